@@ -1,0 +1,36 @@
+"""The learners of the ALMA paper and the policies that decide when they wait, replay, grow and train.
+
+>>> import alma_env, agents
+>>> env = alma_env.make("Digits-ALMA-v0")
+>>> agent = agents.make("sm", env, width=8, wait=10, epochs=2)
+>>> ledger = agents.run(env, agent, seed=0)
+>>> len(ledger), ledger[0].parameters, ledger[9].comp
+(21, 674, 0)
+"""
+
+from agents.anytime import AnytimeAgent, Learner
+from agents.catalogue import METHODS, make
+from agents.policies import Decision, Policy, Progress, fixed_wait
+from agents.recipes import RECIPES, Recipe
+from agents.runs import RunMismatchError, run
+from agents.single_model import SingleModel
+from agents.stage import Examples, StageReport, StageSettings
+
+__all__ = [
+    "METHODS",
+    "RECIPES",
+    "AnytimeAgent",
+    "Decision",
+    "Examples",
+    "Learner",
+    "Policy",
+    "Progress",
+    "Recipe",
+    "RunMismatchError",
+    "SingleModel",
+    "StageReport",
+    "StageSettings",
+    "fixed_wait",
+    "make",
+    "run",
+]

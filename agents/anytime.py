@@ -1,0 +1,146 @@
+"""Anytime learning: Algorithm 1 of the ALMA paper, with the policy that decides when to train taken out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import nn
+
+from agents.policies import Policy, Progress
+from agents.stage import Examples, StageReport
+
+MegaBatch = Mapping[str, Mapping[str, np.ndarray[Any, Any]]]
+
+
+class Learner(Protocol):
+    """How to train and grow; when to is the policy's affair.
+
+    ``predictor`` is what is deployed: a module from raw inputs (n, ...) to logits (n, C).
+    """
+
+    @property
+    def predictor(self) -> nn.Module:
+        """The module to deploy after the last training; the untrained one before."""
+        ...
+
+    def train(self, train: Examples, valid: Examples) -> StageReport:
+        """One stage: train on the gathered mega-batches, select on their validation parts."""
+        ...
+
+    def grow(self, train: Examples, valid: Examples) -> None:
+        """Add capacity before a stage, seeing that stage's data."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next stages depend on."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from ``state_dict``'s result with the same numbers to the last bit."""
+        ...
+
+
+class AnytimeAgent:
+    """Gathers mega-batches and, when the policy says so, (grows and) trains on them: Algorithm 1, corrected.
+
+    It runs to the last tick inclusive, does not grow before the first training, and grows before it trains.
+
+    Args:
+        learner: how to train and grow.
+        policy: when to.
+        ticks: length of the stream, B.
+        config: the full recipe, as plain data, for the record of a run.
+    """
+
+    def __init__(
+        self, learner: Learner, policy: Policy, ticks: int, config: dict[str, Any] | None = None
+    ) -> None:
+        self.learner = learner
+        self.policy = policy
+        self.ticks = ticks
+        self.config = config or {}
+        self.training_on = 0  # training examples of the stage that runs, for progress displays
+        self.tick = 0
+        self.pending = 0
+        self.stages = 0
+        self._validation: tuple[float, float] | None = None  # loss and error of the last stage's best epoch
+        self._gathered: list[tuple[Examples, Examples]] = []  # one pair (T_i, V_i) per mega-batch so far
+
+    @property
+    def predictor(self) -> nn.Module:
+        """What answers now; give it to ``env.reset(options={"predictor": agent.predictor})`` for tick 0."""
+        return self.learner.predictor
+
+    def observe(self, observation: MegaBatch) -> nn.Module | None:
+        """Take in the mega-batch that has arrived; the predictor to deploy if it was trained, None while waiting.
+
+        Call it inside ``with env.meter:``.
+        """
+        self._gather(observation)
+        decision = self.policy(self.progress())
+        if not decision.train:
+            return None
+        recent = self._gathered if decision.replay else self._gathered[-self.pending :]
+        train, valid = (_union([pair[part] for pair in recent]) for part in (0, 1))
+        if decision.grow and self.stages:
+            self.learner.grow(train, valid)
+        self.training_on = len(train)
+        report = self.learner.train(train, valid)
+        best = max(report.best_epoch - 1, 0)
+        self._validation = (report.validation_loss[best], report.validation_error[best])
+        self.stages += 1
+        self.pending = 0
+        return self.learner.predictor
+
+    def progress(self) -> Progress:
+        """What the policy is shown."""
+        loss, error = self._validation or (None, None)
+        return Progress(
+            tick=self.tick,
+            ticks=self.ticks,
+            pending=self.pending,
+            stages=self.stages,
+            validation_loss=loss,
+            validation_error=error,
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The learner and where the stream stands; no data, since the stream can give it again."""
+        return {
+            "tick": self.tick,
+            "pending": self.pending,
+            "stages": self.stages,
+            "validation": self._validation,
+            "learner": self.learner.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any], megabatch: Callable[[int], MegaBatch]) -> None:
+        """Go on from ``state_dict``.
+
+        Args:
+            state: what ``state_dict`` returned.
+            megabatch: gives mega-batch t again, for each t up to the saved tick: ``env.megabatch``.
+        """
+        self.tick, self.pending, self._gathered = 0, 0, []
+        for tick in range(1, state["tick"] + 1):
+            self._gather(megabatch(tick))
+        self.pending = state["pending"]
+        self.stages = state["stages"]
+        self._validation = state["validation"]
+        self.learner.load_state_dict(state["learner"])
+
+    def _gather(self, observation: MegaBatch) -> None:
+        self.tick += 1
+        self.pending += 1
+        self._gathered.append((_examples(observation["train"]), _examples(observation["valid"])))
+
+
+def _examples(part: Mapping[str, np.ndarray[Any, Any]]) -> Examples:
+    return Examples(torch.from_numpy(part["x"]), torch.from_numpy(part["y"]))
+
+
+def _union(parts: list[Examples]) -> Examples:
+    return Examples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))

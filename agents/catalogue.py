@@ -1,0 +1,165 @@
+"""The agents by id: ``agents.make("sm", env, width=32, wait=10)``."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from agents.anytime import AnytimeAgent
+from agents.compiled import choose_engine
+from agents.networks import MLP, VGG19, Normalize, Predictor
+from agents.policies import Policy, fixed_wait
+from agents.recipes import Recipe, recipe_for
+from agents.single_model import SingleModel
+from agents.stage import OnEpoch, StageSettings
+
+if TYPE_CHECKING:
+    from alma_env import AlmaEnv
+
+
+@dataclass(frozen=True)
+class Method:
+    """One line of ``alma agents``.
+
+    Attributes:
+        title: the paper's name of the method and what it does.
+        keywords: its own hyper-parameters, beside those of every agent and of a stage, with their defaults.
+    """
+
+    title: str
+    keywords: dict[str, Any]
+
+
+METHODS: dict[str, Method] = {
+    "sm": Method("single model: one network, fine-tuned at every stage", {"from_scratch": False}),
+}
+
+_SETTINGS = {field.name for field in dataclasses.fields(StageSettings)}
+
+
+def make(
+    id: str,
+    env: AlmaEnv,
+    *,
+    width: int | None = None,
+    wait: int = 1,
+    replay: bool = False,
+    policy: Policy | None = None,
+    seed: int = 0,
+    engine: str = "auto",
+    device: str = "auto",
+    on_epoch: OnEpoch | None = None,
+    **hyperparameters: Any,
+) -> AnytimeAgent:
+    """Make one of the paper's agents for an environment, with the paper's recipe for its data set.
+
+    Args:
+        id: the method; ``alma agents`` lists them.
+        env: the environment, for the shapes, the normalisation and the length of the stream; nothing else is read.
+        width: units per hidden layer or channels per convolution; the recipe's where not given.
+        wait: waiting time w in mega-batches.
+        replay: train on everything gathered so far, not on the last w mega-batches alone.
+        policy: when to train, in place of ``wait`` and ``replay``.
+        seed: run seed, 0 or more.
+        engine: ``plain``, ``compiled``, or ``auto``: compiled where the expected work pays for compiling.
+        device: ``cpu``, ``cuda``, …; ``auto`` takes a GPU where there is one.
+        on_epoch: told after every epoch.
+        hyperparameters: the method's own, such as ``from_scratch``, and any field of ``StageSettings``, such as ``epochs``.
+
+    Raises:
+        ValueError: an unknown agent or hyper-parameter, or a value that breaks its rule.
+    """
+    if id not in METHODS:
+        raise ValueError(f"agent {id!r}: unknown; the agents are {', '.join(METHODS)}")
+    if policy is not None and (wait != 1 or replay):
+        raise ValueError(
+            f"wait={wait}, replay={replay} beside a policy: a policy decides both; give either it or them"
+        )
+    own = dict(METHODS[id].keywords)
+    unknown = sorted(set(hyperparameters) - _SETTINGS - set(own))
+    if unknown:
+        known = sorted(_SETTINGS | set(own))
+        raise ValueError(f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter; it has {', '.join(known)}")
+    own.update({name: hyperparameters.pop(name) for name in list(hyperparameters) if name in own})
+    if own["from_scratch"] and not replay and policy is None:
+        raise ValueError(
+            "from_scratch=True without replay would forget all earlier data: it is only meaningful with replay=True"
+        )
+    if wait > env.ticks:
+        raise ValueError(f"wait={wait}: the stream has only {env.ticks} mega-batches; wait at most {env.ticks}")
+    recipe = recipe_for(env.data.name)
+    settings = dataclasses.replace(recipe.settings, **hyperparameters)
+    width = recipe.width if width is None else width
+    build = partial(build_predictor, env=env, recipe=recipe, width=width)
+    chosen = choose_engine(
+        engine,
+        build(torch.Generator()),
+        settings,
+        full_steps=expected_steps(env, settings, wait=wait, replay=replay),
+    )
+    where = choose_device(device)
+    learner = SingleModel(
+        build, settings, seed=seed, engine=chosen, device=where, on_epoch=on_epoch, **own
+    )
+    config = {
+        "id": id,
+        "backbone": recipe.backbone,
+        "width": width,
+        "policy": {"wait": wait, "replay": replay} if policy is None else repr(policy),
+        "seed": seed,
+        "engine": chosen,
+        "device": str(where),
+        **own,
+        "stage": dataclasses.asdict(settings),
+    }
+    return AnytimeAgent(learner, policy or fixed_wait(wait, replay=replay), env.ticks, config)
+
+
+def build_predictor(generator: torch.Generator, *, env: AlmaEnv, recipe: Recipe, width: int) -> Predictor:
+    """The untrained predictor of a recipe, its weights drawn from the generator."""
+    data = env.data
+    shape = data.train_x.shape[1:]
+    body: MLP | VGG19
+    if recipe.backbone == "mlp":
+        body = MLP(math.prod(shape), width, data.classes, generator=generator)
+    else:
+        body = VGG19(width, data.classes, shape[0], generator=generator)
+    return Predictor(Normalize(data.scale, data.mean, data.std), body)
+
+
+def choose_device(device: str) -> torch.device:
+    """``auto`` is the GPU where PyTorch sees one, else the CPU.
+
+    Raises:
+        ValueError: PyTorch does not know the device, or does not see it.
+    """
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device={device!r}: {str(error).splitlines()[0]}; use 'cpu' or 'auto'") from error
+    return chosen
+
+
+def training_examples(
+    env: AlmaEnv, epochs: int, *, wait: int, replay: bool, until: int | None = None
+) -> int:
+    """Examples that a run with a fixed waiting time trains on up to tick ``until`` (the last one), all epochs together."""
+    until = env.ticks if until is None else until
+    gathered = [tick for tick in range(1, until + 1) if tick % wait == 0 or tick == env.ticks]
+    mega_batches = sum(gathered) if replay else (gathered[-1] if gathered else 0)
+    return epochs * mega_batches * env.observation_space["train"]["y"].shape[0]
+
+
+def expected_steps(env: AlmaEnv, settings: StageSettings, *, wait: int, replay: bool) -> int:
+    """About how many mini-batch steps a run with a fixed waiting time makes."""
+    per_stage = wait * env.observation_space["train"]["y"].shape[0]
+    examples = training_examples(env, settings.epochs, wait=wait, replay=replay)
+    return examples // min(per_stage, settings.batch_size)

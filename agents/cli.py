@@ -1,0 +1,234 @@
+"""The ``alma`` command: run agents through streams, list what there is, show what was run."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import dataclasses
+import hashlib
+import itertools
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+import agents
+import alma_env
+from agents import catalogue, report, runs
+from agents.console import RunProgress
+from agents.fast_malloc import keep_freed_memory
+from agents.recipes import recipe_for
+from agents.stage import StageSettings
+from alma_env import AlmaEnv, AlmaError, Ledger
+from alma_env.registration import PROTOCOLS
+
+DEFAULT_ENV = "Digits-ALMA-v0"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of ``alma`` and of ``python -m agents``; the exit status."""
+    options = _parser().parse_args(arguments)
+    console = Console()
+    try:
+        status: int = options.command(options, console)
+        return status
+    except (AlmaError, ValueError, TypeError) as error:
+        Console(stderr=True).print(f"[bold red]alma {options.name}:[/] {error}", highlight=False, soft_wrap=True)
+        return 2
+    except KeyboardInterrupt:
+        Console(stderr=True).print("stopped; the same command goes on from here", highlight=False)
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="alma", description="Anytime learning at macroscale.")
+    parser.add_argument("--version", action="version", version=f"alma-env {alma_env.__version__}")
+    commands = parser.add_subparsers(dest="name", required=True)
+
+    run = commands.add_parser("run", help="take an agent through a stream, for several waits and seeds")
+    run.set_defaults(command=_run)
+    run.add_argument("env", nargs="?", default=DEFAULT_ENV, help=f"environment id, default {DEFAULT_ENV}")
+    run.add_argument("--agent", default="sm", help="agent id (see `alma agents`), default sm")
+    run.add_argument("--width", type=int, nargs="+", help="units or channels; default: the recipe's")
+    run.add_argument("--wait", type=int, nargs="+", help="waiting times in mega-batches; default: the recipe's")
+    run.add_argument("--seeds", type=int, nargs="+", default=[0], help="run seeds, default 0")
+    run.add_argument("--replay", action="store_true", help="train on everything seen so far")
+    run.add_argument(
+        "--set",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="any hyper-parameter of the agent or number of the protocol, e.g. epochs=20 ticks=50",
+    )
+    run.add_argument("--engine", default="auto", choices=["auto", "plain", "compiled"], help="how to train")
+    run.add_argument("--device", default="auto", help="cpu, cuda, …; default auto")
+    run.add_argument("--threads", type=int, help="PyTorch threads; default: 1 for an MLP, else all cores")
+    run.add_argument("--out", type=Path, default=Path("runs"), help="folder of run folders, default runs/")
+    run.add_argument("--fresh", action="store_true", help="delete these runs' folders first, finished or not")
+    run.add_argument("--tensorboard", action="store_true", help="also write TensorBoard event files")
+
+    commands.add_parser("envs", help="list the environments").set_defaults(command=_envs)
+    commands.add_parser("agents", help="list the agents and their hyper-parameters").set_defaults(command=_agents)
+
+    show = commands.add_parser("show", help="table and picture of a run folder, or of all below a folder")
+    show.set_defaults(command=_show)
+    show.add_argument("folder", type=Path, help="a run's folder, or one that holds several")
+    return parser
+
+
+def _run(options: argparse.Namespace, console: Console) -> int:
+    protocol, hyperparameters = _split_settings(options.env, _key_values(options.set))
+    env = alma_env.make(options.env, **protocol)
+    recipe = recipe_for(env.data.name)
+    _set_threads(options.threads, recipe.backbone)
+    keep_freed_memory()
+    waits = options.wait or [wait for wait in recipe.waits if wait <= env.ticks] or [1]
+    widths = options.width or [recipe.width]
+    groups: dict[str, list[Ledger]] = {}
+    folder = options.out / options.env
+    with RunProgress(console) as progress:
+        for width, wait, seed in itertools.product(widths, waits, options.seeds):
+            agent = catalogue.make(
+                options.agent,
+                env,
+                width=width,
+                wait=wait,
+                replay=options.replay,
+                seed=seed,
+                engine=options.engine,
+                device=options.device,
+                on_epoch=progress.on_epoch,
+                **hyperparameters,
+            )
+            label = f"{options.agent} {width}, wait {wait}" + (", replay" if options.replay else "")
+            path = folder / run_name(runs.describe(env, agent, seed), label, seed)
+            if options.fresh:
+                shutil.rmtree(path, ignore_errors=True)
+            epochs = agent.config["stage"]["epochs"]
+            work = partial(catalogue.training_examples, env, epochs, wait=wait, replay=options.replay)
+            hooks = [progress.begin(f"{label}, seed {seed}", agent, work)]
+            if options.tensorboard:
+                hooks.append(_tensorboard(path))
+            ledger = runs.run(env, agent, seed, path, on_tick=lambda row, hooks=hooks: [h(row) for h in hooks])
+            progress.end(ledger)
+            groups.setdefault(label, []).append(ledger)
+    console.print(report.table(groups, title=f"{options.env}, {env.ticks} mega-batches"))
+    picture = report.draw_errors(groups, folder / "errors.png", title=f"{options.env}: error at every tick")
+    console.print(f"Runs are in {folder}/", highlight=False, soft_wrap=True)
+    console.print(f"Error curves: {picture.resolve()}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def run_name(config: dict[str, Any], label: str, seed: int) -> str:
+    """Folder name of a run: readable, and unique to its configuration by a digest."""
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
+    return f"{label.replace(', ', '-').replace(' ', '')}-seed{seed}-{digest}"
+
+
+def _key_values(pairs: Sequence[str]) -> dict[str, Any]:
+    """``key=value`` words; a value that is not a Python literal is a string."""
+    values = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not (key and equals):
+            raise ValueError(f"--set {pair}: write key=value, for example --set epochs=20")
+        try:
+            values[key] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            values[key] = text
+    return values
+
+
+def _split_settings(env_id: str, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Sort ``--set`` keys into the environment's and the agent's."""
+    protocol_keys = {"ticks", "root", "download", *alma_env.registration.PROTOCOL_KEYWORDS}
+    protocol_keys |= set(PROTOCOLS.get(env_id, {}))
+    protocol = {key: value for key, value in values.items() if key in protocol_keys}
+    return protocol, {key: value for key, value in values.items() if key not in protocol_keys}
+
+
+def _set_threads(threads: int | None, backbone: str) -> None:
+    if threads is not None and threads < 1:
+        raise ValueError(f"--threads {threads}: at least 1 is needed")
+    # A second thread makes small matrix products slower, not faster.
+    if threads is None and backbone == "mlp":
+        threads = 1
+    if threads is not None:
+        torch.set_num_threads(threads)
+
+
+def _tensorboard(path: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise ValueError(
+            "--tensorboard: the package tensorboard is missing; pip install 'alma-env[tensorboard]'"
+        ) from error
+    writer = SummaryWriter(str(path / "tensorboard"))
+
+    def on_tick(row: alma_env.Row) -> None:
+        for name in ("error", "parameters", "comp", "paper_flops"):
+            writer.add_scalar(name, getattr(row, name), row.tick)
+        writer.flush()
+
+    return on_tick
+
+
+def _envs(options: argparse.Namespace, console: Console) -> int:
+    table = Table(title="Environments", title_justify="left")
+    for column in ("id", "data", "mega-batches B", "recipe", "waits compared"):
+        table.add_column(column)
+    for id, protocol in PROTOCOLS.items():
+        recipe = recipe_for(protocol["data"])
+        waits = ", ".join(map(str, recipe.waits))
+        table.add_row(id, protocol["data"], str(protocol["ticks"]), f"{recipe.backbone}-{recipe.width}", waits)
+    table.add_row(alma_env.registration.ARRAYS_ID, "your own arrays (Python only)", "ticks=…", "mlp-32", "1, 5")
+    console.print(table)
+    return 0
+
+
+def _agents(options: argparse.Namespace, console: Console) -> int:
+    table = Table(title="Agents", title_justify="left", show_lines=True)
+    for column in ("id", "method", "hyper-parameters of its own (default)"):
+        table.add_column(column)
+    for id, method in catalogue.METHODS.items():
+        table.add_row(id, method.title, ", ".join(f"{name}={value}" for name, value in method.keywords.items()))
+    console.print(table)
+    names = ", ".join(field.name for field in dataclasses.fields(StageSettings))
+    console.print(f"Of every agent: width, wait, replay, seed, engine, device; of a stage: {names}.", highlight=False)
+    return 0
+
+
+def _show(options: argparse.Namespace, console: Console) -> int:
+    files = sorted(options.folder.rglob("ledger.jsonl"))
+    if not files:
+        raise ValueError(f"{options.folder}: no ledger.jsonl in or below it; give a folder that `alma run` wrote")
+    groups: dict[str, list[Ledger]] = {}
+    for file in files:
+        label = file.parent.name.rsplit("-seed", 1)[0]
+        config = json.loads((file.parent / "config.json").read_text())
+        ledger = Ledger.from_json(file.read_text())
+        missing = config["protocol"]["ticks"] + 1 - len(ledger)
+        if missing:
+            console.print(f"{file.parent}: unfinished, {missing} ticks to go; left out", highlight=False)
+            continue
+        if len(files) == 1:
+            console.print_json(json.dumps(config))
+        groups.setdefault(f"{config['env']} {label}", []).append(ledger)
+    if groups:
+        console.print(report.table(groups, title=str(options.folder)))
+        picture = report.draw_errors(groups, options.folder / "errors.png", title=options.folder.name)
+        console.print(f"Error curves: {picture.resolve()}", highlight=False, soft_wrap=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

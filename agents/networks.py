@@ -1,0 +1,142 @@
+"""The networks of the paper's vision experiments: an MLP for MNIST, VGG19 of constant width for CIFAR-10.
+
+What is deployed is a `Predictor`: raw inputs in, logits out, normalisation inside. Initial weights have the
+library's default distribution and are drawn from the generator that is passed in; the global one is untouched.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import skip_init
+
+Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+
+VGG19_BLOCKS = (2, 2, 4, 4, 4)  # convolutions before each of the five poolings
+CHANNELS_LAST_FROM = 32  # narrower networks are faster in the default memory layout on a CPU
+
+
+class Normalize(nn.Module):
+    """Raw inputs of any dtype, shape (n, C, ...), to float32: `(x / scale - mean) / std`, per channel.
+
+    `mean` and `std` hold one value per channel, or a single one for all.
+    """
+
+    offset: Tensor
+    spread: Tensor
+
+    def __init__(self, scale: float, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        if scale <= 0 or any(value <= 0 for value in std):
+            raise ValueError(f"scale={scale}, std={tuple(std)}: each must be above 0")
+        if len(mean) != len(std):
+            raise ValueError(f"mean={tuple(mean)}, std={tuple(std)}: give one value of each per channel")
+        self.register_buffer("offset", scale * torch.tensor(mean, dtype=torch.float32))
+        self.register_buffer("spread", scale * torch.tensor(std, dtype=torch.float32))
+
+    def forward(self, x: Tensor) -> Tensor:
+        per_channel = (-1,) + (1,) * (x.dim() - 2)
+        return (x.float() - self.offset.view(per_channel)) / self.spread.view(per_channel)
+
+
+class MLP(nn.Sequential):
+    """Two hidden layers of `hidden` ReLU units on the flattened input: (n, ...) -> (n, classes) logits.
+
+    h² + (inputs + classes + 2) h + classes parameters; `inputs` is the number of values of one example.
+    """
+
+    def __init__(self, inputs: int, hidden: int, classes: int, *, generator: torch.Generator) -> None:
+        _require_positive(inputs=inputs, hidden=hidden, classes=classes)
+        super().__init__(
+            nn.Flatten(),
+            linear(inputs, hidden, generator),
+            nn.ReLU(),
+            linear(hidden, hidden, generator),
+            nn.ReLU(),
+            linear(hidden, classes, generator),
+        )
+
+
+class VGG19(nn.Module):
+    """VGG19 with `width` channels in each of its 16 convolutions: (n, in_channels, 32, 32) -> (n, classes) logits.
+
+    Every convolution is 3×3 and is followed by BatchNorm and ReLU; 2×2 max-pooling ends the five blocks of
+    2, 2, 4, 4, 4 convolutions; one linear layer classifies the 1×1 map. For 3 channels and 10 classes:
+    135 c² + 85 c + 10 parameters, 16848 c² + 27658 c multiply-adds (c = width).
+    """
+
+    def __init__(
+        self,
+        width: int,
+        classes: int,
+        in_channels: int = 3,
+        *,
+        conv_bias: bool = True,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        _require_positive(width=width, classes=classes, in_channels=in_channels)
+        layers: list[nn.Module] = []
+        channels = in_channels
+        for convolutions in VGG19_BLOCKS:
+            for _ in range(convolutions):
+                layers += [
+                    convolution(channels, width, generator, bias=conv_bias),
+                    nn.BatchNorm2d(width),
+                    nn.ReLU(),
+                ]
+                channels = width
+            layers.append(nn.MaxPool2d(2))
+        self.features = nn.Sequential(*layers)
+        self.classifier = linear(width, classes, generator)
+        if width >= CHANNELS_LAST_FROM:
+            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.dim() != 4 or not all(32 <= side < 64 for side in x.shape[2:]):
+            raise ValueError(
+                f"input of shape {tuple(x.shape)}: VGG19 halves an image five times down to 1×1 and needs sides of "
+                "32 to 63 pixels; pad or resize the images, or use the MLP"
+            )
+        return self.classifier(self.features(x).flatten(1))
+
+
+class Predictor(nn.Module):
+    """What is deployed: a batch of raw inputs -> logits (n, classes). Training works on `body` alone."""
+
+    def __init__(self, normalize: nn.Module, body: nn.Module) -> None:
+        super().__init__()
+        self.normalize = normalize
+        self.body = body
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(self.normalize(x))
+
+
+def linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
+    """`nn.Linear(inputs, outputs)` with its default initialisation drawn from `generator`."""
+    return _initialised(skip_init(nn.Linear, inputs, outputs), generator)
+
+
+def convolution(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool = True) -> nn.Conv2d:
+    """A 3×3 `nn.Conv2d` that keeps the map's size, with its default initialisation drawn from `generator`."""
+    return _initialised(skip_init(nn.Conv2d, inputs, outputs, 3, padding=1, bias=bias), generator)
+
+
+def _initialised(layer: Layer, generator: torch.Generator) -> Layer:
+    # The library's own `reset_parameters`, which takes no generator.
+    nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
+    if layer.bias is not None:
+        bound = 1 / math.sqrt(layer.weight[0].numel())
+        nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
+    return layer
+
+
+def _require_positive(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{name}={size}: must be at least 1")

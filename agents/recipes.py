@@ -1,0 +1,57 @@
+"""The paper's hyper-parameters per data set, as data (ALMA paper, section 5 and appendix; first version for EMNIST, CIFAR-100).
+
+Nothing here is tuned on a test set. Waiting time, width, replay and method are what is studied, not what is tuned; the
+values given for them are defaults.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from agents.stage import StageSettings
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a data set is learned.
+
+    Attributes:
+        backbone: ``mlp`` or ``vgg19``.
+        width: units per hidden layer, or channels per convolution, where none is asked for.
+        waits: waiting times w in mega-batches that ``alma run`` compares where none is asked for.
+        settings: how one stage is trained.
+    """
+
+    backbone: Literal["mlp", "vgg19"]
+    width: int
+    waits: tuple[int, ...]
+    settings: StageSettings
+
+
+_ADADELTA = StageSettings(epochs=100, optimizer="adadelta", learning_rate=1.0, rho=0.9, eps=1e-6)
+_SGD = StageSettings(
+    epochs=100,
+    optimizer="sgd",
+    learning_rate=0.01,
+    momentum=0.9,
+    weight_decay=1e-4,
+    augmentation="crop_flip",
+)
+
+RECIPES: dict[str, Recipe] = {
+    "MNIST": Recipe("mlp", 32, (1, 10, 50, 500), _ADADELTA),
+    "FashionMNIST": Recipe("mlp", 32, (1, 10, 50, 500), _ADADELTA),
+    "EMNIST": Recipe("mlp", 32, (1, 5, 50), _ADADELTA),
+    "CIFAR10": Recipe("vgg19", 32, (2, 10, 100), _SGD),
+    "CIFAR100": Recipe("vgg19", 32, (1, 5, 50), _SGD),
+    "Digits": Recipe("mlp", 32, (1, 5, 20), _ADADELTA),
+}
+
+# A data set of one's own: the simplest choice that works for any shape of input.
+DEFAULT_RECIPE = Recipe("mlp", 32, (1, 5), _ADADELTA)
+
+
+def recipe_for(data_name: str) -> Recipe:
+    """The recipe of a data set by its name."""
+    return RECIPES.get(data_name, DEFAULT_RECIPE)

@@ -1,0 +1,128 @@
+"""What a person sees of finished runs: a table of the three metrics, and a picture of the error curves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+
+import numpy as np
+from matplotlib.figure import Figure
+from rich.table import Table
+
+from alma_env import Ledger, Score
+
+# Okabe and Ito's colours: told apart with any colour vision, and in grey together with the line styles.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_LINES = ("-", "--", "-.", ":")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and sample standard deviation over seeds; the deviation of one seed is None."""
+
+    mean: float
+    deviation: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Of one value per seed."""
+        return cls(mean(values), stdev(values) if len(values) > 1 else None)
+
+
+def table(groups: Mapping[str, Sequence[Ledger]], *, title: str) -> Table:
+    """One line per configuration: CER, Mem, Comp and final error, mean ± standard deviation over its seeds.
+
+    Args:
+        groups: label of a configuration → the ledgers of its seeds.
+        title: headline.
+    """
+    out = Table(title=title, title_justify="left", caption=_CAPTION, caption_justify="left")
+    out.add_column("agent")
+    for name in ("seeds", "CER", "mean error", "final error", "Mem", "Comp", "paper FLOPs", "seconds"):
+        out.add_column(name, justify="right")
+    for label, ledgers in groups.items():
+        scores = [ledger.score() for ledger in ledgers]
+        out.add_row(label, *cells(scores))
+    return out
+
+
+_CAPTION = (
+    "CER: sum over ticks 0..B of the test error (fractions). Mem: sum of parameters. "
+    "Comp: FLOPs executed, validation and growth included; paper FLOPs: 6 per forward multiply-add in training."
+)
+
+
+def cells(scores: Sequence[Score]) -> tuple[str, ...]:
+    """The columns of ``table`` after the label, as text."""
+
+    def over(name: str) -> Spread:
+        return Spread.of([float(getattr(score, name)) for score in scores])
+
+    return (
+        str(len(scores)),
+        _with_deviation(over("cer"), ".2f"),
+        _with_deviation(over("mean_error"), ".4f"),
+        _with_deviation(over("final_error"), ".4f"),
+        engineering(over("mem").mean),
+        engineering(over("comp").mean),
+        engineering(over("paper_flops").mean),
+        f"{over('seconds').mean:.1f}",
+    )
+
+
+def _with_deviation(spread: Spread, form: str) -> str:
+    if spread.deviation is None:
+        return f"{spread.mean:{form}}"
+    return f"{spread.mean:{form}} ± {spread.deviation:{form}}"
+
+
+def engineering(value: float) -> str:
+    """A large number with three digits and a unit letter.
+
+    >>> engineering(26506), engineering(3.4e12), engineering(7)
+    ('26.5 k', '3.4 T', '7')
+    """
+    for limit, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:.3g} {letter}"
+    return f"{value:.3g}"
+
+
+def draw_errors(groups: Mapping[str, Sequence[Ledger]], file: Path, *, title: str) -> Path:
+    """Draw the test error at every tick, one curve per configuration, with a band of one standard deviation.
+
+    The error is a step function: between two trainings the predictor does not change.
+    """
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for place, (label, ledgers) in enumerate(groups.items()):
+        errors = np.array([[row.error for row in ledger] for ledger in ledgers])  # (seeds, ticks + 1)
+        ticks = np.arange(errors.shape[1])
+        middle = errors.mean(axis=0)
+        colour = _COLOURS[place % len(_COLOURS)]
+        cer = errors.sum(axis=1).mean()
+        axes.step(
+            ticks,
+            middle,
+            where="post",
+            color=colour,
+            linestyle=_LINES[place % len(_LINES)],
+            label=f"{label}: CER {cer:.2f}",
+        )
+        if len(ledgers) > 1:
+            deviation = errors.std(axis=0, ddof=1)
+            axes.fill_between(
+                ticks, middle - deviation, middle + deviation, step="post", color=colour, alpha=0.15, linewidth=0
+            )
+    axes.set_xlabel("tick (mega-batches seen)")
+    axes.set_ylabel("test error")
+    axes.set_ylim(bottom=0)
+    axes.set_xlim(left=0)
+    axes.set_title(title, loc="left")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=150)
+    return file

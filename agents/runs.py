@@ -1,0 +1,199 @@
+"""A run: one agent through one stream, into a folder from which it can go on after it was killed.
+
+A run's folder holds
+
+    config.json     everything that the numbers depend on: environment, recipe, seed, versions, digest of the data
+    ledger.jsonl    one row per tick, appended and flushed as the tick is answered
+    checkpoint.pt   environment and agent between two ticks, replaced atomically every few seconds
+
+A killed run is repeated from its last checkpoint. Rows that are already in the ledger stay as they are; the repeated ticks
+must reproduce them to the last bit (the seconds aside), or the run stops with an error instead of mixing two results.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import alma_env
+from agents.anytime import AnytimeAgent
+from alma_env import AlmaEnv, Ledger, Row
+from alma_env.ledger import row_to_json
+
+OnTick = Callable[[Row], None]
+CHECKPOINT_SECONDS = 5.0  # at most this much work, or one tick, is repeated after a kill
+
+
+class RunMismatchError(ValueError):
+    """A folder holds a run of another configuration, or a repeated tick came out differently."""
+
+
+def run(
+    env: AlmaEnv,
+    agent: AnytimeAgent,
+    seed: int,
+    folder: str | Path | None = None,
+    *,
+    on_tick: OnTick | None = None,
+) -> Ledger:
+    """Take an agent through the stream of ``seed`` and return its ledger.
+
+    Args:
+        env: the environment; it is reset.
+        agent: anything with ``predictor``, ``observe``, ``state_dict`` and ``load_state_dict`` as ``AnytimeAgent`` has them.
+        seed: seed of the stream; the agent's own seed was given to ``agents.make``.
+        folder: where to write; a run that was begun there is continued, a finished one is read. None: nothing is written.
+        on_tick: told after every tick, also of the ticks that are read from the folder.
+
+    Raises:
+        RunMismatchError: the folder holds a run of another configuration, or one that does not repeat.
+    """
+    files = RunFolder(Path(folder), describe(env, agent, seed)) if folder is not None else None
+    if files is not None and len(files.rows) == env.ticks + 1:
+        for row in files.rows:
+            if on_tick is not None:
+                on_tick(row)
+        return Ledger(files.rows)
+    observation = _begin(env, agent, seed, files)
+    if on_tick is not None:
+        for row in env.ledger:
+            on_tick(row)
+    while not env.done:
+        with env.meter:
+            predictor = agent.observe(observation)
+        done_before = len(env.ledger)
+        observation, *_ = env.step(predictor)
+        for row in env.ledger.rows[done_before:]:
+            if files is not None:
+                files.write(row)
+            if on_tick is not None:
+                on_tick(row)
+        if files is not None:
+            files.checkpoint(env, agent, force=env.done)
+    return env.ledger if files is None else Ledger(files.rows)
+
+
+def _begin(env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None) -> Any:
+    """Reset, or go on from the folder's checkpoint; the mega-batch that awaits its answer."""
+    state = files.load_checkpoint() if files is not None else None
+    if state is not None:
+        env.load_state_dict(state["env"])
+        agent.load_state_dict(state["agent"], env.megabatch)
+        return env.observation()
+    observation, _ = env.reset(seed=seed, options={"predictor": agent.predictor})
+    if files is not None:
+        files.write(env.ledger[0])
+    return observation
+
+
+def describe(env: AlmaEnv, agent: AnytimeAgent, seed: int) -> dict[str, Any]:
+    """The configuration of a run: everything that its numbers depend on."""
+    return {
+        "env": env.spec.id if env.spec is not None else type(env).__name__,
+        "protocol": env.protocol(),
+        "agent": agent.config,
+        "seed": seed,
+        "threads": torch.get_num_threads(),
+        "versions": {
+            "alma-env": alma_env.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        },
+        "machine": {"processor": platform.machine(), "simd": torch.backends.cpu.get_cpu_capability()},
+    }
+
+
+class RunFolder:
+    """The files of one run.
+
+    Args:
+        path: the folder; made where it does not exist.
+        config: the run's configuration; it must equal the one that stands in the folder.
+    """
+
+    def __init__(self, path: Path, config: dict[str, Any]) -> None:
+        self.path = path
+        self._checkpointed = time.monotonic()
+        path.mkdir(parents=True, exist_ok=True)
+        self._check_config(json.loads(json.dumps(config)))
+        self.rows = self._read_rows()
+
+    def _check_config(self, config: dict[str, Any]) -> None:
+        file = self.path / "config.json"
+        if not file.exists():
+            _replace(file, json.dumps(config, indent=2, sort_keys=True).encode() + b"\n")
+            return
+        saved = json.loads(file.read_text())
+        for name in sorted(set(saved) | set(config)):
+            if saved.get(name) != config.get(name):
+                raise RunMismatchError(
+                    f"{name}={saved.get(name)!r} in {file}, {config.get(name)!r} now: a run is continued only with the "
+                    "configuration that began it; choose another folder, or delete this one"
+                )
+
+    def _read_rows(self) -> list[Row]:
+        """The rows on disk; a last line that a kill cut short is taken off."""
+        file = self.path / "ledger.jsonl"
+        if not file.exists():
+            return []
+        text = file.read_bytes()
+        whole = text[: text.rfind(b"\n") + 1]
+        if whole != text:
+            os.truncate(file, len(whole))
+        return Ledger.from_json(whole.decode()).rows
+
+    def write(self, row: Row) -> None:
+        """Append a row, which reaches the disk with the file's closing; where it stands already, check that it is the same."""
+        if row.tick < len(self.rows):
+            there = self.rows[row.tick]
+            if dataclasses.replace(there, seconds=0.0) != dataclasses.replace(row, seconds=0.0):
+                raise RunMismatchError(
+                    f"tick {row.tick} in {self.path / 'ledger.jsonl'} does not repeat: {_difference(there, row)}. "
+                    "Was the folder begun with another version, machine or number of threads? Begin a new folder"
+                )
+            return
+        with open(self.path / "ledger.jsonl", "a", encoding="utf-8") as file:
+            file.write(row_to_json(row) + "\n")
+        self.rows.append(row)
+
+    def checkpoint(self, env: AlmaEnv, agent: AnytimeAgent, *, force: bool = False) -> None:
+        """Save environment and agent if some seconds have passed since the last time."""
+        if not force and time.monotonic() - self._checkpointed < CHECKPOINT_SECONDS:
+            return
+        temporary = self.path / "checkpoint.pt.partial"
+        torch.save({"env": env.state_dict(), "agent": agent.state_dict()}, temporary)
+        os.replace(temporary, self.path / "checkpoint.pt")
+        self._checkpointed = time.monotonic()
+
+    def load_checkpoint(self) -> dict[str, Any] | None:
+        """What ``checkpoint`` saved last, or None."""
+        file = self.path / "checkpoint.pt"
+        if not file.exists():
+            return None
+        state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+        return state
+
+
+def _difference(there: Row, row: Row) -> str:
+    pairs = [
+        f"{field.name} was {getattr(there, field.name)!r}, is {getattr(row, field.name)!r}"
+        for field in dataclasses.fields(Row)
+        if field.name != "seconds" and getattr(there, field.name) != getattr(row, field.name)
+    ]
+    return "; ".join(pairs)
+
+
+def _replace(file: Path, content: bytes) -> None:
+    temporary = file.with_name(file.name + ".partial")
+    temporary.write_bytes(content)
+    os.replace(temporary, file)

@@ -1,0 +1,211 @@
+"""The dispatch mode that counts: it sees every operation that PyTorch executes in this thread, below autograd.
+
+Where :class:`torch.utils.flop_counter.FlopCounterMode` takes an operation that is not in its table for free, this one
+raises :class:`alma_env.errors.UnknownCostError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch._ops import HigherOrderOperator, OpOverload
+from torch.utils import _python_dispatch as dispatch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from alma_env import flops
+from alma_env.formulas import Formula
+from alma_env.seals import Seals
+
+_in_backward: Callable[[], int] = torch._C._current_graph_task_id  # -1 outside of autograd's backward pass
+
+Phase = str | None  # None: the phase that is current where the count is charged
+Charges = tuple[tuple[Phase, int, int], ...]  # (phase, FLOPs outside of backward passes, FLOPs inside)
+
+# Older batch norms update their running statistics (arguments 3 and 4) without saying so in their schemas.
+_WRITES_STATISTICS = {"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"}
+
+
+class Tally:
+    """FLOPs per phase, the part outside of autograd's backward pass and the part inside, and the phase that is current."""
+
+    def __init__(self, phase: Phase) -> None:
+        self.phase = phase
+        self.cells: dict[Phase, list[int]] = {}  # phase -> [forward, backward]
+        self.cell = self.cells.setdefault(phase, [0, 0])
+
+    def enter(self, phase: Phase) -> Phase:
+        """Make `phase` current and return the one that was."""
+        before = self.phase
+        self.phase = phase
+        self.cell = self.cells.setdefault(phase, [0, 0])
+        return before
+
+    def clear(self) -> None:
+        """Forget what was counted; the phase stays."""
+        self.cells = {}
+        self.cell = self.cells.setdefault(self.phase, [0, 0])
+
+    def charges(self) -> Charges:
+        """What was counted, without empty phases."""
+        return tuple(
+            (phase, forward, backward)
+            for phase, (forward, backward) in self.cells.items()
+            if forward or backward
+        )
+
+    def add(self, charges: Charges) -> None:
+        """Add FLOPs that were counted elsewhere; those of phase None go to the phase that is current."""
+        for phase, forward, backward in charges:
+            cell = self.cell if phase is None else self.cells.setdefault(phase, [0, 0])
+            cell[0] += forward
+            cell[1] += backward
+
+    def total(self) -> int:
+        """FLOPs over all phases."""
+        return sum(map(sum, self.cells.values()))
+
+
+class _Plan(NamedTuple):
+    """What to do with an operation, worked out once."""
+
+    formula: Formula | None
+    decompose: bool  # neither metered nor free: its parts are, or its cost is unknown
+    creates: bool  # some output is no view of an argument
+    writes: tuple[int, ...]  # positional arguments that it writes to
+    writes_named: tuple[str, ...]  # keyword arguments that it writes to
+
+
+class Counting(TorchDispatchMode):
+    """Charge each operation to a tally, and report the tensors that it writes, creates, or reads as parameters."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, tally: Tally, seals: Seals | None) -> None:
+        super().__init__()
+        self.tally = tally
+        self.seals = seals
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # The default wraps __torch_dispatch__ to keep torch.compile out of it, which costs more than the counting.
+        # torch.compile stays out anyway: under a mode like this one it runs functions eagerly.
+        return False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        for kind in types:
+            if kind not in _PLAIN and not _is_plain(kind):
+                return NotImplemented  # a tensor subclass with a dispatch of its own: its inner operations come here
+        kwargs = kwargs or {}
+        plan = _PLANS.get(func)
+        if plan is None or plan.formula is None and plan.decompose:
+            plan = _plan(func)
+            if plan.decompose:
+                return self._by_parts(func, args, kwargs)
+        out = func(*args, **kwargs)
+        if plan.formula is not None:
+            self.tally.cell[_in_backward() != -1] += flops.evaluate(plan.formula, func, args, kwargs, out)
+        seals = self.seals
+        if seals is not None:
+            for arg in args:
+                if type(arg) is nn.Parameter:
+                    seals.read(arg)
+            if plan.creates:
+                _write_each(seals, out)
+            for position in plan.writes:
+                if position < len(args):
+                    _write_each(seals, args[position])
+            for name in plan.writes_named:
+                if name in kwargs:
+                    _write_each(seals, kwargs[name])
+        return out
+
+    def lift(self) -> list[TorchDispatchMode] | None:
+        """Take this mode off the stack, so that compiled functions run compiled, and leave the modes above it.
+
+        Returns what :meth:`lower` needs to put it back; None when it is not on the stack: all modes are disabled.
+        """
+        stack = dispatch._get_current_dispatch_mode_stack()
+        if self not in stack:
+            return None
+        above = stack[stack.index(self) + 1 :]
+        # The base class's methods: PyTorch's book-keeping happens, and nothing of what these modes do on entry and exit.
+        for mode in reversed(above):
+            _exit(mode)
+        _exit(self)
+        for mode in above:
+            _enter(mode)
+        return above
+
+    def lower(self, above: list[TorchDispatchMode] | None) -> None:
+        """Put the mode back to where :meth:`lift` took it from."""
+        if above is None:
+            return
+        for mode in reversed(above):
+            _exit(mode)
+        _enter(self)
+        for mode in above:
+            _enter(mode)
+
+    def _by_parts(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if isinstance(func, OpOverload):
+            with self:
+                out = func.decompose(*args, **kwargs)
+            if out is not NotImplemented:
+                return out
+        raise flops.unknown(func)
+
+
+def _enter(mode: TorchDispatchMode) -> None:
+    TorchDispatchMode.__enter__(mode)  # type: ignore[no-untyped-call]
+
+
+def _exit(mode: TorchDispatchMode) -> None:
+    TorchDispatchMode.__exit__(mode, None, None, None)  # type: ignore[no-untyped-call]
+
+
+_PLANS: dict[Any, _Plan] = {}
+_PLAIN: set[type] = {Tensor, nn.Parameter}
+
+
+def _is_plain(kind: type) -> bool:
+    if kind.__torch_dispatch__ is torch._C._disabled_torch_dispatch_impl:  # type: ignore[attr-defined]
+        _PLAIN.add(kind)
+        return True
+    return False
+
+
+def _plan(func: OpOverload | HigherOrderOperator) -> _Plan:
+    found = flops.rule(func)
+    formula = None if isinstance(found, str) else found
+    if isinstance(func, HigherOrderOperator):
+        plan = _Plan(formula, found is None, True, (), ())
+    else:
+        schema = func._schema
+        arguments = [
+            (i, a)
+            for i, a in enumerate(schema.arguments)
+            if a.alias_info is not None and a.alias_info.is_write
+        ]
+        writes = [i for i, argument in arguments if not argument.kwarg_only]
+        named = [argument.name for _, argument in arguments if argument.kwarg_only]
+        if schema.name in _WRITES_STATISTICS:
+            writes += [3, 4]
+        creates = (
+            any(result.alias_info is None for result in schema.returns) or schema.name == "aten::lift_fresh"
+        )
+        plan = _Plan(formula, found is None, creates, tuple(writes), tuple(named))
+    _PLANS[func] = plan
+    return plan
+
+
+def _write_each(seals: Seals, value: Any) -> None:
+    if isinstance(value, Tensor):
+        seals.write(value)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _write_each(seals, item)

@@ -1,0 +1,426 @@
+"""The environment: it releases mega-batches, makes the deployed predictor answer at every tick, and keeps the ledger."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from torch import nn
+
+from alma_env.errors import UnmeteredTrainingError
+from alma_env.ledger import Ledger, Row
+from alma_env.meter import Charge, Meter
+from alma_env.predictor import (
+    Answer,
+    Fingerprint,
+    answer,
+    fingerprint,
+    freeze,
+    parameter_count,
+    tensor_hash,
+    unwrap,
+)
+from alma_env.spaces import PredictorSpace, UntrainedPredictor
+from alma_env.stream import Stream
+
+if TYPE_CHECKING:
+    from alma_env.data import DataSet
+
+Observation = dict[str, dict[str, np.ndarray[Any, Any]]]
+
+
+def paper_flops(charge: Charge) -> int:
+    """Training cost by the paper's rule of thumb, so that closed forms can be checked.
+
+    A training step is taken to cost three forward passes, that is 6 FLOPs per forward multiply-add on training examples,
+    although the first layer needs no input gradient; growth is added as it was executed, validation is left out.
+    """
+    return 3 * charge.forward.get("training", 0) + charge.flops.get("growth", 0)
+
+
+class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
+    """Anytime learning at macroscale (Caccia, Xu, Ott, Ranzato, Denoyer; arXiv 2106.09563, section 3).
+
+    A data set arrives as a stream of ``B`` equal mega-batches, all drawn from one distribution. After each arrival (a
+    *tick*) the learner may wait, or train on what it has gathered; either way it must answer at every tick, on a
+    hidden test set. It is judged on the whole curve: the cumulative error rate, the parameters and the FLOPs.
+
+    ## Action Space
+    ``PredictorSpace``: the action is the predictor deployed at this tick, any ``torch.nn.Module`` that maps a batch of
+    raw inputs to floating-point logits of shape ``(batch, classes)``, or ``None`` to keep the one deployed before. The
+    environment answers with a copy of it in eval mode; the module stays the learner's own. A predictor whose content
+    has not changed is not run again.
+
+    ## Observation Space
+    The mega-batch that has just arrived, as NumPy arrays: ``{"train": {"x", "y"}, "valid": {"x", "y"}}``; images are
+    uint8 ``(n, C, H, W)``, one's own arrays uint8 or float32 ``(n, ...)``, labels int64 ``(n,)``. All mega-batches have the
+    same size; 90 % of each is ``train`` and 10 % is ``valid``. After the last tick nothing new arrives and the last
+    mega-batch is returned once more, since a Gymnasium observation must lie in the space.
+
+    ## Rewards
+    Minus the error of the tick: the fraction of wrong answers on the test set. The return of an episode is minus the
+    cumulative error of ticks 1..B, also when a budget ends it early.
+
+    ## Starting State
+    ``reset(seed=s)`` fixes the stream: the mega-batches are a pure function of the data set, ``s`` and ``B``. Tick 0 is
+    the answer before any data: the uniform guess (error 1 − 1/C, no parameters), or the untrained module given as
+    ``reset(options={"predictor": module})``. Then D_1 is released.
+
+    ## Episode End
+    *Termination:* after tick ``B``. *Truncation:* at the tick at which a budget is broken; the predictor deployed before
+    then stays for all remaining ticks, these are scored and entered into the ledger, and their errors are in the
+    reward of the last step.
+
+    ## Arguments
+    * ``data``: the ``DataSet`` that is streamed. ``alma_env.make(id, ...)`` loads it by name.
+    * ``ticks``: the number of mega-batches ``B``.
+    * ``valid_fraction``: the part of each mega-batch set aside for validation, 0.1.
+    * ``partition``: ``"alma"``, or ``"continuum"`` for the partition of ``continuum.scenarios.ALMA`` with the same seed.
+    * ``flops_budget``: most FLOPs that may be spent over the episode, or None.
+    * ``parameter_budget``: most parameters that a deployed predictor may have, or None.
+    * ``evaluation_batch_size``: test examples per forward pass; part of the protocol, since float sums depend on it.
+
+    ## Metering
+    Training happens inside ``with env.meter:``. A predictor whose parameters changed anywhere else is refused with
+    ``UnmeteredTrainingError``; ``env.meter.declare`` takes the charge of learners that compute outside of PyTorch.
+    The info holds what the learner may know: ``tick``, ``ticks``, ``error``, ``parameters``, ``comp`` and ``refused``.
+    ``env.ledger`` holds one row per tick, and ``env.ledger.score()`` CER, Mem and Comp.
+
+    ## Version History
+    * v0: first release.
+    """
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+    action_space: PredictorSpace
+
+    def __init__(
+        self,
+        data: DataSet,
+        ticks: int,
+        *,
+        valid_fraction: float = 0.1,
+        partition: str = "alma",
+        flops_budget: float | None = None,
+        parameter_budget: int | None = None,
+        evaluation_batch_size: int = 1000,
+    ) -> None:
+        for name, budget in (("flops_budget", flops_budget), ("parameter_budget", parameter_budget)):
+            if budget is not None and not budget > 0:
+                raise ValueError(f"{name}={budget}: a budget must be positive; use None for no budget")
+        if evaluation_batch_size < 1:
+            raise ValueError(
+                f"evaluation_batch_size={evaluation_batch_size}: at least 1 example is needed per forward pass"
+            )
+        self.data = data
+        self.ticks = ticks
+        self.valid_fraction = valid_fraction
+        self.partition = partition
+        self.flops_budget = flops_budget
+        self.parameter_budget = parameter_budget
+        self.evaluation_batch_size = evaluation_batch_size
+
+        self.meter = Meter()
+        self.ledger = Ledger()
+        # Made here, too, so that a wrong number of ticks is refused at once and not at the first reset.
+        self._stream = Stream(data, ticks, seed=0, valid_fraction=valid_fraction, scheme=partition)
+        self.stream_seed: int | None = None
+        self._deployed: Fingerprint | None = None
+        self._total_at_deployment = 0
+        self._clock = time.perf_counter()
+
+        self.action_space = PredictorSpace(data.train_x.shape[1:], data.classes)
+        self.observation_space = spaces.Dict(
+            {part: self._part_space(len(rows)) for part, rows in zip(("train", "valid"), self._stream.indices(1))}
+        )
+
+    def _part_space(self, n: int) -> spaces.Dict:
+        x = self.data.train_x
+        low, high = (0, 255) if x.dtype == np.uint8 else (-np.inf, np.inf)
+        return spaces.Dict(
+            {
+                "x": spaces.Box(low, high, (n, *x.shape[1:]), x.dtype.type),
+                "y": spaces.Box(0, self.data.classes - 1, (n,), np.int64),
+            }
+        )
+
+    @property
+    def tick(self) -> int:
+        """The last tick that has been answered: 0 after ``reset``, B at the end; −1 before the first ``reset``."""
+        return len(self.ledger) - 1
+
+    @property
+    def done(self) -> bool:
+        """Whether every tick has its answer."""
+        return self.tick == self.ticks
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin a new stream: score tick 0 and release D_1.
+
+        Args:
+            seed: seed of the stream; without it one is drawn from the environment's own generator.
+            options: ``{"predictor": module}`` has an untrained module answer at tick 0.
+
+        Raises:
+            ValueError: an unknown option, or a predictor over ``parameter_budget``.
+            PredictorError: the untrained predictor cannot be scored.
+        """
+        options = dict(options or {})
+        predictor = options.pop("predictor", None)
+        if options:
+            raise ValueError(f"options {sorted(options)}: the only option of reset is 'predictor'")
+        if predictor is not None:
+            self._check_action(predictor)
+            predictor = unwrap(predictor)
+            if self._over_parameter_budget(predictor):
+                raise ValueError(
+                    f"predictor with {parameter_count(predictor)} parameters: parameter_budget={self.parameter_budget}; "
+                    "start with a smaller one, or raise the budget"
+                )
+        self._clock = time.perf_counter()
+        mark = fingerprint(predictor) if predictor is not None else None
+        first = self._answer(predictor) if predictor is not None else self._uniform_guess()
+
+        super().reset(seed=seed)
+        self.stream_seed = seed if seed is not None else int(self.np_random.integers(2**31))
+        self._stream = self._make_stream(self.stream_seed)
+        self.meter.reset()
+        self.ledger = Ledger()
+        self._deployed = mark
+        self._total_at_deployment = 0
+        self._enter(first, Charge(), refused=False)
+        return self.observation(), self._info()
+
+    def step(
+        self, action: nn.Module | None
+    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Answer at the tick of the mega-batch that was observed last, and release the next one.
+
+        Args:
+            action: the predictor to deploy, or None to keep the one deployed before.
+
+        Raises:
+            TypeError: the action is neither a module nor None.
+            PredictorError: the predictor cannot be scored. The episode is as it was before the call: deploy
+                something else at the same tick.
+            UnmeteredTrainingError: its parameters changed without a charge; the episode is as it was, too.
+            RuntimeError: there is no tick to answer: call ``reset``.
+        """
+        if self.tick < 0 or self.done:
+            state = "has not begun" if self.tick < 0 else "is over"
+            raise RuntimeError(f"step() at tick {self.tick}: the episode {state}; call reset() first")
+        self._check_action(action)
+        with self.meter.paused():
+            answered = self._deploy(action)
+        charge = self.meter.take()
+        if answered is None:
+            return self._finish_over_budget(charge)
+        self._enter(answered, charge, refused=False)
+        return self.observation(), -answered.error, self.done, False, self._info()
+
+    def megabatch(self, tick: int) -> Observation:
+        """Mega-batch D_tick again, if it has arrived: once tick t is answered, D_1 .. D_{t+1} have.
+
+        Raises:
+            ValueError: it has not arrived yet, or there is no such mega-batch.
+        """
+        arrived = min(self.tick + 1, self.ticks)
+        if not 1 <= tick <= arrived:
+            raise ValueError(
+                f"tick={tick}: mega-batches 1 to {arrived} have arrived; step() releases the next one"
+                if arrived
+                else f"tick={tick}: nothing has arrived yet; call reset() first"
+            )
+        return self._stream.megabatch(tick)
+
+    def observation(self) -> Observation:
+        """The mega-batch that arrived last: D_{t+1} once tick t is answered; after tick B, D_B again."""
+        return self.megabatch(min(self.tick + 1, self.ticks))
+
+    def _deploy(self, action: nn.Module | None) -> Answer | None:
+        """The answer of this tick, or None if a budget is broken. Changes nothing where it raises."""
+        kept = self._kept_answer()
+        if self.flops_budget is not None and self.meter.total > self.flops_budget:
+            return None
+        if action is None:
+            return kept
+        action = unwrap(action)
+        mark = fingerprint(action)
+        if mark.same_as(self._deployed):
+            return kept
+        self._check_metered(action, mark)
+        if self._over_parameter_budget(action):
+            return None
+        answered = self._answer(action)
+        self._deployed = mark
+        self._total_at_deployment = self.meter.total
+        return answered
+
+    def _check_metered(self, action: nn.Module, mark: Fingerprint) -> None:
+        """Refuse parameters that changed while the meter was not running, or ran and counted nothing."""
+        known = set(self._deployed.tensors) if self._deployed is not None else set()
+        changed = [name for name, p in action.named_parameters() if tensor_hash(p) not in known]
+        new_content = set(mark.tensors) - known
+        if not new_content or (isinstance(action, UntrainedPredictor) and action.is_pristine()):
+            return
+        if self.meter.declared:
+            return
+        remedy = (
+            "train inside `with env.meter:`, in the same thread, with PyTorch operations; charge work that PyTorch "
+            "does not execute with env.meter.declare(flops, reason=...); an untrained predictor belongs to "
+            "reset(options={'predictor': module})"
+        )
+        charged = self.meter.total > self._total_at_deployment
+        for name, parameter in action.named_parameters():
+            if name not in changed:
+                continue
+            seal = self.meter.sealed(parameter)
+            if seal is None:
+                raise UnmeteredTrainingError(
+                    f"parameter {name!r} of {type(action).__name__} changed while the meter was not running: {remedy}"
+                )
+            if not (seal.counted or charged):
+                raise UnmeteredTrainingError(
+                    f"parameter {name!r} of {type(action).__name__} changed, but the meter counted 0 FLOPs: {remedy}"
+                )
+        if not changed and not charged:
+            raise UnmeteredTrainingError(
+                f"{type(action).__name__}'s buffers changed, but the meter counted 0 FLOPs since it was deployed: {remedy}"
+            )
+
+    def _finish_over_budget(
+        self, charge: Charge
+    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """The predictor before stays deployed: score all remaining ticks with it and end the episode."""
+        kept = self._kept_answer()
+        reward = 0.0
+        while not self.done:
+            self._enter(kept, charge, refused=True)
+            charge = Charge()
+            reward -= kept.error
+        return self.observation(), reward, False, True, self._info()
+
+    def _answer(self, predictor: nn.Module) -> Answer:
+        return answer(
+            freeze(predictor),
+            self.data.test_x,
+            self.data.test_y,
+            classes=self.data.classes,
+            batch_size=self.evaluation_batch_size,
+        )
+
+    def _uniform_guess(self) -> Answer:
+        return Answer(error=1 - 1 / self.data.classes, parameters=0, buffers=0, inference_flops=0.0)
+
+    def _kept_answer(self) -> Answer:
+        last = self.ledger[-1]
+        return Answer(last.error, last.parameters, last.buffers, last.inference_flops)
+
+    def _enter(self, answered: Answer, charge: Charge, *, refused: bool) -> None:
+        now = time.perf_counter()
+        self.ledger.append(
+            Row(
+                tick=len(self.ledger),
+                error=answered.error,
+                parameters=answered.parameters,
+                buffers=answered.buffers,
+                inference_flops=answered.inference_flops,
+                flops=dict(charge.flops),
+                paper_flops=paper_flops(charge),
+                declared=tuple(charge.declared),
+                digest=self._deployed.digest if self._deployed is not None else "",
+                refused=refused,
+                seconds=now - self._clock,
+            )
+        )
+        self._clock = now
+
+    def _info(self) -> dict[str, Any]:
+        last = self.ledger[-1]
+        return {
+            "tick": last.tick,
+            "ticks": self.ticks,
+            "error": last.error,
+            "parameters": last.parameters,
+            "comp": self.ledger.comp,
+            "refused": last.refused,
+        }
+
+    def _make_stream(self, seed: int) -> Stream:
+        return Stream(
+            self.data, self.ticks, seed=seed, valid_fraction=self.valid_fraction, scheme=self.partition
+        )
+
+    def _check_action(self, action: object) -> None:
+        if not self.action_space.contains(action):
+            raise TypeError(
+                f"action of type {type(action).__name__}: deploy a torch.nn.Module, or None to keep the one before"
+            )
+
+    def _over_parameter_budget(self, predictor: nn.Module) -> bool:
+        return self.parameter_budget is not None and parameter_count(predictor) > self.parameter_budget
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the episode stands: the stream's seed, the ledger and the fingerprint of what is deployed.
+
+        Indices and numbers only, no data and no weights; plain JSON values.
+
+        Raises:
+            RuntimeError: charges have been made since the last tick; save between ``step`` and the next training.
+        """
+        if self.tick < 0:
+            raise RuntimeError("state_dict() before reset(): there is no episode to save; call reset() first")
+        if self.meter.total != self.ledger.comp:
+            raise RuntimeError(
+                f"{self.meter.total - self.ledger.comp} FLOPs charged since tick {self.tick}: "
+                "the state is saved between ticks; call step() first"
+            )
+        deployed = self._deployed
+        return {
+            "protocol": self.protocol(),
+            "stream_seed": self.stream_seed,
+            "generator": self.np_random.bit_generator.state,
+            "ledger": self.ledger.to_json(),
+            "deployed": None if deployed is None else [list(deployed.tensors), deployed.structure],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where ``state_dict`` was taken; ``observation()`` then gives the mega-batch that awaits its answer.
+
+        Raises:
+            ValueError: the state was saved by an environment with another data set or protocol.
+        """
+        theirs, ours = state["protocol"], self.protocol()
+        for name, value in ours.items():
+            if theirs.get(name) != value:
+                raise ValueError(
+                    f"{name}={theirs.get(name)!r} in the saved state, {value!r} here: an episode goes on only in an "
+                    "environment of the same data and protocol; make one with the saved values"
+                )
+        self.stream_seed = int(state["stream_seed"])
+        self._stream = self._make_stream(self.stream_seed)
+        self.np_random.bit_generator.state = state["generator"]
+        self.ledger = Ledger.from_json(state["ledger"])
+        deployed = state["deployed"]
+        self._deployed = None if deployed is None else Fingerprint(tuple(deployed[0]), deployed[1])
+        self.meter.reset()
+        self.meter.total = self.ledger.comp
+        self._total_at_deployment = self.meter.total
+        self._clock = time.perf_counter()
+
+    def protocol(self) -> dict[str, Any]:
+        """Every number that the stream and the scores depend on, beside the seed; plain JSON values."""
+        return {
+            "data": self.data.name,
+            "digest": self.data.digest,
+            "ticks": self.ticks,
+            "valid_fraction": self.valid_fraction,
+            "partition": self.partition,
+            "flops_budget": self.flops_budget,
+            "parameter_budget": self.parameter_budget,
+            "evaluation_batch_size": self.evaluation_batch_size,
+        }

@@ -1,0 +1,212 @@
+"""The ledger: one row per tick, and the three numbers that judge a learner over the whole stream.
+
+    CER  = Σ_t error of m(·; θ_t)        Mem = Σ_t |θ_t|        Comp = Σ_t FLOPs spent at tick t
+
+ALMA paper, section 3 (metrics); t runs from 0, before any data, to B. The ledger is plain data: it holds no tensor
+and no reference to the environment, it round-trips through JSON to the last bit, and every total is the sum of its rows.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pandas
+
+
+@dataclass(frozen=True)
+class Row:
+    """What happened at one tick.
+
+    Attributes:
+        tick: 0 (before any data) to B.
+        error: error of the deployed predictor on the hidden test set: the fraction of wrong answers for classes,
+            the perplexity per token for text.
+        parameters: scalars in the deployed predictor's ``parameters()``, tied ones once; 0 for the uniform guess.
+        buffers: scalars in its buffers (BatchNorm statistics, normalisation constants): reported, not part of Mem.
+        inference_flops: floating-point operations of one answer, mean over the test set; 1 multiply-add = 2.
+        flops: floating-point operations executed since the previous tick, by phase (``training``, ``validation``, …).
+        paper_flops: the same by the paper's rule of thumb: 6 per forward multiply-add on training examples, plus growth.
+        declared: reasons of the charges that the learner declared because the meter could not count them.
+        digest: content digest of the deployed predictor; empty for the uniform guess.
+        refused: the predictor offered at this tick broke a budget, so the one before stayed.
+        seconds: wall-clock time since the previous tick, evaluation included. The only column that may differ
+            between two runs of the same configuration.
+    """
+
+    tick: int
+    error: float
+    parameters: int
+    buffers: int
+    inference_flops: float
+    flops: dict[str, int]
+    paper_flops: int
+    declared: tuple[str, ...]
+    digest: str
+    refused: bool
+    seconds: float
+
+    @property
+    def comp(self) -> int:
+        """FLOPs spent at this tick, all phases together."""
+        return sum(self.flops.values())
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Row:
+        """Rebuild a row from ``dataclasses.asdict``'s or JSON's view of it.
+
+        Raises:
+            ValueError: a column is missing or unknown.
+        """
+        names = {f.name for f in fields(cls)}
+        if set(values) != names:
+            wrong = sorted(set(values) ^ names)
+            raise ValueError(
+                f"columns {wrong}: a ledger row has exactly the columns {sorted(names)}; "
+                "read it with the version of alma-env that wrote it"
+            )
+        return cls(**{**values, "declared": tuple(values["declared"]), "flops": dict(values["flops"])})
+
+
+@dataclass(frozen=True)
+class Score:
+    """A learner's result over a stream, or over the part of it that has been played.
+
+    Attributes:
+        ticks: number of ticks answered so far, tick 0 not counted.
+        cer: cumulative error rate Σ_{t=0..B} e_t, a sum of fractions (for text: of perplexities).
+        cer_from_1: the same from tick 1, as the published version of the paper writes it; differs by exactly e_0.
+        mean_error: cer / (ticks + 1).
+        final_error: error at the last tick.
+        mem: Σ_t |θ_t|, free parameters.
+        comp: Σ_t FLOPs, everything that was executed.
+        comp_by_phase: comp, itemised.
+        paper_flops: Σ_t of the paper's rule of thumb.
+        declared: whether any part of comp was declared by the learner instead of counted.
+        seconds: wall-clock time.
+    """
+
+    ticks: int
+    cer: float
+    cer_from_1: float
+    mean_error: float
+    final_error: float
+    mem: int
+    comp: int
+    comp_by_phase: dict[str, int]
+    paper_flops: int
+    declared: bool
+    seconds: float
+
+
+@dataclass
+class Ledger:
+    """The rows of an episode, tick 0 first."""
+
+    rows: list[Row] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __getitem__(self, tick: int) -> Row:
+        return self.rows[tick]
+
+    @property
+    def comp(self) -> int:
+        """FLOPs spent so far."""
+        return sum(row.comp for row in self.rows)
+
+    def append(self, row: Row) -> None:
+        """Add the next tick's row.
+
+        Raises:
+            ValueError: the row is not the next tick's.
+        """
+        if row.tick != len(self.rows):
+            raise ValueError(
+                f"row of tick {row.tick}: a ledger is written in order and the next tick is {len(self.rows)}"
+            )
+        self.rows.append(row)
+
+    def score(self) -> Score:
+        """CER, Mem and Comp of the rows so far.
+
+        Raises:
+            ValueError: the ledger has no row yet.
+        """
+        if not self.rows:
+            raise ValueError(
+                "0 rows: a score needs at least tick 0; call the environment's reset() first"
+            )
+        # Summed in the order of ticks, so that the same rows give the same sum to the last bit.
+        cer = sum(row.error for row in self.rows)
+        phases: dict[str, int] = {}
+        for row in self.rows:
+            for phase, flops in row.flops.items():
+                phases[phase] = phases.get(phase, 0) + flops
+        return Score(
+            ticks=len(self.rows) - 1,
+            cer=cer,
+            cer_from_1=sum(row.error for row in self.rows[1:]),
+            mean_error=cer / len(self.rows),
+            final_error=self.rows[-1].error,
+            mem=sum(row.parameters for row in self.rows),
+            comp=self.comp,
+            comp_by_phase=phases,
+            paper_flops=sum(row.paper_flops for row in self.rows),
+            declared=any(row.declared for row in self.rows),
+            seconds=sum(row.seconds for row in self.rows),
+        )
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows as flat dictionaries for pandas, Arrow or CSV: one column per phase, ``flops_<phase>``."""
+        phases = sorted({phase for row in self.rows for phase in row.flops})
+        records = []
+        for row in self.rows:
+            record = asdict(row)
+            flops = record.pop("flops")
+            record["declared"] = "; ".join(row.declared)
+            record["comp"] = row.comp
+            record.update({f"flops_{phase}": flops.get(phase, 0) for phase in phases})
+            records.append(record)
+        return records
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows as a DataFrame; needs the extra ``pandas``."""
+        import pandas
+
+        return pandas.DataFrame.from_records(self.records())
+
+    def to_json(self) -> str:
+        """One JSON object per line, tick 0 first: the format of the ledger files that runs write."""
+        return "".join(row_to_json(row) + "\n" for row in self.rows)
+
+    @classmethod
+    def from_json(cls, text: str) -> Ledger:
+        """Read what ``to_json`` wrote.
+
+        Raises:
+            ValueError: a line is not a row, or the rows are not in order.
+        """
+        ledger = cls()
+        for number, line in enumerate(text.splitlines(), start=1):
+            try:
+                row = Row.from_dict(json.loads(line))
+            except (json.JSONDecodeError, TypeError) as error:
+                raise ValueError(
+                    f"line {number}: not a ledger row ({error}); each line is one JSON object"
+                ) from error
+            ledger.append(row)
+        return ledger
+
+
+def row_to_json(row: Row) -> str:
+    """One line of a ledger file, without its line end; floats keep every bit."""
+    return json.dumps(asdict(row), sort_keys=True, allow_nan=False)

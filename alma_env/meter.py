@@ -1,0 +1,392 @@
+"""The meter: FLOPs of everything that PyTorch executes in a block, forward and backward (ALMA paper, section 3: Comp).
+
+It listens at PyTorch's dispatcher, where each operation of the forward and of the backward pass appears once, and
+charges what :mod:`alma_env.flops` says. Work that never reaches the dispatcher of this thread leaves parameters without
+a seal (:mod:`alma_env.seals`).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from alma_env.counting import Charges, Counting, Tally
+from alma_env.once import CountOnce
+from alma_env.seals import Seal, Seals, storage_id, tensors_of
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DEFAULT_PHASE = "training"
+
+_FLOATING = frozenset(
+    {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128}
+)
+
+
+class _Thread(threading.local):
+    meter: Meter | None = None  # the meter that runs in this thread and is not paused
+
+
+_thread = _Thread()
+
+
+@dataclass(frozen=True)
+class Charge:
+    """FLOPs by phase; 1 multiply-add = 2 FLOPs.
+
+    Attributes:
+        flops: all FLOPs of the phase.
+        forward: the counted part that autograd's backward pass did not execute. Declared FLOPs are not in it.
+        declared: reasons of the charges that the learner declared because the meter could not count them.
+    """
+
+    flops: Mapping[str, int] = field(default_factory=dict)
+    forward: Mapping[str, int] = field(default_factory=dict)
+    declared: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """FLOPs over all phases."""
+        return sum(self.flops.values())
+
+
+class Meter:
+    """Counts the FLOPs of `with meter:` blocks, by phase.
+
+    A meter runs in one thread at a time and is not re-entrant. It can be copied and pickled when it is not running;
+    copies have its charges, but not its seals.
+
+    Attributes:
+        total: FLOPs charged since construction or :meth:`reset`.
+    """
+
+    def __init__(self) -> None:
+        self._tally = Tally(DEFAULT_PHASE)
+        self._declared: list[str] = []
+        self._declared_flops: dict[str, int] = {}
+        self._taken = 0
+        self._seals = Seals()
+        self._owner: int | None = None  # the thread in which the meter runs
+        self._mode: Counting | None = None
+        self._total_at_entry = 0
+        self._declared_in_block = False
+
+    def __enter__(self) -> Meter:
+        if self._owner is not None:
+            where = "this thread" if self._owner == threading.get_ident() else "another thread"
+            raise RuntimeError(
+                f"the meter is running in {where} already: leave its `with meter:` block before entering it again"
+            )
+        if _thread.meter is not None:
+            raise RuntimeError("another meter is running in this thread: leave its `with meter:` block first")
+        self._owner = threading.get_ident()
+        self._total_at_entry = self.total
+        self._declared_in_block = False
+        self._mode = Counting(self._tally, self._seals)
+        self._mode.__enter__()
+        _thread.meter = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._mode is not None
+        self._mode.__exit__(kind, error, trace)
+        self._mode = None
+        self._owner = None
+        _thread.meter = None
+        self._seal()
+
+    def _seal(self) -> None:
+        self._seals.seal(self.total > self._total_at_entry or self._declared_in_block)
+
+    @property
+    def running(self) -> bool:
+        """Whether a `with meter:` block is open, in any thread."""
+        return self._owner is not None
+
+    @property
+    def total(self) -> int:
+        """FLOPs charged since construction or :meth:`reset`."""
+        return self._taken + self._tally.total() + sum(self._declared_flops.values())
+
+    @total.setter
+    def total(self, flops: int) -> None:
+        self._taken += flops - self.total
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """Reasons of the charges declared since the last :meth:`take`."""
+        return tuple(self._declared)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Charge what runs in this block to phase `name`; the innermost phase wins."""
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"phase={name!r}: a phase is named by a non-empty string")
+        tally = self._tally if self._mode is None else self._mode.tally
+        before = tally.enter(name)
+        try:
+            yield
+        finally:
+            tally.enter(before)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Charge nothing in this block: the environment's own work. Does nothing when the meter is not running here.
+
+        The running block's seals are closed first, so that :meth:`sealed` knows what was trained in it so far.
+        """
+        if _thread.meter is not self:
+            yield
+            return
+        above = self.lift()
+        try:
+            self._seal()
+            yield
+        finally:
+            self.lower(above)
+
+    def lift(self) -> list[TorchDispatchMode] | None:
+        """Stop counting, until :meth:`lower`. Only for a meter that is running in this thread."""
+        assert self._mode is not None
+        _thread.meter = None
+        return self._mode.lift()
+
+    def lower(self, above: list[TorchDispatchMode] | None) -> None:
+        """Go on counting; `above` is what :meth:`lift` returned."""
+        assert self._mode is not None
+        self._mode.lower(above)
+        _thread.meter = self
+
+    @contextmanager
+    def counting(self, tally: Tally) -> Iterator[None]:
+        """Let `tally` take the FLOPs and phases of this block in the meter's place. Only for a running meter."""
+        assert self._mode is not None
+        before = self._mode.tally
+        self._mode.tally = tally
+        try:
+            yield
+        finally:
+            self._mode.tally = before
+
+    def charge(self, charges: Charges) -> None:
+        """Add FLOPs that were counted before."""
+        (self._tally if self._mode is None else self._mode.tally).add(charges)
+
+    def declared(self) -> tuple[str, ...]:
+        """Reasons of the charges declared since the last :meth:`take`."""
+        return tuple(self._declared)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Charge what runs in this block to phase `name`; the innermost phase wins."""
+        if not isinstance(name, str) or not name:
+            raise ValueError(f"phase={name!r}: a phase is named by a non-empty string")
+        tally = self._tally if self._mode is None else self._mode.tally
+        before = tally.enter(name)
+        try:
+            yield
+        finally:
+            tally.enter(before)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Charge nothing in this block: the environment's own work. Does nothing when the meter is not running here.
+
+        The running block's seals are closed first, so that :meth:`sealed` knows what was trained in it so far.
+        """
+        if _thread.meter is not self:
+            yield
+            return
+        above = self.lift()
+        try:
+            self._seal()
+            yield
+        finally:
+            self.lower(above)
+
+    def lift(self) -> list[TorchDispatchMode] | None:
+        """Stop counting, until :meth:`lower`. Only for a meter that is running in this thread."""
+        assert self._mode is not None
+        _thread.meter = None
+        return self._mode.lift()
+
+    def lower(self, above: list[TorchDispatchMode] | None) -> None:
+        """Go on counting; `above` is what :meth:`lift` returned."""
+        assert self._mode is not None
+        self._mode.lower(above)
+        _thread.meter = self
+
+    @contextmanager
+    def counting(self, tally: Tally) -> Iterator[None]:
+        """Send charges and phases to another tally (:mod:`alma_env.once`)."""
+        before, self._tally = self._tally, tally
+        if self._mode is not None:
+            self._mode.tally = tally
+        try:
+            yield
+        finally:
+            self._tally = before
+            if self._mode is not None:
+                self._mode.tally = before
+
+    def charge(self, charges: Charges) -> None:
+        """Add FLOPs known from an earlier count; the phase None is the one that is current."""
+        tally = self._tally
+        for phase, forward, backward in charges:
+            cell = tally.cell if phase is None else tally.cells.setdefault(phase, [0, 0])
+            cell[0] += forward
+            cell[1] += backward
+
+    def declare(self, flops: int, *, phase: str = DEFAULT_PHASE, reason: str) -> None:
+        """Charge work that PyTorch does not execute, and say why it could not be counted.
+
+        Raises TypeError when `flops` is no integer, ValueError when it is negative or there is no reason.
+        """
+        if isinstance(flops, bool) or not hasattr(flops, "__index__"):
+            raise TypeError(f"flops={flops!r}: declared FLOPs must be an int; round first")
+        flops = int(flops)
+        if flops < 0:
+            raise ValueError(f"flops={flops}: declared FLOPs must not be negative")
+        if not isinstance(reason, str) or not reason.strip():
+            raise ValueError(f"reason={reason!r}: say in words why PyTorch does not execute this work")
+        self._declared.append(reason)
+        self._declared_flops[phase] = self._declared_flops.get(phase, 0) + flops
+        self._declared_in_block = True
+
+    def write(self, tensors: Iterable[Tensor]) -> None:
+        """Note that tensors were written in the running block."""
+        seals = self._seals
+        for tensor in tensors:
+            if tensor.dtype in _FLOATING and storage_id(tensor) not in seals.written:
+                seals.write(tensor)
+
+    def touch(self, *things: Any) -> None:
+        """Say that tensors, or the parameters and buffers of modules, were written in the running block.
+
+        For work that the dispatcher cannot see, such as a compiled function that updates tensors it was not given.
+        """
+        self.write(tensors_of(things))
+
+    def count_once(self, fn: Callable[P, R], fast: Callable[P, R] | None = None) -> CountOnce[P, R]:
+        """:func:`count_once`, charging this meter only."""
+        return CountOnce(fn, fast, lambda: self if _thread.meter is self else None)
+
+    def take(self) -> Charge:
+        """Hand over what was charged since the last call, and begin anew."""
+        charge = self._pending()
+        self._taken = self.total
+        self._tally.clear()
+        self._declared, self._declared_flops = [], {}
+        return charge
+
+    def _pending(self) -> Charge:
+        flops = {str(phase): sum(cell) for phase, cell in self._tally.cells.items()}
+        for phase, declared in self._declared_flops.items():
+            flops[phase] = flops.get(phase, 0) + declared
+        forward = {str(phase): cell[0] for phase, cell in self._tally.cells.items()}
+        return Charge(
+            {phase: n for phase, n in flops.items() if n},
+            {phase: n for phase, n in forward.items() if n},
+            tuple(self._declared),
+        )
+
+    def sealed(self, tensor: Tensor) -> Seal | None:
+        """What is known about the content of `tensor`, or None when no metered block left it with what it holds now."""
+        return self._seals.find(tensor)
+
+    def reset(self) -> None:
+        """Forget all charges and seals."""
+        self._tally.clear()
+        self._declared, self._declared_flops, self._taken = [], {}, 0
+        self._seals = Seals()
+        if self._mode is not None:
+            self._mode.seals = self._seals
+        self._total_at_entry = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The charges, as plain JSON values: the total, and what was not taken yet. Seals are not part of it."""
+        return {
+            "total": self.total,
+            "counted": {str(phase): list(cell) for phase, cell in self._tally.cells.items() if any(cell)},
+            "declared": dict(self._declared_flops),
+            "reasons": list(self._declared),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what :meth:`state_dict` returned; the seals are forgotten. Raises RuntimeError when running."""
+        if self._owner is not None:
+            raise RuntimeError("the meter is running: load its state outside of its `with meter:` block")
+        self.reset()
+        for phase, cell in state["counted"].items():
+            self._tally.cells.setdefault(phase, [0, 0])[:] = cell
+        self._declared_flops = dict(state["declared"])
+        self._declared = list(state["reasons"])
+        self.total = state["total"]
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._owner is not None:
+            raise RuntimeError("the meter is running: copy or pickle it outside of its `with meter:` block")
+        return self.state_dict()
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        Meter.__init__(self)
+        self.load_state_dict(state)
+
+
+def running() -> Meter | None:
+    """The meter that is counting in this thread, or None."""
+    return _thread.meter
+
+
+@contextmanager
+def phase(name: str) -> Iterator[None]:
+    """:meth:`Meter.phase` of the meter that runs in this thread; without one, nothing."""
+    meter = _thread.meter
+    if meter is None:
+        yield
+    else:
+        with meter.phase(name):
+            yield
+
+
+def count_once(fn: Callable[P, R], fast: Callable[P, R] | None = None) -> CountOnce[P, R]:
+    """A step of fixed shape: counted once per signature, then charged per call at no cost in time.
+
+    The result is called like `fn`. On its first call with a signature (shapes, dtypes, devices and `requires_grad` of
+    all tensors and of the parameters of modules, training flags, values of everything else) `fn` is counted on deep
+    copies of the arguments. Every call then runs `fast`, or `fn`, outside of the counter and charges the meter that is
+    running in this thread, if one is. `fast` may be compiled; it must do what `fn` does.
+
+    All that `fn` changes must be among its arguments, and its cost must not depend on the values in its tensors.
+    """
+    return CountOnce(fn, fast, running)
+
+
+def count(fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Charge:
+    """The FLOPs of one call of `fn`, whose result is dropped. A meter that is running is charged, too."""
+    outer = _thread.meter
+    if outer is None:
+        meter = Meter()
+        with meter:
+            fn(*args, **kwargs)
+        return meter.take()
+    tally = Tally(None)
+    try:
+        with outer.counting(tally):
+            fn(*args, **kwargs)
+    finally:
+        outer.charge(tally.charges())
+    meter = Meter()
+    meter.charge(tally.charges())
+    return meter.take()

@@ -1,0 +1,251 @@
+"""What is deployed at a tick: how a predictor is recognised, and how it is made to answer.
+
+A predictor is any ``torch.nn.Module`` that maps a batch of raw inputs to logits. The environment never runs the
+learner's own object: it answers with a deep copy in eval mode, so that neither side can disturb the other.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import xxhash
+from torch import Tensor, nn
+
+from alma_env.errors import AlmaError, PredictorError
+from alma_env.meter import count
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """The content of a predictor: what its answers depend on.
+
+    Attributes:
+        tensors: content hash of each tensor that the module holds, registered or not, in the order of discovery.
+        structure: hash of everything else (submodules, plain attributes, functions kept on the instance), or None
+            where it cannot be told; such a predictor counts as changed at every tick.
+    """
+
+    tensors: tuple[str, ...]
+    structure: str | None
+
+    @property
+    def digest(self) -> str:
+        """One hash over all tensors."""
+        return xxhash.xxh3_128_hexdigest("".join(self.tensors).encode())
+
+    def same_as(self, other: Fingerprint | None) -> bool:
+        """Whether both are certain to give the same answers."""
+        return self.structure is not None and self == other
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A predictor's result on the hidden test set.
+
+    Attributes:
+        error: fraction of test examples whose highest logit is not the label's (ties: the lowest class index).
+        parameters: scalars in ``parameters()``.
+        buffers: scalars in ``buffers()`` and in tensors that are kept as plain attributes.
+        inference_flops: FLOPs per example, mean over the test set, counted on the real inputs.
+    """
+
+    error: float
+    parameters: int
+    buffers: int
+    inference_flops: float
+
+
+def tensor_hash(tensor: Tensor) -> str:
+    """Hash of a tensor's content, shape and dtype; equal on every device."""
+    flat = tensor.detach().cpu().contiguous()
+    kind = f"{tuple(flat.shape)}{flat.dtype}".encode()
+    hasher = xxhash.xxh3_128(kind)
+    if flat.numel():
+        hasher.update(flat.reshape(-1).view(torch.uint8).numpy())
+    return hasher.hexdigest()
+
+
+def _stand_for(*parts: object) -> None:
+    """Named in place of what a fingerprint describes; never called, since no fingerprint is ever unpickled."""
+
+
+class _Describe(pickle.Pickler):
+    """Writes a module's structure; tensors are set aside and stand in it as their number."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=5)
+        # Without the memo the bytes depend on content alone, not on which equal strings happen to be one object.
+        self.fast = True
+        self.tensors: list[Tensor] = []
+        self._numbers: dict[int, int] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Tensor):
+            number = self._numbers.setdefault(id(obj), len(self._numbers))
+            if number == len(self.tensors):
+                self.tensors.append(obj)
+            return _stand_for, ("tensor", number)
+        if isinstance(obj, nn.Module) and type(obj).__reduce__ is object.__reduce__:
+            state = {name: value for name, value in obj.__dict__.items() if name != "training"}
+            return _stand_for, ("module", type(obj).__module__, type(obj).__qualname__, state)
+        if isinstance(obj, types.FunctionType) and obj is not _stand_for:
+            cells = [cell.cell_contents for cell in obj.__closure__ or ()]
+            return _stand_for, ("function", obj.__code__, obj.__defaults__, obj.__kwdefaults__, cells)
+        if isinstance(obj, types.CodeType):
+            return _stand_for, ("code", obj.co_code, obj.co_consts, obj.co_names)
+        return NotImplemented
+
+
+def fingerprint(predictor: nn.Module) -> Fingerprint:
+    """Recognise a predictor by its content: weights, buffers and whatever else its forward reads from the module.
+
+    The training flag does not count, since answers are given in eval mode. Module-level global variables that a
+    forward may read are outside of the module and are not seen.
+    """
+    buffer = io.BytesIO()
+    describe = _Describe(buffer)
+    structure: str | None
+    try:
+        describe.dump(predictor)
+        structure = xxhash.xxh3_128_hexdigest(buffer.getvalue())
+        tensors = describe.tensors
+    except Exception:  # whatever cannot be described makes the predictor new at every tick, which is safe
+        structure = None
+        tensors = [*predictor.parameters(), *predictor.buffers()]
+    return Fingerprint(tuple(tensor_hash(tensor) for tensor in tensors), structure)
+
+
+def unwrap(predictor: nn.Module) -> nn.Module:
+    """The module behind ``torch.compile``'s wrapper: compiling changes the speed, not the predictor."""
+    original = getattr(predictor, "_orig_mod", None)
+    return original if isinstance(original, nn.Module) else predictor
+
+
+def freeze(predictor: nn.Module) -> nn.Module:
+    """An independent copy in eval mode, without gradients.
+
+    Raises:
+        PredictorError: the module cannot be copied.
+    """
+    try:
+        frozen = copy.deepcopy(predictor)
+    except Exception as error:
+        raise PredictorError(
+            f"{_name(predictor)} cannot be copied ({error}); a deployed predictor must survive copy.deepcopy: "
+            "keep open files, generators, locks and tensors with a graph out of its attributes"
+        ) from error
+    return frozen.eval().requires_grad_(False)
+
+
+def answer(
+    predictor: nn.Module, x: NDArray[Any], y: NDArray[np.int64], *, classes: int, batch_size: int
+) -> Answer:
+    """Make a frozen predictor answer on the whole test set.
+
+    Args:
+        predictor: what ``freeze`` returned; it is run, so it may change, and is not to be kept.
+        x: raw test inputs (n, ...), uint8 or float32.
+        y: labels (n,), int64.
+        classes: number of logits that are asked of the predictor.
+        batch_size: examples per forward pass; fixed by the environment, so that sums of floats repeat to the last bit.
+
+    Raises:
+        PredictorError: it raised, it changed its input, or its output is not floating-point logits of shape
+            ``(batch, classes)`` without NaN.
+        UnknownCostError: it runs an operation whose cost is unknown to the meter.
+    """
+    device = next((t.device for t in [*predictor.parameters(), *predictor.buffers()]), torch.device("cpu"))
+    wrong = 0
+
+    def run() -> None:
+        nonlocal wrong
+        for start in range(0, len(y), batch_size):
+            # A copy: the predictor gets no handle on the test set's memory.
+            batch = torch.tensor(x[start : start + batch_size], device=device)
+            logits = _logits(predictor, batch, classes)
+            if not torch.equal(batch, torch.tensor(x[start : start + batch_size], device=device)):
+                raise PredictorError(
+                    f"{_name(predictor)} changed its input in place: a predictor must leave it alone; "
+                    "use x.clone() or an out-of-place operation"
+                )
+            labels = torch.tensor(y[start : start + batch_size], device=device)
+            wrong += int((logits.argmax(dim=1) != labels).sum())
+
+    # A predictor that draws random numbers answers the same way every time and leaves the learner's state alone.
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices), torch.no_grad():
+        # Not torch.manual_seed, which would also reseed the devices that are not forked here.
+        torch.default_generator.manual_seed(0)
+        if devices:
+            torch.cuda.manual_seed(0)
+        charge = count(run)
+    held = {id(t): t.numel() for t in predictor.parameters()}
+    return Answer(
+        error=wrong / len(y),
+        parameters=sum(held.values()),
+        buffers=sum(t.numel() for t in _all_tensors(predictor) if id(t) not in held),
+        inference_flops=sum(charge.flops.values()) / len(y),
+    )
+
+
+def parameter_count(predictor: nn.Module) -> int:
+    """|θ|: scalars in ``parameters()``, tied ones once, whether or not they are marked as trainable."""
+    return sum(parameter.numel() for parameter in predictor.parameters())
+
+
+def _all_tensors(predictor: nn.Module) -> list[Tensor]:
+    describe = _Describe(io.BytesIO())
+    try:
+        describe.dump(predictor)
+    except Exception:
+        return [*predictor.parameters(), *predictor.buffers()]
+    return describe.tensors
+
+
+def _logits(predictor: nn.Module, batch: Tensor, classes: int) -> Tensor:
+    """One forward pass, checked."""
+    name = _name(predictor)
+    try:
+        logits = predictor(batch)
+    except AlmaError:
+        raise
+    except Exception as error:
+        raise PredictorError(
+            f"{name} raised {type(error).__name__} on a raw batch of shape {tuple(batch.shape)} and dtype "
+            f"{batch.dtype}: {error}. A predictor gets raw inputs and does its own scaling; "
+            "deploy another one at this tick, or None to keep the one before"
+        ) from error
+    if not isinstance(logits, Tensor):
+        raise PredictorError(
+            f"{name} returned {type(logits).__name__}: a predictor returns a tensor of logits (n, {classes})"
+        )
+    expected = (len(batch), classes)
+    if tuple(logits.shape) != expected:
+        raise PredictorError(
+            f"{name} returned shape {tuple(logits.shape)}: logits must have shape (batch, classes) = {expected}"
+        )
+    if not logits.is_floating_point():
+        raise PredictorError(
+            f"{name} returned dtype {logits.dtype}: logits must be floating point; "
+            "return scores, not class indices"
+        )
+    if bool(torch.isnan(logits).any()):
+        raise PredictorError(
+            f"{name} returned NaN logits: an answer must be comparable; has the training diverged? "
+            "Deploy another predictor at this tick, or None to keep the one before"
+        )
+    return logits
+
+
+def _name(predictor: nn.Module) -> str:
+    return f"predictor {type(predictor).__name__}"

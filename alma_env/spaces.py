@@ -1,0 +1,106 @@
+"""The action space of an anytime learner: predictors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class UntrainedPredictor(nn.Module):
+    """A linear classifier with random weights, drawn from a seed: what ``PredictorSpace.sample`` returns.
+
+    Args:
+        input_shape: shape of one raw input.
+        classes: number of logits C.
+        seed: fixes the weights; they can be drawn again, which is how the environment knows a sample from a
+            predictor that has learned something.
+    """
+
+    def __init__(self, input_shape: Sequence[int], classes: int, seed: int) -> None:
+        super().__init__()
+        self.input_shape = tuple(input_shape)
+        self.classes = classes
+        self.seed = seed
+        self.weight = nn.Parameter(self._draw())
+
+    def _draw(self) -> Tensor:
+        inputs = int(np.prod(self.input_shape))
+        weight = np.random.default_rng(self.seed).standard_normal((self.classes, inputs))
+        return torch.from_numpy(weight / np.sqrt(inputs)).float()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Raw inputs (n, ...) → logits (n, C), float32."""
+        return nn.functional.linear(x.flatten(1).float(), self.weight)
+
+    def is_pristine(self) -> bool:
+        """Whether this is still exactly what was drawn from the seed."""
+        plain = {"training", "input_shape", "classes", "seed"}
+        return (
+            type(self) is UntrainedPredictor
+            and {name for name in vars(self) if not name.startswith("_")} <= plain
+            and not (self._forward_hooks or self._forward_pre_hooks or self._buffers or self._modules)
+            and torch.equal(self.weight.detach().cpu(), self._draw())
+        )
+
+
+class PredictorSpace(gym.Space["nn.Module | None"]):
+    """All predictors: any ``torch.nn.Module``, or ``None`` to keep the one that is deployed.
+
+    Membership does not run the module: whether its logits fit is found out, and said, when it is deployed.
+
+    Args:
+        input_shape: shape of one raw input, for example (3, 32, 32).
+        classes: number of logits C that a predictor must return for each input.
+        seed: seed of ``sample``.
+
+    Example:
+        >>> space = PredictorSpace((1, 8, 8), 10, seed=0)
+        >>> space.sample()(torch.zeros(2, 1, 8, 8, dtype=torch.uint8)).shape
+        torch.Size([2, 10])
+        >>> None in space, nn.Flatten() in space, 3 in space
+        (True, True, False)
+    """
+
+    def __init__(
+        self, input_shape: Sequence[int], classes: int, seed: int | np.random.Generator | None = None
+    ) -> None:
+        self.input_shape = tuple(int(side) for side in input_shape)
+        self.classes = int(classes)
+        super().__init__(shape=None, dtype=None, seed=seed)
+
+    @property
+    def is_np_flattenable(self) -> bool:
+        """False: a module is no array."""
+        return False
+
+    def sample(self, mask: Any | None = None, probability: Any | None = None) -> UntrainedPredictor:
+        """Draw an untrained linear predictor; ``mask`` and ``probability`` have no meaning here and are refused."""
+        if mask is not None or probability is not None:
+            raise ValueError(
+                f"mask={mask!r}, probability={probability!r}: a PredictorSpace has no finite set to mask; "
+                "call sample() without them"
+            )
+        return UntrainedPredictor(self.input_shape, self.classes, int(self.np_random.integers(2**31)))
+
+    def contains(self, x: Any) -> bool:
+        """Whether x may be deployed: a module, or None."""
+        return x is None or isinstance(x, nn.Module)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, PredictorSpace)
+            and self.input_shape == other.input_shape
+            and self.classes == other.classes
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"PredictorSpace(input_shape={self.input_shape}, classes={self.classes})"

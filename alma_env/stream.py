@@ -1,0 +1,160 @@
+"""The stream: a data set cut into mega-batches D_1..D_B, each split 90/10 (ALMA paper, section 3).
+
+The partition is a function of (number of examples, B, seed) alone. It depends on no method, waiting time or
+replay setting, and touches no global random state. The numbers come straight from a bit generator, whose
+sequence NumPy keeps for ever (which it does not promise for `Generator.permutation`).
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alma_env.data import DataSet
+
+Indices = NDArray[np.int64]
+Part = dict[str, NDArray[Any]]
+
+# Spawn keys keep the draws of this module apart from each other and from all else that uses the same seed.
+_ORDER = (0x414C4D41, 0)
+_SPLIT = (0x414C4D41, 1)
+
+
+def partition(
+    n: int, ticks: int, seed: int, *, valid_fraction: float = 0.1, scheme: str = "alma"
+) -> list[tuple[Indices, Indices]]:
+    """Indices (train, valid), int64, of each of the `ticks` mega-batches of a set of `n` examples.
+
+    All mega-batches hold floor(n / ticks) examples, drawn without regard to class; the remainder is left out.
+    Of the m examples of a mega-batch, floor(valid_fraction * m), chosen by (seed, tick), are `valid`; both
+    parts keep the order of the mega-batch.
+
+    scheme "alma": the examples are permuted by seed and cut into consecutive parts.
+    scheme "continuum": the parts are those of `continuum.scenarios.ALMA` with nb_megabatches=ticks and
+    random_seed=seed, with the examples by ascending index, as continuum gives them. Where ticks does not
+    divide n, continuum's first n mod ticks parts have one example more: here each loses its last in the
+    permutation.
+
+    Raises ValueError or TypeError when no such partition exists.
+
+    >>> for train, valid in partition(20, ticks=2, seed=0):
+    ...     print(train, valid)
+    [11  3 17  1  2 13  0 10 14] [16]
+    [ 6 12 15  5  4 18  7 19  8] [9]
+    """
+    n, ticks, seed = _integer(n, "n"), _integer(ticks, "ticks"), _integer(seed, "seed")
+    fraction = _fraction(valid_fraction)
+    _check(n, ticks, fraction, valid_fraction)
+    if seed < 0:
+        raise ValueError(f"seed={seed}: the seed of a stream must be a non-negative integer")
+    size = n // ticks
+    if scheme == "alma":
+        megabatches = _order(n, seed, _ORDER)[: ticks * size].reshape(ticks, size)
+    elif scheme == "continuum":
+        if seed >= 2**32:
+            raise ValueError(f"seed={seed}: continuum's seeds are below 2**32; choose a smaller one")
+        order = np.random.RandomState(seed).permutation(n)
+        chunks = np.array_split(order, ticks)
+        megabatches = np.sort(np.stack([chunk[:size] for chunk in chunks]), axis=1)
+    else:
+        raise ValueError(f"scheme={scheme!r}: must be 'alma' or 'continuum'")
+    return [_split(megabatch, fraction, seed, t) for t, megabatch in enumerate(megabatches, start=1)]
+
+
+def _split(megabatch: Indices, fraction: Fraction, seed: int, t: int) -> tuple[Indices, Indices]:
+    valid = np.zeros(len(megabatch), dtype=bool)
+    valid[_order(len(megabatch), seed, (*_SPLIT, t))[: int(fraction * len(megabatch))]] = True
+    parts = megabatch[~valid].astype(np.int64), megabatch[valid].astype(np.int64)
+    for part in parts:
+        part.setflags(write=False)
+    return parts
+
+
+def _order(n: int, seed: int, key: tuple[int, ...]) -> Indices:
+    """A uniformly random permutation of 0..n-1."""
+    bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key))
+    return np.argsort(bits.random_raw(n), kind="stable")
+
+
+def _integer(value: int, name: str) -> int:
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r}: must be an integer") from None
+
+
+def _fraction(valid_fraction: float) -> Fraction:
+    # The decimal that was written, not the nearest double: floor(0.29 * 100) must be 29.
+    if not 0 < valid_fraction < 1:
+        raise ValueError(f"valid_fraction={valid_fraction}: must lie between 0 and 1, both excluded")
+    return Fraction(repr(float(valid_fraction)))
+
+
+def _check(n: int, ticks: int, fraction: Fraction, valid_fraction: float) -> None:
+    if n < 1:
+        raise ValueError(f"n={n}: a stream needs at least one example")
+    if ticks < 1:
+        raise ValueError(f"ticks={ticks}: a stream has at least 1 mega-batch")
+    smallest = -(-1 // fraction)  # examples of a mega-batch whose valid part holds one; train then does too
+    largest = n // smallest
+    remedy = f"choose at most {largest}" if largest else "give more examples or a larger valid_fraction"
+    if ticks > n:
+        raise ValueError(f"ticks={ticks}: there are only {n} examples for as many mega-batches; {remedy}")
+    if ticks > largest:
+        raise ValueError(
+            f"ticks={ticks}: a mega-batch of {n // ticks} examples has no valid part "
+            f"(valid_fraction={valid_fraction} needs at least {smallest}); {remedy}"
+        )
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The mega-batches of a data set, for ticks t = 1..B; see `partition` for the arguments.
+
+    Holds indices only: a mega-batch is copied out of the data set when it is asked for.
+    """
+
+    data: DataSet
+    ticks: int
+    seed: int
+    valid_fraction: float = 0.1
+    scheme: str = "alma"
+    parts: tuple[tuple[Indices, Indices], ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        n, fraction = len(self.data.train_y), self.valid_fraction
+        parts = partition(n, self.ticks, self.seed, valid_fraction=fraction, scheme=self.scheme)
+        object.__setattr__(self, "parts", tuple(parts))
+
+    def __len__(self) -> int:
+        return self.ticks
+
+    def indices(self, t: int) -> tuple[Indices, Indices]:
+        """Rows of the train part of the data set, (train, valid), read-only int64, of mega-batch t = 1..B."""
+        t = _integer(t, "t")
+        if not 1 <= t <= self.ticks:
+            raise IndexError(f"t={t}: the mega-batches of this stream are 1..{self.ticks}")
+        return self.parts[t - 1]
+
+    def megabatch(self, t: int) -> dict[str, Part]:
+        """{"train": {"x", "y"}, "valid": {"x", "y"}} of mega-batch t = 1..B: fresh arrays, free to change."""
+        return {
+            name: {"x": self.data.train_x[rows], "y": self.data.train_y[rows]}
+            for name, rows in zip(("train", "valid"), self.indices(t), strict=True)
+        }
+
+    def __copy__(self) -> Stream:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Stream:
+        return self
+
+    def __reduce__(self) -> tuple[type[Stream], tuple[Any, ...]]:
+        return Stream, (self.data, self.ticks, self.seed, self.valid_fraction, self.scheme)

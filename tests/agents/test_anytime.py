@@ -1,0 +1,211 @@
+"""The anytime agent is Algorithm 1, and its identities hold exactly."""
+
+from __future__ import annotations
+
+import agents
+import alma_env
+import numpy as np
+import pytest
+import torch
+from agents import AnytimeAgent, Decision, StageReport, fixed_wait
+
+TICKS = 6
+
+
+@pytest.fixture
+def env():
+    return alma_env.make("Digits-ALMA-v0", ticks=TICKS)
+
+
+def play(env, seed=0, **settings):
+    agent = agents.make("sm", env, width=8, epochs=3, seed=seed, **settings)
+    return agents.run(env, agent, seed)
+
+
+class Recorder:
+    """A learner that remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.predictor = torch.nn.Identity()
+        self.calls: list[tuple] = []
+
+    def train(self, train, valid):
+        self.calls.append(("train", len(train), len(valid)))
+        return StageReport((0.5,), (0.25,), 1)
+
+    def grow(self, train, valid):
+        self.calls.append(("grow", len(train), len(valid)))
+
+
+@pytest.mark.parametrize("replay", [False, True])
+def test_what_is_gathered_is_trained_on_with_and_without_replay(env, replay):
+    learner = Recorder()
+    agent = AnytimeAgent(learner, fixed_wait(4, replay=replay), TICKS)
+    sizes = []
+    for tick in range(1, TICKS + 1):
+        env.reset(seed=0) if tick == 1 else env.step(None)
+        observation = env.observation()
+        sizes.append((len(observation["train"]["y"]), len(observation["valid"]["y"])))
+        trained = agent.observe(observation)
+        assert (trained is not None) == (tick in (4, 6))
+    n, v = sizes[0]
+    last = 6 if replay else 2
+    assert learner.calls == [("train", 4 * n, 4 * v), ("train", last * n, last * v)]
+
+
+def test_growth_comes_before_training_and_never_before_the_first_stage(env):
+    learner = Recorder()
+    agent = AnytimeAgent(learner, lambda now: Decision(train=True, grow=True), TICKS)
+    observation, _ = env.reset(seed=0)
+    seen = []
+    for _ in range(3):
+        agent.observe(observation)
+        seen.append(agent.progress().validation_loss)
+    assert [call[0] for call in learner.calls] == ["train", "grow", "train", "grow", "train"]
+    assert seen == [0.5] * 3
+
+
+def test_between_trainings_nothing_changes(env):
+    ledger = play(env, wait=3)
+    errors = [row.error for row in ledger]
+    assert errors[0] == errors[1] == errors[2] != errors[3]
+    assert errors[3] == errors[4] == errors[5] != errors[6]
+    assert [row.comp > 0 for row in ledger] == [False, False, False, True, False, False, True]
+    assert len({row.parameters for row in ledger}) == 1
+
+
+def test_waiting_for_the_whole_stream_is_one_training_and_replay_makes_no_difference(env):
+    tardy, tardy_replay = play(env, wait=TICKS), play(env, wait=TICKS, replay=True)
+    assert [row.error for row in tardy] == [row.error for row in tardy_replay]
+    assert sum(row.comp > 0 for row in tardy) == 1
+
+
+def coarsened(env, wait):
+    """The environment whose mega-batches are the unions of ``wait`` consecutive ones, parts kept apart."""
+
+    class Coarse:
+        def __len__(self):
+            return env.ticks // wait
+
+        def megabatch(self, tick):
+            fine = [env.unwrapped._make_stream(0).megabatch(t) for t in range((tick - 1) * wait + 1, tick * wait + 1)]
+            return {
+                part: {name: np.concatenate([m[part][name] for m in fine]) for name in ("x", "y")}
+                for part in ("train", "valid")
+            }
+
+    return Coarse()
+
+
+def test_waiting_equals_the_greedy_learner_on_the_coarser_stream(env):
+    wait = 3
+    fine = play(env, wait=wait)
+    coarse = alma_env.make("Digits-ALMA-v0", ticks=TICKS // wait)
+    agent = agents.make("sm", coarse, width=8, epochs=3)
+    coarse.reset(seed=0, options={"predictor": agent.predictor})
+    stream, errors, flops = coarsened(env, wait), [], []
+    for tick in (1, 2):
+        with coarse.meter:
+            predictor = agent.observe(stream.megabatch(tick))
+        coarse.step(predictor)
+        errors.append(coarse.ledger[tick].error)
+        flops.append(coarse.ledger[tick].flops)
+    assert errors == [fine[3].error, fine[6].error]
+    assert flops == [fine[3].flops, fine[6].flops]
+
+
+def test_paper_flops_do_not_depend_on_the_wait_and_grow_with_replay(env):
+    totals = {wait: play(env, wait=wait).score().paper_flops for wait in (1, 2, 6)}
+    assert len(set(totals.values())) == 1
+    stages = TICKS // 2
+    replayed = play(env, wait=2, replay=True).score().paper_flops
+    assert replayed * 2 == totals[2] * (stages + 1)
+
+
+def test_the_paper_flops_are_the_closed_form(env):
+    score = play(env, wait=2).score()
+    macs = 64 * 8 + 8 * 8 + 8 * 10
+    examples = env.observation_space["train"]["y"].shape[0] * TICKS * 3
+    assert score.paper_flops == 6 * macs * examples
+
+
+def test_the_executed_flops_of_one_stage_are_a_sum_done_by_hand(env):
+    row = play(env, wait=TICKS)[TICKS]
+    n = env.observation_space["train"]["y"].shape[0] * TICKS * 3  # training examples, three epochs
+    v = env.observation_space["valid"]["y"].shape[0] * TICKS * 3
+    first, second, third = 64 * 8, 8 * 8, 8 * 10
+    forward = 2 * (first + second + third)
+    # Backward: the gradient of each weight, and of each input but the first layer's, which nobody asks for.
+    backward = 2 * (first + second + third) + 2 * (second + third)
+    assert row.flops == {"training": n * (forward + backward), "validation": v * forward}
+
+
+def test_the_same_seed_gives_the_same_curve_and_another_seed_another():
+    curves = [
+        [row.error for row in play(alma_env.make("Digits-ALMA-v0", ticks=TICKS), seed=seed)]
+        for seed in (0, 0, 1)
+    ]
+    assert curves[0] == curves[1] != curves[2]
+
+
+def test_no_test_example_influences_a_parameter():
+    digests = []
+    for shuffled in (False, True):
+        x, y = alma_env.load("Digits").train_x, alma_env.load("Digits").train_y
+        test_x, test_y = alma_env.load("Digits").test_x, alma_env.load("Digits").test_y
+        test = (test_x, (test_y + 1) % 10 if shuffled else test_y)
+        env = alma_env.make("Arrays-ALMA-v0", train=(x, y), test=test, ticks=TICKS)
+        digests.append([row.digest for row in play(env, wait=2)])
+    assert digests[0] == digests[1]
+
+
+@pytest.mark.parametrize("replay", [False, True])
+def test_an_agent_saved_at_any_tick_goes_on_the_same(env, replay):
+    whole = [row.digest for row in play(env, wait=2, replay=replay)]
+    for stop in range(TICKS):
+        agent = agents.make("sm", env, width=8, epochs=3, wait=2, replay=replay)
+        observation, _ = env.reset(seed=0, options={"predictor": agent.predictor})
+        while env.tick < stop:
+            with env.meter:
+                predictor = agent.observe(observation)
+            observation, *_ = env.step(predictor)
+        state = agent.state_dict()
+        other = agents.make("sm", env, width=8, epochs=3, wait=2, replay=replay)
+        other.load_state_dict(state, env.megabatch)
+        while not env.done:
+            with env.meter:
+                predictor = other.observe(observation)
+            observation, *_ = env.step(predictor)
+        assert [row.digest for row in env.ledger] == whole
+
+
+def test_from_scratch_forgets_the_weights_but_not_the_data(env):
+    warm, cold = (play(env, wait=2, replay=True, from_scratch=scratch) for scratch in (False, True))
+    assert warm[2].error == cold[2].error
+    assert warm[2].digest == cold[2].digest
+    assert warm[4].digest != cold[4].digest
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"id": "vgg"}, "agent 'vgg': unknown; the agents are sm"),
+        ({"wait": 0}, "wait=0: the waiting time must be at least 1"),
+        ({"wait": 7}, "wait=7: the stream has only 6 mega-batches"),
+        ({"epoch": 3}, "'epoch': agent 'sm' has no such hyper-parameter"),
+        ({"epochs": 0}, "epochs=0"),
+        ({"width": 0}, "hidden=0"),
+        ({"from_scratch": True}, "only meaningful with replay=True"),
+        ({"device": "quantum"}, "device='quantum'"),
+        ({"wait": 2, "policy": fixed_wait(2)}, "a policy decides both"),
+    ],
+)
+def test_bad_settings_are_refused_with_the_rule_and_the_remedy(env, settings, message):
+    with pytest.raises(ValueError, match=message):
+        agents.make(settings.pop("id", "sm"), env, **settings)
+
+
+def test_a_single_model_cannot_grow(env):
+    agent = agents.make("sm", env, width=8, epochs=1, policy=lambda now: Decision(train=True, grow=True))
+    with pytest.raises(ValueError, match="a single model cannot grow"):
+        agents.run(env, agent, 0)

@@ -1,0 +1,631 @@
+"""The environment keeps its contract with learners, with Gymnasium and with cheats."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+
+import alma_env
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from alma_env import AlmaEnv, PredictorError, UnmeteredTrainingError
+from torch import nn
+
+TICKS = 5
+CALLS = {"count": 0}
+
+
+class Counting(nn.Module):
+    """A linear predictor that counts how often it is run, outside of itself."""
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+        self.temperature = temperature
+
+    def forward(self, x):
+        CALLS["count"] += 1
+        return self.linear(x.flatten(1).float() / 16) / self.temperature
+
+
+class Noisy(nn.Module):
+    """Everything that training mode changes: BatchNorm and dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(64, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 10))
+
+    def forward(self, x):
+        return self.body(x.flatten(1).float() / 16)
+
+
+class Constant(nn.Module):
+    """Always answers the same class: its error is known by hand."""
+
+    def __init__(self, label: int) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(nn.functional.one_hot(torch.tensor(label), 10).float())
+
+    def forward(self, x):
+        return self.logits.expand(len(x), 10)
+
+
+class Returning(nn.Module):
+    """Returns what it is told to."""
+
+    def __init__(self, make) -> None:
+        super().__init__()
+        self.make = make
+
+    def forward(self, x):
+        return self.make(x)
+
+
+@pytest.fixture
+def env() -> AlmaEnv:
+    return alma_env.make("Digits-ALMA-v0", ticks=TICKS)
+
+
+def train(model: nn.Module, observation, steps: int = 3) -> None:
+    """A few honest steps of training."""
+    x, y = (torch.from_numpy(observation["train"][name]) for name in ("x", "y"))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model.train()
+    for _ in range(steps):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+def test_an_episode_goes_as_the_design_says(env):
+    model = Noisy()
+    observation, info = env.reset(seed=0, options={"predictor": model})
+    assert info["tick"] == 0
+    rewards = []
+    while True:
+        with env.meter:
+            train(model, observation)
+        observation, reward, terminated, truncated, info = env.step(model)
+        rewards.append(reward)
+        assert type(reward) is float
+        assert type(terminated) is bool
+        assert type(truncated) is bool
+        if terminated or truncated:
+            break
+    assert terminated
+    assert not truncated
+    score = env.ledger.score()
+    assert [row.tick for row in env.ledger] == list(range(TICKS + 1))
+    assert sum(rewards) == pytest.approx(-score.cer_from_1, abs=1e-12)
+    assert score.final_error == -rewards[-1]
+    assert score.mem == (TICKS + 1) * sum(p.numel() for p in model.parameters())
+    assert env.ledger[1].buffers == 16 + 16 + 1
+    assert all(row.comp > 0 for row in env.ledger.rows[1:])
+    assert env.ledger[0].comp == 0
+
+
+def test_errors_are_those_of_the_hidden_test_set(env):
+    _, info = env.reset(seed=0, options={"predictor": Constant(3)})
+    assert info["error"] == np.mean(env.data.test_y != 3)
+
+
+def test_without_a_predictor_tick_0_is_the_uniform_guess(env):
+    _, info = env.reset(seed=0)
+    assert info["error"] == 0.9
+    assert env.ledger[0].parameters == 0
+    _, reward, *_ = env.step(None)
+    assert reward == -0.9
+
+
+def test_the_mega_batches_are_the_streams_and_the_last_is_repeated_at_the_end(env):
+    observation, _ = env.reset(seed=7)
+    stream = alma_env.Stream(env.data, TICKS, seed=7)
+    for tick in range(1, TICKS + 1):
+        np.testing.assert_array_equal(observation["train"]["x"], stream.megabatch(tick)["train"]["x"])
+        assert observation in env.observation_space
+        observation, *_ = env.step(None)
+    np.testing.assert_array_equal(observation["valid"]["y"], stream.megabatch(TICKS)["valid"]["y"])
+
+
+def test_mega_batches_are_given_again_but_never_before_they_arrive(env):
+    with pytest.raises(ValueError, match="nothing has arrived yet"):
+        env.megabatch(1)
+    env.reset(seed=0)
+    env.step(None)
+    assert env.megabatch(2)["train"]["y"].tolist() == env.observation()["train"]["y"].tolist()
+    with pytest.raises(ValueError, match="tick=3: mega-batches 1 to 2 have arrived"):
+        env.megabatch(3)
+
+
+def test_the_stream_is_drawn_from_the_environments_generator_without_a_seed(env):
+    env.reset(seed=3)
+    drawn = [env.reset()[0]["train"]["y"].tolist() for _ in range(2)]
+    env.reset(seed=3)
+    assert [env.reset()[0]["train"]["y"].tolist() for _ in range(2)] == drawn
+    assert drawn[0] != drawn[1]
+
+
+@pytest.mark.parametrize("call", ["step", "step_after_end"])
+def test_stepping_without_a_tick_to_answer_is_refused(env, call):
+    if call == "step_after_end":
+        env.reset(seed=0)
+        for _ in range(TICKS):
+            env.step(None)
+    with pytest.raises(RuntimeError, match=r"call reset\(\) first"):
+        env.step(None)
+
+
+def test_unknown_options_and_actions_are_refused(env):
+    with pytest.raises(ValueError, match="the only option of reset is 'predictor'"):
+        env.reset(options={"predictr": Constant(1)})
+    env.reset(seed=0)
+    with pytest.raises(TypeError, match="deploy a torch.nn.Module, or None"):
+        env.step(3)
+
+
+# --- neither side can disturb the other ---------------------------------------------------------------------------------
+
+
+def test_answering_leaves_the_learners_module_alone(env):
+    model = Noisy().train()
+    observation, _ = env.reset(seed=0, options={"predictor": model})
+    with env.meter:
+        train(model, observation)
+    before = copy.deepcopy(model.state_dict())
+    state = torch.get_rng_state()
+    env.step(model)
+    assert model.training
+    assert all(module.training for module in model.modules())
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert torch.equal(torch.get_rng_state(), state)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+
+
+def test_answers_are_given_in_eval_mode(env):
+    model = Noisy().train()
+    env.reset(seed=0, options={"predictor": model})
+    x = torch.tensor(env.data.test_x)
+    wrong = (model.eval()(x).argmax(1) != torch.tensor(env.data.test_y)).float().mean()
+    assert env.ledger[0].error == pytest.approx(wrong.item(), abs=1e-7)
+
+
+def test_later_edits_in_place_do_not_reach_what_is_deployed(env):
+    model = Constant(3)
+    env.reset(seed=0, options={"predictor": model})
+    with torch.no_grad():
+        model.logits.zero_()
+    _, reward, *_ = env.step(None)
+    assert -reward == np.mean(env.data.test_y != 3)
+
+
+def test_writing_to_an_observation_does_not_change_the_stream(env):
+    observation, _ = env.reset(seed=0)
+    kept = copy.deepcopy(observation)
+    observation["train"]["x"][:] = 0
+    again, _ = env.reset(seed=0)
+    np.testing.assert_array_equal(again["train"]["x"], kept["train"]["x"])
+
+
+def test_a_predictor_that_draws_random_numbers_answers_the_same_every_time(env):
+    model = Returning(lambda x: torch.rand(len(x), 10))
+    errors = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        env.reset(seed=0, options={"predictor": model})
+        errors.append(env.ledger[0].error)
+    assert errors[0] == errors[1]
+
+
+# --- an unchanged predictor is not run again ----------------------------------------------------------------------------
+
+
+def test_a_predictor_with_the_same_content_is_not_run_again(env):
+    model = Counting()
+    env.reset(seed=0, options={"predictor": model})
+    CALLS["count"] = 0
+    for same in (model, copy.deepcopy(model), pickle.loads(pickle.dumps(model)), model.train(), model.eval()):
+        _, reward, *_ = env.step(same)
+        assert -reward == env.ledger[0].error
+    assert CALLS["count"] == 0
+
+
+@pytest.mark.parametrize("change", ["attribute", "buffer", "hidden tensor", "forward", "submodule"])
+def test_whatever_the_forward_depends_on_counts_as_content(env, change):
+    model = Counting()
+    model.register_buffer("shift", torch.zeros(1), persistent=False)
+    model.plain = torch.zeros(1)
+    observation, _ = env.reset(seed=0, options={"predictor": model})
+    CALLS["count"] = 0
+    with env.meter:
+        model(torch.from_numpy(observation["train"]["x"]))
+    CALLS["count"] = 0
+    if change == "attribute":
+        model.temperature = 2.0
+    elif change == "buffer":
+        model.shift += 1
+    elif change == "hidden tensor":
+        model.plain += 1
+    elif change == "forward":
+        original = model.forward
+        model.forward = lambda x: -original(x)
+    else:
+        model.linear = nn.Sequential(model.linear, nn.ReLU())
+    env.step(model)
+    assert CALLS["count"] > 0
+
+
+# --- a predictor that cannot be scored leaves the episode as it was ------------------------------------------------------
+
+
+def _mutate(x):
+    x.zero_()
+    return torch.zeros(len(x), 10)
+
+
+def _mutate_numpy(x):
+    x.numpy()[:] = 0
+    return torch.zeros(len(x), 10)
+
+
+def _crash(x):
+    raise KeyError("weights")
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda x: torch.full((len(x), 10), torch.nan), "NaN logits"),
+        (lambda x: torch.zeros(len(x), 9), r"shape \(\d+, 9\).*\(batch, classes\) = \(\d+, 10\)"),
+        (lambda x: torch.zeros(len(x)), "logits must have shape"),
+        (lambda x: torch.zeros(len(x), 10, dtype=torch.int64), "dtype torch.int64.*floating point"),
+        (lambda x: [0] * len(x), "returned list"),
+        (_crash, "raised KeyError"),
+        (_mutate, "changed its input in place"),
+        (_mutate_numpy, "changed its input in place"),
+    ],
+)
+def test_a_predictor_that_cannot_be_scored_leaves_the_episode_as_it_was(env, make, message):
+    good = Constant(3)
+    observation, _ = env.reset(seed=0, options={"predictor": good})
+    with env.meter:
+        torch.ones(2, 3) @ torch.ones(3, 4)
+    before = env.ledger.to_json()
+    with pytest.raises(PredictorError, match=message):
+        env.step(Returning(make))
+    assert env.ledger.to_json() == before
+    assert env.meter.total == 48
+    np.testing.assert_array_equal(env.observation()["train"]["x"], observation["train"]["x"])
+    _, reward, *_ = env.step(good)
+    assert -reward == np.mean(env.data.test_y != 3)
+    assert env.ledger[1].comp == 48
+
+
+def test_a_bad_predictor_at_reset_leaves_the_episode_before_as_it_was(env):
+    env.reset(seed=0)
+    env.step(None)
+    with pytest.raises(PredictorError, match="NaN"):
+        env.reset(seed=1, options={"predictor": Returning(lambda x: torch.full((len(x), 10), torch.nan))})
+    assert env.tick == 1
+    assert env.stream_seed == 0
+
+
+def test_a_module_that_cannot_be_copied_is_refused_with_the_remedy(env):
+    model = Constant(1)
+    model.lock = threading.Lock()
+    env.reset(seed=0)
+    with env.meter:
+        torch.ones(2, 2) @ model.logits.expand(2, 10)[:, :2]
+    with pytest.raises(PredictorError, match="must survive copy.deepcopy"):
+        env.step(model)
+
+
+# --- parameters change only under the meter ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def started(env):
+    model = Noisy()
+    observation, _ = env.reset(seed=0, options={"predictor": model})
+    return env, model, observation
+
+
+def test_training_under_the_meter_is_accepted(started):
+    env, model, observation = started
+    with env.meter:
+        train(model, observation)
+    env.step(model)
+    assert env.ledger[1].comp > 0
+
+
+def test_training_without_the_meter_is_refused(started):
+    env, model, observation = started
+    train(model, observation)
+    with pytest.raises(UnmeteredTrainingError, match="while the meter was not running"):
+        env.step(model)
+    assert env.tick == 0
+
+
+def test_training_before_or_after_a_token_metered_operation_is_refused(started):
+    env, model, observation = started
+    with env.meter:
+        torch.ones(2, 2) @ torch.ones(2, 2)
+    train(model, observation)
+    with pytest.raises(UnmeteredTrainingError, match="while the meter was not running"):
+        env.step(model)
+
+
+def test_training_on_after_the_metered_block_is_refused(started):
+    env, model, observation = started
+    with env.meter:
+        train(model, observation)
+    train(model, observation)
+    with pytest.raises(UnmeteredTrainingError, match="while the meter was not running"):
+        env.step(model)
+
+
+def test_training_in_another_thread_is_refused(started):
+    env, model, observation = started
+    with env.meter:
+        worker = threading.Thread(target=train, args=(model, observation))
+        worker.start()
+        worker.join()
+    with pytest.raises(UnmeteredTrainingError):
+        env.step(model)
+
+
+def test_training_in_numpy_is_refused(started):
+    env, model, _ = started
+    with env.meter:
+        for parameter in model.parameters():
+            parameter.detach().numpy()[...] += 0.1
+    with pytest.raises(UnmeteredTrainingError):
+        env.step(model)
+
+
+def test_training_with_dispatch_modes_disabled_is_refused(started):
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    env, model, observation = started
+    with env.meter, _disable_current_modes():
+        train(model, observation)
+    with pytest.raises(UnmeteredTrainingError):
+        env.step(model)
+
+
+def test_a_declared_charge_is_accepted_and_marked(started):
+    env, model, _ = started
+    with torch.no_grad():
+        model.body[0].weight.add_(0.1)
+    env.meter.declare(1000, reason="evolution strategy in NumPy")
+    env.step(model)
+    assert env.ledger[1].declared == ("evolution strategy in NumPy",)
+    assert env.ledger[1].comp == 1000
+    assert env.ledger.score().declared
+
+
+def test_an_untrained_module_belongs_to_reset(env):
+    env.reset(seed=0)
+    with pytest.raises(UnmeteredTrainingError, match=r"reset\(options=\{'predictor': module\}\)"):
+        env.step(Noisy())
+
+
+def test_samples_of_the_action_space_may_be_deployed_but_not_once_they_have_learned(env):
+    env.reset(seed=0)
+    sample = env.action_space.sample()
+    env.step(sample)
+    with torch.no_grad():
+        sample.weight.add_(1)
+    with pytest.raises(UnmeteredTrainingError):
+        env.step(sample)
+
+
+def test_a_second_model_trained_at_the_same_tick_may_be_deployed_later(started):
+    env, model, observation = started
+    second = Noisy()
+    with env.meter:
+        train(model, observation)
+        train(second, observation)
+    env.step(model)
+    env.step(second)
+    assert env.ledger[2].comp == 0
+
+
+def test_copying_the_best_weights_back_under_the_meter_is_accepted(started):
+    env, model, observation = started
+    with env.meter:
+        train(model, observation)
+        best = copy.deepcopy(model.state_dict())
+        train(model, observation)
+    with env.meter:
+        model.load_state_dict(best)
+    env.step(model)
+
+
+# --- budgets -----------------------------------------------------------------------------------------------------------
+
+
+def test_breaking_the_flops_budget_freezes_the_predictor_before_and_ends_the_episode(env):
+    env = alma_env.make("Digits-ALMA-v0", ticks=TICKS, flops_budget=100)
+    env.reset(seed=0, options={"predictor": Constant(3)})
+    env.step(None)
+    with env.meter:
+        model = Constant(4)
+        torch.ones(4, 4) @ torch.ones(4, 4)
+        model.logits.data.mul_(1.0)
+    _, reward, terminated, truncated, info = env.step(model)
+    error = float(np.mean(env.data.test_y != 3))
+    assert (terminated, truncated) == (False, True)
+    assert reward == pytest.approx(-error * (TICKS - 1))
+    assert info["tick"] == TICKS
+    assert [row.error for row in env.ledger] == [error] * (TICKS + 1)
+    assert [row.refused for row in env.ledger] == [False, False] + [True] * (TICKS - 1)
+    assert env.ledger.comp == 128
+
+
+def test_breaking_the_parameter_budget_ends_the_episode_in_the_same_way(env):
+    env = alma_env.make("Digits-ALMA-v0", ticks=TICKS, parameter_budget=10)
+    env.reset(seed=0, options={"predictor": Constant(3)})
+    sample = env.action_space.sample()
+    _, _, terminated, truncated, _ = env.step(sample)
+    assert (terminated, truncated) == (False, True)
+    assert {row.parameters for row in env.ledger} == {10}
+    with pytest.raises(ValueError, match="predictor with 640 parameters: parameter_budget=10"):
+        env.reset(seed=0, options={"predictor": sample})
+
+
+@pytest.mark.parametrize("name", ["flops_budget", "parameter_budget"])
+def test_a_budget_must_be_positive(name):
+    with pytest.raises(ValueError, match=f"{name}=0: a budget must be positive"):
+        alma_env.make("Digits-ALMA-v0", **{name: 0})
+
+
+# --- saving and going on -------------------------------------------------------------------------------------------------
+
+
+def play(env, model, observation, until):
+    while env.tick < until:
+        with env.meter:
+            torch.manual_seed(env.tick)
+            train(model, observation)
+        observation, *_ = env.step(model)
+    return observation
+
+
+@pytest.mark.parametrize("stop", range(TICKS + 1))
+def test_an_episode_saved_at_any_tick_goes_on_to_the_same_ledger(stop):
+    torch.manual_seed(0)
+    start = Noisy()
+    whole = alma_env.make("Digits-ALMA-v0", ticks=TICKS)
+    model = copy.deepcopy(start)
+    observation, _ = whole.reset(seed=0, options={"predictor": model})
+    play(whole, model, observation, TICKS)
+
+    first = alma_env.make("Digits-ALMA-v0", ticks=TICKS)
+    model = copy.deepcopy(start)
+    observation, _ = first.reset(seed=0, options={"predictor": model})
+    play(first, model, observation, stop)
+    state = pickle.loads(pickle.dumps(first.state_dict()))
+
+    second = alma_env.make("Digits-ALMA-v0", ticks=TICKS)
+    second.load_state_dict(state)
+    assert second.tick == stop
+    if stop < TICKS:
+        CALLS["count"] = 0
+        play(second, model, second.observation(), TICKS)
+
+    def rows(env):
+        return [(r.error, r.flops, r.paper_flops, r.parameters, r.digest) for r in env.ledger]
+
+    assert rows(second) == rows(whole)
+
+
+def test_a_state_of_another_protocol_is_refused(env):
+    env.reset(seed=0)
+    other = alma_env.make("Digits-ALMA-v0", ticks=TICKS + 1)
+    with pytest.raises(ValueError, match="ticks=5 in the saved state, 6 here"):
+        other.load_state_dict(env.state_dict())
+
+
+def test_a_state_is_not_saved_in_the_middle_of_a_tick(env):
+    env.reset(seed=0)
+    with env.meter:
+        torch.ones(2, 2) @ torch.ones(2, 2)
+    with pytest.raises(RuntimeError, match="16 FLOPs charged since tick 0"):
+        env.state_dict()
+
+
+# --- Gymnasium -----------------------------------------------------------------------------------------------------------
+
+
+def test_gymnasiums_checker_passes_through_the_registered_id():
+    from gymnasium.utils.env_checker import check_env
+
+    env = gym.make("alma_env:Digits-ALMA-v0", ticks=TICKS)
+    check_env(env.unwrapped, skip_render_check=False)
+
+
+def test_gymnasiums_standard_wrappers_apply():
+    env = gym.make("Digits-ALMA-v0", ticks=TICKS)
+    env = gym.wrappers.TransformReward(env, lambda reward: 100 * reward)
+    env = gym.wrappers.TimeLimit(env, max_episode_steps=3)
+    env = gym.wrappers.RecordEpisodeStatistics(env)
+    env = gym.wrappers.TimeAwareObservation(gym.wrappers.FilterObservation(env, ["train"]))
+    env = gym.wrappers.Autoreset(env)
+    env.reset(seed=0)
+    for _ in range(3):
+        *_, truncated, info = env.step(None)
+    assert truncated
+    assert info["episode"]["l"] == 3
+    env.step(None)
+    assert env.unwrapped.tick == 0
+
+
+def test_specs_round_trip_through_json():
+    spec = gym.make("Digits-ALMA-v0", ticks=7).spec
+    again = gym.make(gym.envs.registration.EnvSpec.from_json(spec.to_json()))
+    assert again.unwrapped.ticks == 7
+
+
+@pytest.mark.parametrize("vectorize", ["sync", "async", "async-shared"])
+def test_vector_environments_run(vectorize):
+    def build():
+        return gym.make("alma_env:Digits-ALMA-v0", ticks=TICKS)
+
+    same_step = gym.vector.AutoresetMode.SAME_STEP
+    if vectorize == "sync":
+        envs = gym.vector.SyncVectorEnv([build, build], autoreset_mode=same_step)
+    else:
+        shared = vectorize == "async-shared"
+        envs = gym.vector.AsyncVectorEnv([build, build], shared_memory=shared, autoreset_mode=same_step)
+    try:
+        observations, _ = envs.reset(seed=[1, 2])
+        single = alma_env.make("Digits-ALMA-v0", ticks=TICKS)
+        expected, _ = single.reset(seed=2)
+        np.testing.assert_array_equal(observations["train"]["x"][1], expected["train"]["x"])
+        for tick in range(1, TICKS + 1):
+            actions = tuple(envs.single_action_space.sample() for _ in range(2))
+            _, rewards, terminated, truncated, _ = envs.step(actions)
+            _, reward, *_ = single.step(actions[1])
+            assert rewards[1] == reward
+            assert terminated.tolist() == [tick == TICKS] * 2
+            assert not truncated.any()
+    finally:
+        envs.close()
+
+
+def test_environment_action_and_observation_survive_pickling_and_copying(env):
+    observation, _ = env.reset(seed=0)
+    env.step(None)
+    action = env.action_space.sample()
+    for clone in (pickle.loads(pickle.dumps(env)), copy.deepcopy(env)):
+        assert clone.tick == 1
+        twin = pickle.loads(pickle.dumps(action))
+        assert clone.step(twin)[1] == copy.deepcopy(env).step(copy.deepcopy(action))[1]
+        assert clone.action_space == env.action_space
+        assert clone.observation_space == env.observation_space
+    again = pickle.loads(pickle.dumps(copy.deepcopy(observation)))
+    np.testing.assert_array_equal(again["train"]["x"], observation["train"]["x"])
+
+
+def test_unknown_ids_and_keywords_are_refused():
+    with pytest.raises(ValueError, match="id='CIFAR-ALMA-v0': unknown environment; the ids are MNIST-ALMA-v0"):
+        alma_env.make("CIFAR-ALMA-v0")
+    with pytest.raises(TypeError, match="colour"):
+        alma_env.make("Digits-ALMA-v0", colour="red")
+
+
+def test_a_stream_from_arrays_of_ones_own():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 3)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64)
+    env = alma_env.make("Arrays-ALMA-v0", train=(x[:100], y[:100]), test=(x[100:], y[100:]), ticks=5)
+    observation, info = env.reset(seed=0)
+    assert observation["train"]["x"].shape == (18, 3)
+    assert observation in env.observation_space
+    assert info["error"] == 0.5
+    with pytest.raises(ValueError, match="without data"):
+        alma_env.make("Arrays-ALMA-v0")

@@ -1,0 +1,58 @@
+"""The space of predictors behaves as Gymnasium's spaces do."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from alma_env import PredictorSpace, UntrainedPredictor
+from torch import nn
+
+
+def test_samples_are_modules_of_the_right_shape_drawn_from_the_spaces_generator():
+    one, two = (PredictorSpace((3, 4, 4), 7, seed=5) for _ in range(2))
+    x = torch.randint(0, 256, (6, 3, 4, 4), dtype=torch.uint8)
+    first = one.sample()
+    assert first in one
+    assert first(x).shape == (6, 7)
+    assert torch.equal(first(x), two.sample()(x))
+    assert not torch.equal(first(x), one.sample()(x))
+
+
+def test_sampling_leaves_the_global_generators_alone():
+    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
+    PredictorSpace((2,), 3, seed=0).sample()
+    assert torch.equal(torch.get_rng_state(), torch_state)
+    np.testing.assert_array_equal(np.random.get_state()[1], numpy_state)
+
+
+def test_masks_are_refused():
+    with pytest.raises(ValueError, match="no finite set to mask"):
+        PredictorSpace((2,), 3).sample(mask=np.ones(2, dtype=np.int8))
+
+
+def test_spaces_are_equal_by_shape_and_classes_and_survive_copies():
+    space = PredictorSpace((3, 4, 4), 7)
+    assert space == PredictorSpace((3, 4, 4), 7, seed=1)
+    assert space != PredictorSpace((3, 4, 4), 8)
+    assert copy.deepcopy(space) == pickle.loads(pickle.dumps(space)) == space
+    assert not space.is_np_flattenable
+
+
+@pytest.mark.parametrize("change", ["weight", "hook", "subclass", "attribute"])
+def test_only_what_was_drawn_from_its_seed_is_pristine(change):
+    sample = PredictorSpace((2,), 3, seed=0).sample()
+    assert sample.is_pristine()
+    assert copy.deepcopy(sample).is_pristine()
+    if change == "weight":
+        sample.weight.data += 1e-3
+    elif change == "hook":
+        sample.register_forward_hook(lambda module, args, out: out + 1)
+    elif change == "attribute":
+        sample.forward = nn.Identity().forward
+    else:
+        sample = type("Trained", (UntrainedPredictor,), {})((2,), 3, seed=0)
+    assert not sample.is_pristine()
