@@ -90,8 +90,13 @@ def make(
         raise ValueError(
             "from_scratch=True without replay would forget all earlier data: it is only meaningful with replay=True"
         )
+    # A function is recorded by its name, since its repr holds an address, which changes from process to process.
+    chosen_policy: Any = {"wait": wait, "replay": replay}
+    if policy is not None:
+        chosen_policy = getattr(policy, "__qualname__", repr(policy))
     if wait > env.ticks:
         raise ValueError(f"wait={wait}: the stream has only {env.ticks} mega-batches; wait at most {env.ticks}")
+    policy = policy or fixed_wait(wait, replay=replay)
     recipe = recipe_for(env.data.name)
     settings = dataclasses.replace(recipe.settings, **hyperparameters)
     width = recipe.width if width is None else width
@@ -110,14 +115,14 @@ def make(
         "id": id,
         "backbone": recipe.backbone,
         "width": width,
-        "policy": {"wait": wait, "replay": replay} if policy is None else repr(policy),
+        "policy": chosen_policy,
         "seed": seed,
         "engine": chosen,
         "device": str(where),
         **own,
         "stage": dataclasses.asdict(settings),
     }
-    return AnytimeAgent(learner, policy or fixed_wait(wait, replay=replay), env.ticks, config)
+    return AnytimeAgent(learner, policy, env.ticks, config)
 
 
 def build_predictor(generator: torch.Generator, *, env: AlmaEnv, recipe: Recipe, width: int) -> Predictor:

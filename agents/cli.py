@@ -23,7 +23,7 @@ import agents
 import alma_env
 from agents import catalogue, report, runs
 from agents.console import RunProgress
-from agents.fast_malloc import keep_freed_memory
+# MALLOC
 from agents.recipes import recipe_for
 from agents.stage import StageSettings
 from alma_env import AlmaEnv, AlmaError, Ledger
@@ -89,7 +89,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     env = alma_env.make(options.env, **protocol)
     recipe = recipe_for(env.data.name)
     _set_threads(options.threads, recipe.backbone)
-    keep_freed_memory()
+    # MALLOC()
     waits = options.wait or [wait for wait in recipe.waits if wait <= env.ticks] or [1]
     widths = options.width or [recipe.width]
     groups: dict[str, list[Ledger]] = {}

@@ -53,5 +53,5 @@ DEFAULT_RECIPE = Recipe("mlp", 32, (1, 5), _ADADELTA)
 
 
 def recipe_for(data_name: str) -> Recipe:
-    """The recipe of a data set by its name."""
-    return RECIPES.get(data_name, DEFAULT_RECIPE)
+    """The recipe of a data set by its name; that of EMNIST holds for each of its splits, ``EMNIST-byclass`` and so on."""
+    return RECIPES.get(data_name.split("-")[0], DEFAULT_RECIPE)

@@ -280,9 +280,10 @@ def _checked_y(part: tuple[ArrayLike, ArrayLike], name: str) -> NDArray[np.int64
         raise TypeError(f"{name} y is {y.dtype}: labels must be integers; convert with y.astype('int64')")
     if y.ndim != 1 or len(y) == 0:
         raise ValueError(f"{name} y has shape {y.shape}: must be (N,), with one label at least")
+    y = np.array(y, dtype=np.int64)
     if y.min() < 0:
         raise ValueError(f"{name} y has the label {y.min()}: labels must be 0..classes-1")
-    return np.array(y, dtype=np.int64)
+    return y
 
 
 def _per_channel(value: float | Sequence[float], name: str, channels: int) -> tuple[float, ...]:

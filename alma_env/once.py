@@ -58,8 +58,8 @@ class CountOnce(Generic[P, R]):
             out = self.fast(*args, **kwargs)
         finally:
             meter.lower(above)
-        meter.charge(charges)
-        meter.write(tensors)
+            meter.charge(charges)
+            meter.write(tensors)
         if out is not None:
             meter.write(tensors_of(out))
         return out

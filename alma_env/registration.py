@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PROTOCOLS: dict[str, dict[str, Any]] = {
     "MNIST-ALMA-v0": {"data": "MNIST", "ticks": 500},
     "FashionMNIST-ALMA-v0": {"data": "FashionMNIST", "ticks": 500},
-    "EMNIST-ALMA-v0": {"data": "EMNIST", "ticks": 50, "split": "balanced"},
+    "EMNIST-ALMA-v0": {"data": "EMNIST", "ticks": 50, "split": "byclass"},
     "CIFAR10-ALMA-v0": {"data": "CIFAR10", "ticks": 100, "evaluation_batch_size": 128},
     "CIFAR100-ALMA-v0": {"data": "CIFAR100", "ticks": 50, "evaluation_batch_size": 128},
     "Digits-ALMA-v0": {"data": "Digits", "ticks": 20},

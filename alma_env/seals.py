@@ -7,18 +7,38 @@ the metered block ended. A seal is a checksum of a storage, taken at the end of 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import xxhash
 from torch import Tensor, nn
-from torch.multiprocessing.reductions import StorageWeakRef
 
 # The address of a storage's control block: not reused as long as a weak reference to the storage is held.
 storage_id = torch._C._storage_id
 
 _PRUNE_AT = 4096
+
+
+class WeakStorage:
+    """Keeps the address of a storage's control block from being used again, but not its memory."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.key: int = tensor.untyped_storage()._weak_ref()
+
+    def dead(self) -> bool:
+        """Whether the storage is gone."""
+        return bool(torch.UntypedStorage._expired(self.key))
+
+    def storage(self) -> torch.UntypedStorage | None:
+        """The storage, unless it is gone."""
+        return torch.UntypedStorage._new_with_weak_ptr(self.key)
+
+    def __del__(self, free: Callable[[int], None] = torch.UntypedStorage._free_weak_ref) -> None:
+        free(self.key)  # bound early: at the interpreter's exit `torch` may be empty already
 
 
 @dataclass(frozen=True)
@@ -36,7 +56,7 @@ class Seal:
 
 @dataclass(frozen=True)
 class _Record:
-    reference: StorageWeakRef
+    reference: WeakStorage
     content: int
     seal: Seal
 
@@ -49,8 +69,8 @@ class Seals:
     """
 
     def __init__(self) -> None:
-        self.written: dict[int, StorageWeakRef] = {}
-        self._read: dict[int, StorageWeakRef] = {}
+        self.written: dict[int, WeakStorage] = {}
+        self._read: dict[int, WeakStorage] = {}
         self._records: dict[int, _Record] = {}
         self._by_content: dict[int, Seal] = {}
         self._prune_at = _PRUNE_AT
@@ -58,18 +78,18 @@ class Seals:
     def write(self, tensor: Tensor) -> None:
         """Note that the running block wrote or created `tensor`."""
         if (key := _sealable(tensor)) is not None and key not in self.written:
-            self.written[key] = StorageWeakRef(tensor.untyped_storage())
+            self.written[key] = WeakStorage(tensor)
             if len(self.written) >= self._prune_at:
                 # Activations die young: forgetting the dead whenever their number may have doubled bounds the memory.
                 self.written = {
-                    key: storage for key, storage in self.written.items() if not storage.expired()
+                    key: storage for key, storage in self.written.items() if not storage.dead()
                 }
                 self._prune_at = max(_PRUNE_AT, 2 * len(self.written))
 
     def read(self, parameter: Tensor) -> None:
         """Note that the running block read `parameter`."""
         if (key := _sealable(parameter)) is not None and key not in self._read:
-            self._read[key] = StorageWeakRef(parameter.untyped_storage())
+            self._read[key] = WeakStorage(parameter)
 
     def seal(self, counted: bool) -> None:
         """End the block: seal what it touched and is alive. `counted` says whether it counted any FLOPs."""
@@ -77,9 +97,9 @@ class Seals:
         written = self.written
         self.written, self._read = {}, {}
         self._prune_at = _PRUNE_AT
-        self._records = {key: old for key, old in self._records.items() if not old.reference.expired()}
+        self._records = {key: old for key, old in self._records.items() if not old.reference.dead()}
         for key, reference in touched.items():
-            storage = torch.UntypedStorage._new_with_weak_ptr(key)
+            storage = reference.storage()
             if storage is not None:
                 content = checksum(storage)
                 seal = self._judge(self._records.get(key), content, Seal(counted, key in written))

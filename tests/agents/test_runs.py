@@ -1,0 +1,142 @@
+"""A run goes on after it was killed, to the same ledger, to the last bit."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import agents
+import alma_env
+import pytest
+from agents import runs
+from alma_env import Ledger
+
+TICKS = 5
+
+
+@pytest.fixture
+def env():
+    return alma_env.make("Digits-ALMA-v0", ticks=TICKS)
+
+
+def sm(env, **settings):
+    return agents.make("sm", env, **{"width": 8, "epochs": 2, **settings})
+
+
+def without_seconds(rows) -> list:
+    return [dataclasses.replace(row, seconds=0.0) for row in rows]
+
+
+class Kill(Exception):
+    """Stands for the end of the process in the middle of a run."""
+
+
+def test_a_run_leaves_its_configuration_ledger_and_checkpoint(env, tmp_path):
+    ledger = agents.run(env, sm(env), 3, tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["seed"] == 3
+    assert config["env"] == "Digits-ALMA-v0"
+    assert config["protocol"]["digest"] == env.data.digest
+    assert config["agent"]["stage"]["optimizer"] == "adadelta"
+    assert config["agent"]["width"] == 8
+    assert set(config["versions"]) == {"alma-env", "numpy", "python", "torch"}
+    assert Ledger.from_json((tmp_path / "ledger.jsonl").read_text()) == ledger
+    assert (tmp_path / "checkpoint.pt").exists()
+
+
+@pytest.mark.parametrize("every_tick", [True, False], ids=["checkpoint-each-tick", "rare-checkpoints"])
+@pytest.mark.parametrize("stop", range(TICKS + 1))
+def test_a_run_stopped_after_any_tick_ends_with_the_same_ledger(env, tmp_path, monkeypatch, stop, every_tick):
+    monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", 0.0 if every_tick else 1e9)
+    whole = agents.run(env, sm(env, wait=2, replay=True), 0)
+
+    def stop_here(row):
+        if row.tick == stop:
+            raise Kill
+
+    with pytest.raises(Kill):
+        agents.run(env, sm(env, wait=2, replay=True), 0, tmp_path, on_tick=stop_here)
+    on_disk = (tmp_path / "ledger.jsonl").read_text()
+    again = agents.run(env, sm(env, wait=2, replay=True), 0, tmp_path)
+    assert without_seconds(again) == without_seconds(whole)
+    # What had been written before the end of the process is still there, to the byte.
+    assert (tmp_path / "ledger.jsonl").read_text().startswith(on_disk)
+    assert Ledger.from_json((tmp_path / "ledger.jsonl").read_text()) == again
+
+
+def test_a_line_cut_short_by_a_kill_is_written_again(env, tmp_path):
+    def stop_here(row):
+        if row.tick == 3:
+            raise Kill
+
+    with pytest.raises(Kill):
+        agents.run(env, sm(env), 0, tmp_path, on_tick=stop_here)
+    file = tmp_path / "ledger.jsonl"
+    file.write_bytes(file.read_bytes()[:-20])
+    again = agents.run(env, sm(env), 0, tmp_path)
+    assert without_seconds(again) == without_seconds(agents.run(env, sm(env), 0))
+
+
+def test_a_finished_run_is_read_not_repeated(env, tmp_path, monkeypatch):
+    first = agents.run(env, sm(env), 0, tmp_path)
+    agent = sm(env)
+    monkeypatch.setattr(agent, "observe", lambda observation: pytest.fail("trained again"))
+    told = []
+    assert agents.run(env, agent, 0, tmp_path, on_tick=told.append) == first
+    assert told == first.rows
+
+
+def test_a_folder_of_another_configuration_is_refused(env, tmp_path):
+    agents.run(env, sm(env), 0, tmp_path)
+    with pytest.raises(agents.RunMismatchError, match="agent.* choose another folder, or delete this one"):
+        agents.run(env, sm(env, width=9), 0, tmp_path)
+    with pytest.raises(agents.RunMismatchError, match="seed=0 in .*, 1 now"):
+        agents.run(env, sm(env), 1, tmp_path)
+
+
+def test_a_run_that_does_not_repeat_is_stopped_and_named(env, tmp_path):
+    def stop_here(row):
+        if row.tick == 3:
+            raise Kill
+
+    with pytest.raises(Kill):
+        agents.run(env, sm(env), 0, tmp_path, on_tick=stop_here)
+    file = tmp_path / "ledger.jsonl"
+    rows = Ledger.from_json(file.read_text()).rows
+    rows[2] = dataclasses.replace(rows[2], error=0.123)
+    file.write_text(Ledger(rows).to_json())
+    (tmp_path / "checkpoint.pt").unlink(missing_ok=True)
+    with pytest.raises(agents.RunMismatchError, match=r"tick 2 .* error was 0.123, is 0\."):
+        agents.run(env, sm(env), 0, tmp_path)
+
+
+def test_a_process_killed_by_the_system_is_continued_by_the_same_command(tmp_path):
+    def command(out: Path) -> list[str]:
+        settings = ["--width", "8", "--wait", "1", "--set", "epochs=60", "--out", str(out)]
+        return [sys.executable, "-m", "agents", "run", *settings]
+
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command(tmp_path / "whole"), check=True, capture_output=True, env=environment)
+    victim = subprocess.Popen(command(tmp_path / "killed"), stdout=subprocess.DEVNULL, env=environment)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:  # until a few ticks are on disk
+        files = list((tmp_path / "killed").rglob("ledger.jsonl"))
+        if files and files[0].read_bytes().count(b"\n") >= 4:
+            break
+        time.sleep(0.005)
+    victim.send_signal(signal.SIGKILL)
+    victim.wait()
+    (killed,) = (tmp_path / "killed").rglob("ledger.jsonl")
+    before = Ledger.from_json("".join(killed.read_text().splitlines(keepends=True)[:4]))
+    assert 4 <= killed.read_bytes().count(b"\n") < 21, "the process was to be killed in the middle"
+    subprocess.run(command(tmp_path / "killed"), check=True, capture_output=True, env=environment)
+    (whole,) = (tmp_path / "whole").rglob("ledger.jsonl")
+    one, two = (Ledger.from_json(file.read_text()) for file in (whole, killed))
+    assert without_seconds(one) == without_seconds(two)
+    assert two.rows[:4] == before.rows
