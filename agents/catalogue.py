@@ -160,11 +160,11 @@ def training_examples(
     until = env.ticks if until is None else until
     gathered = [tick for tick in range(1, until + 1) if tick % wait == 0 or tick == env.ticks]
     mega_batches = sum(gathered) if replay else (gathered[-1] if gathered else 0)
-    return epochs * mega_batches * env.observation_space["train"]["y"].shape[0]
+    return epochs * mega_batches * env.examples_per_tick
 
 
 def expected_steps(env: AlmaEnv, settings: StageSettings, *, wait: int, replay: bool) -> int:
     """About how many mini-batch steps a run with a fixed waiting time makes."""
-    per_stage = wait * env.observation_space["train"]["y"].shape[0]
+    per_stage = wait * env.examples_per_tick
     examples = training_examples(env, settings.epochs, wait=wait, replay=replay)
     return examples // min(per_stage, settings.batch_size)

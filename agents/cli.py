@@ -19,14 +19,13 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-import agents
 import alma_env
 from agents import catalogue, report, runs
 from agents.console import RunProgress
 # MALLOC
 from agents.recipes import recipe_for
 from agents.stage import StageSettings
-from alma_env import AlmaEnv, AlmaError, Ledger
+from alma_env import AlmaError, Ledger, Row
 from alma_env.registration import PROTOCOLS
 
 DEFAULT_ENV = "Digits-ALMA-v0"
@@ -114,10 +113,10 @@ def _run(options: argparse.Namespace, console: Console) -> int:
                 shutil.rmtree(path, ignore_errors=True)
             epochs = agent.config["stage"]["epochs"]
             work = partial(catalogue.training_examples, env, epochs, wait=wait, replay=options.replay)
-            hooks = [progress.begin(f"{label}, seed {seed}", agent, work)]
+            on_tick = progress.begin(f"{label}, seed {seed}", agent, work)
             if options.tensorboard:
-                hooks.append(_tensorboard(path))
-            ledger = runs.run(env, agent, seed, path, on_tick=lambda row, hooks=hooks: [h(row) for h in hooks])
+                on_tick = _also_to_tensorboard(path, on_tick)
+            ledger = runs.run(env, agent, seed, path, on_tick=on_tick)
             progress.end(ledger)
             groups.setdefault(label, []).append(ledger)
     console.print(report.table(groups, title=f"{options.env}, {env.ticks} mega-batches"))
@@ -165,7 +164,7 @@ def _set_threads(threads: int | None, backbone: str) -> None:
         torch.set_num_threads(threads)
 
 
-def _tensorboard(path: Path) -> Any:
+def _also_to_tensorboard(path: Path, on_tick: runs.OnTick) -> runs.OnTick:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
@@ -174,12 +173,13 @@ def _tensorboard(path: Path) -> Any:
         ) from error
     writer = SummaryWriter(str(path / "tensorboard"))
 
-    def on_tick(row: alma_env.Row) -> None:
+    def on_tick_with_scalars(row: Row) -> None:
+        on_tick(row)
         for name in ("error", "parameters", "comp", "paper_flops"):
             writer.add_scalar(name, getattr(row, name), row.tick)
         writer.flush()
 
-    return on_tick
+    return on_tick_with_scalars
 
 
 def _envs(options: argparse.Namespace, console: Console) -> int:

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
-
-Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 
 VGG19_BLOCKS = (2, 2, 4, 4, 4)  # convolutions before each of the five poolings
 CHANNELS_LAST_FROM = 32  # narrower networks are faster in the default memory layout on a CPU
@@ -39,6 +36,7 @@ class Normalize(nn.Module):
         self.register_buffer("spread", scale * torch.tensor(std, dtype=torch.float32))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Raw (n, C, ...) -> normalised float32 (n, C, ...)."""
         per_channel = (-1,) + (1,) * (x.dim() - 2)
         return (x.float() - self.offset.view(per_channel)) / self.spread.view(per_channel)
 
@@ -97,12 +95,14 @@ class VGG19(nn.Module):
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, x: Tensor) -> Tensor:
+        """Normalised (n, in_channels, 32, 32) -> logits (n, classes). Raises ValueError for sides out of 32..63."""
         if x.dim() != 4 or not all(32 <= side < 64 for side in x.shape[2:]):
             raise ValueError(
                 f"input of shape {tuple(x.shape)}: VGG19 halves an image five times down to 1×1 and needs sides of "
                 "32 to 63 pixels; pad or resize the images, or use the MLP"
             )
-        return self.classifier(self.features(x).flatten(1))
+        logits: Tensor = self.classifier(self.features(x).flatten(1))
+        return logits
 
 
 class Predictor(nn.Module):
@@ -114,26 +114,31 @@ class Predictor(nn.Module):
         self.body = body
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.body(self.normalize(x))
+        """Raw (n, ...) -> logits (n, classes)."""
+        logits: Tensor = self.body(self.normalize(x))
+        return logits
 
 
 def linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
     """`nn.Linear(inputs, outputs)` with its default initialisation drawn from `generator`."""
-    return _initialised(skip_init(nn.Linear, inputs, outputs), generator)
+    layer: nn.Linear = skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
+    _initialise(layer, generator)
+    return layer
 
 
 def convolution(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool = True) -> nn.Conv2d:
     """A 3×3 `nn.Conv2d` that keeps the map's size, with its default initialisation drawn from `generator`."""
-    return _initialised(skip_init(nn.Conv2d, inputs, outputs, 3, padding=1, bias=bias), generator)
+    layer: nn.Conv2d = skip_init(nn.Conv2d, inputs, outputs, 3, padding=1, bias=bias)  # type: ignore[no-untyped-call]
+    _initialise(layer, generator)
+    return layer
 
 
-def _initialised(layer: Layer, generator: torch.Generator) -> Layer:
-    # The library's own `reset_parameters`, which takes no generator.
+def _initialise(layer: nn.Linear | nn.Conv2d, generator: torch.Generator) -> None:
+    # What the library's own `reset_parameters` does, which takes no generator.
     nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
     if layer.bias is not None:
         bound = 1 / math.sqrt(layer.weight[0].numel())
         nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
-    return layer
 
 
 def _require_positive(**sizes: int) -> None:

@@ -9,6 +9,7 @@ from statistics import mean, stdev
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 from rich.table import Table
 
 from alma_env import Ledger, Score
@@ -111,6 +112,7 @@ def draw_errors(groups: Mapping[str, Sequence[Ledger]], file: Path, *, title: st
             linestyle=_LINES[place % len(_LINES)],
             label=f"{label}: CER {cer:.2f}",
         )
+        axes.plot(ticks[-1], middle[-1], "o", color=colour, markersize=4, clip_on=False)  # a step has no width there
         if len(ledgers) > 1:
             deviation = errors.std(axis=0, ddof=1)
             axes.fill_between(
@@ -120,6 +122,7 @@ def draw_errors(groups: Mapping[str, Sequence[Ledger]], file: Path, *, title: st
     axes.set_ylabel("test error")
     axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title(title, loc="left")
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)

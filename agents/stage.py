@@ -16,8 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from agents import compiled
 from agents.augment import PaddedImages, draw_crop_flip
-from agents.networks import Predictor
+from agents.networks import MLP, Predictor
 from alma_env import meter
 
 Engine = Literal["plain", "compiled"]
@@ -138,9 +139,10 @@ def train_stage(
     device = next(predictor.parameters()).device
     train, valid = train.to(device), valid.to(device)
     orders = draw_orders(len(train), settings.epochs, order).to(device)  # (epochs, n)
+    if engine == "compiled" and device.type == "cpu":
+        return _train_compiled(predictor, train, valid, settings, orders, on_epoch)
     inputs = _training_inputs(predictor, train, settings, augment)
-    body, y = predictor.body, train.y
-    valid_x = predictor.normalize(valid.x)
+    body, valid_x = predictor.body, predictor.normalize(valid.x)
     optimizer = _fresh_optimizer(body, settings)
     best = _BestEpoch(body, settings)
     if settings.keep_initial:
@@ -152,7 +154,7 @@ def train_stage(
         for start in range(0, len(train), settings.batch_size):
             batch = slice(start, start + settings.batch_size)
             index = orders[epoch, batch]
-            _train_batch(body, optimizer, inputs(index, epoch, batch), y[index], settings.precision)
+            _train_batch(body, optimizer, inputs(index, epoch, batch), train.y[index], settings.precision)
         loss, error = validate(body, valid_x, valid.y, settings.validation_batch)
         best.offer(epoch + 1, loss, error)
         losses.append(loss)
@@ -163,9 +165,39 @@ def train_stage(
             break
     best.restore()
     body.eval()
-    return StageReport(
-        tuple(torch.stack(losses).tolist()), tuple(torch.stack(errors).tolist()), int(best.epoch)
+    return _report(torch.stack(losses), torch.stack(errors), best.epoch, best.criterion)
+
+
+def _train_compiled(
+    predictor: Predictor,
+    train: Examples,
+    valid: Examples,
+    settings: StageSettings,
+    orders: Tensor,
+    on_epoch: OnEpoch | None,
+) -> StageReport:
+    body = predictor.body
+    if not (isinstance(body, MLP) and compiled.supports(predictor, settings)):
+        raise ValueError(
+            f"engine='compiled' with {type(body).__name__}, augmentation={settings.augmentation!r}, "
+            f"precision={settings.precision!r}: it runs the MLP in fp32 without augmentation; use engine='plain'"
+        )
+    (losses, errors), end = compiled.run_stage(
+        body,
+        settings,
+        (predictor.normalize(train.x), train.y),
+        (predictor.normalize(valid.x), valid.y),
+        orders,
+        on_epoch,
     )
+    body.eval()
+    return _report(losses, errors, end.best_epoch, end.criterion)
+
+
+def _report(losses: Tensor, errors: Tensor, best_epoch: Tensor, criterion: Tensor) -> StageReport:
+    if not criterion.isfinite():
+        warnings.warn(_DIVERGED, RuntimeWarning, stacklevel=3)
+    return StageReport(tuple(losses.tolist()), tuple(errors.tolist()), int(best_epoch))
 
 
 def draw_orders(examples: int, epochs: int, generator: torch.Generator) -> Tensor:
@@ -179,7 +211,7 @@ def validate(body: nn.Module, x: Tensor, y: Tensor, batch_size: int) -> tuple[Te
     loss = torch.zeros((), device=x.device)
     wrong = torch.zeros((), device=x.device)
     with meter.phase("validation"):
-        for part_x, part_y in zip(x.split(batch_size), y.split(batch_size), strict=True):
+        for part_x, part_y in zip(torch.split(x, batch_size), torch.split(y, batch_size), strict=True):
             part_loss, part_wrong = _validate_batch(body, part_x, part_y)
             loss = loss + part_loss
             wrong = wrong + part_wrong
@@ -187,9 +219,7 @@ def validate(body: nn.Module, x: Tensor, y: Tensor, batch_size: int) -> tuple[Te
 
 
 @meter.count_once
-def _train_batch(
-    body: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, precision: str
-) -> None:
+def _train_batch(body: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, precision: str) -> None:
     with torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bf16"):
         logits = body(x)
     loss = F.cross_entropy(logits.float(), y)
@@ -212,20 +242,18 @@ class _BestEpoch:
         self._settings = settings
         self._live = [tensor.detach() for tensor in (*body.parameters(), *body.buffers())]
         self._kept = [tensor.clone() for tensor in self._live]
-        self._criterion = torch.full((), torch.inf, device=self._live[0].device)
+        self.criterion = torch.full((), torch.inf, device=self._live[0].device)
         self.epoch = torch.zeros((), dtype=torch.int64, device=self._live[0].device)
 
     def offer(self, epoch: int, loss: Tensor, error: Tensor) -> None:
         criterion = loss if self._settings.select == "val_loss" else error
-        better = (criterion < self._criterion - self._settings.min_delta) & loss.isfinite()
+        better = (criterion < self.criterion - self._settings.min_delta) & loss.isfinite()
         for live, kept in zip(self._live, self._kept, strict=True):
             torch.where(better, live, kept, out=kept)
-        self._criterion = torch.where(better, criterion, self._criterion)
+        self.criterion = torch.where(better, criterion, self.criterion)
         self.epoch = torch.where(better, epoch, self.epoch)
 
     def restore(self) -> None:
-        if not self._criterion.isfinite():
-            warnings.warn(_DIVERGED, RuntimeWarning, stacklevel=3)
         for live, kept in zip(self._live, self._kept, strict=True):
             live.copy_(kept)
 

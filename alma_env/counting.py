@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from torch._C._dynamo import guards
 from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 from torch._ops import HigherOrderOperator, OpOverload
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _python_dispatch as dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from alma_env import flops
 from alma_env.formulas import Formula
-from alma_env.seals import Seals
+from alma_env.seals import Seals, tensors_of
 
 _in_backward: Callable[[], int] = torch._C._current_graph_task_id  # -1 outside of autograd's backward pass
 
@@ -31,7 +32,7 @@ _WRITES_STATISTICS = {"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten
 
 
 class Tally:
-    """FLOPs per phase, the part outside of autograd's backward pass and the part inside, and the phase that is current."""
+    """FLOPs per phase, outside and inside of autograd's backward pass, and the phase that is current."""
 
     def __init__(self, phase: Phase) -> None:
         self.phase = phase
@@ -53,9 +54,7 @@ class Tally:
     def charges(self) -> Charges:
         """What was counted, without empty phases."""
         return tuple(
-            (phase, forward, backward)
-            for phase, (forward, backward) in self.cells.items()
-            if forward or backward
+            (phase, forward, backward) for phase, (forward, backward) in self.cells.items() if forward or backward
         )
 
     def add(self, charges: Charges) -> None:
@@ -79,16 +78,25 @@ class _Plan(NamedTuple):
     writes: tuple[int, ...]  # positional arguments that it writes to
     writes_named: tuple[str, ...]  # keyword arguments that it writes to
 
+    def written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
+        """The tensors among the arguments that the operation writes to."""
+        positional = [args[position] for position in self.writes if position < len(args)]
+        return tensors_of([*positional, *(kwargs[name] for name in self.writes_named if name in kwargs)])
 
-class Counting(TorchDispatchMode):
-    """Charge each operation to a tally, and report the tensors that it writes, creates, or reads as parameters."""
+
+class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Charges each operation to a tally, and tells the seals which tensors it writes, creates, or reads as parameters.
+
+    With `only_known`, an operation that writes to a tensor that the seals do not know is refused.
+    """
 
     supports_higher_order_operators = True
 
-    def __init__(self, tally: Tally, seals: Seals | None) -> None:
-        super().__init__()
+    def __init__(self, tally: Tally, seals: Seals, *, only_known: bool = False) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
         self.tally = tally
         self.seals = seals
+        self.only_known = only_known
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -99,29 +107,30 @@ class Counting(TorchDispatchMode):
     ) -> Any:
         kwargs = kwargs or {}
         for kind in types:
+            if kind is FakeTensor:
+                return func(*args, **kwargs)  # computes nothing
             if kind not in _PLAIN and not _is_plain(kind):
                 return NotImplemented  # a tensor subclass with a dispatch of its own: its inner operations come here
         plan = _PLANS.get(func)
-        if plan is None or plan.formula is None and plan.decompose:
+        if plan is None or plan.decompose:
             plan = _plan(func)
             if plan.decompose:
                 return self._by_parts(func, args, kwargs)
+        if self.only_known and (plan.writes or plan.writes_named):
+            self._refuse_unknown(func, plan, args, kwargs)
         out = func(*args, **kwargs)
         if plan.formula is not None:
             self.tally.cell[_in_backward() != -1] += flops.evaluate(plan.formula, func, args, kwargs, out)
         seals = self.seals
-        if seals is not None:
-            for arg in args:
-                if type(arg) is nn.Parameter:
-                    seals.read(arg)
-            if plan.creates:
-                _write_each(seals, out)
-            for position in plan.writes:
-                if position < len(args):
-                    _write_each(seals, args[position])
-            for name in plan.writes_named:
-                if name in kwargs:
-                    _write_each(seals, kwargs[name])
+        for arg in args:
+            if type(arg) is nn.Parameter:
+                seals.read(arg)
+        if plan.creates:
+            for tensor in tensors_of(out):
+                seals.write(tensor)
+        if plan.writes or plan.writes_named:
+            for tensor in plan.written(args, kwargs):
+                seals.write(tensor)
         return out
 
     def lift(self) -> list[TorchDispatchMode] | None:
@@ -141,12 +150,12 @@ class Counting(TorchDispatchMode):
         if self not in stack:
             return None
         above = stack[stack.index(self) + 1 :]
-        # The base class's methods: PyTorch's book-keeping happens, and nothing of what these modes do on entry and exit.
+        # PyTorch's book-keeping happens, and nothing of what these modes do on entry and exit.
         for mode in reversed(above):
-            _exit(mode)
-        _exit(self)
+            exit_mode(mode)
+        exit_mode(self)
         for mode in above:
-            _enter(mode)
+            enter_mode(mode)
         return above
 
     def lower(self, above: list[TorchDispatchMode] | None) -> None:
@@ -158,10 +167,18 @@ class Counting(TorchDispatchMode):
             _push(self)
             return
         for mode in reversed(above):
-            _exit(mode)
-        _enter(self)
+            exit_mode(mode)
+        enter_mode(self)
         for mode in above:
-            _enter(mode)
+            enter_mode(mode)
+
+    def _refuse_unknown(self, func: Any, plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        for tensor in plan.written(args, kwargs):
+            if not self.seals.knows(tensor):
+                raise RuntimeError(
+                    f"count_once: {flops.qualified_name(func)} writes to a tensor of shape {tuple(tensor.shape)} that "
+                    "is not among the function's arguments, and counting would change it: pass all that it changes"
+                )
 
     def _by_parts(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if isinstance(func, OpOverload):
@@ -172,14 +189,14 @@ class Counting(TorchDispatchMode):
         raise flops.unknown(func)
 
 
-# Entering and leaving a mode, as TorchDispatchMode does, at a third of the time: a step of a small network takes only some
-# 50 microseconds. The flags tell torch.compile whether it may run compiled code.
+# Entering and leaving a mode as TorchDispatchMode does, at a third of the time: a step of a small network takes only
+# some 50 microseconds. The flags tell torch.compile whether it may run compiled code.
 _QUICK = hasattr(dispatch, "_is_in_any_mode_without_ignore_compile_internals")
 _stack_size = torch._C._len_torch_dispatch_stack
 _stack_at = torch._C._get_dispatch_stack_at
 _pop = torch._C._pop_torch_dispatch_stack
 _push = torch._C._push_on_torch_dispatch_stack
-_compile_sees_mode = getattr(guards, "set_is_in_mode_without_ignore_compile_internals", None)
+_compile_sees_mode: Any = getattr(guards, "set_is_in_mode_without_ignore_compile_internals", None)
 
 
 def _set_flags(in_mode: bool, in_non_infra_mode: bool, in_mode_that_compile_heeds: bool) -> None:
@@ -189,22 +206,23 @@ def _set_flags(in_mode: bool, in_non_infra_mode: bool, in_mode_that_compile_heed
     _compile_sees_mode(in_mode_that_compile_heeds)
 
 
-# Under this mode a compiled function runs eagerly; the mode itself is not to be compiled in its place. PyTorch's own way
-# to say so, `_should_skip_dynamo`, takes more time per operation than the counting.
-set_code_exec_strategy(
-    Counting.__torch_dispatch__.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
-)
+# Under this mode a compiled function runs eagerly; the mode itself is not to be compiled in its place. PyTorch's own
+# way to say so, `_should_skip_dynamo`, takes more time per operation than the counting.
+set_code_exec_strategy(Counting.__torch_dispatch__.__code__, _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP))
 
 
-def _enter(mode: TorchDispatchMode) -> None:
+def enter_mode(mode: TorchDispatchMode) -> None:
+    """Push a mode, by the base class's book-keeping only."""
     TorchDispatchMode.__enter__(mode)  # type: ignore[no-untyped-call]
 
 
-def _exit(mode: TorchDispatchMode) -> None:
+def exit_mode(mode: TorchDispatchMode) -> None:
+    """Pop a mode that :func:`enter_mode` pushed."""
     TorchDispatchMode.__exit__(mode, None, None, None)  # type: ignore[no-untyped-call]
 
 
 _PLANS: dict[Any, _Plan] = {}
+flops.derived(_PLANS)
 _PLAIN: set[type] = {Tensor, nn.Parameter}
 
 
@@ -223,25 +241,13 @@ def _plan(func: OpOverload | HigherOrderOperator) -> _Plan:
     else:
         schema = func._schema
         arguments = [
-            (i, a)
-            for i, a in enumerate(schema.arguments)
-            if a.alias_info is not None and a.alias_info.is_write
+            (i, a) for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
         ]
         writes = [i for i, argument in arguments if not argument.kwarg_only]
         named = [argument.name for _, argument in arguments if argument.kwarg_only]
         if schema.name in _WRITES_STATISTICS:
             writes += [3, 4]
-        creates = (
-            any(result.alias_info is None for result in schema.returns) or schema.name == "aten::lift_fresh"
-        )
+        creates = any(result.alias_info is None for result in schema.returns) or schema.name == "aten::lift_fresh"
         plan = _Plan(formula, found is None, creates, tuple(writes), tuple(named))
     _PLANS[func] = plan
     return plan
-
-
-def _write_each(seals: Seals, value: Any) -> None:
-    if isinstance(value, Tensor):
-        seals.write(value)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            _write_each(seals, item)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -30,6 +30,13 @@ if TYPE_CHECKING:
     from alma_env.data import DataSet
 
 Observation = dict[str, dict[str, np.ndarray[Any, Any]]]
+
+
+_METERING_REMEDY = (
+    "train inside `with env.meter:`, in the same thread, with PyTorch operations; charge work that PyTorch does not "
+    "execute with env.meter.declare(flops, reason=...); an untrained predictor belongs to "
+    "reset(options={'predictor': module})"
+)
 
 
 def paper_flops(charge: Charge) -> int:
@@ -93,7 +100,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
     * v0: first release.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": []}
+    metadata: dict[str, Any] = {"render_modes": []}
     action_space: PredictorSpace
 
     def __init__(
@@ -105,7 +112,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         partition: str = "alma",
         flops_budget: float | None = None,
         parameter_budget: int | None = None,
-        evaluation_batch_size: int = 1000,
+        evaluation_batch_size: int = 500,
     ) -> None:
         for name, budget in (("flops_budget", flops_budget), ("parameter_budget", parameter_budget)):
             if budget is not None and not budget > 0:
@@ -132,8 +139,11 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self._clock = time.perf_counter()
 
         self.action_space = PredictorSpace(data.train_x.shape[1:], data.classes)
-        self.observation_space = spaces.Dict(
-            {part: self._part_space(len(rows)) for part, rows in zip(("train", "valid"), self._stream.indices(1))}
+        train, valid = self._stream.indices(1)
+        self.examples_per_tick = len(train)
+        self.observation_space = cast(
+            "gym.Space[Observation]",
+            spaces.Dict({"train": self._part_space(len(train)), "valid": self._part_space(len(valid))}),
         )
 
     def _part_space(self, n: int) -> spaces.Dict:
@@ -263,33 +273,23 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
     def _check_metered(self, action: nn.Module, mark: Fingerprint) -> None:
         """Refuse parameters that changed while the meter was not running, or ran and counted nothing."""
         known = set(self._deployed.tensors) if self._deployed is not None else set()
-        changed = [name for name, p in action.named_parameters() if tensor_hash(p) not in known]
-        new_content = set(mark.tensors) - known
-        if not new_content or (isinstance(action, UntrainedPredictor) and action.is_pristine()):
+        only_structure_changed = known.issuperset(mark.tensors)
+        untrained = isinstance(action, UntrainedPredictor) and action.is_pristine()
+        if only_structure_changed or untrained or self.meter.declared:
             return
-        if self.meter.declared:
-            return
-        remedy = (
-            "train inside `with env.meter:`, in the same thread, with PyTorch operations; charge work that PyTorch "
-            "does not execute with env.meter.declare(flops, reason=...); an untrained predictor belongs to "
-            "reset(options={'predictor': module})"
-        )
         charged = self.meter.total > self._total_at_deployment
-        for name, parameter in action.named_parameters():
-            if name not in changed:
-                continue
+        changed = [(name, p) for name, p in action.named_parameters() if tensor_hash(p) not in known]
+        for name, parameter in changed:
+            what = f"parameter {name!r} of {type(action).__name__} changed"
             seal = self.meter.sealed(parameter)
-            if seal is None:
-                raise UnmeteredTrainingError(
-                    f"parameter {name!r} of {type(action).__name__} changed while the meter was not running: {remedy}"
-                )
+            # Merely read under the meter is not enough: a network trained elsewhere may be run there.
+            if seal is None or (parameter.requires_grad and not seal.written):
+                raise UnmeteredTrainingError(f"{what} while the meter was not running: {_METERING_REMEDY}")
             if not (seal.counted or charged):
-                raise UnmeteredTrainingError(
-                    f"parameter {name!r} of {type(action).__name__} changed, but the meter counted 0 FLOPs: {remedy}"
-                )
-        if not changed and not charged:
+                raise UnmeteredTrainingError(f"{what}, but the meter counted 0 FLOPs: {_METERING_REMEDY}")
+        if not (changed or charged):
             raise UnmeteredTrainingError(
-                f"{type(action).__name__}'s buffers changed, but the meter counted 0 FLOPs since it was deployed: {remedy}"
+                f"buffers of {type(action).__name__} changed, but the meter counted 0 FLOPs: {_METERING_REMEDY}"
             )
 
     def _finish_over_budget(

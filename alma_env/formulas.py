@@ -34,7 +34,7 @@ def _after_buffer(formula: Formula) -> Formula:
     return shifted
 
 
-# --- matrix products ---------------------------------------------------------------------------------------------------
+# --- matrix products ---
 
 
 _SPARSE = {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
@@ -45,8 +45,19 @@ def _stored(sparse: Tensor) -> int:
     return (sparse._values() if sparse.layout == torch.sparse_coo else sparse.values()).numel()
 
 
+def _meetings(a: Tensor, b: Tensor) -> int:
+    # Each element in column k of `a` meets each element in row k of `b`.
+    columns = torch.bincount(a.indices()[1], minlength=a.shape[1])
+    rows = torch.bincount(b.indices()[0], minlength=a.shape[1])
+    return int((columns * rows).sum())
+
+
 def _matrix_product(out: Any, a: Tensor, b: Tensor, *rest: Any, **options: Any) -> int:
     # (..., m, k) @ (..., k, n), also with a vector on either side: every element of `a` meets each column of `b`.
+    if a.layout in _SPARSE and b.layout in _SPARSE:
+        return multiply_adds(
+            _meetings(a.to_sparse(layout=torch.sparse_coo).coalesce(), b.to_sparse(layout=torch.sparse_coo).coalesce())
+        )
     if a.layout in _SPARSE:
         return multiply_adds(_stored(a) * (b.shape[-1] if b.dim() > 1 else 1))
     if b.layout in _SPARSE:
@@ -62,9 +73,7 @@ def _rank_one_update(out: Any, base: Any, a: Tensor, b: Tensor, *rest: Any, **op
     return multiply_adds(a.numel() * b.numel())
 
 
-def _list_of_products(
-    out: Any, lefts: Sequence[Tensor], rights: Sequence[Tensor], *rest: Any, **options: Any
-) -> int:
+def _list_of_products(out: Any, lefts: Sequence[Tensor], rights: Sequence[Tensor], *rest: Any, **options: Any) -> int:
     return sum(_matrix_product(None, a, b) for a, b in zip(lefts, rights, strict=True))
 
 
@@ -114,11 +123,11 @@ def _trilinear(
     return multiply_adds(prod(max(axis) for axis in shapes))
 
 
-# --- convolutions ------------------------------------------------------------------------------------------------------
+# --- convolutions ---
 
 
 def _convolution_cost(x: Sequence[int], weight: Sequence[int], out: Sequence[int], transposed: bool) -> int:
-    # Every filter element is used once at each position of the output (of the input, where transposed), padding included.
+    # Every filter element is used once at each position of the output (the input, where transposed), padding included.
     # A grouped filter has the smaller shape already.
     positions = (x if transposed else out)[2:]
     return multiply_adds(x[0] * prod(positions) * prod(weight))
@@ -142,9 +151,7 @@ def _plain_convolution(out: Tensor, x: Tensor, weight: Tensor, *rest: Any, **opt
     return _convolution_cost(x.shape, weight.shape, out.shape, transposed=False)
 
 
-def _fused_sum_convolution(
-    out: Tensor, x: Tensor, other: Tensor, weight: Tensor, *rest: Any, **options: Any
-) -> int:
+def _fused_sum_convolution(out: Tensor, x: Tensor, other: Tensor, weight: Tensor, *rest: Any, **options: Any) -> int:
     return _convolution_cost(x.shape, weight.shape, out.shape, transposed=False)
 
 
@@ -171,13 +178,9 @@ def _convolution_backward(
     return (int(mask[0]) + int(mask[1])) * forward
 
 
-def _plain_convolution_backward(
-    out: Any, grad: Tensor, x: Tensor, weight: Tensor, *rest: Any, **options: Any
-) -> int:
+def _plain_convolution_backward(out: Any, grad: Tensor, x: Tensor, weight: Tensor, *rest: Any, **options: Any) -> int:
     mask = next((item for item in (*rest, *options.values()) if _is_mask(item)), (True, True))
-    return (int(mask[0]) + int(mask[1])) * _convolution_cost(
-        x.shape, weight.shape, grad.shape, transposed=False
-    )
+    return (int(mask[0]) + int(mask[1])) * _convolution_cost(x.shape, weight.shape, grad.shape, transposed=False)
 
 
 def _is_mask(item: Any) -> bool:
@@ -188,12 +191,10 @@ def _time_first_convolution(out: Tensor, x: Tensor, weight: Tensor, *rest: Any) 
     return multiply_adds(out.shape[0] * out.shape[1] * weight.numel())  # (T, B, C)
 
 
-# --- attention ---------------------------------------------------------------------------------------------------------
+# --- attention ---
 
 
-def attention_multiply_adds(
-    query: Sequence[int], key: Sequence[int], value: Sequence[int]
-) -> tuple[int, int]:
+def attention_multiply_adds(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> tuple[int, int]:
     """Multiply-adds of query·key and of weights·value, for shapes (..., heads, length, depth).
 
     No causal saving; keys and values shared by several query heads are counted for each of them.
@@ -209,7 +210,7 @@ def _attention(out: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any, 
 def _attention_backward_cost(
     query: Tensor, key: Tensor, value: Tensor, shapes: Iterable[Sequence[Sequence[int]]]
 ) -> int:
-    """What the plain operations execute: two products for each of the two of the forward pass, where all inputs learn."""
+    """What the plain operations execute: two products for each one of the forward pass, where all inputs learn."""
     learns = [query.requires_grad, key.requires_grad, value.requires_grad]
     if not any(learns):  # inside torch.func transforms the tensors do not tell
         learns = [True, True, True]
@@ -228,9 +229,7 @@ def _attention_backward(
     return _attention_backward_cost(query, key, value, [(query.shape, key.shape, value.shape)])
 
 
-def _flex_attention_backward(
-    out: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any
-) -> int:
+def _flex_attention_backward(out: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> int:
     return _attention_backward_cost(query, key, value, [(query.shape, key.shape, value.shape)])
 
 
@@ -254,10 +253,7 @@ def _sequence_shapes(
 
     pairs = zip(lengths(ends_q, longest_q, query), lengths(ends_k, longest_k, key), strict=True)
     heads = query.shape[-2]
-    return [
-        ((heads, q, query.shape[-1]), (heads, k, key.shape[-1]), (heads, k, value.shape[-1]))
-        for q, k in pairs
-    ]
+    return [((heads, q, query.shape[-1]), (heads, k, key.shape[-1]), (heads, k, value.shape[-1])) for q, k in pairs]
 
 
 def _forward_of_sequences(shapes: list[tuple[tuple[int, ...], ...]]) -> int:
@@ -374,7 +370,7 @@ def _transformer_layer(
     return _multi_head_attention(None, x, x, x, width, heads) + multiply_adds(2 * tokens * hidden.numel())
 
 
-# --- recurrent layers --------------------------------------------------------------------------------------------------
+# --- recurrent layers ---
 
 
 def _recurrent_layer(out: Any, x: Tensor, weight_input: Tensor, weight_hidden: Tensor, *rest: Any) -> int:
@@ -394,9 +390,7 @@ def _recurrent_layer_backward(
     *rest: Any,
 ) -> int:
     steps = x.numel() // x.shape[-1]
-    first = (
-        hidden.numel() // hidden.shape[-1]
-    )  # examples: the first step's hidden state is given, not computed
+    first = hidden.numel() // hidden.shape[-1]  # examples: the first step's hidden state is given, not computed
     return _recurrent_gradients(
         steps,
         first,
@@ -417,7 +411,7 @@ def _recurrent_gradients(
     start_learns: bool,
     weights_learn: bool,
 ) -> int:
-    """Multiply-adds that the plain cells execute: no gradient of an input or of a first state that does not need one."""
+    """FLOPs that the plain cells execute: no gradient of an input or of a first state that does not need one."""
     to_weights = steps * (input_weights + hidden_weights) if weights_learn else 0
     to_input = steps * input_weights if input_learns else 0
     to_states = (steps if start_learns else steps - first) * hidden_weights
@@ -462,15 +456,13 @@ def _recurrent_network_backward(
         backwards = index % directions == 1
         first = (batch_sizes[-1] if backwards else batch_sizes[0]) if batch_sizes else hidden.shape[1]
         input_learns = mask[0] or index >= directions
-        total += _recurrent_gradients(
-            steps, first, matrices[0], matrices[1], input_learns, mask[1] or mask[2], mask[3]
-        )
+        total += _recurrent_gradients(steps, first, matrices[0], matrices[1], input_learns, mask[1] or mask[2], mask[3])
         for projection in matrices[2:]:
             total += multiply_adds((2 if mask[3] else 1) * steps * projection)
     return total
 
 
-# --- the table ---------------------------------------------------------------------------------------------------------
+# --- the table ---
 
 _FAMILIES: dict[Formula, str] = {
     _matrix_product: "mm bmm mv dot vdot _int_mm _scaled_mm _scaled_mm_v2",
@@ -485,10 +477,10 @@ _FAMILIES: dict[Formula, str] = {
     _trilinear: "_trilinear",
     _convolution: "convolution _convolution convolution_overrideable",
     _plain_convolution: (
-        "cudnn_convolution cudnn_convolution_relu cudnn_convolution_add_relu miopen_convolution miopen_convolution_relu "
-        "miopen_convolution_add_relu miopen_depthwise_convolution mkldnn_convolution _mps_convolution "
-        "_nnpack_spatial_convolution _slow_conv2d_forward slow_conv3d_forward slow_conv_dilated2d slow_conv_dilated3d "
-        "_conv_depthwise2d conv_depthwise3d mkldnn::_convolution_pointwise"
+        "cudnn_convolution cudnn_convolution_relu cudnn_convolution_add_relu miopen_convolution "
+        "miopen_convolution_relu miopen_convolution_add_relu miopen_depthwise_convolution mkldnn_convolution "
+        "_mps_convolution _nnpack_spatial_convolution _slow_conv2d_forward slow_conv3d_forward "
+        "slow_conv_dilated2d slow_conv_dilated3d _conv_depthwise2d conv_depthwise3d mkldnn::_convolution_pointwise"
     ),
     _fused_sum_convolution: "mkldnn::_convolution_pointwise.binary",
     _after_buffer(_plain_convolution): "mkldnn::_convolution_pointwise_.binary",
@@ -525,8 +517,6 @@ _FAMILIES: dict[Formula, str] = {
 }
 
 METERED: dict[str, Formula] = {
-    name if "::" in name else f"aten::{name}": formula
-    for formula, names in _FAMILIES.items()
-    for name in names.split()
+    name if "::" in name else f"aten::{name}": formula for formula, names in _FAMILIES.items() for name in names.split()
 }
 """Formula by qualified name (`aten::mm`); a name also stands for its in-place twin (`aten::addmm_`)."""

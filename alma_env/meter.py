@@ -1,8 +1,8 @@
-"""The meter: FLOPs of everything that PyTorch executes in a block, forward and backward (ALMA paper, section 3: Comp).
+"""The meter: FLOPs of everything that PyTorch executes in a block, forward and backward.
 
-It listens at PyTorch's dispatcher, where each operation of the forward and of the backward pass appears once, and
-charges what :mod:`alma_env.flops` says. Work that never reaches the dispatcher of this thread leaves parameters without
-a seal (:mod:`alma_env.seals`).
+ALMA paper, section 3: Comp. The meter listens at PyTorch's dispatcher, where each operation of the forward and of the
+backward pass appears once, and charges what :mod:`alma_env.flops` says. Work that never reaches the dispatcher of its
+thread leaves parameters without a seal (:mod:`alma_env.seals`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import _disable_current_modes as disable_modes
 
-from alma_env.counting import Charges, Counting, Tally
+from alma_env.counting import Charges, Counting, Tally, enter_mode, exit_mode
 from alma_env.once import CountOnce
 from alma_env.seals import Seal, Seals, storage_id, tensors_of
 
@@ -27,9 +28,7 @@ R = TypeVar("R")
 
 DEFAULT_PHASE = "training"
 
-_FLOATING = frozenset(
-    {torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128}
-)
+_FLOATING = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128})
 
 
 class _Thread(threading.local):
@@ -64,9 +63,6 @@ class Meter:
 
     A meter runs in one thread at a time and is not re-entrant. It can be copied and pickled when it is not running;
     copies have its charges, but not its seals.
-
-    Attributes:
-        total: FLOPs charged since construction or :meth:`reset`.
     """
 
     def __init__(self) -> None:
@@ -82,9 +78,9 @@ class Meter:
 
     def __enter__(self) -> Meter:
         if self._owner is not None:
-            where = "this thread" if self._owner == threading.get_ident() else "another thread"
+            where = "this" if self._owner == threading.get_ident() else "another"
             raise RuntimeError(
-                f"the meter is running in {where} already: leave its `with meter:` block before entering it again"
+                f"the meter is running in {where} thread already: leave its `with meter:` block before entering again"
             )
         if _thread.meter is not None:
             raise RuntimeError("another meter is running in this thread: leave its `with meter:` block first")
@@ -92,7 +88,7 @@ class Meter:
         self._total_at_entry = self.total
         self._declared_in_block = False
         self._mode = Counting(self._tally, self._seals)
-        self._mode.__enter__()
+        enter_mode(self._mode)
         _thread.meter = self
         return self
 
@@ -100,7 +96,7 @@ class Meter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._mode is not None
-        self._mode.__exit__(kind, error, trace)
+        exit_mode(self._mode)
         self._mode = None
         self._owner = None
         _thread.meter = None
@@ -116,7 +112,7 @@ class Meter:
 
     @property
     def total(self) -> int:
-        """FLOPs charged since construction or :meth:`reset`."""
+        """FLOPs charged since construction or :meth:`reset`; may be set, to go on from a saved number."""
         return self._taken + self._tally.total() + sum(self._declared_flops.values())
 
     @total.setter
@@ -130,7 +126,11 @@ class Meter:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Charge what runs in this block to phase `name`; the innermost phase wins."""
+        """Charge what runs in this block to phase `name`; the innermost phase wins.
+
+        Raises:
+            ValueError: the name is not a non-empty string.
+        """
         if not isinstance(name, str) or not name:
             raise ValueError(f"phase={name!r}: a phase is named by a non-empty string")
         tally = self._tally if self._mode is None else self._mode.tally
@@ -169,107 +169,49 @@ class Meter:
         _thread.meter = self
 
     @contextmanager
-    def counting(self, tally: Tally) -> Iterator[None]:
-        """Let `tally` take the FLOPs and phases of this block in the meter's place. Only for a running meter."""
+    def counting(self, mode: Counting) -> Iterator[None]:
+        """Let another mode count this block, with its tally and seals in place of the running meter's."""
+        before, self._mode = self._mode, mode
+        try:
+            with disable_modes(), mode:
+                yield
+        finally:
+            self._mode = before
+
+    @contextmanager
+    def tallying(self, tally: Tally) -> Iterator[None]:
+        """Let `tally` take the FLOPs and phases of this block first. Only for a running meter."""
         assert self._mode is not None
-        before = self._mode.tally
-        self._mode.tally = tally
+        mode, before = self._mode, self._mode.tally
+        mode.tally = tally
         try:
             yield
         finally:
-            self._mode.tally = before
+            mode.tally = before
+            before.add(tally.charges())
 
     def charge(self, charges: Charges) -> None:
         """Add FLOPs that were counted before."""
         (self._tally if self._mode is None else self._mode.tally).add(charges)
 
-    def declared(self) -> tuple[str, ...]:
-        """Reasons of the charges declared since the last :meth:`take`."""
-        return tuple(self._declared)
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Charge what runs in this block to phase `name`; the innermost phase wins."""
-        if not isinstance(name, str) or not name:
-            raise ValueError(f"phase={name!r}: a phase is named by a non-empty string")
-        tally = self._tally if self._mode is None else self._mode.tally
-        before = tally.enter(name)
-        try:
-            yield
-        finally:
-            tally.enter(before)
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Charge nothing in this block: the environment's own work. Does nothing when the meter is not running here.
-
-        The running block's seals are closed first, so that :meth:`sealed` knows what was trained in it so far.
-        """
-        if _thread.meter is not self:
-            yield
-            return
-        above = self.lift()
-        try:
-            self._seal()
-            yield
-        finally:
-            self.lower(above)
-
-    def lift(self) -> list[TorchDispatchMode] | None:
-        """Stop counting, until :meth:`lower`. Only for a meter that is running in this thread."""
-        assert self._mode is not None
-        _thread.meter = None
-        return self._mode.lift()
-
-    def lower(self, above: list[TorchDispatchMode] | None) -> None:
-        """Go on counting; `above` is what :meth:`lift` returned."""
-        assert self._mode is not None
-        self._mode.lower(above)
-        _thread.meter = self
-
-    @contextmanager
-    def counting(self, tally: Tally) -> Iterator[None]:
-        """Send charges and phases to another tally (:mod:`alma_env.once`)."""
-        before, self._tally = self._tally, tally
-        if self._mode is not None:
-            self._mode.tally = tally
-        try:
-            yield
-        finally:
-            self._tally = before
-            if self._mode is not None:
-                self._mode.tally = before
-
-    def charge(self, charges: Charges) -> None:
-        """Add FLOPs known from an earlier count; the phase None is the one that is current."""
-        tally = self._tally
-        for phase, forward, backward in charges:
-            cell = tally.cell if phase is None else tally.cells.setdefault(phase, [0, 0])
-            cell[0] += forward
-            cell[1] += backward
-
     def declare(self, flops: int, *, phase: str = DEFAULT_PHASE, reason: str) -> None:
         """Charge work that PyTorch does not execute, and say why it could not be counted.
 
-        Raises TypeError when `flops` is no integer, ValueError when it is negative or there is no reason.
+        Raises:
+            TypeError: `flops` is no integer.
+            ValueError: `flops` is negative, or there is no reason or phase.
         """
         if isinstance(flops, bool) or not hasattr(flops, "__index__"):
             raise TypeError(f"flops={flops!r}: declared FLOPs must be an int; round first")
         flops = int(flops)
         if flops < 0:
             raise ValueError(f"flops={flops}: declared FLOPs must not be negative")
-        if not isinstance(reason, str) or not reason.strip():
-            raise ValueError(f"reason={reason!r}: say in words why PyTorch does not execute this work")
+        for name, text in (("phase", phase), ("reason", reason)):
+            if not isinstance(text, str) or not text.strip():
+                raise ValueError(f"{name}={text!r}: a declared charge needs a phase and a reason, in words")
         self._declared.append(reason)
         self._declared_flops[phase] = self._declared_flops.get(phase, 0) + flops
         self._declared_in_block = True
-
-    def write(self, tensors: Iterable[Tensor]) -> None:
-        """Note that tensors were written in the running block."""
-        seals = self._seals
-        for tensor in tensors:
-            if tensor.dtype in _FLOATING and storage_id(tensor) not in seals.written:
-                seals.write(tensor)
 
     def touch(self, *things: Any) -> None:
         """Say that tensors, or the parameters and buffers of modules, were written in the running block.
@@ -278,31 +220,35 @@ class Meter:
         """
         self.write(tensors_of(things))
 
+    def write(self, tensors: Iterable[Tensor]) -> None:
+        """:meth:`touch` for tensors, with little overhead."""
+        seals = self._seals if self._mode is None else self._mode.seals
+        for tensor in tensors:
+            if tensor.dtype in _FLOATING and storage_id(tensor) not in seals.written:
+                seals.write(tensor)
+
     def count_once(self, fn: Callable[P, R], fast: Callable[P, R] | None = None) -> CountOnce[P, R]:
         """:func:`count_once`, charging this meter only."""
         return CountOnce(fn, fast, lambda: self if _thread.meter is self else None)
 
     def take(self) -> Charge:
         """Hand over what was charged since the last call, and begin anew."""
-        charge = self._pending()
+        cells = {str(phase): cell for phase, cell in self._tally.cells.items()}
+        flops = {phase: sum(cell) for phase, cell in cells.items()}
+        for phase, declared in self._declared_flops.items():
+            flops[phase] = flops.get(phase, 0) + declared
+        charge = Charge(
+            {phase: count for phase, count in flops.items() if count},
+            {phase: cell[0] for phase, cell in cells.items() if cell[0]},
+            self.declared,
+        )
         self._taken = self.total
         self._tally.clear()
         self._declared, self._declared_flops = [], {}
         return charge
 
-    def _pending(self) -> Charge:
-        flops = {str(phase): sum(cell) for phase, cell in self._tally.cells.items()}
-        for phase, declared in self._declared_flops.items():
-            flops[phase] = flops.get(phase, 0) + declared
-        forward = {str(phase): cell[0] for phase, cell in self._tally.cells.items()}
-        return Charge(
-            {phase: n for phase, n in flops.items() if n},
-            {phase: n for phase, n in forward.items() if n},
-            tuple(self._declared),
-        )
-
     def sealed(self, tensor: Tensor) -> Seal | None:
-        """What is known about the content of `tensor`, or None when no metered block left it with what it holds now."""
+        """What is known about the content of `tensor`; None when no metered block left it with what it holds now."""
         return self._seals.find(tensor)
 
     def reset(self) -> None:
@@ -313,23 +259,27 @@ class Meter:
         if self._mode is not None:
             self._mode.seals = self._seals
         self._total_at_entry = 0
+        self._declared_in_block = False
 
     def state_dict(self) -> dict[str, Any]:
         """The charges, as plain JSON values: the total, and what was not taken yet. Seals are not part of it."""
         return {
             "total": self.total,
-            "counted": {str(phase): list(cell) for phase, cell in self._tally.cells.items() if any(cell)},
+            "counted": [list(charge) for charge in self._tally.charges()],
             "declared": dict(self._declared_flops),
             "reasons": list(self._declared),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` returned; the seals are forgotten. Raises RuntimeError when running."""
+        """Go on from what :meth:`state_dict` returned; the seals are forgotten.
+
+        Raises:
+            RuntimeError: the meter is running.
+        """
         if self._owner is not None:
             raise RuntimeError("the meter is running: load its state outside of its `with meter:` block")
         self.reset()
-        for phase, cell in state["counted"].items():
-            self._tally.cells.setdefault(phase, [0, 0])[:] = cell
+        self._tally.add(state["counted"])
         self._declared_flops = dict(state["declared"])
         self._declared = list(state["reasons"])
         self.total = state["total"]
@@ -361,7 +311,7 @@ def phase(name: str) -> Iterator[None]:
 
 
 def count_once(fn: Callable[P, R], fast: Callable[P, R] | None = None) -> CountOnce[P, R]:
-    """A step of fixed shape: counted once per signature, then charged per call at no cost in time.
+    """A step of fixed shape: counted once per signature, then charged per call at next to no cost in time.
 
     The result is called like `fn`. On its first call with a signature (shapes, dtypes, devices and `requires_grad` of
     all tensors and of the parameters of modules, training flags, values of everything else) `fn` is counted on deep
@@ -369,6 +319,10 @@ def count_once(fn: Callable[P, R], fast: Callable[P, R] | None = None) -> CountO
     running in this thread, if one is. `fast` may be compiled; it must do what `fn` does.
 
     All that `fn` changes must be among its arguments, and its cost must not depend on the values in its tensors.
+
+    Raises:
+        RuntimeError: `fn` writes to a parameter that is not among its arguments.
+        UnknownCostError: `fn` runs an operation whose cost is unknown.
     """
     return CountOnce(fn, fast, running)
 
@@ -381,12 +335,8 @@ def count(fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Charge:
         with meter:
             fn(*args, **kwargs)
         return meter.take()
-    tally = Tally(None)
-    try:
-        with outer.counting(tally):
-            fn(*args, **kwargs)
-    finally:
-        outer.charge(tally.charges())
+    with outer.tallying(tally := Tally(None)):
+        fn(*args, **kwargs)
     meter = Meter()
     meter.charge(tally.charges())
     return meter.take()

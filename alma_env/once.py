@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import _disable_current_modes
 
 from alma_env.counting import Charges, Counting, Tally
-from alma_env.seals import Seals, storage_id, tensors_of
+from alma_env.seals import Seals, tensors_of
 
 if TYPE_CHECKING:
     from alma_env.meter import Meter
@@ -30,9 +29,7 @@ _MOST_RECORDS = 4096
 class CountOnce(Generic[P, R]):
     """What :func:`alma_env.meter.count_once` returns: a function that charges the running meter."""
 
-    def __init__(
-        self, fn: Callable[P, R], fast: Callable[P, R] | None, find: Callable[[], Meter | None]
-    ) -> None:
+    def __init__(self, fn: Callable[P, R], fast: Callable[P, R] | None, find: Callable[[], Meter | None]) -> None:
         functools.update_wrapper(self, fn)
         self.fn = fn
         self.fast = fn if fast is None else fast
@@ -43,6 +40,7 @@ class CountOnce(Generic[P, R]):
         return self if instance is None else MethodType(self, instance)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the step, and charge it to the running meter, if there is one."""
         meter = self._find()
         if meter is None:
             return self.fast(*args, **kwargs)
@@ -103,14 +101,16 @@ def _describe(value: Any, parts: list[Any], tensors: list[Tensor]) -> None:
             _describe(item, parts, tensors)
     elif isinstance(value, torch.optim.Optimizer):
         parts += (type(value), len(value.state))
+        known = set(map(id, tensors))  # the parameters of a module among the arguments before
         for group in value.param_groups:
-            _describe(group["params"], parts, tensors)
+            parts.append(len(group["params"]))
+            _describe([p for p in group["params"] if id(p) not in known], parts, tensors)
     elif isinstance(value, np.ndarray):
         parts += (type(value), value.shape, value.dtype)
-    elif type(value).__hash__ is object.__hash__:  # equal only to itself; the record must not keep it alive
-        parts.append(weakref.ref(value))
     else:
         try:
+            # What equals only itself is referred to weakly: the record must not keep it alive.
+            value = weakref.ref(value) if _compares_by_identity(type(value)) else value
             hash(value)
         except TypeError:
             raise TypeError(
@@ -120,54 +120,53 @@ def _describe(value: Any, parts: list[Any], tensors: list[Tensor]) -> None:
         parts += (type(value), value)
 
 
+def _compares_by_identity(kind: type[Any]) -> bool:
+    inherited: Any = object.__hash__
+    return kind.__hash__ is inherited
+
+
 def _describe_module(module: nn.Module, parts: list[Any], tensors: list[Tensor]) -> None:
     # By hand: named_parameters() and named_buffers() take ten times as long, at every step.
     parts += (type(module), module.training)
-    for stored in (module._parameters, module._buffers):
-        for name, tensor in stored.items():
-            parts.append(name)
+    if module._parameters:
+        for name, tensor in module._parameters.items():
             if tensor is not None:
-                parts += (tensor.shape, tensor.dtype, tensor.device, tensor.requires_grad)
+                parts += (name, tensor.shape, tensor.dtype, tensor.requires_grad)
                 tensors.append(tensor)
+    if module._buffers:
+        for name, buffer in module._buffers.items():
+            if buffer is not None:
+                parts += (name, buffer.shape)
+                tensors.append(buffer)
     for name, child in module._modules.items():
         if child is not None:
             parts.append(name)
             _describe_module(child, parts, tensors)
 
 
-class _OwnTensors(Seals):
-    """Refuses writes to tensors that are neither copies of the arguments nor made in the counted run."""
-
-    def __init__(self, own: list[Tensor], name: str) -> None:
-        super().__init__()
-        self._name = name
-
-
-def count_on_copies(
-    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], meter: Meter
-) -> Charges:
+def count_on_copies(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], meter: Meter) -> Charges:
     """Run `fn` on deep copies of its arguments under full counting; the random generators stay as they are."""
     try:
-        args, kwargs = copy.deepcopy(
-            (args, kwargs)
-        )  # together, so that an optimizer stays tied to its module
-    except RuntimeError as error:
+        memo: dict[int, Any] = {}
+        args, kwargs = copy.deepcopy((args, kwargs), memo)  # together, so that an optimizer stays tied to its module
+    except (RuntimeError, TypeError) as error:
         name = getattr(fn, "__qualname__", repr(fn))
         raise RuntimeError(
             f"count_once: the arguments of {name} cannot be copied ({error}): detach computed tensors"
         ) from error
+    copies = Seals()
+    for value in memo.values():
+        if isinstance(value, Tensor):
+            copies.write(value)
     tally = Tally(None)
-    python_state, numpy_state = random.getstate(), np.random.get_state()
-    devices = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    mode = Counting(tally, copies, only_known=True)
+    python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
+    initialized = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    devices = list(range(torch.cuda.device_count())) if initialized else []
     try:
-        with (
-            torch.random.fork_rng(devices),
-            _disable_current_modes(),
-            meter.counting(tally),
-            Counting(tally, None),
-        ):
+        with torch.random.fork_rng(devices), meter.counting(mode):
             fn(*args, **kwargs)
     finally:
         random.setstate(python_state)
-        np.random.set_state(numpy_state)
+        np.random.set_state(numpy_state)  # noqa: NPY002
     return tally.charges()

@@ -18,8 +18,9 @@ import torch
 import xxhash
 from torch import Tensor, nn
 
+from alma_env.counting import Counting, Tally
 from alma_env.errors import AlmaError, PredictorError
-from alma_env.meter import count
+from alma_env.seals import Seals
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -71,7 +72,7 @@ def tensor_hash(tensor: Tensor) -> str:
     kind = f"{tuple(flat.shape)}{flat.dtype}".encode()
     hasher = xxhash.xxh3_128(kind)
     if flat.numel():
-        hasher.update(flat.reshape(-1).view(torch.uint8).numpy())
+        hasher.update(memoryview(flat.reshape(-1).view(torch.uint8).numpy()))  # type: ignore[arg-type]
     return hasher.hexdigest()
 
 
@@ -165,22 +166,8 @@ def answer(
         UnknownCostError: it runs an operation whose cost is unknown to the meter.
     """
     device = next((t.device for t in [*predictor.parameters(), *predictor.buffers()]), torch.device("cpu"))
+    tally = Tally("inference")
     wrong = 0
-
-    def run() -> None:
-        nonlocal wrong
-        for start in range(0, len(y), batch_size):
-            # A copy: the predictor gets no handle on the test set's memory.
-            batch = torch.tensor(x[start : start + batch_size], device=device)
-            logits = _logits(predictor, batch, classes)
-            if not torch.equal(batch, torch.tensor(x[start : start + batch_size], device=device)):
-                raise PredictorError(
-                    f"{_name(predictor)} changed its input in place: a predictor must leave it alone; "
-                    "use x.clone() or an out-of-place operation"
-                )
-            labels = torch.tensor(y[start : start + batch_size], device=device)
-            wrong += int((logits.argmax(dim=1) != labels).sum())
-
     # A predictor that draws random numbers answers the same way every time and leaves the learner's state alone.
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices), torch.no_grad():
@@ -188,13 +175,23 @@ def answer(
         torch.default_generator.manual_seed(0)
         if devices:
             torch.cuda.manual_seed(0)
-        charge = count(run)
+        for start in range(0, len(y), batch_size):
+            part = x[start : start + batch_size]
+            # A copy: the predictor gets no handle on the test set's memory.
+            batch = torch.from_numpy(part.copy()).to(device)
+            logits = _logits(predictor, batch, classes, tally)
+            if not np.array_equal(batch.cpu().numpy(), part):
+                raise PredictorError(
+                    f"{_name(predictor)} changed its input in place: a predictor must leave it alone; "
+                    "use x.clone() or an out-of-place operation"
+                )
+            wrong += int(np.count_nonzero(logits.argmax(dim=1).cpu().numpy() != y[start : start + batch_size]))
     held = {id(t): t.numel() for t in predictor.parameters()}
     return Answer(
         error=wrong / len(y),
         parameters=sum(held.values()),
         buffers=sum(t.numel() for t in _all_tensors(predictor) if id(t) not in held),
-        inference_flops=sum(charge.flops.values()) / len(y),
+        inference_flops=tally.total() / len(y),
     )
 
 
@@ -212,11 +209,12 @@ def _all_tensors(predictor: nn.Module) -> list[Tensor]:
     return describe.tensors
 
 
-def _logits(predictor: nn.Module, batch: Tensor, classes: int) -> Tensor:
-    """One forward pass, checked."""
+def _logits(predictor: nn.Module, batch: Tensor, classes: int, tally: Tally) -> Tensor:
+    """One forward pass, counted and checked."""
     name = _name(predictor)
     try:
-        logits = predictor(batch)
+        with Counting(tally, Seals()):
+            logits = predictor(batch)
     except AlmaError:
         raise
     except Exception as error:

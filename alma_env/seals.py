@@ -16,7 +16,7 @@ import xxhash
 from torch import Tensor, nn
 
 # The address of a storage's control block: not reused as long as a weak reference to the storage is held.
-storage_id = torch._C._storage_id
+storage_id: Callable[[Tensor], int] = torch._C._storage_id  # type: ignore[attr-defined]
 
 _PRUNE_AT = 4096
 
@@ -27,7 +27,7 @@ class WeakStorage:
     __slots__ = ("key",)
 
     def __init__(self, tensor: Tensor) -> None:
-        self.key: int = tensor.untyped_storage()._weak_ref()
+        self.key: int = tensor.untyped_storage()._weak_ref()  # type: ignore[assignment]
 
     def dead(self) -> bool:
         """Whether the storage is gone."""
@@ -81,15 +81,17 @@ class Seals:
             self.written[key] = WeakStorage(tensor)
             if len(self.written) >= self._prune_at:
                 # Activations die young: forgetting the dead whenever their number may have doubled bounds the memory.
-                self.written = {
-                    key: storage for key, storage in self.written.items() if not storage.dead()
-                }
+                self.written = {key: storage for key, storage in self.written.items() if not storage.dead()}
                 self._prune_at = max(_PRUNE_AT, 2 * len(self.written))
 
     def read(self, parameter: Tensor) -> None:
         """Note that the running block read `parameter`."""
         if (key := _sealable(parameter)) is not None and key not in self._read:
             self._read[key] = WeakStorage(parameter)
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether the running block wrote or created `tensor`, or it is of a kind that is never sealed."""
+        return (key := _sealable(tensor)) is None or key in self.written
 
     def seal(self, counted: bool) -> None:
         """End the block: seal what it touched and is alive. `counted` says whether it counted any FLOPs."""
@@ -115,9 +117,7 @@ class Seals:
         if before is not None and not seal.written:
             return replace(seal, counted=False)  # changed, and no operation that the dispatcher saw did it
         if (same := self._by_content.get(content)) is not None:
-            return _stronger(
-                same, seal
-            )  # a copy of sealed content, such as the best epoch's weights restored
+            return _stronger(same, seal)  # a copy of sealed content, such as the best epoch's weights restored
         return seal
 
     def find(self, tensor: Tensor) -> Seal | None:
@@ -134,11 +134,11 @@ class Seals:
 
 
 def _sealable(tensor: Tensor) -> int | None:
-    """The storage's key, or None for what has no floating-point content: integers, `meta`, sparse and opaque tensors."""
+    """The storage's key; None where there is no floating-point content: integers, `meta`, sparse, opaque tensors."""
     if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_meta:
         return None
     try:
-        return int(storage_id(tensor))
+        return storage_id(tensor)
     except (NotImplementedError, RuntimeError):
         return None
 
@@ -151,7 +151,7 @@ def checksum(storage: torch.UntypedStorage) -> int:
     """A 128-bit checksum of the bytes of a storage, copied to the host first where it is elsewhere."""
     with torch.no_grad():
         content = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage).cpu().numpy()
-    return xxhash.xxh3_128_intdigest(memoryview(content))
+    return xxhash.xxh3_128_intdigest(content.data)
 
 
 def tensors_of(things: Any) -> list[Tensor]:

@@ -125,13 +125,13 @@ def test_paper_flops_do_not_depend_on_the_wait_and_grow_with_replay(env):
 def test_the_paper_flops_are_the_closed_form(env):
     score = play(env, wait=2).score()
     macs = 64 * 8 + 8 * 8 + 8 * 10
-    examples = env.observation_space["train"]["y"].shape[0] * TICKS * 3
+    examples = env.examples_per_tick * TICKS * 3
     assert score.paper_flops == 6 * macs * examples
 
 
 def test_the_executed_flops_of_one_stage_are_a_sum_done_by_hand(env):
     row = play(env, wait=TICKS)[TICKS]
-    n = env.observation_space["train"]["y"].shape[0] * TICKS * 3  # training examples, three epochs
+    n = env.examples_per_tick * TICKS * 3  # training examples, three epochs
     v = env.observation_space["valid"]["y"].shape[0] * TICKS * 3
     first, second, third = 64 * 8, 8 * 8, 8 * 10
     forward = 2 * (first + second + third)

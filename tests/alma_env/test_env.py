@@ -314,11 +314,11 @@ def test_a_bad_predictor_at_reset_leaves_the_episode_before_as_it_was(env):
 
 
 def test_a_module_that_cannot_be_copied_is_refused_with_the_remedy(env):
-    model = Constant(1)
-    model.lock = threading.Lock()
     env.reset(seed=0)
     with env.meter:
-        torch.ones(2, 2) @ model.logits.expand(2, 10)[:, :2]
+        model = Constant(1)
+        torch.ones(2, 2) @ torch.ones(2, 2)
+    model.lock = threading.Lock()
     with pytest.raises(PredictorError, match="must survive copy.deepcopy"):
         env.step(model)
 
@@ -373,6 +373,18 @@ def test_training_in_another_thread_is_refused(started):
         worker = threading.Thread(target=train, args=(model, observation))
         worker.start()
         worker.join()
+    with pytest.raises(UnmeteredTrainingError):
+        env.step(model)
+
+
+def test_training_in_another_thread_is_refused_also_when_the_network_is_run_under_the_meter(env):
+    observation, _ = env.reset(seed=0)
+    model = Noisy()
+    with env.meter:
+        worker = threading.Thread(target=train, args=(model, observation))
+        worker.start()
+        worker.join()
+        model.eval()(torch.from_numpy(observation["train"]["x"]))
     with pytest.raises(UnmeteredTrainingError):
         env.step(model)
 

@@ -23,10 +23,10 @@ def test_samples_are_modules_of_the_right_shape_drawn_from_the_spaces_generator(
 
 
 def test_sampling_leaves_the_global_generators_alone():
-    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()
+    torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     PredictorSpace((2,), 3, seed=0).sample()
     assert torch.equal(torch.get_rng_state(), torch_state)
-    np.testing.assert_array_equal(np.random.get_state()[1], numpy_state)
+    np.testing.assert_array_equal(np.random.get_state()[1], numpy_state)  # noqa: NPY002
 
 
 def test_masks_are_refused():

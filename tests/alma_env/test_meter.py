@@ -1,0 +1,749 @@
+"""The meter: phases, forward and backward, steps counted once, and seals."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import pickle
+import random
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
+
+from alma_env import meter as metering
+from alma_env.errors import UnknownCostError
+from alma_env.meter import Charge, Meter, count, count_once, phase, running
+
+PRODUCT = 2 * 4 * 4 * 4
+
+
+def product() -> Tensor:
+    return torch.ones(4, 4) @ torch.ones(4, 4)
+
+
+def mlp(width: int = 4) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(6, width), nn.ReLU(), nn.Linear(width, 3))
+
+
+def batch(examples: int = 5) -> tuple[Tensor, Tensor]:
+    return torch.randn(examples, 6), torch.randint(3, (examples,))
+
+
+def step(net: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> Tensor:
+    loss = F.cross_entropy(net(x), y)
+    optimizer.zero_grad()
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    return loss.detach()
+
+
+def step_flops(examples: int = 5, width: int = 4) -> tuple[int, int]:
+    forward = 2 * examples * (6 * width + width * 3)
+    return forward, forward + 2 * examples * width * 3
+
+
+# --- phases and charges ---
+
+
+def test_a_block_is_charged_to_training_and_phases_to_themselves_the_innermost_winning() -> None:
+    meter = Meter()
+    with meter:
+        product()
+        with meter.phase("validation"):
+            product()
+            with meter.phase("growth"):
+                product()
+            product()
+        product()
+    assert meter.take().flops == {"training": 2 * PRODUCT, "validation": 2 * PRODUCT, "growth": PRODUCT}
+    assert meter.take() == Charge()
+    assert meter.total == 5 * PRODUCT
+
+
+def test_work_outside_of_the_block_is_not_charged() -> None:
+    meter = Meter()
+    product()
+    with meter:
+        pass
+    product()
+    assert meter.total == 0
+
+
+def test_the_forward_part_is_told_from_the_backward_part() -> None:
+    net, (x, y) = mlp(), batch()
+    charge = count(step, net, torch.optim.SGD(net.parameters(), 0.1), x, y)
+    forward, backward = step_flops()
+    assert charge == Charge({"training": forward + backward}, {"training": forward})
+    assert charge.total == forward + backward
+
+
+def test_a_forward_pass_that_checkpointing_repeats_counts_as_backward() -> None:
+    net, (x, _) = mlp(), batch()
+    forward, backward = step_flops()
+    with set_checkpoint_early_stop(False):
+        charge = count(lambda: checkpoint(net, x, use_reentrant=False).sum().backward())
+    assert charge == Charge({"training": 2 * forward + backward}, {"training": forward})
+    x.requires_grad_()
+    reentrant = count(lambda: checkpoint(net, x, use_reentrant=True).sum().backward())
+    assert reentrant.forward == {"training": forward}
+
+
+def test_module_level_phase_acts_on_the_running_meter_and_otherwise_does_nothing() -> None:
+    meter = Meter()
+    assert running() is None
+    with phase("validation"):
+        product()
+    with meter:
+        assert running() is meter
+        with phase("validation"):
+            product()
+    assert running() is None
+    assert meter.take().flops == {"validation": PRODUCT}
+
+
+@pytest.mark.parametrize("name", ["", None, 3])
+def test_a_phase_needs_a_name(name: Any) -> None:
+    with pytest.raises(ValueError, match="named by a non-empty string"), Meter().phase(name):
+        pass
+
+
+def test_charges_survive_an_exception_and_the_meter_can_be_entered_again() -> None:
+    meter = Meter()
+
+    def fail() -> None:
+        with meter, meter.phase("growth"):
+            product()
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert running() is None
+    with meter:
+        product()
+    assert meter.take().flops == {"growth": PRODUCT, "training": PRODUCT}
+
+
+def test_an_unknown_operation_raises_inside_of_the_block_also_from_a_backward_pass() -> None:
+    class Inverse(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+            return torch.linalg.inv(grad + torch.eye(3))
+
+    meter = Meter()
+    with pytest.raises(UnknownCostError, match="linalg_inv_ex"), meter:
+        Inverse.apply(torch.ones(3, 3, requires_grad=True)).sum().backward()
+    assert not meter.running
+
+
+def test_entering_twice_is_refused() -> None:
+    meter = Meter()
+    with meter:
+        with pytest.raises(RuntimeError, match="running in this thread already"):
+            meter.__enter__()
+        with pytest.raises(RuntimeError, match="another meter is running in this thread"):
+            Meter().__enter__()
+        errors: list[str] = []
+
+        def enter() -> None:
+            try:
+                meter.__enter__()
+            except RuntimeError as error:
+                errors.append(str(error))
+
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+        product()
+    assert ["running in another thread" in error for error in errors] == [True]
+    assert meter.total == PRODUCT
+
+
+def test_nothing_is_charged_while_the_meter_is_paused() -> None:
+    meter = Meter()
+    once = count_once(product)
+    with meter:
+        with meter.paused():
+            assert running() is None
+            product()
+            once()
+            assert count(product).total == PRODUCT
+        assert running() is meter
+        product()
+    with meter.paused():
+        product()
+    assert meter.total == PRODUCT
+
+
+class Listener(TorchDispatchMode):
+    """A mode of the user's, which must go on seeing operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.seen.append(func._schema.name)
+        return func(*args, **(kwargs or {}))
+
+
+def test_modes_of_the_user_stay_in_force_while_the_meter_is_paused() -> None:
+    a = torch.ones(4, 4)
+    for inside in (True, False):
+        meter, listener = Meter(), Listener()
+        outer, inner = (meter, listener) if inside else (listener, meter)
+        with outer, inner:
+            a @ a
+            with meter.paused():
+                a @ a
+            a @ a
+        assert listener.seen.count("aten::mm") == 3
+        assert meter.total == 2 * PRODUCT
+        assert not torch.utils._python_dispatch.is_in_torch_dispatch_mode()
+
+
+def test_declared_charges_are_marked_and_are_no_forward_work() -> None:
+    meter = Meter()
+    meter.declare(1000, reason="NumPy")
+    meter.declare(np.int64(5), phase="growth", reason="Rust")
+    with meter:
+        product()
+    assert meter.declared == ("NumPy", "Rust")
+    assert meter.total == 1005 + PRODUCT
+    charge = meter.take()
+    assert charge.flops == {"training": 1000 + PRODUCT, "growth": 5}
+    assert charge.forward == {"training": PRODUCT}
+    assert charge.declared == ("NumPy", "Rust")
+    assert meter.declared == ()
+
+
+@pytest.mark.parametrize(
+    ("flops", "options", "error"),
+    [
+        (-1, {"reason": "x"}, "must not be negative"),
+        (1.5, {"reason": "x"}, "must be an int"),
+        (True, {"reason": "x"}, "must be an int"),
+        ("7", {"reason": "x"}, "must be an int"),
+        (1, {"reason": " "}, "needs a phase and a reason"),
+        (1, {"reason": "x", "phase": ""}, "needs a phase and a reason"),
+    ],
+)
+def test_wrong_declarations_are_refused(flops: Any, options: dict[str, str], error: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=error):
+        Meter().declare(flops, **options)
+
+
+def test_count_inside_of_a_running_meter_charges_it_in_its_current_phase() -> None:
+    meter = Meter()
+    with meter, meter.phase("growth"):
+        assert count(product).total == PRODUCT
+        with pytest.raises(KeyError):
+            count(lambda: (product(), {}[0]))
+    assert meter.take().flops == {"growth": 2 * PRODUCT}
+
+
+# --- state and copies ---
+
+
+def test_the_state_is_plain_json_and_restores_all_charges() -> None:
+    meter = Meter()
+    with meter:
+        product()
+    meter.take()
+    with meter, meter.phase("growth"):
+        product()
+    meter.declare(7, reason="x")
+    other = Meter()
+    other.load_state_dict(json.loads(json.dumps(meter.state_dict())))
+    assert other.total == meter.total == 2 * PRODUCT + 7
+    assert other.take() == meter.take()
+    other.reset()
+    assert other.total == 0
+    other.total = 12
+    assert other.total == 12
+    assert other.take() == Charge()
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda meter: pickle.loads(pickle.dumps(meter))])
+def test_a_meter_can_be_copied_and_pickled_when_it_is_not_running(duplicate: Callable[[Meter], Meter]) -> None:
+    meter, weight = Meter(), torch.zeros(4, 4)
+    with meter:
+        weight += product()
+    twin = duplicate(meter)
+    assert meter.sealed(weight) is not None
+    assert twin.sealed(weight) is None
+    assert twin.take() == meter.take()
+    with twin:
+        product()
+    assert (twin.total, meter.total) == (2 * PRODUCT, PRODUCT)
+    with meter, pytest.raises(RuntimeError, match="copy or pickle it outside"):
+        duplicate(meter)
+
+
+# --- what PyTorch can do to a function ---
+
+
+def test_compiled_vectorised_and_functional_code_counts_as_eager_code_does() -> None:
+    net, (x, y) = mlp(), batch()
+    parameters = dict(net.named_parameters())
+    eager = count(lambda: F.cross_entropy(net(x), y).backward())
+
+    def loss(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(torch.func.functional_call(net, parameters, (x,)), y)
+
+    assert count(torch.func.grad(loss), parameters, x, y) == eager
+    assert count(torch.vmap(net), x[:, None]).total == count(net, x).total
+    compiled = torch.compile(net, backend="eager")
+    assert count(lambda: F.cross_entropy(compiled(x), y).backward()) == eager
+    compiled(x)
+    assert count(lambda: F.cross_entropy(compiled(x), y).backward()) == eager
+    with torch.autocast("cpu", torch.bfloat16):
+        assert count(lambda: F.cross_entropy(net(x), y).backward()) == eager
+    per_example = torch.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
+    assert count(per_example, parameters, x[:, None], y[:, None]) == eager
+    assert count(lambda: torch.jit.trace(net, x, check_trace=False)(x)).total >= count(net, x).total
+
+
+def test_a_tensor_subclass_is_counted_by_what_it_does_inside() -> None:
+    class Wrapped(Tensor):
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            args = [a.inner if isinstance(a, Wrapped) else a for a in args]
+            return func(*args, **(kwargs or {}))
+
+        @staticmethod
+        def __new__(cls, inner: Tensor) -> Any:
+            wrapped = torch.Tensor._make_wrapper_subclass(cls, inner.shape)  # type: ignore[attr-defined]
+            wrapped.inner = inner
+            return wrapped
+
+    assert count(lambda: Wrapped(torch.ones(4, 4)) @ torch.ones(4, 4)).total == PRODUCT
+    ragged = torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(3, 4)], layout=torch.jagged)
+    assert count(lambda: ragged @ torch.ones(4, 4)).total == 2 * 5 * 4 * 4
+
+
+def test_fake_tensors_compute_nothing() -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    def infer() -> None:
+        with FakeTensorMode():
+            product()
+
+    assert count(infer).total == 0
+
+
+# --- steps that are counted once ---
+
+
+def test_a_step_counted_once_charges_what_the_full_count_charges() -> None:
+    forward, backward = step_flops()
+    net, (x, y), meter = mlp(), batch(), Meter()
+    optimizer = torch.optim.Adam(net.parameters())
+    once = count_once(step)
+    with meter:
+        for _ in range(3):
+            once(net, optimizer, x, y)
+        once(net, optimizer, x[:2], y[:2])
+        with phase("growth"):
+            once(net, optimizer, x, y)
+    less, more = step_flops(2)
+    full = forward + backward
+    assert meter.take() == Charge(
+        {"training": 3 * full + less + more, "growth": full}, {"training": 3 * forward + less, "growth": forward}
+    )
+
+
+def test_counting_does_not_disturb_arguments_or_random_numbers() -> None:
+    def noisy(net: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> None:
+        random.random(), np.random.rand()  # noqa: NPY002
+        step(net, optimizer, F.dropout(x), y)
+
+    results = []
+    for metered in (False, True):
+        torch.manual_seed(0), random.seed(0), np.random.seed(0)  # noqa: NPY002
+        net, (x, y), once = mlp(), batch(), count_once(noisy)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+        meter = Meter()
+        for _ in range(3):
+            if metered:
+                with meter:
+                    once(net, optimizer, x, y)
+            else:
+                once(net, optimizer, x, y)
+        results.append(([p.tolist() for p in net.parameters()], torch.rand(1), random.random(), np.random.rand()))  # noqa: NPY002
+        assert (meter.total > 0) == metered
+    assert results[0] == results[1]
+
+
+def test_phases_inside_of_a_step_are_kept() -> None:
+    def both(x: Tensor) -> None:
+        x @ x
+        with phase("validation"):
+            x @ x
+
+    once, meter, x = count_once(both), Meter(), torch.ones(4, 4)
+    with meter, meter.phase("growth"):
+        once(x), once(x)
+    assert meter.take().flops == {"growth": 2 * PRODUCT, "validation": 2 * PRODUCT}
+
+
+def test_a_step_within_a_step_is_charged_once() -> None:
+    inner = count_once(lambda x: x @ x)
+    outer = count_once(lambda x: inner(x) @ x)
+    meter, x = Meter(), torch.ones(4, 4)
+    with meter:
+        outer(x), outer(x)
+    assert meter.total == 4 * PRODUCT
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net, x: (net.eval(), x),
+        lambda net, x: (net[0].requires_grad_(False), x),
+        lambda net, x: (net, x[:3]),
+        lambda net, x: (net, x.double()),
+        lambda net, x: (net, x.clone().requires_grad_()),
+        lambda net, x: (net.append(nn.Linear(3, 3)), x),
+    ],
+)
+def test_another_signature_is_counted_anew(change: Callable[[Any, Tensor], tuple[Any, Tensor]]) -> None:
+    runs: list[int] = []
+
+    def forward(net: nn.Module, x: Tensor) -> Tensor:
+        runs.append(1)
+        return net(x.float()) if x.shape[-1] == 6 else x
+
+    net, (x, _) = mlp(), batch()
+    once = count_once(forward)
+    with Meter():
+        once(net, x)
+        assert len(runs) == 2, "once on copies, once for real"
+        once(net, x)
+        assert len(runs) == 3
+        _, changed = change(net, x)
+        once(net, changed)
+        assert len(runs) == 5
+
+
+def test_without_a_running_meter_a_step_simply_runs() -> None:
+    runs: list[str] = []
+    once = count_once(lambda: runs.append("plain"), lambda: runs.append("fast"))
+    once()
+    assert runs == ["fast"]
+
+
+def test_the_method_of_a_meter_charges_this_meter_only() -> None:
+    mine, other, x = Meter(), Meter(), torch.ones(4, 4)
+    once = mine.count_once(torch.mm)
+    with other:
+        once(x, x)
+    assert (mine.total, other.total) == (0, PRODUCT), "for another meter it is a plain function"
+    with mine:
+        once(x, x)
+    assert mine.total == PRODUCT
+
+
+def test_a_step_that_changes_what_it_was_not_given_is_refused_before_it_does() -> None:
+    net, (x, y) = mlp(), batch()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    before = copy.deepcopy(net.state_dict())
+    once = count_once(lambda x, y: step(net, optimizer, x, y))
+    with Meter(), pytest.raises(RuntimeError, match="not among the function's arguments"):
+        once(x, y)
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+
+
+def test_arguments_that_cannot_be_copied_or_compared_are_refused_with_the_remedy() -> None:
+    computed = torch.ones(4, 4, requires_grad=True) * 2
+    with Meter():
+        with pytest.raises(RuntimeError, match="detach computed tensors"):
+            count_once(torch.relu)(computed)
+        with pytest.raises(TypeError, match="cannot be compared"):
+            count_once(len)({1, 2})
+
+
+def test_a_step_may_be_a_method_and_its_object_is_not_kept_alive() -> None:
+    class Learner:
+        def __init__(self) -> None:
+            self.net = mlp()
+            self.optimizer = torch.optim.SGD(self.net.parameters(), 0.1)
+
+        @count_once
+        def train(self, x: Tensor, y: Tensor) -> None:
+            step(self.net, self.optimizer, x, y)
+
+    learner, meter, (x, y) = Learner(), Meter(), batch()
+    with meter:
+        learner.train(x, y)
+        learner.train(x, y)
+    assert meter.total == 2 * sum(step_flops())
+    alive = weakref.ref(learner)
+    del learner
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_compiled_fast_function_really_runs_compiled() -> None:
+    calls: list[bool] = []
+
+    def backend(graph: Any, inputs: Any) -> Callable[..., Any]:
+        def run(*args: Any) -> Any:
+            calls.append(torch.utils._python_dispatch.is_in_torch_dispatch_mode())
+            return graph(*args)
+
+        return run
+
+    fast = torch.compile(lambda a, b: a @ b, backend=backend)
+    once, meter, x = count_once(torch.mm, fast), Meter(), torch.ones(4, 4)
+    with meter:
+        once(x, x), once(x, x)
+    assert calls == [False, False]
+    with Listener() as listener, meter:
+        once(x, x)
+    with meter, Listener() as listener:
+        once(x, x)
+    assert "aten::mm" in listener.seen, "a mode of the user's sees what runs"
+    assert meter.total == 4 * PRODUCT
+
+
+def test_a_step_that_fails_is_charged_and_leaves_the_meter_running() -> None:
+    def fail(x: Tensor) -> Tensor:
+        x @ x
+        if metering.running() is None:
+            raise KeyError
+        return x
+
+    once, meter, x = count_once(fail), Meter(), torch.ones(4, 4)
+    with meter:
+        with pytest.raises(KeyError):
+            once(x)
+        assert running() is meter
+        x @ x
+    assert meter.total == 2 * PRODUCT
+
+
+# --- seals ---
+
+
+def fill(net: nn.Module, value: float) -> None:
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.fill_(value)
+
+
+def seals(meter: Meter, net: nn.Module) -> set[Any]:
+    return {meter.sealed(p) for p in net.parameters()}
+
+
+@pytest.fixture
+def trained() -> tuple[Meter, nn.Sequential]:
+    meter, net, (x, y) = Meter(), mlp(), batch()
+    with meter:
+        step(net, torch.optim.SGD(net.parameters(), 0.1), x, y)
+    return meter, net
+
+
+COUNTED = metering.Seal(counted=True, written=True)
+
+
+def test_what_a_block_trains_is_sealed(trained: tuple[Meter, nn.Sequential]) -> None:
+    meter, net = trained
+    assert seals(meter, net) == {COUNTED}
+    assert seals(Meter(), net) == {None}
+
+
+def test_what_changes_outside_of_the_block_has_no_seal(trained: tuple[Meter, nn.Sequential]) -> None:
+    meter, net = trained
+    fill(net, 1.0)
+    assert seals(meter, net) == {None}
+
+
+def test_what_numpy_changes_has_no_seal(trained: tuple[Meter, nn.Sequential]) -> None:
+    meter, net = trained
+    with meter:
+        pass
+    net[0].weight.detach().numpy()[...] += 1
+    assert meter.sealed(net[0].weight) is None
+    assert meter.sealed(net[0].bias) == COUNTED
+
+
+@pytest.mark.parametrize("how", ["thread", "numpy", "disabled"])
+def test_work_in_the_block_that_the_dispatcher_does_not_see_is_not_counted(how: str) -> None:
+    net, meter, (x, y) = mlp(), Meter(), batch()
+    with meter:
+        if how == "thread":
+            thread = threading.Thread(target=fill, args=(net, 1.0))
+            thread.start()
+            thread.join()
+        elif how == "disabled":
+            with _disable_current_modes():
+                step(net, torch.optim.SGD(net.parameters(), 0.1), x, y)
+        else:
+            for parameter in net.parameters():
+                parameter.detach().numpy()[...] += 1
+        with torch.no_grad():
+            net(x)
+    assert meter.total == step_flops()[0], "only the forward pass"
+    assert seals(meter, net) == {metering.Seal(counted=True, written=False)}, "read, but not written, in the block"
+
+
+def test_a_known_parameter_that_a_block_only_reads_but_that_changed_is_not_counted(
+    trained: tuple[Meter, nn.Sequential],
+) -> None:
+    meter, net = trained
+    fill(net, 1.0)
+    with meter:
+        net(batch()[0])
+    assert {seal.counted for seal in seals(meter, net)} == {False}
+
+
+def test_a_block_that_counts_nothing_says_so() -> None:
+    net, meter = mlp(), Meter()
+    with meter:
+        fill(net, 1.0)
+    assert seals(meter, net) == {metering.Seal(counted=False, written=True)}
+    with meter:
+        fill(net, 2.0)
+        meter.declare(10, reason="by hand")
+    assert seals(meter, net) == {COUNTED}
+
+
+def test_a_seal_lasts_over_later_blocks(trained: tuple[Meter, nn.Sequential]) -> None:
+    meter, net = trained
+    for _ in range(3):
+        with meter:
+            torch.zeros(3) + 1
+    assert seals(meter, net) == {COUNTED}
+
+
+def test_copies_of_sealed_weights_are_sealed(trained: tuple[Meter, nn.Sequential]) -> None:
+    meter, net = trained
+    assert seals(meter, copy.deepcopy(net)) == {COUNTED}
+    best = {name: value.clone() for name, value in net.state_dict().items()}
+    with meter:
+        fill(net, 0.0)
+    with meter:
+        net.load_state_dict(best)
+    assert {seal.counted for seal in seals(meter, net)} == {False}, "the copy was made outside and its content is gone"
+
+
+def test_the_best_epoch_restored_in_a_block_of_its_own_is_counted() -> None:
+    meter, net, (x, y) = Meter(), mlp(), batch()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with meter:
+        step(net, optimizer, x, y)
+        best = copy.deepcopy(net.state_dict())
+        step(net, optimizer, x, y)
+    with meter:
+        net.load_state_dict(best)
+    assert seals(meter, net) == {COUNTED}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: nn.Parameter(torch.randn(3, 4) @ torch.randn(4, 3)),
+        lambda: nn.Parameter(torch.cat([torch.randn(3, 3), product()[:, :3]])),
+        lambda: torch.from_numpy(np.ones((3, 3), np.float32)),
+        lambda: nn.Linear(3, 3).weight,
+        lambda: torch.randn(3),
+        lambda: torch.stack([torch.ones(3)] * 2)[1],
+    ],
+)
+def test_what_a_block_creates_is_sealed(make: Callable[[], Tensor]) -> None:
+    meter = Meter()
+    with meter:
+        product()
+        made = make()
+    assert meter.sealed(made) == COUNTED
+
+
+def test_batch_norm_statistics_are_sealed() -> None:
+    meter, norm = Meter(), nn.BatchNorm1d(4)
+    with meter:
+        norm(product())
+    assert meter.sealed(norm.running_mean) == meter.sealed(norm.running_var) == COUNTED  # type: ignore[arg-type]
+
+
+def test_arguments_and_results_of_a_fast_step_are_sealed() -> None:
+    def update(weights: Tensor, x: Tensor) -> Tensor:
+        return weights.add_(x @ x)
+
+    @count_once
+    def functional(weights: Tensor, x: Tensor) -> dict[str, Tensor]:
+        return {"weights": weights + x @ x}
+
+    meter, weights, x = Meter(), torch.zeros(4, 4), torch.ones(4, 4)
+    net, (inputs, y) = mlp(), batch()
+    with meter:
+        count_once(update)(weights, x)
+        made = functional(weights, x)["weights"]
+        count_once(step)(net, torch.optim.SGD(net.parameters(), 0.1), inputs, y)
+    assert meter.sealed(weights) == meter.sealed(made) == COUNTED
+    assert seals(meter, net) == {COUNTED}
+
+
+def test_touched_tensors_are_sealed() -> None:
+    meter, net = Meter(), mlp()
+    with meter:
+        product()
+        with _disable_current_modes():
+            fill(net, 3.0)
+        meter.touch(net)
+    assert seals(meter, net) == {COUNTED}
+
+
+def test_a_pause_closes_the_seals_of_the_block_so_far() -> None:
+    meter, weight = Meter(), torch.zeros(4, 4)
+    with meter:
+        weight += product()
+        with meter.paused():
+            assert meter.sealed(weight) == COUNTED
+            weight += 1
+            assert meter.sealed(weight) is None
+    assert meter.sealed(weight) is None
+
+
+def test_seals_hold_no_memory_and_forget_dead_storages() -> None:
+    meter = Meter()
+    with meter:
+        for _ in range(10_000):
+            torch.zeros(1) + 1
+        assert len(meter._seals.written) < 10_000
+        kept = torch.zeros(1) + 1
+    assert meter.sealed(kept) is not None
+    assert len(meter._seals._records) < 100
+    del kept
+    gc.collect()
+    with meter:
+        pass
+    assert not meter._seals._records
+
+
+def test_integer_meta_and_sparse_tensors_have_no_seal() -> None:
+    meter = Meter()
+    with meter:
+        integer, meta = torch.zeros(3, dtype=torch.int64) + 1, torch.zeros(3, device="meta") + 1
+        sparse = torch.eye(3).to_sparse()
+    assert [meter.sealed(t) for t in (integer, meta, sparse)] == [None] * 3
+
+
+def test_reset_forgets_charges_and_seals(trained: tuple[Meter, nn.Sequential]) -> None:
+    meter, net = trained
+    meter.reset()
+    assert meter.total == 0
+    assert seals(meter, net) == {None}
