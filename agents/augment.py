@@ -39,9 +39,7 @@ class PaddedImages:
         height, width = images.shape[2:]
         self.padding = padding
         bordered = F.pad(images, (padding, padding, padding, padding))  # (n, C, H + 2p, W + 2p)
-        self._crops = bordered.unfold(2, height, 1).unfold(
-            3, width, 1
-        )  # a view: (n, C, 2p + 1, 2p + 1, H, W)
+        self._crops = bordered.unfold(2, height, 1).unfold(3, width, 1)  # a view: (n, C, 2p + 1, 2p + 1, H, W)
 
     def crop_flip(self, index: Tensor, draws: CropFlip) -> Tensor:
         """The images of `index` (int64, (b,)), each cut and mirrored by its own draw: (b, C, H, W)."""

@@ -207,9 +207,7 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     # The C++ wrapper halves what a call costs beside its arithmetic. Nothing is tuned by timing: results would vary.
     # Each function keeps its own compiled shapes, so that many widths and lengths in one process are no trouble.
     compile: Callable[..., Callable[..., Any]] = torch.compile  # its stubs lag behind its keywords
-    return compile(
-        function, fullgraph=True, dynamic=False, options={"cpp_wrapper": True}, isolate_recompiles=True
-    )
+    return compile(function, fullgraph=True, dynamic=False, options={"cpp_wrapper": True}, isolate_recompiles=True)
 
 
 def _logits(theta: Tensor, sizes: Sizes, x: Tensor) -> Tensor:
@@ -261,9 +259,9 @@ def _many_steps(program: _Program, state: State, x: Tensor, y: Tensor, order: Te
     compiled = len(order) // examples * examples
     for index in torch.split(order[:compiled], examples):
         shape = (program.steps_unrolled, batch_size)
-        state = program.steps(state, x[index].view(*shape, -1), y[index].view(shape))
+        state = program.steps(state, x.index_select(0, index).view(*shape, -1), y[index].view(shape))
     for index in torch.split(order[compiled:], batch_size):
-        state = program.step(state, x[index], y[index])
+        state = program.step(state, x.index_select(0, index), y[index])
     return state
 
 

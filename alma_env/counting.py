@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch._C._dynamo import guards
 from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
@@ -85,14 +84,15 @@ class _Plan(NamedTuple):
 
 
 class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Charges each operation to a tally, and tells the seals which tensors it writes, creates, or reads as parameters.
+    """Charges each operation to a tally, and tells the seals, if any, which tensors it writes, creates, or reads as
+    parameters.
 
     With `only_known`, an operation that writes to a tensor that the seals do not know is refused.
     """
 
     supports_higher_order_operators = True
 
-    def __init__(self, tally: Tally, seals: Seals, *, only_known: bool = False) -> None:
+    def __init__(self, tally: Tally, seals: Seals | None = None, *, only_known: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.tally = tally
         self.seals = seals
@@ -122,6 +122,8 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if plan.formula is not None:
             self.tally.cell[_in_backward() != -1] += flops.evaluate(plan.formula, func, args, kwargs, out)
         seals = self.seals
+        if seals is None:
+            return out
         for arg in args:
             if type(arg) is nn.Parameter:
                 seals.read(arg)
@@ -138,14 +140,6 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         Returns what :meth:`lower` needs to put it back; None when it is not on the stack: all modes are disabled.
         """
-        if _QUICK and (size := _stack_size()) and _stack_at(size - 1) is self:
-            _pop(None)
-            _set_flags(
-                self.old_dispatch_mode_flags[-1],
-                self.old_non_infra_dispatch_mode_flags[-1],
-                self.old_without_ignore_compile_internals_dispatch_mode_flags[-1],
-            )
-            return []
         stack = dispatch._get_current_dispatch_mode_stack()
         if self not in stack:
             return None
@@ -162,10 +156,6 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Put the mode back to where :meth:`lift` took it from."""
         if above is None:
             return
-        if _QUICK and not above:
-            _set_flags(True, True, True)
-            _push(self)
-            return
         for mode in reversed(above):
             exit_mode(mode)
         enter_mode(self)
@@ -174,7 +164,7 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _refuse_unknown(self, func: Any, plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         for tensor in plan.written(args, kwargs):
-            if not self.seals.knows(tensor):
+            if self.seals is not None and not self.seals.knows(tensor):
                 raise RuntimeError(
                     f"count_once: {flops.qualified_name(func)} writes to a tensor of shape {tuple(tensor.shape)} that "
                     "is not among the function's arguments, and counting would change it: pass all that it changes"
@@ -187,23 +177,6 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
             if out is not NotImplemented:
                 return out
         raise flops.unknown(func)
-
-
-# Entering and leaving a mode as TorchDispatchMode does, at a third of the time: a step of a small network takes only
-# some 50 microseconds. The flags tell torch.compile whether it may run compiled code.
-_QUICK = hasattr(dispatch, "_is_in_any_mode_without_ignore_compile_internals")
-_stack_size = torch._C._len_torch_dispatch_stack
-_stack_at = torch._C._get_dispatch_stack_at
-_pop = torch._C._pop_torch_dispatch_stack
-_push = torch._C._push_on_torch_dispatch_stack
-_compile_sees_mode: Any = getattr(guards, "set_is_in_mode_without_ignore_compile_internals", None)
-
-
-def _set_flags(in_mode: bool, in_non_infra_mode: bool, in_mode_that_compile_heeds: bool) -> None:
-    dispatch._is_in_torch_dispatch_mode = in_mode
-    dispatch._is_in_non_infra_torch_dispatch_mode = in_non_infra_mode
-    dispatch._is_in_any_mode_without_ignore_compile_internals = in_mode_that_compile_heeds
-    _compile_sees_mode(in_mode_that_compile_heeds)
 
 
 # Under this mode a compiled function runs eagerly; the mode itself is not to be compiled in its place. PyTorch's own

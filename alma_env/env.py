@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
@@ -19,7 +20,6 @@ from alma_env.predictor import (
     answer,
     fingerprint,
     freeze,
-    parameter_count,
     tensor_hash,
     unwrap,
 )
@@ -186,14 +186,16 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         if predictor is not None:
             self._check_action(predictor)
             predictor = unwrap(predictor)
-            if self._over_parameter_budget(predictor):
+        self._clock = time.perf_counter()
+        first, mark = Answer(error=1 - 1 / self.data.classes, inference_flops=0.0), None  # the uniform guess
+        if predictor is not None:
+            mark = fingerprint(predictor)
+            if self._over_parameter_budget(mark):
                 raise ValueError(
-                    f"predictor with {parameter_count(predictor)} parameters: parameter_budget={self.parameter_budget}; "
+                    f"predictor with {mark.parameters} parameters: parameter_budget={self.parameter_budget}; "
                     "start with a smaller one, or raise the budget"
                 )
-        self._clock = time.perf_counter()
-        mark = fingerprint(predictor) if predictor is not None else None
-        first = self._answer(predictor) if predictor is not None else self._uniform_guess()
+            first = self._answer(predictor)
 
         super().reset(seed=seed)
         self.stream_seed = seed if seed is not None else int(self.np_random.integers(2**31))
@@ -205,9 +207,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self._enter(first, Charge(), refused=False)
         return self.observation(), self._info()
 
-    def step(
-        self, action: nn.Module | None
-    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: nn.Module | None) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Answer at the tick of the mega-batch that was observed last, and release the next one.
 
         Args:
@@ -263,7 +263,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         if mark.same_as(self._deployed):
             return kept
         self._check_metered(action, mark)
-        if self._over_parameter_budget(action):
+        if self._over_parameter_budget(mark):
             return None
         answered = self._answer(action)
         self._deployed = mark
@@ -292,9 +292,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
                 f"buffers of {type(action).__name__} changed, but the meter counted 0 FLOPs: {_METERING_REMEDY}"
             )
 
-    def _finish_over_budget(
-        self, charge: Charge
-    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def _finish_over_budget(self, charge: Charge) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """The predictor before stays deployed: score all remaining ticks with it and end the episode."""
         kept = self._kept_answer()
         reward = 0.0
@@ -313,26 +311,24 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             batch_size=self.evaluation_batch_size,
         )
 
-    def _uniform_guess(self) -> Answer:
-        return Answer(error=1 - 1 / self.data.classes, parameters=0, buffers=0, inference_flops=0.0)
-
     def _kept_answer(self) -> Answer:
         last = self.ledger[-1]
-        return Answer(last.error, last.parameters, last.buffers, last.inference_flops)
+        return Answer(last.error, last.inference_flops)
 
     def _enter(self, answered: Answer, charge: Charge, *, refused: bool) -> None:
         now = time.perf_counter()
+        deployed = self._deployed
         self.ledger.append(
             Row(
                 tick=len(self.ledger),
                 error=answered.error,
-                parameters=answered.parameters,
-                buffers=answered.buffers,
+                parameters=deployed.parameters if deployed is not None else 0,
+                buffers=deployed.buffers if deployed is not None else 0,
                 inference_flops=answered.inference_flops,
                 flops=dict(charge.flops),
                 paper_flops=paper_flops(charge),
                 declared=tuple(charge.declared),
-                digest=self._deployed.digest if self._deployed is not None else "",
+                digest=deployed.digest if deployed is not None else "",
                 refused=refused,
                 seconds=now - self._clock,
             )
@@ -351,9 +347,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         }
 
     def _make_stream(self, seed: int) -> Stream:
-        return Stream(
-            self.data, self.ticks, seed=seed, valid_fraction=self.valid_fraction, scheme=self.partition
-        )
+        return Stream(self.data, self.ticks, seed=seed, valid_fraction=self.valid_fraction, scheme=self.partition)
 
     def _check_action(self, action: object) -> None:
         if not self.action_space.contains(action):
@@ -361,8 +355,8 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
                 f"action of type {type(action).__name__}: deploy a torch.nn.Module, or None to keep the one before"
             )
 
-    def _over_parameter_budget(self, predictor: nn.Module) -> bool:
-        return self.parameter_budget is not None and parameter_count(predictor) > self.parameter_budget
+    def _over_parameter_budget(self, mark: Fingerprint) -> bool:
+        return self.parameter_budget is not None and mark.parameters > self.parameter_budget
 
     def state_dict(self) -> dict[str, Any]:
         """Where the episode stands: the stream's seed, the ledger and the fingerprint of what is deployed.
@@ -385,7 +379,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             "stream_seed": self.stream_seed,
             "generator": self.np_random.bit_generator.state,
             "ledger": self.ledger.to_json(),
-            "deployed": None if deployed is None else [list(deployed.tensors), deployed.structure],
+            "deployed": None if deployed is None else asdict(deployed),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -406,7 +400,9 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self.np_random.bit_generator.state = state["generator"]
         self.ledger = Ledger.from_json(state["ledger"])
         deployed = state["deployed"]
-        self._deployed = None if deployed is None else Fingerprint(tuple(deployed[0]), deployed[1])
+        self._deployed = (
+            None if deployed is None else Fingerprint(**{**deployed, "tensors": tuple(deployed["tensors"])})
+        )
         self.meter.reset()
         self.meter.total = self.ledger.comp
         self._total_at_deployment = self.meter.total

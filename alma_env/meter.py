@@ -222,7 +222,7 @@ class Meter:
 
     def write(self, tensors: Iterable[Tensor]) -> None:
         """:meth:`touch` for tensors, with little overhead."""
-        seals = self._seals if self._mode is None else self._mode.seals
+        seals = self._seals if self._mode is None or self._mode.seals is None else self._mode.seals
         for tensor in tensors:
             if tensor.dtype in _FLOATING and storage_id(tensor) not in seals.written:
                 seals.write(tensor)

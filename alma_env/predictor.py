@@ -20,7 +20,6 @@ from torch import Tensor, nn
 
 from alma_env.counting import Counting, Tally
 from alma_env.errors import AlmaError, PredictorError
-from alma_env.seals import Seals
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,10 +33,14 @@ class Fingerprint:
         tensors: content hash of each tensor that the module holds, registered or not, in the order of discovery.
         structure: hash of everything else (submodules, plain attributes, functions kept on the instance), or None
             where it cannot be told; such a predictor counts as changed at every tick.
+        parameters: scalars in ``parameters()``, tied ones once, whether or not they are marked as trainable: |θ|.
+        buffers: scalars in all other tensors that the module holds.
     """
 
     tensors: tuple[str, ...]
     structure: str | None
+    parameters: int
+    buffers: int
 
     @property
     def digest(self) -> str:
@@ -55,14 +58,10 @@ class Answer:
 
     Attributes:
         error: fraction of test examples whose highest logit is not the label's (ties: the lowest class index).
-        parameters: scalars in ``parameters()``.
-        buffers: scalars in ``buffers()`` and in tensors that are kept as plain attributes.
         inference_flops: FLOPs per example, mean over the test set, counted on the real inputs.
     """
 
     error: float
-    parameters: int
-    buffers: int
     inference_flops: float
 
 
@@ -97,7 +96,12 @@ class _Describe(pickle.Pickler):
                 self.tensors.append(obj)
             return _stand_for, ("tensor", number)
         if isinstance(obj, nn.Module) and type(obj).__reduce__ is object.__reduce__:
-            state = {name: value for name, value in obj.__dict__.items() if name != "training"}
+            # Empty registries (hooks, mostly) say nothing and are many.
+            state = {
+                name: value
+                for name, value in vars(obj).items()
+                if name != "training" and not (isinstance(value, dict) and not value)
+            }
             return _stand_for, ("module", type(obj).__module__, type(obj).__qualname__, state)
         if isinstance(obj, types.FunctionType) and obj is not _stand_for:
             cells = [cell.cell_contents for cell in obj.__closure__ or ()]
@@ -123,7 +127,13 @@ def fingerprint(predictor: nn.Module) -> Fingerprint:
     except Exception:  # whatever cannot be described makes the predictor new at every tick, which is safe
         structure = None
         tensors = [*predictor.parameters(), *predictor.buffers()]
-    return Fingerprint(tuple(tensor_hash(tensor) for tensor in tensors), structure)
+    parameters = sum(parameter.numel() for parameter in predictor.parameters())
+    return Fingerprint(
+        tensors=tuple(tensor_hash(tensor) for tensor in tensors),
+        structure=structure,
+        parameters=parameters,
+        buffers=sum(tensor.numel() for tensor in tensors) - parameters,
+    )
 
 
 def unwrap(predictor: nn.Module) -> nn.Module:
@@ -148,9 +158,7 @@ def freeze(predictor: nn.Module) -> nn.Module:
     return frozen.eval().requires_grad_(False)
 
 
-def answer(
-    predictor: nn.Module, x: NDArray[Any], y: NDArray[np.int64], *, classes: int, batch_size: int
-) -> Answer:
+def answer(predictor: nn.Module, x: NDArray[Any], y: NDArray[np.int64], *, classes: int, batch_size: int) -> Answer:
     """Make a frozen predictor answer on the whole test set.
 
     Args:
@@ -186,34 +194,14 @@ def answer(
                     "use x.clone() or an out-of-place operation"
                 )
             wrong += int(np.count_nonzero(logits.argmax(dim=1).cpu().numpy() != y[start : start + batch_size]))
-    held = {id(t): t.numel() for t in predictor.parameters()}
-    return Answer(
-        error=wrong / len(y),
-        parameters=sum(held.values()),
-        buffers=sum(t.numel() for t in _all_tensors(predictor) if id(t) not in held),
-        inference_flops=tally.total() / len(y),
-    )
-
-
-def parameter_count(predictor: nn.Module) -> int:
-    """|θ|: scalars in ``parameters()``, tied ones once, whether or not they are marked as trainable."""
-    return sum(parameter.numel() for parameter in predictor.parameters())
-
-
-def _all_tensors(predictor: nn.Module) -> list[Tensor]:
-    describe = _Describe(io.BytesIO())
-    try:
-        describe.dump(predictor)
-    except Exception:
-        return [*predictor.parameters(), *predictor.buffers()]
-    return describe.tensors
+    return Answer(error=wrong / len(y), inference_flops=tally.total() / len(y))
 
 
 def _logits(predictor: nn.Module, batch: Tensor, classes: int, tally: Tally) -> Tensor:
     """One forward pass, counted and checked."""
     name = _name(predictor)
     try:
-        with Counting(tally, Seals()):
+        with Counting(tally):
             logits = predictor(batch)
     except AlmaError:
         raise
@@ -234,10 +222,9 @@ def _logits(predictor: nn.Module, batch: Tensor, classes: int, tally: Tally) -> 
         )
     if not logits.is_floating_point():
         raise PredictorError(
-            f"{name} returned dtype {logits.dtype}: logits must be floating point; "
-            "return scores, not class indices"
+            f"{name} returned dtype {logits.dtype}: logits must be floating point; return scores, not class indices"
         )
-    if bool(torch.isnan(logits).any()):
+    if bool(torch.isnan(logits.sum())) and bool(torch.isnan(logits).any()):  # a sum is NaN also for ∞ − ∞
         raise PredictorError(
             f"{name} returned NaN logits: an answer must be comparable; has the training diverged? "
             "Deploy another predictor at this tick, or None to keep the one before"

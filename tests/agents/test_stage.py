@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import copy
+import dataclasses
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from agents.networks import MLP, VGG19, Normalize, Predictor
+from agents.stage import Examples, StageReport, StageSettings, draw_orders, keep_freed_memory, train_stage, validate
+from alma_env.meter import Meter
+
+SETTINGS = StageSettings(epochs=4, batch_size=16, optimizer="sgd", learning_rate=0.1)
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def small_mlp() -> Predictor:
+    return Predictor(Normalize(255, (0.5,), (0.25,)), MLP(64, 8, 10, generator=seeded()))
+
+
+def small_vgg19() -> Predictor:
+    return Predictor(Normalize(255, (0.5,), (0.25,)), VGG19(2, 10, generator=seeded()))
+
+
+def examples(n: int, *shape: int, seed: int = 0) -> Examples:
+    x = torch.randint(0, 256, (n, *(shape or (1, 8, 8))), dtype=torch.uint8, generator=seeded(seed))
+    return Examples(x, torch.randint(0, 10, (n,), generator=seeded(seed + 1)))
+
+
+def run(
+    predictor: Predictor, settings: StageSettings, train: Examples | None = None, valid: Examples | None = None
+) -> StageReport:
+    return train_stage(
+        predictor,
+        examples(40) if train is None else train,
+        examples(9, seed=5) if valid is None else valid,
+        settings,
+        order=seeded(1),
+        augment=seeded(2),
+    )
+
+
+def same_weights(first: Predictor, second: Predictor) -> bool:
+    ours, others = first.state_dict(), second.state_dict()
+    return all(torch.equal(ours[name], others[name]) for name in ours)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adadelta"])
+def test_a_stage_equals_a_loop_written_by_hand(optimizer: str) -> None:
+    settings = dataclasses.replace(SETTINGS, optimizer=optimizer, weight_decay=1e-3)
+    predictor, train, valid = small_mlp(), examples(40), examples(9, seed=5)
+    by_hand = copy.deepcopy(predictor)
+    report = run(predictor, settings)
+
+    if optimizer == "sgd":
+        steps = torch.optim.SGD(by_hand.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-3)
+    else:
+        steps = torch.optim.Adadelta(by_hand.parameters(), lr=0.1, weight_decay=1e-3)
+    order, losses, states = seeded(1), [], []
+    for _ in range(4):
+        for index in torch.randperm(40, generator=order).split(16):  # 16, 16, 8: the last smaller batch is kept
+            steps.zero_grad()
+            F.cross_entropy(by_hand(train.x[index]), train.y[index]).backward()
+            steps.step()
+        with torch.no_grad():
+            losses.append(F.cross_entropy(by_hand(valid.x), valid.y).item())
+        states.append(copy.deepcopy(by_hand.state_dict()))
+    best = min(range(4), key=losses.__getitem__)
+    assert report.validation_loss == pytest.approx(losses, rel=1e-6)
+    assert report.best_epoch == best + 1
+    assert report.epochs_run == 4
+    assert all(torch.equal(predictor.state_dict()[name], states[best][name]) for name in states[best])
+    assert not predictor.body.training
+
+
+def test_the_best_epochs_batchnorm_buffers_are_kept_with_its_weights() -> None:
+    settings = StageSettings(epochs=3, batch_size=8, learning_rate=0.5, select="val_error")
+    train, valid = examples(20, 3, 32, 32), examples(6, 3, 32, 32, seed=5)
+    predictor = small_vgg19()
+    report = run(predictor, settings, train, valid)
+    assert predictor.body.features[1].num_batches_tracked == 3 * report.best_epoch
+    again = small_vgg19()
+    run(again, dataclasses.replace(settings, epochs=report.best_epoch), train, valid)
+    assert same_weights(predictor, again)
+    _, error = validate(predictor.body, predictor.normalize(valid.x), valid.y, 4)
+    assert error.item() == pytest.approx(min(report.validation_error))
+
+
+def test_among_equal_epochs_the_first_wins() -> None:
+    # With so small a rate no prediction changes.
+    report = run(small_mlp(), dataclasses.replace(SETTINGS, learning_rate=1e-9, select="val_error"))
+    assert len(set(report.validation_error)) == 1
+    assert report.best_epoch == 1
+
+
+def test_min_delta_asks_for_a_real_improvement() -> None:
+    assert run(small_mlp(), dataclasses.replace(SETTINGS, learning_rate=1e-3, min_delta=10.0)).best_epoch == 1
+
+
+def test_keep_initial_makes_the_weights_from_before_a_candidate() -> None:
+    predictor = small_mlp()
+    before = copy.deepcopy(predictor)
+    train = Examples(examples(40).x, torch.zeros(40, dtype=torch.int64))
+    valid = Examples(examples(9).x, torch.ones(9, dtype=torch.int64))  # training can only do harm
+    assert run(copy.deepcopy(predictor), SETTINGS, train, valid).best_epoch == 1
+    assert run(predictor, dataclasses.replace(SETTINGS, keep_initial=True), train, valid).best_epoch == 0
+    assert same_weights(predictor, before)
+
+
+def test_patience_ends_the_stage_and_leaves_the_same_weights_when_nothing_better_came_later() -> None:
+    train = Examples(examples(40).x, torch.zeros(40, dtype=torch.int64))
+    valid = Examples(examples(9).x, torch.ones(9, dtype=torch.int64))
+    patient, impatient = small_mlp(), small_mlp()
+    assert run(patient, dataclasses.replace(SETTINGS, epochs=8), train, valid).epochs_run == 8
+    assert run(impatient, dataclasses.replace(SETTINGS, epochs=8, patience=2), train, valid).epochs_run == 3
+    assert same_weights(patient, impatient)
+
+
+def test_a_diverged_stage_keeps_the_weights_from_before_and_warns() -> None:
+    predictor = small_mlp()
+    before = copy.deepcopy(predictor)
+    with pytest.warns(RuntimeWarning, match="lower the learning rate"):
+        report = run(predictor, dataclasses.replace(SETTINGS, learning_rate=1e30))
+    assert report.best_epoch == 0
+    assert same_weights(predictor, before)
+
+
+def test_generators_end_the_same_whatever_the_patience_and_nothing_global_is_drawn() -> None:
+    before, states = torch.get_rng_state(), []
+    for patience in (None, 1):
+        order, augment = seeded(1), seeded(2)
+        settings = dataclasses.replace(SETTINGS, patience=patience, augmentation="crop_flip", padding=2)
+        train_stage(small_mlp(), examples(40), examples(9), settings, order=order, augment=augment)
+        states.append((order.get_state(), augment.get_state()))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(states[0][0], states[1][0])
+    assert torch.equal(states[0][1], states[1][1])
+
+
+def test_orders_are_one_permutation_per_epoch() -> None:
+    orders = draw_orders(50, 3, seeded())
+    assert torch.equal(orders.sort(1).values, torch.arange(50).expand(3, 50))
+    assert not torch.equal(orders[0], orders[1])
+
+
+def test_validation_weighs_examples_equally_over_unequal_slices() -> None:
+    predictor, valid = small_mlp(), examples(9)
+    x = predictor.normalize(valid.x)
+    for batch_size in (1, 4, 9, 100):
+        loss, error = validate(predictor.body, x, valid.y, batch_size)
+        logits = predictor(valid.x)
+        torch.testing.assert_close(loss, F.cross_entropy(logits, valid.y))
+        torch.testing.assert_close(error, (logits.argmax(1) != valid.y).float().mean())
+
+
+def test_on_epoch_hears_of_every_epoch() -> None:
+    heard: list[tuple[int, float]] = []
+    report = train_stage(
+        small_mlp(),
+        examples(40),
+        examples(9),
+        SETTINGS,
+        order=seeded(1),
+        augment=seeded(2),
+        on_epoch=lambda epoch, loss: heard.append((epoch, loss.item())),
+    )
+    assert heard == list(enumerate(report.validation_loss, start=1))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_augmented_training_repeats_exactly(precision: str) -> None:
+    settings = StageSettings(epochs=2, batch_size=8, augmentation="crop_flip", precision=precision)
+    train, valid = examples(20, 3, 32, 32), examples(6, 3, 32, 32, seed=5)
+    first, second = small_vgg19(), small_vgg19()
+    assert run(first, settings, train, valid) == run(second, settings, train, valid)
+    assert same_weights(first, second)
+    assert all(parameter.dtype == torch.float32 for parameter in first.parameters())
+
+
+def test_executed_flops_equal_the_sum_by_hand() -> None:
+    meter = Meter()
+    with meter:
+        run(small_mlp(), SETTINGS)
+    multiply_adds = 64 * 8 + 8 * 8 + 8 * 10
+    step = 3 * multiply_adds - 64 * 8  # the first layer needs no gradient of its input
+    charge = meter.take()
+    assert charge.flops == {"training": 4 * 40 * 2 * step, "validation": 4 * 9 * 2 * multiply_adds}
+    assert charge.forward["training"] == 4 * 40 * 2 * multiply_adds
+
+
+def test_empty_or_unequal_parts_are_refused() -> None:
+    with pytest.raises(ValueError, match="valid: 0 examples"):
+        run(small_mlp(), SETTINGS, valid=examples(0))
+    with pytest.raises(ValueError, match="train: 40 inputs and 39 labels"):
+        run(small_mlp(), SETTINGS, train=Examples(examples(40).x, examples(39).y))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epochs", 0),
+        ("batch_size", 0),
+        ("optimizer", "adam"),
+        ("learning_rate", 0.0),
+        ("learning_rate", float("nan")),
+        ("momentum", 1.0),
+        ("rho", -0.1),
+        ("weight_decay", -1.0),
+        ("augmentation", "cutout"),
+        ("select", "loss"),
+        ("patience", 0),
+        ("precision", "fp16"),
+        ("padding", 128),
+    ],
+)
+def test_settings_outside_their_rule_are_refused_by_name(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"{name}="):
+        dataclasses.replace(SETTINGS, **{name: value})
+
+
+def test_freed_memory_can_be_kept_more_than_once() -> None:
+    keep_freed_memory()
+    keep_freed_memory()

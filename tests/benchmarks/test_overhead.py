@@ -1,0 +1,121 @@
+"""What the environment and its meter add to a training loop, as ratios within one run.
+
+The loop without them is the same learner on the same stream, with a plain evaluation after each training. CPU time of
+one thread; the two loops take turns, mega-batch by mega-batch, so that a machine whose speed drifts slows both.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import torch
+
+import agents
+import alma_env
+from agents.stage import keep_freed_memory
+
+pytestmark = pytest.mark.benchmark
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def real(env_id: str, **keywords):
+    if not os.environ.get("ALMA_DATA"):
+        pytest.skip("ALMA_DATA is not set: it names a folder with the data sets in torchvision's layout")
+    try:
+        return alma_env.make(env_id, download=False, **keywords)
+    except alma_env.DataUnavailableError as error:
+        pytest.skip(str(error))
+
+
+def evaluate(predictor, x, y, batch_size) -> float:
+    """The evaluation that a loop of one's own would have."""
+    predictor.eval()
+    wrong = 0
+    with torch.no_grad():
+        for start in range(0, len(y), batch_size):
+            logits = predictor(torch.from_numpy(x[start : start + batch_size].copy()))
+            wrong += int((logits.argmax(1).numpy() != y[start : start + batch_size]).sum())
+    return wrong / len(y)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "width", "settings", "ticks"),
+    [
+        pytest.param("MNIST-ALMA-v0", 32, {"engine": "compiled"}, 60, id="MLP-32-compiled"),
+        pytest.param("MNIST-ALMA-v0", 32, {"engine": "plain"}, 12, id="MLP-32-plain"),
+        pytest.param("CIFAR10-ALMA-v0", 32, {"epochs": 20}, 3, id="VGG19-32"),
+    ],
+)
+def test_environment_and_meter_beside_the_same_loop_without_them(benchmark, env_id, width, settings, ticks):
+    keep_freed_memory()  # as the command line does
+    env = real(env_id)
+    metered = agents.make("sm", env, width=width, **settings)
+    bare = agents.make("sm", env, width=width, **settings)
+    observation, _ = env.reset(seed=0, options={"predictor": metered.predictor})
+    with_env, without = [], []
+    for tick in range(1, ticks + 1):
+        own = env.megabatch(tick)
+        start = time.process_time()
+        predictor = bare.observe(own)
+        error = evaluate(predictor, env.data.test_x, env.data.test_y, env.evaluation_batch_size)
+        without.append(time.process_time() - start)
+        start = time.process_time()
+        with env.meter:
+            predictor = metered.observe(observation)
+        observation, *_ = env.step(predictor)
+        with_env.append(time.process_time() - start)
+        assert env.ledger[tick].error == error  # the same computation, bit for bit
+    # The first tick compiles, or counts the steps that are charged later.
+    ratio = statistics.median(a / b for a, b in zip(with_env[1:], without[1:], strict=True))
+    benchmark.extra_info.update(ratio=ratio, with_env=with_env, without=without)
+    benchmark.pedantic(lambda: None, rounds=1)
+    print(f"\n{env_id} width {width}: with environment and meter {ratio:.3f} x the loop without them")
+
+
+def test_a_tick_without_training(benchmark):
+    env = real("MNIST-ALMA-v0")
+    agent = agents.make("sm", env, width=64, wait=500)
+    env.reset(seed=0, options={"predictor": agent.predictor})
+    benchmark.pedantic(lambda: env.step(None), rounds=200, warmup_rounds=5)
+    none = benchmark.stats.stats.median
+    times = []
+    for _ in range(200):
+        start = time.perf_counter()
+        env.step(agent.predictor)
+        times.append(time.perf_counter() - start)
+    benchmark.extra_info.update(milliseconds_none=1e3 * none, milliseconds_same=1e3 * statistics.median(times))
+    print(f"\ntick without training: None {1e3 * none:.2f} ms, the same module {1e3 * statistics.median(times):.2f} ms")
+
+
+def test_loading_cifar10_and_building_the_stream(benchmark):
+    """In a process of its own: seconds, and peak memory of the whole process."""
+    real("CIFAR10-ALMA-v0")
+    code = (
+        "import time; t = time.perf_counter(); import alma_env; i = time.perf_counter();"
+        "env = alma_env.make('CIFAR10-ALMA-v0', download=False); env.reset(seed=0);"
+        "e = time.perf_counter(); peak = open('/proc/self/status').read().split('VmHWM:')[1].split()[0];"
+        "print(i - t, e - i, int(peak) / 1024)"
+    )
+    rows = []
+
+    def run() -> None:
+        out = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+        rows.append([float(word) for word in out.split()])
+
+    benchmark.pedantic(run, rounds=5, warmup_rounds=1)
+    importing, loading, memory = np.median(np.array(rows[1:]), axis=0)
+    benchmark.extra_info.update(import_seconds=importing, load_seconds=loading, peak_mebibytes=memory)
+    print(f"\nimport {importing:.2f} s, load CIFAR-10 and build the stream {loading:.2f} s, peak {memory:.0f} MiB")
