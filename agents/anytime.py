@@ -55,9 +55,7 @@ class AnytimeAgent:
         config: the full recipe, as plain data, for the record of a run.
     """
 
-    def __init__(
-        self, learner: Learner, policy: Policy, ticks: int, config: dict[str, Any] | None = None
-    ) -> None:
+    def __init__(self, learner: Learner, policy: Policy, ticks: int, config: dict[str, Any] | None = None) -> None:
         self.learner = learner
         self.policy = policy
         self.ticks = ticks

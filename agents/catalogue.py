@@ -69,7 +69,8 @@ def make(
         engine: ``plain``, ``compiled``, or ``auto``: compiled where the expected work pays for compiling.
         device: ``cpu``, ``cuda``, …; ``auto`` takes a GPU where there is one.
         on_epoch: told after every epoch.
-        hyperparameters: the method's own, such as ``from_scratch``, and any field of ``StageSettings``, such as ``epochs``.
+        hyperparameters: the method's own, such as ``from_scratch``, and the fields of ``StageSettings``, such as
+            ``epochs``.
 
     Raises:
         ValueError: an unknown agent or hyper-parameter, or a value that breaks its rule.
@@ -77,9 +78,7 @@ def make(
     if id not in METHODS:
         raise ValueError(f"agent {id!r}: unknown; the agents are {', '.join(METHODS)}")
     if policy is not None and (wait != 1 or replay):
-        raise ValueError(
-            f"wait={wait}, replay={replay} beside a policy: a policy decides both; give either it or them"
-        )
+        raise ValueError(f"wait={wait}, replay={replay} beside a policy: a policy decides both; give either it or them")
     own = dict(METHODS[id].keywords)
     unknown = sorted(set(hyperparameters) - _SETTINGS - set(own))
     if unknown:
@@ -108,9 +107,7 @@ def make(
         full_steps=expected_steps(env, settings, wait=wait, replay=replay),
     )
     where = choose_device(device)
-    learner = SingleModel(
-        build, settings, seed=seed, engine=chosen, device=where, on_epoch=on_epoch, **own
-    )
+    learner = SingleModel(build, settings, seed=seed, engine=chosen, device=where, on_epoch=on_epoch, **own)
     config = {
         "id": id,
         "backbone": recipe.backbone,
@@ -153,10 +150,8 @@ def choose_device(device: str) -> torch.device:
     return chosen
 
 
-def training_examples(
-    env: AlmaEnv, epochs: int, *, wait: int, replay: bool, until: int | None = None
-) -> int:
-    """Examples that a run with a fixed waiting time trains on up to tick ``until`` (the last one), all epochs together."""
+def training_examples(env: AlmaEnv, epochs: int, *, wait: int, replay: bool, until: int | None = None) -> int:
+    """Examples that a run with a fixed waiting time trains on, in all epochs, up to tick ``until`` (the last one)."""
     until = env.ticks if until is None else until
     gathered = [tick for tick in range(1, until + 1) if tick % wait == 0 or tick == env.ticks]
     mega_batches = sum(gathered) if replay else (gathered[-1] if gathered else 0)

@@ -21,8 +21,8 @@ from rich.table import Table
 
 import alma_env
 from agents import catalogue, report, runs
+from agents.allocator import keep_freed_memory
 from agents.console import RunProgress
-# MALLOC
 from agents.recipes import recipe_for
 from agents.stage import StageSettings
 from alma_env import AlmaError, Ledger, Row
@@ -88,7 +88,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     env = alma_env.make(options.env, **protocol)
     recipe = recipe_for(env.data.name)
     _set_threads(options.threads, recipe.backbone)
-    # MALLOC()
+    keep_freed_memory()
     waits = options.wait or [wait for wait in recipe.waits if wait <= env.ticks] or [1]
     widths = options.width or [recipe.width]
     groups: dict[str, list[Ledger]] = {}

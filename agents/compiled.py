@@ -102,10 +102,10 @@ def run_stage(
     settings: StageSettings,
     train: tuple[Tensor, Tensor],
     valid: tuple[Tensor, Tensor],
-    orders: Tensor,
+    orders: Tensor | None,
     on_epoch: OnEpoch | None = None,
 ) -> tuple[Scores, State]:
-    """Train `body` in place on normalised (inputs, labels), in the given orders (epochs, n)."""
+    """Train `body` in place on normalised (inputs, labels), in these orders (epochs, n); None: an epoch is a step."""
     x, y, valid_x, valid_y = train[0].flatten(1), train[1], valid[0].flatten(1), valid[1]
     live = [parameter.detach() for parameter in body.parameters()]
     sizes = (*(weight.shape[1] for weight in live[::2]), len(live[-1]))
@@ -117,7 +117,7 @@ def run_stage(
             state, _ = program.select(state, valid_x, valid_y, 0)
         done = 0
         while done < settings.epochs:
-            if len(y) <= settings.batch_size:  # one step, whose rows may stand in any order
+            if orders is None:
                 unrolled = settings.epochs - done >= program.epochs_unrolled
                 advance = program.epochs if unrolled else program.epoch
                 state, score = advance(state, x, y, valid_x, valid_y)
@@ -125,10 +125,10 @@ def run_stage(
                 state = _many_steps(program, state, x, y, orders[done], settings.batch_size)
                 state, score = program.select(state, valid_x, valid_y, 1)
             scores.append(score)
-            for loss in score.loss:
+            for _ in range(len(score.loss)):
                 done += 1
                 if on_epoch is not None:
-                    on_epoch(done, loss)
+                    on_epoch(done)
             if settings.patience is not None and done - int(state.best_epoch) >= settings.patience:
                 break
         for parameter, best in zip(live, _layers(state.best, sizes), strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -13,14 +14,12 @@ from agents.report import engineering
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from torch import Tensor
-
     from agents.anytime import AnytimeAgent
-    from alma_env import AlmaEnv, Ledger, Row
+    from alma_env import Ledger, Row
 
 
 class RunProgress:
-    """One bar per run; it advances with the training examples processed, so that the time left is honest for any wait."""
+    """One bar per run; it advances with the training examples, so that the time left is honest for any wait."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -33,7 +32,10 @@ class RunProgress:
             TextColumn("left"),
             TimeRemainingColumn(),
             console=console,
+            disable=not console.is_terminal,
         )
+        self._drawn = 0.0
+        self._advanced = 0  # training examples of the running agent so far
         self._agent: AnytimeAgent | None = None
         self._description = ""
 
@@ -46,9 +48,7 @@ class RunProgress:
     ) -> None:
         self._progress.stop()
 
-    def begin(
-        self, description: str, agent: AnytimeAgent, examples: Callable[..., int]
-    ) -> Callable[[Row], None]:
+    def begin(self, description: str, agent: AnytimeAgent, examples: Callable[..., int]) -> Callable[[Row], None]:
         """A new bar; what it returns is told every tick's row.
 
         Args:
@@ -60,7 +60,13 @@ class RunProgress:
         self._description = description
         cer, comp = 0.0, 0
         task = self._progress.add_task(
-            description, total=max(examples(until=agent.ticks), 1), tick=0, ticks=agent.ticks, error=1.0, cer=0.0, comp=""
+            description,
+            total=max(examples(until=agent.ticks), 1),
+            tick=0,
+            ticks=agent.ticks,
+            error=1.0,
+            cer=0.0,
+            comp="",
         )
         self._task = task
 
@@ -68,9 +74,10 @@ class RunProgress:
             nonlocal cer, comp
             cer += row.error
             comp += row.comp
+            self._advanced = examples(until=row.tick)
             self._progress.update(
                 task,
-                completed=examples(until=row.tick),
+                completed=self._advanced,
                 tick=row.tick,
                 error=row.error,
                 cer=cer,
@@ -79,14 +86,17 @@ class RunProgress:
 
         return on_tick
 
-    def on_epoch(self, epoch: int, loss: Tensor) -> None:
-        """Told after every epoch of the running agent; does not look at the loss, which may still be on its way."""
-        if self._agent is not None:
-            self._progress.advance(self._task, self._agent.training_on)
+    def on_epoch(self, epoch: int) -> None:
+        """Told after every epoch of the running agent; an epoch may take less time than moving the bar."""
+        if self._agent is None:
+            return
+        self._advanced += self._agent.training_on
+        if time.monotonic() - self._drawn > 0.1:
+            self._progress.update(self._task, completed=self._advanced)
+            self._drawn = time.monotonic()
 
     def end(self, ledger: Ledger) -> None:
         """The run is over."""
-        self._progress.update(self._task, completed=self._progress.tasks[self._task].total)
         if not self._console.is_terminal:  # no live bar there
             score = ledger.score()
             self._console.print(

@@ -1,4 +1,4 @@
-"""The paper's hyper-parameters per data set, as data (ALMA paper, section 5 and appendix; first version for EMNIST, CIFAR-100).
+"""The paper's hyper-parameters per data set, as data (ALMA paper, section 5, appendix, first version).
 
 Nothing here is tuned on a test set. Waiting time, width, replay and method are what is studied, not what is tuned; the
 values given for them are defaults.
@@ -53,5 +53,5 @@ DEFAULT_RECIPE = Recipe("mlp", 32, (1, 5), _ADADELTA)
 
 
 def recipe_for(data_name: str) -> Recipe:
-    """The recipe of a data set by its name; that of EMNIST holds for each of its splits, ``EMNIST-byclass`` and so on."""
+    """The recipe of a data set by its name; EMNIST's holds for each of its splits, ``EMNIST-byclass`` and so on."""
     return RECIPES.get(data_name.split("-")[0], DEFAULT_RECIPE)

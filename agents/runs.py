@@ -6,8 +6,8 @@ A run's folder holds
     ledger.jsonl    one row per tick, appended and flushed as the tick is answered
     checkpoint.pt   environment and agent between two ticks, replaced atomically every few seconds
 
-A killed run is repeated from its last checkpoint. Rows that are already in the ledger stay as they are; the repeated ticks
-must reproduce them to the last bit (the seconds aside), or the run stops with an error instead of mixing two results.
+A killed run is repeated from its last checkpoint. Rows that are already in the ledger stay as they are; the repeated
+ticks must reproduce them to the last bit (the seconds aside), or the run stops with an error instead of mixing results.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ def run(
 
     Args:
         env: the environment; it is reset.
-        agent: anything with ``predictor``, ``observe``, ``state_dict`` and ``load_state_dict`` as ``AnytimeAgent`` has them.
+        agent: an ``AnytimeAgent``.
         seed: seed of the stream; the agent's own seed was given to ``agents.make``.
-        folder: where to write; a run that was begun there is continued, a finished one is read. None: nothing is written.
+        folder: where to write; a run that was begun there is continued, a finished one is read. None: write nothing.
         on_tick: told after every tick, also of the ticks that are read from the folder.
 
     Raises:
@@ -153,7 +153,7 @@ class RunFolder:
         return Ledger.from_json(whole.decode()).rows
 
     def write(self, row: Row) -> None:
-        """Append a row, which reaches the disk with the file's closing; where it stands already, check that it is the same."""
+        """Append a row, flushed as the file is closed; where it stands already, check that it is the same."""
         if row.tick < len(self.rows):
             there = self.rows[row.tick]
             if dataclasses.replace(there, seconds=0.0) != dataclasses.replace(row, seconds=0.0):

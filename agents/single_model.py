@@ -1,8 +1,8 @@
 """SM, the single model: one network, fine-tuned at every stage (ALMA paper, section 4; Algorithm 1).
 
-    stage k:  θ ← θ_{k−1}, or a random initialisation if k = 1 or ``from_scratch``
-              minimise the mean cross-entropy over T for E epochs;  θ_k = the best epoch on V
-    predict:  argmax f(x; θ_k)
+stage k:  θ ← θ_{k−1}, or a random initialisation if k = 1 or ``from_scratch``
+          minimise the mean cross-entropy over T for E epochs;  θ_k = the best epoch on V
+predict:  argmax f(x; θ_k)
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ is the reference; small networks may run the same stage through `agents.compiled
 
 from __future__ import annotations
 
-import ctypes
-import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ from agents.networks import MLP, Predictor
 from alma_env import meter
 
 Engine = Literal["plain", "compiled"]
-OnEpoch = Callable[[int, Tensor], None]  # epoch (from 1), mean validation loss still on the device
+OnEpoch = Callable[[int], None]  # told the number of epochs done
 
 
 @dataclass(frozen=True)
@@ -130,8 +128,8 @@ def train_stage(
 ) -> StageReport:
     """Train `predictor.body` in place and leave it, in eval mode, with the weights and buffers of its best epoch.
 
-    All draws are made on the CPU before the first step, whatever the device and the engine, so the generators end the
-    same. After that no step waits on the host, unless `patience` asks it to. An epoch with a loss that is not finite is
+    All draws are made on the CPU before the first step, so that they are the same on every device. After that no step
+    waits on the host, unless `patience` asks it to. An epoch with a loss that is not finite is
     never the best; when all are, the weights from before the stage stay and a `RuntimeWarning` tells.
 
     Raises:
@@ -140,9 +138,9 @@ def train_stage(
     _require_examples(train=train, valid=valid)
     device = next(predictor.parameters()).device
     train, valid = train.to(device), valid.to(device)
-    orders = draw_orders(len(train), settings.epochs, order).to(device)  # (epochs, n)
     if engine == "compiled" and device.type == "cpu":
-        return _train_compiled(predictor, train, valid, settings, orders, on_epoch)
+        return _train_compiled(predictor, train, valid, settings, order, on_epoch)
+    orders = draw_orders(len(train), settings.epochs, order).to(device)  # (epochs, n)
     inputs = _training_inputs(predictor, train, settings, augment)
     body, valid_x = predictor.body, predictor.normalize(valid.x)
     optimizer = _fresh_optimizer(body, settings)
@@ -162,7 +160,7 @@ def train_stage(
         losses.append(loss)
         errors.append(error)
         if on_epoch is not None:
-            on_epoch(epoch + 1, loss)
+            on_epoch(epoch + 1)
         if settings.patience is not None and epoch + 1 - int(best.epoch) >= settings.patience:
             break
     best.restore()
@@ -175,7 +173,7 @@ def _train_compiled(
     train: Examples,
     valid: Examples,
     settings: StageSettings,
-    orders: Tensor,
+    order: torch.Generator,
     on_epoch: OnEpoch | None,
 ) -> StageReport:
     body = predictor.body
@@ -184,6 +182,8 @@ def _train_compiled(
             f"engine='compiled' with {type(body).__name__}, augmentation={settings.augmentation!r}, "
             f"precision={settings.precision!r}: it runs the MLP in fp32 without augmentation; use engine='plain'"
         )
+    # A mini-batch that is the whole epoch is the same in any order.
+    orders = draw_orders(len(train), settings.epochs, order) if len(train) > settings.batch_size else None
     (losses, errors), end = compiled.run_stage(
         body,
         settings,
@@ -200,22 +200,6 @@ def _report(losses: Tensor, errors: Tensor, best_epoch: Tensor, criterion: Tenso
     if not criterion.isfinite():
         warnings.warn(_DIVERGED, RuntimeWarning, stacklevel=3)
     return StageReport(tuple(losses.tolist()), tuple(errors.tolist()), int(best_epoch))
-
-
-def keep_freed_memory() -> None:
-    """Tell glibc to reuse large freed blocks rather than return them to the system, for this process; else do nothing.
-
-    Wide networks free and allocate the same activations at every step, and fresh pages are slow (a tenth of the time of
-    VGG19 at width 32). For command lines, once at their start; a library should not decide this.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        for parameter in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
-            mallopt(parameter, 1 << 30)
-        mallopt(_M_TOP_PAD, 1 << 26)
-
-
-_M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # malloc.h
 
 
 def draw_orders(examples: int, epochs: int, generator: torch.Generator) -> Tensor:

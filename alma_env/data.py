@@ -241,8 +241,7 @@ def from_arrays(
     for part, y in (("train", train_y), ("test", test_y)):
         if y.max() >= classes:
             raise ValueError(
-                f"{part} y has the label {y.max()}: labels must be 0..{classes - 1}; "
-                "pass classes= if there are more"
+                f"{part} y has the label {y.max()}: labels must be 0..{classes - 1}; pass classes= if there are more"
             )
     if scale is None:
         scale = 255.0 if train_x.dtype == np.uint8 else 1.0
@@ -264,9 +263,7 @@ def _checked_x(part: tuple[ArrayLike, ArrayLike], name: str) -> NDArray[Any]:
     if x.dtype != np.uint8 and x.dtype.kind != "f":
         raise TypeError(f"{name} x is {x.dtype}: must be uint8 or float; convert with x.astype('float32')")
     if x.ndim < 2 or x.size == 0:
-        raise ValueError(
-            f"{name} x has shape {x.shape}: must be (N, ...), with an example and a feature at least"
-        )
+        raise ValueError(f"{name} x has shape {x.shape}: must be (N, ...), with an example and a feature at least")
     with np.errstate(over="ignore"):
         x = np.array(x, dtype=np.uint8 if x.dtype == np.uint8 else np.float32, order="C")
     if x.dtype == np.float32 and not np.isfinite(x).all():

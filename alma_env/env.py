@@ -1,4 +1,4 @@
-"""The environment: it releases mega-batches, makes the deployed predictor answer at every tick, and keeps the ledger."""
+"""The environment: it releases mega-batches, has the deployed predictor answer at every tick, and keeps the ledger."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ _METERING_REMEDY = (
 def paper_flops(charge: Charge) -> int:
     """Training cost by the paper's rule of thumb, so that closed forms can be checked.
 
-    A training step is taken to cost three forward passes, that is 6 FLOPs per forward multiply-add on training examples,
-    although the first layer needs no input gradient; growth is added as it was executed, validation is left out.
+    A training step is taken to cost three forward passes, that is 6 FLOPs per forward multiply-add on training
+    examples, although the first layer needs no input gradient; growth is added as executed, validation is left out.
     """
     return 3 * charge.forward.get("training", 0) + charge.flops.get("growth", 0)
 
@@ -63,8 +63,8 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
 
     ## Observation Space
     The mega-batch that has just arrived, as NumPy arrays: ``{"train": {"x", "y"}, "valid": {"x", "y"}}``; images are
-    uint8 ``(n, C, H, W)``, one's own arrays uint8 or float32 ``(n, ...)``, labels int64 ``(n,)``. All mega-batches have the
-    same size; 90 % of each is ``train`` and 10 % is ``valid``. After the last tick nothing new arrives and the last
+    uint8 ``(n, C, H, W)``, one's own arrays uint8 or float32 ``(n, ...)``, labels int64 ``(n,)``. All mega-batches have
+    the same size; 90 % of each is ``train`` and 10 % is ``valid``. After the last tick nothing new arrives and the last
     mega-batch is returned once more, since a Gymnasium observation must lie in the space.
 
     ## Rewards
@@ -77,15 +77,15 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
     ``reset(options={"predictor": module})``. Then D_1 is released.
 
     ## Episode End
-    *Termination:* after tick ``B``. *Truncation:* at the tick at which a budget is broken; the predictor deployed before
-    then stays for all remaining ticks, these are scored and entered into the ledger, and their errors are in the
+    *Termination:* after tick ``B``. *Truncation:* at the tick at which a budget is broken; the predictor deployed
+    before then stays for all remaining ticks, these are scored and entered into the ledger, and their errors are in the
     reward of the last step.
 
     ## Arguments
     * ``data``: the ``DataSet`` that is streamed. ``alma_env.make(id, ...)`` loads it by name.
     * ``ticks``: the number of mega-batches ``B``.
     * ``valid_fraction``: the part of each mega-batch set aside for validation, 0.1.
-    * ``partition``: ``"alma"``, or ``"continuum"`` for the partition of ``continuum.scenarios.ALMA`` with the same seed.
+    * ``partition``: ``"alma"``, or ``"continuum"``: the partition of ``continuum.scenarios.ALMA`` with the same seed.
     * ``flops_budget``: most FLOPs that may be spent over the episode, or None.
     * ``parameter_budget``: most parameters that a deployed predictor may have, or None.
     * ``evaluation_batch_size``: test examples per forward pass; part of the protocol, since float sums depend on it.
@@ -100,7 +100,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
     * v0: first release.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as gymnasium.Env declares it
     action_space: PredictorSpace
 
     def __init__(

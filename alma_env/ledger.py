@@ -2,8 +2,8 @@
 
     CER  = Σ_t error of m(·; θ_t)        Mem = Σ_t |θ_t|        Comp = Σ_t FLOPs spent at tick t
 
-ALMA paper, section 3 (metrics); t runs from 0, before any data, to B. The ledger is plain data: it holds no tensor
-and no reference to the environment, it round-trips through JSON to the last bit, and every total is the sum of its rows.
+ALMA paper, section 3 (metrics); t runs from 0, before any data, to B. The ledger is plain data: it holds no tensor and
+no reference to the environment, it round-trips through JSON to the last bit, and every total is the sum of its rows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Row:
         buffers: scalars in its buffers (BatchNorm statistics, normalisation constants): reported, not part of Mem.
         inference_flops: floating-point operations of one answer, mean over the test set; 1 multiply-add = 2.
         flops: floating-point operations executed since the previous tick, by phase (``training``, ``validation``, …).
-        paper_flops: the same by the paper's rule of thumb: 6 per forward multiply-add on training examples, plus growth.
+        paper_flops: the same by the paper's rule of thumb: 6 per forward multiply-add in training, plus growth.
         declared: reasons of the charges that the learner declared because the meter could not count them.
         digest: content digest of the deployed predictor; empty for the uniform guess.
         refused: the predictor offered at this tick broke a budget, so the one before stayed.
@@ -142,9 +142,7 @@ class Ledger:
             ValueError: the ledger has no row yet.
         """
         if not self.rows:
-            raise ValueError(
-                "0 rows: a score needs at least tick 0; call the environment's reset() first"
-            )
+            raise ValueError("0 rows: a score needs at least tick 0; call the environment's reset() first")
         # Summed in the order of ticks, so that the same rows give the same sum to the last bit.
         cer = sum(row.error for row in self.rows)
         phases: dict[str, int] = {}
@@ -200,9 +198,7 @@ class Ledger:
             try:
                 row = Row.from_dict(json.loads(line))
             except (json.JSONDecodeError, TypeError) as error:
-                raise ValueError(
-                    f"line {number}: not a ledger row ({error}); each line is one JSON object"
-                ) from error
+                raise ValueError(f"line {number}: not a ledger row ({error}); each line is one JSON object") from error
             ledger.append(row)
         return ledger
 

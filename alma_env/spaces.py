@@ -68,9 +68,7 @@ class PredictorSpace(gym.Space["nn.Module | None"]):
         (True, True, False)
     """
 
-    def __init__(
-        self, input_shape: Sequence[int], classes: int, seed: int | np.random.Generator | None = None
-    ) -> None:
+    def __init__(self, input_shape: Sequence[int], classes: int, seed: int | np.random.Generator | None = None) -> None:
         self.input_shape = tuple(int(side) for side in input_shape)
         self.classes = int(classes)
         super().__init__(shape=None, dtype=None, seed=seed)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import agents
-import alma_env
 import numpy as np
 import pytest
 import torch
+
+import agents
+import alma_env
 from agents import AnytimeAgent, Decision, StageReport, fixed_wait
 
 TICKS = 6
@@ -142,8 +143,7 @@ def test_the_executed_flops_of_one_stage_are_a_sum_done_by_hand(env):
 
 def test_the_same_seed_gives_the_same_curve_and_another_seed_another():
     curves = [
-        [row.error for row in play(alma_env.make("Digits-ALMA-v0", ticks=TICKS), seed=seed)]
-        for seed in (0, 0, 1)
+        [row.error for row in play(alma_env.make("Digits-ALMA-v0", ticks=TICKS), seed=seed)] for seed in (0, 0, 1)
     ]
     assert curves[0] == curves[1] != curves[2]
 

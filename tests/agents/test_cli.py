@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from agents.cli import main
 from alma_env import Ledger
 

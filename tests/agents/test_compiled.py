@@ -47,7 +47,7 @@ def run(
             order=order,
             augment=seeded(4),
             engine=engine,
-            on_epoch=None if heard is None else lambda epoch, _: heard.append(epoch),
+            on_epoch=None if heard is None else heard.append,
         )
     assert torch.equal(torch.randperm(9, generator=order), _after(settings))
     return predictor, report, meter.take()

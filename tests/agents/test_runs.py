@@ -11,9 +11,10 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 import agents
 import alma_env
-import pytest
 from agents import runs
 from alma_env import Ledger
 

@@ -40,9 +40,7 @@ def labels(n: int, classes: int = 3) -> np.ndarray:
 
 
 def small(**options: Any) -> DataSet:
-    return from_arrays(
-        (images(20, 2, 4, 4), labels(20)), (images(10, 2, 4, 4, seed=1), labels(10)), **options
-    )
+    return from_arrays((images(20, 2, 4, 4), labels(20)), (images(10, 2, 4, 4, seed=1), labels(10)), **options)
 
 
 def test_own_arrays_become_a_data_set() -> None:
@@ -243,9 +241,7 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 @pytest.mark.usefixtures("offline")
-def test_offline_the_error_names_the_files_and_the_folder(
-    name: str, file: str, folder: str, tmp_path: Path
-) -> None:
+def test_offline_the_error_names_the_files_and_the_folder(name: str, file: str, folder: str, tmp_path: Path) -> None:
     for download in (True, False):
         with pytest.raises(DataUnavailableError) as error:
             load(name, root=tmp_path, download=download)
@@ -413,9 +409,7 @@ def test_cifar100_is_read_with_its_fine_labels(monkeypatch: pytest.MonkeyPatch, 
         content = pickle.dumps(batch | {"coarse_labels": [1] * len(x[rows])}, protocol=2)
         (folder / name).write_bytes(content)
         md5[name] = hashlib.md5(content).hexdigest()
-    files = replace(
-        _torchvision.layout("CIFAR100"), train={"train": md5["train"]}, test={"test": md5["test"]}
-    )
+    files = replace(_torchvision.layout("CIFAR100"), train={"train": md5["train"]}, test={"test": md5["test"]})
     monkeypatch.setattr(_torchvision, "layout", lambda name, **_: files)
     data = load("CIFAR100", root=tmp_path)
     assert data.classes == 100
@@ -440,9 +434,7 @@ def test_digits_need_no_file_and_have_a_fixed_split() -> None:
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_sets_have_their_published_shape_and_content(
-    name: str, real_data: Callable[..., DataSet]
-) -> None:
+def test_real_sets_have_their_published_shape_and_content(name: str, real_data: Callable[..., DataSet]) -> None:
     data = real_data(name)
     shape = (3, 32, 32) if name == "CIFAR10" else (1, 28, 28)
     n = 50_000 if name == "CIFAR10" else 60_000
@@ -461,9 +453,7 @@ def test_real_sets_have_their_published_shape_and_content(
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_normalisation_constants_are_those_of_the_training_images(
-    name: str, real_data: Callable[..., DataSet]
-) -> None:
+def test_normalisation_constants_are_those_of_the_training_images(name: str, real_data: Callable[..., DataSet]) -> None:
     data = real_data(name)
     for channel, (mean, std) in enumerate(zip(data.mean, data.std, strict=True)):
         counts = np.bincount(data.train_x[:, channel].reshape(-1), minlength=256)

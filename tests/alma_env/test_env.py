@@ -6,13 +6,14 @@ import copy
 import pickle
 import threading
 
-import alma_env
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from alma_env import AlmaEnv, PredictorError, UnmeteredTrainingError
 from torch import nn
+
+import alma_env
+from alma_env import AlmaEnv, PredictorError, UnmeteredTrainingError
 
 TICKS = 5
 CALLS = {"count": 0}
@@ -166,7 +167,7 @@ def test_unknown_options_and_actions_are_refused(env):
         env.step(3)
 
 
-# --- neither side can disturb the other ---------------------------------------------------------------------------------
+# --- neither side can disturb the other ------------------------------------------------------------
 
 
 def test_answering_leaves_the_learners_module_alone(env):
@@ -220,7 +221,7 @@ def test_a_predictor_that_draws_random_numbers_answers_the_same_every_time(env):
     assert errors[0] == errors[1]
 
 
-# --- an unchanged predictor is not run again ----------------------------------------------------------------------------
+# --- an unchanged predictor is not run again -------------------------------------------------------
 
 
 def test_a_predictor_with_the_same_content_is_not_run_again(env):
@@ -258,7 +259,7 @@ def test_whatever_the_forward_depends_on_counts_as_content(env, change):
     assert CALLS["count"] > 0
 
 
-# --- a predictor that cannot be scored leaves the episode as it was ------------------------------------------------------
+# --- a predictor that cannot be scored leaves the episode as it was --------------------------------
 
 
 def _mutate(x):
@@ -323,7 +324,7 @@ def test_a_module_that_cannot_be_copied_is_refused_with_the_remedy(env):
         env.step(model)
 
 
-# --- parameters change only under the meter ------------------------------------------------------------------------------
+# --- parameters change only under the meter --------------------------------------------------------
 
 
 @pytest.fixture
@@ -457,7 +458,7 @@ def test_copying_the_best_weights_back_under_the_meter_is_accepted(started):
     env.step(model)
 
 
-# --- budgets -----------------------------------------------------------------------------------------------------------
+# --- budgets ---------------------------------------------------------------------------------------
 
 
 def test_breaking_the_flops_budget_freezes_the_predictor_before_and_ends_the_episode(env):
@@ -495,7 +496,7 @@ def test_a_budget_must_be_positive(name):
         alma_env.make("Digits-ALMA-v0", **{name: 0})
 
 
-# --- saving and going on -------------------------------------------------------------------------------------------------
+# --- saving and going on ---------------------------------------------------------------------------
 
 
 def play(env, model, observation, until):
@@ -550,7 +551,7 @@ def test_a_state_is_not_saved_in_the_middle_of_a_tick(env):
         env.state_dict()
 
 
-# --- Gymnasium -----------------------------------------------------------------------------------------------------------
+# --- Gymnasium -------------------------------------------------------------------------------------
 
 
 def test_gymnasiums_checker_passes_through_the_registered_id():

@@ -6,6 +6,7 @@ import dataclasses
 import json
 
 import pytest
+
 from alma_env import Ledger, Row
 
 

@@ -8,8 +8,9 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from alma_env import PredictorSpace, UntrainedPredictor
 from torch import nn
+
+from alma_env import PredictorSpace, UntrainedPredictor
 
 
 def test_samples_are_modules_of_the_right_shape_drawn_from_the_spaces_generator():

@@ -120,9 +120,7 @@ def test_a_partition_does_not_depend_on_global_seeds() -> None:
 @pytest.mark.parametrize(
     ("n", "ticks", "seed"), [(60, 6, 0), (1000, 10, 1), (500, 50, 123), (997, 10, 4), (1403, 70, 9)]
 )
-def test_the_continuum_scheme_is_the_partition_of_the_continuum_package(
-    n: int, ticks: int, seed: int
-) -> None:
+def test_the_continuum_scheme_is_the_partition_of_the_continuum_package(n: int, ticks: int, seed: int) -> None:
     datasets()  # lets continuum import torchvision on a CPU build of torch
     pytest.importorskip("continuum")
     from continuum.datasets import InMemoryDataset

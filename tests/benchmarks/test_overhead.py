@@ -18,7 +18,7 @@ import torch
 
 import agents
 import alma_env
-from agents.stage import keep_freed_memory
+from agents.allocator import keep_freed_memory
 
 pytestmark = pytest.mark.benchmark
 
