@@ -5,7 +5,7 @@
 >>> agent = agents.make("sm", env, width=8, wait=10, epochs=2)
 >>> ledger = agents.run(env, agent, seed=0)
 >>> len(ledger), ledger[0].parameters, ledger[9].comp
-(21, 674, 0)
+(21, 682, 0)
 """
 
 from agents.anytime import AnytimeAgent, Learner

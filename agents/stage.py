@@ -207,6 +207,8 @@ def draw_orders(examples: int, epochs: int, generator: torch.Generator) -> Tenso
     return torch.stack([torch.randperm(examples, generator=generator) for _ in range(epochs)])
 
 
+@meter.count_once
+@torch.no_grad()
 def validate(body: nn.Module, x: Tensor, y: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
     """Mean cross-entropy and error fraction of `body`, put into eval mode, on normalised inputs: two scalars."""
     body.eval()
@@ -214,9 +216,9 @@ def validate(body: nn.Module, x: Tensor, y: Tensor, batch_size: int) -> tuple[Te
     wrong = torch.zeros((), device=x.device)
     with meter.phase("validation"):
         for part_x, part_y in zip(torch.split(x, batch_size), torch.split(y, batch_size), strict=True):
-            part_loss, part_wrong = _validate_batch(body, part_x, part_y)
-            loss = loss + part_loss
-            wrong = wrong + part_wrong
+            logits = body(part_x)
+            loss = loss + F.cross_entropy(logits, part_y, reduction="sum")
+            wrong = wrong + (logits.argmax(1) != part_y).sum()
     return loss / len(y), wrong / len(y)
 
 
@@ -231,10 +233,9 @@ def _train_batch(body: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y
 
 
 @meter.count_once
-@torch.no_grad()
-def _validate_batch(body: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    logits = body(x)
-    return F.cross_entropy(logits, y, reduction="sum"), (logits.argmax(1) != y).sum()
+def _keep(better: Tensor, live: list[Tensor], kept: list[Tensor]) -> None:
+    for new, old in zip(live, kept, strict=True):
+        torch.where(better, new, old, out=old)
 
 
 class _BestEpoch:
@@ -250,9 +251,7 @@ class _BestEpoch:
     def offer(self, epoch: int, loss: Tensor, error: Tensor) -> None:
         criterion = loss if self._settings.select == "val_loss" else error
         better = (criterion < self.criterion - self._settings.min_delta) & loss.isfinite()
-        for live, kept in zip(self._live, self._kept, strict=True):
-            torch.where(better, live, kept, out=kept)
-        self.criterion = torch.where(better, criterion, self.criterion)
+        _keep(better, [*self._live, criterion], [*self._kept, self.criterion])
         self.epoch = torch.where(better, epoch, self.epoch)
 
     def restore(self) -> None:
