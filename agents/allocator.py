@@ -11,8 +11,8 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # malloc.h
 def keep_freed_memory() -> None:
     """Tell glibc to reuse large freed blocks rather than return them to the system, for this process; else do nothing.
 
-    Networks free and allocate the same activations at every step, and fresh pages are slow (a tenth of the time of
-    VGG19 at width 32). For command lines, once at their start; a library should not decide this.
+    Networks free and allocate the same activations at every step, and fresh pages are slow: up to a tenth of the time
+    of VGG19 at width 32, by the machine. For command lines, once at their start; a library should not decide this.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

@@ -100,13 +100,14 @@ def make(
     settings = dataclasses.replace(recipe.settings, **hyperparameters)
     width = recipe.width if width is None else width
     build = partial(build_predictor, env=env, recipe=recipe, width=width)
+    where = choose_device(device)
     chosen = choose_engine(
         engine,
         build(torch.Generator()),
         settings,
         full_steps=expected_steps(env, settings, wait=wait, replay=replay),
+        device=where,
     )
-    where = choose_device(device)
     learner = SingleModel(build, settings, seed=seed, engine=chosen, device=where, on_epoch=on_epoch, **own)
     config = {
         "id": id,

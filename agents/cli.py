@@ -107,8 +107,9 @@ def _run(options: argparse.Namespace, console: Console) -> int:
                 on_epoch=progress.on_epoch,
                 **hyperparameters,
             )
-            label = f"{options.agent} {width}, wait {wait}" + (", replay" if options.replay else "")
-            path = folder / run_name(runs.describe(env, agent, seed), label, seed)
+            config = runs.describe(env, agent, seed)
+            label = report.label(config)
+            path = folder / run_name(config)
             if options.fresh:
                 shutil.rmtree(path, ignore_errors=True)
             epochs = agent.config["stage"]["epochs"]
@@ -126,10 +127,10 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def run_name(config: dict[str, Any], label: str, seed: int) -> str:
+def run_name(config: dict[str, Any]) -> str:
     """Folder name of a run: readable, and unique to its configuration by a digest."""
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
-    return f"{label.replace(', ', '-').replace(' ', '')}-seed{seed}-{digest}"
+    return f"{report.label(config).replace(', ', '-').replace(' ', '')}-seed{config['seed']}-{digest}"
 
 
 def _key_values(pairs: Sequence[str]) -> dict[str, Any]:
@@ -211,10 +212,11 @@ def _show(options: argparse.Namespace, console: Console) -> int:
     files = sorted(options.folder.rglob("ledger.jsonl"))
     if not files:
         raise ValueError(f"{options.folder}: no ledger.jsonl in or below it; give a folder that `alma run` wrote")
+    configs = [json.loads((file.parent / "config.json").read_text()) for file in files]
+    streams = sorted({config["env"] for config in configs})
     groups: dict[str, list[Ledger]] = {}
-    for file in files:
-        label = file.parent.name.rsplit("-seed", 1)[0]
-        config = json.loads((file.parent / "config.json").read_text())
+    for file, config in zip(files, configs, strict=True):
+        label = (f"{config['env']} " if len(streams) > 1 else "") + report.label(config)
         ledger = Ledger.from_json(file.read_text())
         missing = config["protocol"]["ticks"] + 1 - len(ledger)
         if missing:
@@ -222,10 +224,10 @@ def _show(options: argparse.Namespace, console: Console) -> int:
             continue
         if len(files) == 1:
             console.print_json(json.dumps(config))
-        groups.setdefault(f"{config['env']} {label}", []).append(ledger)
+        groups.setdefault(label, []).append(ledger)
     if groups:
-        console.print(report.table(groups, title=str(options.folder)))
-        picture = report.draw_errors(groups, options.folder / "errors.png", title=options.folder.name)
+        console.print(report.table(groups, title=", ".join(streams)))
+        picture = report.draw_errors(groups, options.folder / "errors.png", title=", ".join(streams))
         console.print(f"Error curves: {picture.resolve()}", highlight=False, soft_wrap=True)
     return 0
 

@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from alma_env import Ledger, Score
@@ -32,6 +34,22 @@ class Spread:
         return cls(mean(values), stdev(values) if len(values) > 1 else None)
 
 
+def label(config: Mapping[str, Any]) -> str:
+    """What a run is called in tables and pictures: all of its configuration that is usually compared, but the seed.
+
+    >>> label({"agent": {"id": "sm", "width": 32, "policy": {"wait": 5, "replay": True}}})
+    'sm 32, wait 5, replay'
+    """
+    agent = config["agent"]
+    policy = agent.get("policy", "")
+    if isinstance(policy, dict):
+        policy = f", wait {policy['wait']}" + (", replay" if policy["replay"] else "")
+    elif policy:
+        policy = f", {policy}"
+    name: str = f"{agent.get('id', 'agent')} {agent.get('width', '')}".strip()
+    return name + policy
+
+
 def table(groups: Mapping[str, Sequence[Ledger]], *, title: str) -> Table:
     """One line per configuration: CER, Mem, Comp and final error, mean ± standard deviation over its seeds.
 
@@ -39,36 +57,40 @@ def table(groups: Mapping[str, Sequence[Ledger]], *, title: str) -> Table:
         groups: label of a configuration → the ledgers of its seeds.
         title: headline.
     """
-    out = Table(title=title, title_justify="left", caption=_CAPTION, caption_justify="left")
-    out.add_column("agent")
-    for name in ("seeds", "CER", "mean error", "final error", "Mem", "Comp", "paper FLOPs", "seconds"):
-        out.add_column(name, justify="right")
+    out = Table(
+        title=title,
+        title_justify="left",
+        caption=_CAPTION,
+        caption_justify="left",
+        box=SIMPLE_HEAD,
+        collapse_padding=True,  # 80 columns suffice
+        pad_edge=False,
+    )
+    out.add_column("agent", no_wrap=True)
+    for name in ("seeds", *COLUMNS):
+        out.add_column(name, justify="right", no_wrap=True)
     for label, ledgers in groups.items():
-        scores = [ledger.score() for ledger in ledgers]
-        out.add_row(label, *cells(scores))
+        out.add_row(label, str(len(ledgers)), *cells([ledger.score() for ledger in ledgers]))
     return out
 
 
+COLUMNS = ("CER", "final error", "Mem", "Comp", "paper", "s")
 _CAPTION = (
-    "CER: sum over ticks 0..B of the test error (fractions). Mem: sum of parameters. "
-    "Comp: FLOPs executed, validation and growth included; paper FLOPs: 6 per forward multiply-add in training."
+    "CER: sum of the test error over ticks 0..B (fractions). Mem: sum of parameters. Comp: FLOPs executed, validation "
+    "and growth included; paper: 6 per forward multiply-add in training, plus growth. ±: standard deviation over seeds."
 )
 
 
 def cells(scores: Sequence[Score]) -> tuple[str, ...]:
-    """The columns of ``table`` after the label, as text."""
+    """The ``COLUMNS`` of one configuration's seeds, as text."""
 
     def over(name: str) -> Spread:
         return Spread.of([float(getattr(score, name)) for score in scores])
 
     return (
-        str(len(scores)),
         _with_deviation(over("cer"), ".2f"),
-        _with_deviation(over("mean_error"), ".4f"),
-        _with_deviation(over("final_error"), ".4f"),
-        engineering(over("mem").mean),
-        engineering(over("comp").mean),
-        engineering(over("paper_flops").mean),
+        _with_deviation(over("final_error"), ".3f"),
+        *(engineering(over(name).mean) for name in ("mem", "comp", "paper_flops")),
         f"{over('seconds').mean:.1f}",
     )
 
