@@ -47,7 +47,7 @@ def label(config: Mapping[str, Any]) -> str:
     elif policy:
         policy = f", {policy}"
     name: str = f"{agent.get('id', 'agent')} {agent.get('width', '')}".strip()
-    return name + policy
+    return name + str(policy)
 
 
 def table(groups: Mapping[str, Sequence[Ledger]], *, title: str) -> Table:
@@ -67,7 +67,7 @@ def table(groups: Mapping[str, Sequence[Ledger]], *, title: str) -> Table:
         pad_edge=False,
     )
     out.add_column("agent", no_wrap=True)
-    for name in ("seeds", *COLUMNS):
+    for name in ("n", *COLUMNS):
         out.add_column(name, justify="right", no_wrap=True)
     for label, ledgers in groups.items():
         out.add_row(label, str(len(ledgers)), *cells([ledger.score() for ledger in ledgers]))
@@ -76,8 +76,9 @@ def table(groups: Mapping[str, Sequence[Ledger]], *, title: str) -> Table:
 
 COLUMNS = ("CER", "final error", "Mem", "Comp", "paper", "s")
 _CAPTION = (
-    "CER: sum of the test error over ticks 0..B (fractions). Mem: sum of parameters. Comp: FLOPs executed, validation "
-    "and growth included; paper: 6 per forward multiply-add in training, plus growth. ±: standard deviation over seeds."
+    "n: seeds. CER: sum of the test error over ticks 0..B (fractions). Mem: sum of parameters. Comp: FLOPs executed, "
+    "validation and growth included; paper: 6 per forward multiply-add in training, plus growth. "
+    "±: standard deviation over seeds."
 )
 
 
@@ -91,7 +92,7 @@ def cells(scores: Sequence[Score]) -> tuple[str, ...]:
         _with_deviation(over("cer"), ".2f"),
         _with_deviation(over("final_error"), ".3f"),
         *(engineering(over(name).mean) for name in ("mem", "comp", "paper_flops")),
-        f"{over('seconds').mean:.1f}",
+        f"{over('seconds').mean:.0f}",
     )
 
 
