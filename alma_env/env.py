@@ -136,6 +136,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self.stream_seed: int | None = None
         self._deployed: Fingerprint | None = None
         self._total_at_deployment = 0
+        self._steady_flops: dict[tuple[str, int, int] | None, float] = {}  # inference FLOPs, by structure
         self._clock = time.perf_counter()
 
         self.action_space = PredictorSpace(data.train_x.shape[1:], data.classes)
@@ -195,7 +196,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
                     f"predictor with {mark.parameters} parameters: parameter_budget={self.parameter_budget}; "
                     "start with a smaller one, or raise the budget"
                 )
-            first = self._answer(predictor)
+            first = self._answer(predictor, mark)
 
         super().reset(seed=seed)
         self.stream_seed = seed if seed is not None else int(self.np_random.integers(2**31))
@@ -265,7 +266,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self._check_metered(action, mark)
         if self._over_parameter_budget(mark):
             return None
-        answered = self._answer(action)
+        answered = self._answer(action, mark)
         self._deployed = mark
         self._total_at_deployment = self.meter.total
         return answered
@@ -302,14 +303,21 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             reward -= kept.error
         return self.observation(), reward, False, True, self._info()
 
-    def _answer(self, predictor: nn.Module) -> Answer:
-        return answer(
+    def _answer(self, predictor: nn.Module, mark: Fingerprint) -> Answer:
+        kind = None if mark.structure is None else (mark.structure, mark.parameters, mark.buffers)
+        answered = answer(
             freeze(predictor),
             self.data.test_x,
             self.data.test_y,
             classes=self.data.classes,
             batch_size=self.evaluation_batch_size,
+            steady_flops=self._steady_flops.get(kind),
         )
+        if kind is not None and answered.steady:
+            self._steady_flops[kind] = answered.inference_flops
+        else:
+            self._steady_flops.pop(kind, None)
+        return answered
 
     def _kept_answer(self) -> Answer:
         last = self.ledger[-1]

@@ -10,6 +10,7 @@ import copy
 import io
 import pickle
 import types
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -59,10 +60,12 @@ class Answer:
     Attributes:
         error: fraction of test examples whose highest logit is not the label's (ties: the lowest class index).
         inference_flops: FLOPs per example, mean over the test set, counted on the real inputs.
+        steady: every batch cost the same per example, so the cost does not seem to depend on the data.
     """
 
     error: float
     inference_flops: float
+    steady: bool = False
 
 
 def tensor_hash(tensor: Tensor) -> str:
@@ -158,7 +161,15 @@ def freeze(predictor: nn.Module) -> nn.Module:
     return frozen.eval().requires_grad_(False)
 
 
-def answer(predictor: nn.Module, x: NDArray[Any], y: NDArray[np.int64], *, classes: int, batch_size: int) -> Answer:
+def answer(
+    predictor: nn.Module,
+    x: NDArray[Any],
+    y: NDArray[np.int64],
+    *,
+    classes: int,
+    batch_size: int,
+    steady_flops: float | None = None,
+) -> Answer:
     """Make a frozen predictor answer on the whole test set.
 
     Args:
@@ -167,6 +178,8 @@ def answer(predictor: nn.Module, x: NDArray[Any], y: NDArray[np.int64], *, class
         y: labels (n,), int64.
         classes: number of logits that are asked of the predictor.
         batch_size: examples per forward pass; fixed by the environment, so that sums of floats repeat to the last bit.
+        steady_flops: what a predictor of the same structure cost per example in every batch of an earlier answer. If
+            the first batch costs that, too, the others are not counted; otherwise all are.
 
     Raises:
         PredictorError: it raised, it changed its input, or its output is not floating-point logits of shape
@@ -174,7 +187,8 @@ def answer(predictor: nn.Module, x: NDArray[Any], y: NDArray[np.int64], *, class
         UnknownCostError: it runs an operation whose cost is unknown to the meter.
     """
     device = next((t.device for t in [*predictor.parameters(), *predictor.buffers()]), torch.device("cpu"))
-    tally = Tally("inference")
+    costs: list[float] = []  # FLOPs per example of each batch
+    weights: list[int] = []
     wrong = 0
     # A predictor that draws random numbers answers the same way every time and leaves the learner's state alone.
     devices = [device] if device.type == "cuda" else []
@@ -187,21 +201,27 @@ def answer(predictor: nn.Module, x: NDArray[Any], y: NDArray[np.int64], *, class
             part = x[start : start + batch_size]
             # A copy: the predictor gets no handle on the test set's memory.
             batch = torch.from_numpy(part.copy()).to(device)
+            tally = Tally("inference") if not costs or steady_flops is None or costs[0] != steady_flops else None
             logits = _logits(predictor, batch, classes, tally)
-            if not np.array_equal(batch.cpu().numpy(), part):
+            if tally is not None:
+                costs.append(tally.total() / len(part))
+                weights.append(len(part))
+            if batch.cpu().numpy().tobytes() != part.tobytes():
                 raise PredictorError(
                     f"{_name(predictor)} changed its input in place: a predictor must leave it alone; "
                     "use x.clone() or an out-of-place operation"
                 )
             wrong += int(np.count_nonzero(logits.argmax(dim=1).cpu().numpy() != y[start : start + batch_size]))
-    return Answer(error=wrong / len(y), inference_flops=tally.total() / len(y))
+    mean = sum(cost * weight for cost, weight in zip(costs, weights, strict=True)) / sum(weights)
+    steady = len(set(costs)) == 1
+    return Answer(error=wrong / len(y), inference_flops=costs[0] if steady else mean, steady=steady)
 
 
-def _logits(predictor: nn.Module, batch: Tensor, classes: int, tally: Tally) -> Tensor:
-    """One forward pass, counted and checked."""
+def _logits(predictor: nn.Module, batch: Tensor, classes: int, tally: Tally | None) -> Tensor:
+    """One forward pass, counted where there is a tally, and checked."""
     name = _name(predictor)
     try:
-        with Counting(tally):
+        with Counting(tally) if tally is not None else nullcontext():
             logits = predictor(batch)
     except AlmaError:
         raise

@@ -259,6 +259,38 @@ def test_whatever_the_forward_depends_on_counts_as_content(env, change):
     assert CALLS["count"] > 0
 
 
+class Routed(nn.Module):
+    """Twice the work for images whose first row is dark, once it has been switched on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+        self.register_buffer("threshold", torch.tensor(-1.0))
+
+    def forward(self, x):
+        x = x.flatten(1).float()
+        logits = self.layer(x)
+        chosen = x[:, :8].sum(1) < self.threshold
+        logits[chosen] = logits[chosen] + self.layer(x[chosen])
+        return logits
+
+
+def test_inference_flops_are_the_mean_over_the_real_inputs_also_when_the_work_depends_on_them(env):
+    env = alma_env.make("Digits-ALMA-v0", ticks=TICKS, evaluation_batch_size=100)
+    model = Routed()
+    env.reset(seed=0, options={"predictor": model})
+    assert env.ledger[0].inference_flops == 2 * 640
+    first_rows = env.data.test_x.reshape(-1, 64)[:, :8].astype(np.float32).sum(1)
+    for tick, threshold in enumerate((20.0, 25.0), start=1):
+        with env.meter:
+            model.threshold.fill_(threshold)
+            model(torch.from_numpy(env.observation()["train"]["x"]))
+        env.step(model)
+        share = (first_rows < threshold).mean()
+        assert 0 < share < 1
+        assert env.ledger[tick].inference_flops == pytest.approx(2 * 640 * (1 + share))
+
+
 # --- a predictor that cannot be scored leaves the episode as it was --------------------------------
 
 
