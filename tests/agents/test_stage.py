@@ -7,7 +7,6 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agents.allocator import keep_freed_memory
 from agents.networks import MLP, VGG19, Normalize, Predictor
 from agents.stage import Examples, StageReport, StageSettings, draw_orders, train_stage, validate
 from alma_env.meter import Meter
@@ -221,8 +220,3 @@ def test_empty_or_unequal_parts_are_refused() -> None:
 def test_settings_outside_their_rule_are_refused_by_name(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"{name}="):
         dataclasses.replace(SETTINGS, **{name: value})
-
-
-def test_freed_memory_can_be_kept_more_than_once() -> None:
-    keep_freed_memory()
-    keep_freed_memory()

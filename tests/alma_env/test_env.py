@@ -488,6 +488,7 @@ def test_copying_the_best_weights_back_under_the_meter_is_accepted(started):
     with env.meter:
         model.load_state_dict(best)
     env.step(model)
+    assert env.tick == 1
 
 
 # --- budgets ---------------------------------------------------------------------------------------
