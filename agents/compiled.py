@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 EPOCHS_PER_CALL = 5  # unrolled, where an epoch is one step; more makes compiling longer for little
 STEPS_PER_CALL = 8  # unrolled at most, where an epoch has more steps
+CALLS_PER_CHARGE = 4  # compiled calls that the meter charges as one, since a charge costs as much as the call's Python
 
 # Compiling one network takes 20 to 40 s of a 2.5 GHz Cascade Lake core with an empty disk cache (5 s with a full one),
 # and saves 1.2 to 2 ms per step there; on a Zen 5 core it takes 3 to 15 s and saves 0.4 ms. Both break even below this.
@@ -118,9 +119,12 @@ def run_stage(
         done = 0
         while done < settings.epochs:
             if orders is None:
-                unrolled = settings.epochs - done >= program.epochs_unrolled
-                advance = program.epochs if unrolled else program.epoch
-                state, score = advance(state, x, y, valid_x, valid_y)
+                calls = min((settings.epochs - done) // program.epochs_unrolled, program.calls)
+                state, score = (
+                    program.epochs(state, x, y, valid_x, valid_y, calls)
+                    if calls
+                    else program.epoch(state, x, y, valid_x, valid_y)
+                )
             else:
                 state = _many_steps(program, state, x, y, orders[done], settings.batch_size)
                 state, score = program.select(state, valid_x, valid_y, 1)
@@ -133,19 +137,20 @@ def run_stage(
                 break
         for parameter, best in zip(live, _layers(state.best, sizes), strict=True):
             parameter.copy_(best)
-    return Scores(*(torch.cat(parts) for parts in zip(*scores, strict=True))), state
+    return _joined(scores), state
 
 
 class _Program(NamedTuple):
     """The functions of a stage, each counted once per shape: the first two compiled, the others as they are."""
 
-    epochs: Callable[..., tuple[State, Scores]]  # `epochs_unrolled` epochs of one step
-    steps: Callable[..., State]  # `steps_unrolled` steps
+    epochs: Callable[..., tuple[State, Scores]]  # `calls` times `epochs_unrolled` epochs of one step
+    steps: Callable[..., State]  # (calls, steps_unrolled, batch) indices: a step for each of the mini-batches
     epoch: Callable[..., tuple[State, Scores]]
     step: Callable[..., State]
     select: Callable[..., tuple[State, Scores]]
     epochs_unrolled: int
     steps_unrolled: int
+    calls: int
 
 
 @functools.cache
@@ -189,18 +194,46 @@ def _program(sizes: Sizes, settings: StageSettings, epochs_unrolled: int, steps_
         for _ in range(epochs_unrolled):
             state, score = epoch(state, x, y, valid_x, valid_y)
             scores.append(score)
-        return state, Scores(*(torch.cat(parts) for parts in zip(*scores, strict=True)))
+        return state, _joined(scores)
 
     count = meter.count_once
     return _Program(
-        count(epochs, _compile(epochs)),
-        count(steps, _compile(steps)),
+        count(_repeated(epochs), _repeated(_compile(epochs))),
+        count(_gathering(steps), _gathering(_compile(steps))),
         count(epoch),
         count(step),
         count(select),
         epochs_unrolled,
         steps_unrolled,
+        1 if epochs_unrolled == 1 else CALLS_PER_CHARGE,
     )
+
+
+def _repeated(epochs: Callable[..., tuple[State, Scores]]) -> Callable[..., tuple[State, Scores]]:
+    def repeated(
+        state: State, x: Tensor, y: Tensor, valid_x: Tensor, valid_y: Tensor, calls: int
+    ) -> tuple[State, Scores]:
+        scores = []
+        for _ in range(calls):
+            state, score = epochs(state, x, y, valid_x, valid_y)
+            scores.append(score)
+        return state, _joined(scores)
+
+    return repeated
+
+
+def _gathering(steps: Callable[..., State]) -> Callable[..., State]:
+    def gathering(state: State, x: Tensor, y: Tensor, indices: Tensor) -> State:
+        for index in indices:
+            batches = x.index_select(0, index.flatten()).view(*index.shape, -1)  # faster than brackets on a CPU
+            state = steps(state, batches, y[index])
+        return state
+
+    return gathering
+
+
+def _joined(scores: list[Scores]) -> Scores:
+    return Scores(*(torch.cat(parts) for parts in zip(*scores, strict=True)))
 
 
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -257,9 +290,9 @@ def _many_steps(program: _Program, state: State, x: Tensor, y: Tensor, order: Te
     """One epoch of several steps: full ones compiled, several per call; what is left over as it is."""
     examples = program.steps_unrolled * batch_size
     compiled = len(order) // examples * examples
-    for index in torch.split(order[:compiled], examples):
-        shape = (program.steps_unrolled, batch_size)
-        state = program.steps(state, x.index_select(0, index).view(*shape, -1), y[index].view(shape))
+    for indices in torch.split(order[:compiled].view(-1, program.steps_unrolled, batch_size), CALLS_PER_CHARGE):
+        if len(indices):
+            state = program.steps(state, x, y, indices)
     for index in torch.split(order[compiled:], batch_size):
         state = program.step(state, x.index_select(0, index), y[index])
     return state

@@ -144,9 +144,9 @@ def train_stage(
     inputs = _training_inputs(predictor, train, settings, augment)
     body, valid_x = predictor.body, predictor.normalize(valid.x)
     optimizer = _fresh_optimizer(body, settings)
-    best = _BestEpoch(body, settings)
+    best = _BestEpoch(body, settings, first=0 if settings.keep_initial else 1)
     if settings.keep_initial:
-        best.offer(0, *validate(body, valid_x, valid.y, settings.validation_batch))
+        best.offer(*validate(body, valid_x, valid.y, settings.validation_batch))
     losses: list[Tensor] = []
     errors: list[Tensor] = []
     for epoch in range(settings.epochs):
@@ -156,7 +156,7 @@ def train_stage(
             index = orders[epoch, batch]
             _train_batch(body, optimizer, inputs(index, epoch, batch), train.y[index], settings.precision)
         loss, error = validate(body, valid_x, valid.y, settings.validation_batch)
-        best.offer(epoch + 1, loss, error)
+        best.offer(loss, error)
         losses.append(loss)
         errors.append(error)
         if on_epoch is not None:
@@ -233,29 +233,36 @@ def _train_batch(body: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y
 
 
 @meter.count_once
-def _keep(better: Tensor, live: list[Tensor], kept: list[Tensor]) -> None:
+def _keep_better(score: Tensor, loss: Tensor, min_delta: float, live: list[Tensor], kept: list[Tensor]) -> None:
+    """`live` and `kept` begin with the number of the epoch and its criterion; the weights and buffers follow."""
+    live[1].copy_(score)
+    better = (score < kept[1] - min_delta) & loss.isfinite()
     for new, old in zip(live, kept, strict=True):
         torch.where(better, new, old, out=old)
+    live[0].add_(1)
 
 
 class _BestEpoch:
-    """The weights and buffers of the best epoch so far, chosen on the device without waiting for the host."""
+    """The weights and buffers of the best epoch so far, chosen on the device without waiting for the host.
 
-    def __init__(self, body: nn.Module, settings: StageSettings) -> None:
+    `first` is the number of the first epoch that is offered.
+    """
+
+    def __init__(self, body: nn.Module, settings: StageSettings, first: int) -> None:
         self._settings = settings
-        self._live = [tensor.detach() for tensor in (*body.parameters(), *body.buffers())]
-        self._kept = [tensor.clone() for tensor in self._live]
-        self.criterion = torch.full((), torch.inf, device=self._live[0].device)
-        self.epoch = torch.zeros((), dtype=torch.int64, device=self._live[0].device)
+        self._weights = [tensor.detach() for tensor in (*body.parameters(), *body.buffers())]
+        device = self._weights[0].device
+        self.epoch = torch.zeros((), dtype=torch.int64, device=device)
+        self.criterion = torch.full((), torch.inf, device=device)
+        self._live = [torch.full_like(self.epoch, first), self.criterion.clone(), *self._weights]
+        self._kept = [self.epoch, self.criterion, *(tensor.clone() for tensor in self._weights)]
 
-    def offer(self, epoch: int, loss: Tensor, error: Tensor) -> None:
-        criterion = loss if self._settings.select == "val_loss" else error
-        better = (criterion < self.criterion - self._settings.min_delta) & loss.isfinite()
-        _keep(better, [*self._live, criterion], [*self._kept, self.criterion])
-        self.epoch = torch.where(better, epoch, self.epoch)
+    def offer(self, loss: Tensor, error: Tensor) -> None:
+        score = loss if self._settings.select == "val_loss" else error
+        _keep_better(score, loss, self._settings.min_delta, self._live, self._kept)
 
     def restore(self) -> None:
-        for live, kept in zip(self._live, self._kept, strict=True):
+        for live, kept in zip(self._weights, self._kept[2:], strict=True):
             live.copy_(kept)
 
 

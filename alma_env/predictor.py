@@ -189,7 +189,7 @@ def answer(
     device = next((t.device for t in [*predictor.parameters(), *predictor.buffers()]), torch.device("cpu"))
     costs: list[float] = []  # FLOPs per example of each batch
     weights: list[int] = []
-    wrong = 0
+    answers: list[Tensor] = []
     # A predictor that draws random numbers answers the same way every time and leaves the learner's state alone.
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices), torch.no_grad():
@@ -201,17 +201,25 @@ def answer(
             part = x[start : start + batch_size]
             # A copy: the predictor gets no handle on the test set's memory.
             batch = torch.from_numpy(part.copy()).to(device)
+            version = batch._version
             tally = Tally("inference") if not costs or steady_flops is None or costs[0] != steady_flops else None
-            logits = _logits(predictor, batch, classes, tally)
+            answers.append(_logits(predictor, batch, classes, tally).clone())  # it may reuse its output
             if tally is not None:
                 costs.append(tally.total() / len(part))
                 weights.append(len(part))
-            if batch.cpu().numpy().tobytes() != part.tobytes():
+            # Writing through NumPy leaves the version as it is; the whole content is compared on one batch only.
+            if batch._version != version or (start == 0 and not np.array_equal(batch.cpu().numpy(), part)):
                 raise PredictorError(
                     f"{_name(predictor)} changed its input in place: a predictor must leave it alone; "
                     "use x.clone() or an out-of-place operation"
                 )
-            wrong += int(np.count_nonzero(logits.argmax(dim=1).cpu().numpy() != y[start : start + batch_size]))
+        logits = torch.cat(answers)
+        if bool(torch.isnan(logits.sum())) and bool(torch.isnan(logits).any()):  # a sum is NaN also for ∞ − ∞
+            raise PredictorError(
+                f"{_name(predictor)} returned NaN logits: an answer must be comparable; has the training diverged? "
+                "Deploy another predictor at this tick, or None to keep the one before"
+            )
+        wrong = int(np.count_nonzero(logits.argmax(dim=1).cpu().numpy() != y))
     mean = sum(cost * weight for cost, weight in zip(costs, weights, strict=True)) / sum(weights)
     steady = len(set(costs)) == 1
     return Answer(error=wrong / len(y), inference_flops=costs[0] if steady else mean, steady=steady)
@@ -243,11 +251,6 @@ def _logits(predictor: nn.Module, batch: Tensor, classes: int, tally: Tally | No
     if not logits.is_floating_point():
         raise PredictorError(
             f"{name} returned dtype {logits.dtype}: logits must be floating point; return scores, not class indices"
-        )
-    if bool(torch.isnan(logits.sum())) and bool(torch.isnan(logits).any()):  # a sum is NaN also for ∞ − ∞
-        raise PredictorError(
-            f"{name} returned NaN logits: an answer must be comparable; has the training diverged? "
-            "Deploy another predictor at this tick, or None to keep the one before"
         )
     return logits
 

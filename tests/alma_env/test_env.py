@@ -43,6 +43,20 @@ class Noisy(nn.Module):
         return self.body(x.flatten(1).float() / 16)
 
 
+class ReusesItsOutput(nn.Module):
+    """Writes every answer to the same memory."""
+
+    def __init__(self, inner, batch_size):
+        super().__init__()
+        self.inner = inner
+        self.out = torch.zeros(batch_size, 10)
+
+    def forward(self, x):
+        out = self.out[: len(x)]
+        out.copy_(self.inner(x))
+        return out
+
+
 class Constant(nn.Module):
     """Always answers the same class: its error is known by hand."""
 
@@ -219,6 +233,15 @@ def test_a_predictor_that_draws_random_numbers_answers_the_same_every_time(env):
         env.reset(seed=0, options={"predictor": model})
         errors.append(env.ledger[0].error)
     assert errors[0] == errors[1]
+
+
+def test_a_predictor_that_reuses_its_output_is_scored_as_any_other():
+    env = alma_env.make("Digits-ALMA-v0", ticks=TICKS, evaluation_batch_size=50)
+    inner = env.action_space.sample()
+    env.reset(seed=0, options={"predictor": inner})
+    error = env.ledger[0].error
+    env.reset(seed=0, options={"predictor": ReusesItsOutput(inner, 50)})
+    assert env.ledger[0].error == error
 
 
 # --- an unchanged predictor is not run again -------------------------------------------------------
