@@ -87,8 +87,7 @@ class AnytimeAgent:
             self.learner.grow(train, valid)
         self.training_on = len(train)
         report = self.learner.train(train, valid)
-        best = max(report.best_epoch - 1, 0)
-        self._validation = (report.validation_loss[best], report.validation_error[best])
+        self._validation = (report.best_loss, report.best_error)
         self.stages += 1
         self.pending = 0
         return self.learner.predictor

@@ -6,7 +6,9 @@ random place, and mirrored with probability 1/2. Every image is drawn for separa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +17,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class CropFlip:
-    """The draws for some images: `top` and `left` in 0..2·padding as uint8 (n,), `mirror` as bool (n,)."""
+    """The draws for some images: `top` and `left` in 0..2·padding as uint8 (..., n), `mirror` as bool (..., n)."""
 
     top: Tensor
     left: Tensor
@@ -25,9 +27,14 @@ class CropFlip:
         """The same draws on another device."""
         return CropFlip(self.top.to(device), self.left.to(device), self.mirror.to(device))
 
-    def __getitem__(self, part: int | slice | tuple[int | slice, ...]) -> CropFlip:
+    def __getitem__(self, part: int | slice | tuple[Any, ...]) -> CropFlip:
         """The draws of some of the images."""
         return CropFlip(self.top[part], self.left[part], self.mirror[part])
+
+    @classmethod
+    def stack(cls, draws: Sequence[CropFlip]) -> CropFlip:
+        """Draws of one shape, with a new first dimension."""
+        return cls(*(torch.stack([getattr(d, name) for d in draws]) for name in ("top", "left", "mirror")))
 
 
 class PaddedImages:
@@ -42,9 +49,9 @@ class PaddedImages:
         self._crops = bordered.unfold(2, height, 1).unfold(3, width, 1)  # a view: (n, C, 2p + 1, 2p + 1, H, W)
 
     def crop_flip(self, index: Tensor, draws: CropFlip) -> Tensor:
-        """The images of `index` (int64, (b,)), each cut and mirrored by its own draw: (b, C, H, W)."""
-        crops = self._crops[index, :, draws.top.long(), draws.left.long()]  # (b, C, H, W)
-        return torch.where(draws.mirror[:, None, None, None], crops.flip(-1), crops)
+        """The images of `index` (int64, (..., b)), each cut and mirrored by its own draw: (..., b, C, H, W)."""
+        crops = self._crops[index, :, draws.top.long(), draws.left.long()]  # (..., b, C, H, W)
+        return torch.where(draws.mirror[..., None, None, None], crops.flip(-1), crops)
 
 
 def draw_crop_flip(shape: tuple[int, ...], padding: int, generator: torch.Generator) -> CropFlip:

@@ -103,7 +103,7 @@ def make(
     where = choose_device(device)
     chosen = choose_engine(
         engine,
-        build(torch.Generator()),
+        build(torch.Generator()).body,
         settings,
         full_steps=expected_steps(env, settings, wait=wait, replay=replay),
         device=where,

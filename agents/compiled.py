@@ -1,4 +1,4 @@
-"""The fast engine for the MLP: the same stage as `agents.stage`, compiled.
+"""The fast engine for MLPs, one or several at once: the same stage as `agents.stage`, compiled.
 
 A small network spends its time between operations, not in them. So the whole stage lives in a few flat vectors, the
 optimizer is written as arithmetic on them, and `torch.compile` turns several steps, or several epochs of one step with
@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from agents.networks import MLP, Predictor
+from agents.networks import MLP
+from agents.stacked import Joint, Reduce, StackedMLP
 from alma_env import meter
 
 if TYPE_CHECKING:
@@ -39,29 +40,33 @@ Sizes = tuple[int, ...]  # inputs, hidden units, ..., classes
 
 
 class State(NamedTuple):
-    """A stage in progress. `theta`, `best` and the optimizer's `first` and `second` are flat, (parameters,)."""
+    """A stage in progress. `theta` and the optimizer's `first` and `second` are flat.
+
+    They hold layer after layer, and in a layer the members one after another, so that a layer is one matrix.
+    """
 
     theta: Tensor
     first: Tensor
     second: Tensor
-    best: Tensor
-    criterion: Tensor  # of the best epoch, ()
-    best_epoch: Tensor  # int64, ()
+    best: tuple[Tensor, ...]  # as `theta`; where each member has a best epoch of its own, as its layers
+    criterion: Tensor  # of the best epoch: (members,), or (1,) for members that answer as one
+    best_epoch: Tensor  # int64, as `criterion`
     epoch: Tensor  # epochs done, int64, ()
 
 
 class Scores(NamedTuple):
-    """Mean validation losses and validation errors, one per epoch: (epochs,) each."""
+    """Mean validation losses and validation errors, one per epoch: (epochs, members) each, or (epochs, 1)."""
 
     loss: Tensor
     error: Tensor
 
 
-def supports(predictor: Predictor, settings: StageSettings) -> bool:
-    """Whether this engine can run such a stage: an MLP in fp32 without augmentation."""
+def supports(body: nn.Module, settings: StageSettings) -> bool:
+    """Whether this engine can run such a stage: MLPs in fp32 without augmentation."""
+    stacked = body.stacked if isinstance(body, Joint) else body
     return (
-        isinstance(predictor.body, MLP)
-        and all(parameter.requires_grad for parameter in predictor.body.parameters())
+        isinstance(stacked, MLP | StackedMLP)
+        and all(parameter.requires_grad for parameter in body.parameters())
         and settings.augmentation == "none"
         and settings.precision == "fp32"
     )
@@ -69,7 +74,7 @@ def supports(predictor: Predictor, settings: StageSettings) -> bool:
 
 def choose_engine(
     engine: str,
-    predictor: Predictor,
+    body: nn.Module,
     settings: StageSettings,
     *,
     full_steps: int,
@@ -83,7 +88,7 @@ def choose_engine(
     Raises:
         ValueError: the engine is unknown, or `compiled` was asked for and cannot run such a stage.
     """
-    possible = supports(predictor, settings) and torch.device(device).type == "cpu" and _has_compiler()
+    possible = supports(body, settings) and torch.device(device).type == "cpu" and _has_compiler()
     if engine == "auto":
         return "compiled" if possible and full_steps >= COMPILE_FROM_STEPS else "plain"
     if engine == "compiled":
@@ -99,21 +104,30 @@ def choose_engine(
 
 
 def run_stage(
-    body: MLP,
+    body: nn.Module,
     settings: StageSettings,
     train: tuple[Tensor, Tensor],
     valid: tuple[Tensor, Tensor],
     orders: Tensor | None,
     on_epoch: OnEpoch | None = None,
 ) -> tuple[Scores, State]:
-    """Train `body` in place on normalised (inputs, labels), in these orders (epochs, n); None: an epoch is a step."""
+    """Train `body` in place on normalised (inputs, labels).
+
+    `orders` is (epochs, n), or (members, epochs, n); None where an epoch is a step.
+    """
     x, y, valid_x, valid_y = train[0].flatten(1), train[1], valid[0].flatten(1), valid[1]
-    live = [parameter.detach() for parameter in body.parameters()]
-    sizes = (*(weight.shape[1] for weight in live[::2]), len(live[-1]))
-    program = _program(sizes, _formula(settings), *_unrolled(settings, len(y)))
+    reduce = body.reduce if isinstance(body, Joint) else None
+    live = [parameter.detach() for parameter in body.parameters()]  # weight, bias, weight, …
+    if isinstance(body, MLP):
+        live = [parameter[None] for parameter in live]
+    sizes = (*(weight.shape[2] for weight in live[::2]), live[-1].shape[1])
+    members = len(live[0])
+    answers = members if reduce is None else 1
+    program = _program(sizes, members, reduce, _formula(settings), *_unrolled(settings, len(y)))
     scores: list[Scores] = []
     with torch.no_grad():
-        state = _initial_state(torch.cat([parameter.flatten() for parameter in live]))
+        theta = torch.cat([parameter.flatten() for parameter in live])
+        state = _initial_state(theta, _parts(theta, sizes, members, answers), answers)
         if settings.keep_initial:
             state, _ = program.select(state, valid_x, valid_y, 0)
         done = 0
@@ -126,17 +140,18 @@ def run_stage(
                     else program.epoch(state, x, y, valid_x, valid_y)
                 )
             else:
-                state = _many_steps(program, state, x, y, orders[done], settings.batch_size)
+                state = _many_steps(program, state, x, y, orders[..., done, :], settings.batch_size)
                 state, score = program.select(state, valid_x, valid_y, 1)
             scores.append(score)
             for _ in range(len(score.loss)):
                 done += 1
                 if on_epoch is not None:
                     on_epoch(done)
-            if settings.patience is not None and done - int(state.best_epoch) >= settings.patience:
+            if settings.patience is not None and done - int(state.best_epoch.max()) >= settings.patience:
                 break
-        for parameter, best in zip(live, _layers(state.best, sizes), strict=True):
-            parameter.copy_(best)
+        best = torch.cat([part.flatten() for part in state.best])
+        for parameter, kept in zip(live, _layers(best, sizes, members), strict=True):
+            parameter.copy_(kept)
     return _joined(scores), state
 
 
@@ -144,7 +159,7 @@ class _Program(NamedTuple):
     """The functions of a stage, each counted once per shape: the first two compiled, the others as they are."""
 
     epochs: Callable[..., tuple[State, Scores]]  # `calls` times `epochs_unrolled` epochs of one step
-    steps: Callable[..., State]  # (calls, steps_unrolled, batch) indices: a step for each of the mini-batches
+    steps: Callable[..., State]  # indices (calls, steps_unrolled, [members,] batch): a step for each mini-batch
     epoch: Callable[..., tuple[State, Scores]]
     step: Callable[..., State]
     select: Callable[..., tuple[State, Scores]]
@@ -154,32 +169,51 @@ class _Program(NamedTuple):
 
 
 @functools.cache
-def _program(sizes: Sizes, settings: StageSettings, epochs_unrolled: int, steps_unrolled: int) -> _Program:
+def _program(
+    sizes: Sizes,
+    members: int,
+    reduce: Reduce | None,
+    settings: StageSettings,
+    epochs_unrolled: int,
+    steps_unrolled: int,
+) -> _Program:
     update = _adadelta if settings.optimizer == "adadelta" else _sgd
 
+    def answers(theta: Tensor, x: Tensor) -> Tensor:  # (members, n, classes), or (1, n, classes)
+        logits = _logits(_layers(theta, sizes, members), x)
+        if reduce is None:
+            return logits
+        return logits.mean(0, keepdim=True) if reduce == "mean" else logits.sum(0, keepdim=True)
+
     def loss(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
-        return F.cross_entropy(_logits(theta, sizes, x), y)
+        # The optimizers work number by number, so the sum trains each member as its own loss would.
+        return _cross_entropy(answers(theta, x), y).sum()
 
     def step(state: State, x: Tensor, y: Tensor) -> State:
         gradient = torch.func.grad(loss)(state.theta, x, y)
-        theta, first, second = update(state, gradient + settings.weight_decay * state.theta, settings)
+        if settings.weight_decay:
+            gradient = gradient + settings.weight_decay * state.theta
+        theta, first, second = update(state, gradient, settings)
         return state._replace(theta=theta, first=first, second=second)
 
-    def steps(state: State, x: Tensor, y: Tensor) -> State:  # (steps, batch, inputs), (steps, batch)
+    def steps(state: State, x: Tensor, y: Tensor) -> State:  # (steps, [members,] batch, inputs)
         for batch_x, batch_y in zip(x, y, strict=True):
             state = step(state, batch_x, batch_y)
         return state
 
     def select(state: State, x: Tensor, y: Tensor, epochs: int) -> tuple[State, Scores]:
         with meter.phase("validation"):
-            logits = _logits(state.theta, sizes, x)
-        loss = F.cross_entropy(logits, y)
-        error = (logits.argmax(1) != y).float().mean()
+            logits = answers(state.theta, x)
+        loss = _cross_entropy(logits, y)
+        error = (logits.argmax(2) != y).float().mean(1)
         criterion = loss if settings.select == "val_loss" else error
         better = (criterion < state.criterion - settings.min_delta) & loss.isfinite()
         epoch = state.epoch + epochs
         state = state._replace(
-            best=torch.where(better, state.theta, state.best),
+            best=tuple(
+                torch.where(better.view(-1, *[1] * (old.dim() - 1)), new, old)
+                for new, old in zip(_parts(state.theta, sizes, members, len(better)), state.best, strict=True)
+            ),
             criterion=torch.where(better, criterion, state.criterion),
             best_epoch=torch.where(better, epoch, state.best_epoch),
             epoch=epoch,
@@ -243,20 +277,46 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     return compile(function, fullgraph=True, dynamic=False, options={"cpp_wrapper": True}, isolate_recompiles=True)
 
 
-def _logits(theta: Tensor, sizes: Sizes, x: Tensor) -> Tensor:
-    weights_and_biases = _layers(theta, sizes)
-    for weight, bias in zip(weights_and_biases[:-2:2], weights_and_biases[1:-2:2], strict=True):
-        x = F.relu(F.linear(x, weight, bias))
-    return F.linear(x, *weights_and_biases[-2:])
+def _logits(weights_and_biases: list[Tensor], x: Tensor) -> Tensor:
+    """Of x (n, inputs), the same for all members, or (members, n, inputs): (members, n, classes)."""
+    members = len(weights_and_biases[0])
+    for weight, bias in zip(weights_and_biases[::2], weights_and_biases[1::2], strict=True):
+        if x.dim() == 2:  # one matrix product for all members
+            x = F.linear(x, weight.flatten(0, 1), bias.flatten())
+            x = x if members == 1 else x.view(-1, *bias.shape).transpose(0, 1)
+        else:
+            x = torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
+        if bias is not weights_and_biases[-1]:
+            x = F.relu(x)
+    return x.expand(members, *x.shape[-2:])
 
 
-def _layers(theta: Tensor, sizes: Sizes) -> list[Tensor]:
-    """Views of the flat parameters: weight (out, in), bias (out,), layer after layer, as in the module."""
-    shapes: list[tuple[int, ...]] = []
-    for inputs, outputs in itertools.pairwise(sizes):
-        shapes += [(outputs, inputs), (outputs,)]
+def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """Mean over the examples, (members,), of logits (members, n, classes) and y (n,) or (members, n)."""
+    if len(logits) == 1:
+        return F.cross_entropy(logits.flatten(0, 1), y).view(1)
+    each = F.cross_entropy(logits.flatten(0, 1), y.expand(logits.shape[:2]).flatten(), reduction="none")
+    return each.view(logits.shape[:2]).mean(1)
+
+
+def _layers(theta: Tensor, sizes: Sizes, members: int) -> list[Tensor]:
+    """Views of the parameters: weight (members, out, in), bias (members, out), layer after layer."""
+    shapes = _shapes(sizes, members)
     parts = torch.split(theta, [math.prod(shape) for shape in shapes])
     return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def _parts(theta: Tensor, sizes: Sizes, members: int, answers: int) -> tuple[Tensor, ...]:
+    """What is kept or not as a whole: all parameters, or those of each layer by member."""
+    return (theta,) if answers == 1 else tuple(_layers(theta, sizes, members))
+
+
+def _shapes(sizes: Sizes, members: int) -> list[tuple[int, ...]]:
+    return [
+        shape
+        for inputs, outputs in itertools.pairwise(sizes)
+        for shape in ((members, outputs, inputs), (members, outputs))
+    ]
 
 
 def _adadelta(state: State, gradient: Tensor, settings: StageSettings) -> tuple[Tensor, Tensor, Tensor]:
@@ -271,30 +331,30 @@ def _sgd(state: State, gradient: Tensor, settings: StageSettings) -> tuple[Tenso
     return state.theta - settings.learning_rate * velocity, velocity, state.second
 
 
-def _initial_state(theta: Tensor) -> State:
-    def zero() -> Tensor:
-        return torch.zeros((), dtype=torch.int64)
-
+def _initial_state(theta: Tensor, parts: tuple[Tensor, ...], answers: int) -> State:
     return State(
         theta,
         torch.zeros_like(theta),
         torch.zeros_like(theta),
-        theta.clone(),
-        torch.full((), torch.inf),
-        zero(),
-        zero(),
+        tuple(part.clone() for part in parts),
+        torch.full((answers,), torch.inf),
+        torch.zeros(answers, dtype=torch.int64),
+        torch.zeros((), dtype=torch.int64),
     )
 
 
 def _many_steps(program: _Program, state: State, x: Tensor, y: Tensor, order: Tensor, batch_size: int) -> State:
-    """One epoch of several steps: full ones compiled, several per call; what is left over as it is."""
-    examples = program.steps_unrolled * batch_size
-    compiled = len(order) // examples * examples
-    for indices in torch.split(order[:compiled].view(-1, program.steps_unrolled, batch_size), CALLS_PER_CHARGE):
+    """One epoch of several steps, in the order ([members,] n): full ones compiled, several per call; then the rest."""
+    steps = order.shape[-1] // batch_size // program.steps_unrolled * program.steps_unrolled
+    full = order[..., : steps * batch_size].reshape(*order.shape[:-1], -1, program.steps_unrolled, batch_size)
+    if order.dim() == 2:
+        full = full.movedim(0, 2)  # (calls, steps, members, batch)
+    for indices in torch.split(full, CALLS_PER_CHARGE):
         if len(indices):
             state = program.steps(state, x, y, indices)
-    for index in torch.split(order[compiled:], batch_size):
-        state = program.step(state, x.index_select(0, index), y[index])
+    for index in torch.split(order[..., steps * batch_size :], batch_size, dim=-1):
+        if index.shape[-1]:
+            state = program.step(state, x.index_select(0, index.flatten()).view(*index.shape, -1), y[index])
     return state
 
 

@@ -78,6 +78,7 @@ class VGG19(nn.Module):
     ) -> None:
         super().__init__()
         _require_positive(width=width, classes=classes, in_channels=in_channels)
+        self.width = width
         layers: list[nn.Module] = []
         channels = in_channels
         for convolutions in VGG19_BLOCKS:

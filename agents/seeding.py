@@ -12,10 +12,10 @@ from typing import Literal
 import numpy as np
 import torch
 
-Role = Literal["init", "order", "augment", "grow"]
+Role = Literal["init", "order", "augment", "grow", "noise"]
 
 # Fixed numbers: a role's draws must not change when another role is added.
-_ROLES: dict[Role, int] = {"init": 1, "order": 2, "augment": 3, "grow": 4}
+_ROLES: dict[Role, int] = {"init": 1, "order": 2, "augment": 3, "grow": 4, "noise": 5}
 
 
 def generator(seed: int, role: Role, *, member: int = 0, stage: int = 1) -> torch.Generator:

@@ -7,6 +7,7 @@ predict:  argmax f(x; θ_k)
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -57,10 +58,12 @@ class SingleModel:
         return self._build(generator(self.seed, "init", stage=stage)).to(self._device).eval()
 
     def train(self, train: Examples, valid: Examples) -> StageReport:
-        """Fine-tune on T with selection on V, and keep the best epoch."""
+        """Fine-tune on T with selection on V, and keep the best epoch. The predictor before stays as it was."""
         self.stage += 1
         if self.from_scratch and self.stage > 1:
             self.predictor = self._initialise(self.stage)
+        else:
+            self.predictor = copy.deepcopy(self.predictor)
         return train_stage(
             self.predictor,
             train,
@@ -68,6 +71,7 @@ class SingleModel:
             self.settings,
             order=generator(self.seed, "order", stage=self.stage),
             augment=generator(self.seed, "augment", stage=self.stage),
+            noise=generator(self.seed, "noise", stage=self.stage),
             engine=self.engine,
             on_epoch=self.on_epoch,
         )

@@ -8,6 +8,7 @@
 """
 
 from alma_env.data import DataSet, from_arrays, load
+from alma_env.ensemble import Ensemble
 from alma_env.env import AlmaEnv
 from alma_env.errors import (
     AlmaError,
@@ -28,6 +29,7 @@ __all__ = [
     "AlmaError",
     "DataSet",
     "DataUnavailableError",
+    "Ensemble",
     "Ledger",
     "PredictorError",
     "PredictorSpace",

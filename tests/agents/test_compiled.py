@@ -135,25 +135,25 @@ def test_what_the_compiled_engine_cannot_run_is_refused() -> None:
         with pytest.raises(ValueError, match="use engine='plain'"):
             run("compiled", settings)
         with pytest.raises(ValueError, match="engine='compiled'"):
-            compiled.choose_engine("compiled", small_mlp(), settings, full_steps=10**9)
-        assert compiled.choose_engine("auto", small_mlp(), settings, full_steps=10**9) == "plain"
-    assert compiled.choose_engine("auto", small_vgg19(), ONE_STEP, full_steps=10**9) == "plain"
-    assert compiled.choose_engine("auto", small_mlp(), ONE_STEP, full_steps=10**9, device="cuda") == "plain"
+            compiled.choose_engine("compiled", small_mlp().body, settings, full_steps=10**9)
+        assert compiled.choose_engine("auto", small_mlp().body, settings, full_steps=10**9) == "plain"
+    assert compiled.choose_engine("auto", small_vgg19().body, ONE_STEP, full_steps=10**9) == "plain"
+    assert compiled.choose_engine("auto", small_mlp().body, ONE_STEP, full_steps=10**9, device="cuda") == "plain"
 
 
 @needs_compiler
 def test_auto_compiles_long_runs_only() -> None:
-    assert compiled.choose_engine("auto", small_mlp(), ONE_STEP, full_steps=50_000) == "compiled"
-    assert compiled.choose_engine("auto", small_mlp(), ONE_STEP, full_steps=5_000) == "plain"
-    assert compiled.choose_engine("plain", small_mlp(), ONE_STEP, full_steps=10**9) == "plain"
-    assert compiled.choose_engine("compiled", small_mlp(), ONE_STEP, full_steps=1) == "compiled"
+    assert compiled.choose_engine("auto", small_mlp().body, ONE_STEP, full_steps=50_000) == "compiled"
+    assert compiled.choose_engine("auto", small_mlp().body, ONE_STEP, full_steps=5_000) == "plain"
+    assert compiled.choose_engine("plain", small_mlp().body, ONE_STEP, full_steps=10**9) == "plain"
+    assert compiled.choose_engine("compiled", small_mlp().body, ONE_STEP, full_steps=1) == "compiled"
 
 
 def test_auto_is_plain_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert compiled.choose_engine("auto", small_mlp(), ONE_STEP, full_steps=10**9) == "plain"
+    assert compiled.choose_engine("auto", small_mlp().body, ONE_STEP, full_steps=10**9) == "plain"
 
 
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(ValueError, match="choose one of auto, plain, compiled"):
-        compiled.choose_engine("fast", small_mlp(), ONE_STEP, full_steps=1)
+        compiled.choose_engine("fast", small_mlp().body, ONE_STEP, full_steps=1)

@@ -15,7 +15,7 @@ def draw(*args, **kwargs) -> tuple[float, ...]:
 
 
 def test_every_role_member_stage_and_seed_draws_its_own_numbers():
-    cases = itertools.product((0, 1), ("init", "order", "augment", "grow"), (0, 1), (1, 2))
+    cases = itertools.product((0, 1), ("init", "order", "augment", "grow", "noise"), (0, 1), (1, 2))
     drawn = [draw(seed, role, member=member, stage=stage) for seed, role, member, stage in cases]
     assert len(set(drawn)) == len(drawn)
     assert draw(0, "init") == drawn[0]

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from agents.networks import MLP, VGG19, Normalize, Predictor
-from agents.stage import Examples, StageReport, StageSettings, draw_orders, train_stage, validate
+from agents.draws import draw_orders
+from agents.stage import Examples, StageReport, StageSettings, train_stage, validate
 from alma_env.meter import Meter
 
 SETTINGS = StageSettings(epochs=4, batch_size=16, optimizer="sgd", learning_rate=0.1)

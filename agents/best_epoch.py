@@ -1,0 +1,46 @@
+"""The best epoch of a stage, kept without waiting for the host (ALMA paper, first version, section 5)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from agents.settings import StageSettings
+from alma_env import meter
+
+
+@meter.count_once
+def _keep_better(score: Tensor, loss: Tensor, min_delta: float, live: list[Tensor], kept: list[Tensor]) -> None:
+    """`live` and `kept` begin with the number of the epoch and its criterion; the weights and buffers follow."""
+    live[1].copy_(score)
+    better = (score < kept[1] - min_delta) & loss.isfinite()  # () or (members,)
+    for new, old in zip(live, kept, strict=True):
+        torch.where(better.view(better.shape + (1,) * (old.dim() - better.dim())), new, old, out=old)
+    live[0].add_(1)
+
+
+class BestEpoch:
+    """The weights and buffers of the best epoch so far, chosen on the device without waiting for the host.
+
+    Of a stacked body each member has a best epoch of its own.
+    """
+
+    def __init__(self, body: nn.Module, settings: StageSettings, members: int | None) -> None:
+        self._settings = settings
+        self._weights = [tensor.detach() for tensor in (*body.parameters(), *body.buffers())]
+        device, shape = self._weights[0].device, () if members is None else (members,)
+        first = 0 if settings.keep_initial else 1  # number of the epoch that is offered first
+        self.epoch = torch.zeros(shape, dtype=torch.int64, device=device)
+        self.criterion = torch.full(shape, torch.inf, device=device)
+        self._live = [torch.full_like(self.epoch, first), self.criterion.clone(), *self._weights]
+        self._kept = [self.epoch, self.criterion, *(tensor.clone() for tensor in self._weights)]
+
+    def offer(self, loss: Tensor, error: Tensor) -> None:
+        """Keep the present weights if this validation loss or error, () or (members,), is better than the best."""
+        score = loss if self._settings.select == "val_loss" else error
+        _keep_better(score, loss, self._settings.min_delta, self._live, self._kept)
+
+    def restore(self) -> None:
+        """Put the kept weights and buffers back into the network."""
+        for live, kept in zip(self._weights, self._kept[2:], strict=True):
+            live.copy_(kept)

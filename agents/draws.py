@@ -1,0 +1,74 @@
+"""What is drawn for a stage before its first step: data orders and augmentation, for one network or several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from agents.augment import CropFlip, PaddedImages, draw_crop_flip
+from agents.settings import StageSettings
+
+Normalise = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Where a stage's draws come from: generators of each member's order and augmentation."""
+
+    examples: int
+    settings: StageSettings
+    order: Sequence[torch.Generator]
+    augment: Sequence[torch.Generator]
+    noise: torch.Generator | None
+
+    @property
+    def members(self) -> int | None:
+        """How many members are trained at once; None for a network that is not stacked."""
+        return None if len(self.order) == 1 else len(self.order)
+
+    def orders(self) -> Tensor:
+        """int64 (epochs, examples), or (members, epochs, examples)."""
+        drawn = [draw_orders(self.examples, self.settings.epochs, generator) for generator in self.order]
+        return drawn[0] if self.members is None else torch.stack(drawn)
+
+    def crop_flips(self) -> CropFlip:
+        """Of the same shape as the orders."""
+        shape = (self.settings.epochs, self.examples)
+        drawn = [draw_crop_flip(shape, self.settings.padding, generator) for generator in self.augment]
+        return drawn[0] if self.members is None else CropFlip.stack(drawn)
+
+
+def draw_orders(examples: int, epochs: int, generator: torch.Generator) -> Tensor:
+    """One random order of the examples per epoch: int64 (epochs, examples), on the CPU."""
+    return torch.stack([torch.randperm(examples, generator=generator) for _ in range(epochs)])
+
+
+def training_inputs(
+    normalize: Normalise, x: Tensor, settings: StageSettings, draws: Draws
+) -> Callable[[Tensor, int, slice], Tensor]:
+    """A function of (indices, epoch, their places in the epoch) that gives the normalised inputs of a mini-batch.
+
+    Indices (batch,) give (batch, ...); indices (members, batch) give (members, batch, ...).
+    """
+    if settings.augmentation == "none":
+        normalised = normalize(x)
+
+        def take(index: Tensor, epoch: int, batch: slice) -> Tensor:
+            if index.dim() == 1:
+                return normalised.index_select(0, index)  # faster than brackets on a CPU
+            return normalised.index_select(0, index.flatten()).view(*index.shape, *normalised.shape[1:])
+
+        return take
+    images = PaddedImages(x, settings.padding)
+    flips = draws.crop_flips().to(x.device)
+
+    def crop(index: Tensor, epoch: int, batch: slice) -> Tensor:
+        cut = images.crop_flip(index, flips[..., epoch, batch])
+        if index.dim() == 1:
+            return normalize(cut)
+        return normalize(cut.flatten(0, 1)).view(cut.shape)
+
+    return crop

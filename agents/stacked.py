@@ -1,0 +1,153 @@
+"""Several networks of one architecture, computed at once.
+
+A small network spends its time between operations, not in them; the members of an ensemble therefore share theirs. The
+numbers are those of one network after another, to rounding: their weights lie side by side, nothing is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from agents.networks import MLP, VGG19
+
+Reduce = Literal["mean", "sum"]
+
+
+class Stacked(nn.Module):
+    """Networks of one architecture; each tensor has a first dimension for the members.
+
+    ``stacked(x)`` answers one batch (n, ...) with the logits of every member, (members, n, classes);
+    ``stacked(x, separate=True)`` answers a batch of its own for each member, (members, n, ...).
+    """
+
+    def __init__(self, bodies: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.members = len(bodies)
+        states = [body.state_dict() for body in bodies]
+        trained = dict(bodies[0].named_parameters())
+        for name in states[0]:
+            tensor = _beside([state[name] for state in states])
+            if name in trained:
+                self.register_parameter(_flat(name), nn.Parameter(tensor))
+            else:
+                self.register_buffer(_flat(name), tensor)
+
+    def hand_back(self, bodies: Sequence[nn.Module]) -> None:
+        """Copy the members' weights and buffers into the networks that they came from."""
+        for member, body in enumerate(bodies):
+            body.load_state_dict({name: getattr(self, _flat(name))[member] for name in body.state_dict()})
+
+    def tensor(self, name: str) -> Tensor:
+        """The stacked tensor of the name that it has in a member."""
+        found: Tensor = getattr(self, _flat(name))
+        return found
+
+
+class StackedMLP(Stacked):
+    """Members that are `MLP`s."""
+
+    layers = ("1", "3", "5")
+
+    def forward(self, x: Tensor, separate: bool = False) -> Tensor:
+        """Normalised inputs, flattened here -> (members, n, classes)."""
+        x = x.flatten(2 if separate else 1)
+        for layer in self.layers:
+            weight, bias = self.tensor(f"{layer}.weight"), self.tensor(f"{layer}.bias")
+            if x.dim() == 2:  # one matrix product for all members: (n, inputs) -> (members, n, outputs)
+                x = F.linear(x, weight.flatten(0, 1), bias.flatten()).view(-1, *bias.shape).transpose(0, 1)
+            else:
+                x = torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
+            if layer != self.layers[-1]:
+                x = F.relu(x)
+        return x
+
+
+class StackedVGG19(Stacked):
+    """Members that are `VGG19`s: each convolution becomes one with a group of channels per member."""
+
+    def __init__(self, bodies: Sequence[VGG19]) -> None:
+        super().__init__(bodies)
+        self._layers: list[tuple[str, type[nn.Module]]] = [
+            (f"features.{number}", type(layer)) for number, layer in enumerate(bodies[0].features)
+        ]
+        self._has_bias = bodies[0].features[0].bias is not None
+
+    def forward(self, x: Tensor, separate: bool = False) -> Tensor:
+        """Normalised images -> (members, n, classes)."""
+        groups = self.members if separate else 1  # of the first convolution
+        if separate:
+            x = x.transpose(0, 1).flatten(1, 2)  # (n, members · channels, H, W)
+        x = x.contiguous(memory_format=torch.channels_last)  # as the weights are
+        for name, kind in self._layers:
+            if kind is nn.Conv2d:
+                bias = self.tensor(f"{name}.bias").flatten() if self._has_bias else None
+                x = F.conv2d(x, self.tensor(f"{name}.weight").flatten(0, 1), bias, padding=1, groups=groups)
+                groups = self.members
+            elif kind is nn.BatchNorm2d:
+                x = self._normalise(x, name)
+            elif kind is nn.ReLU:
+                x = F.relu_(x)
+            else:
+                x = F.max_pool2d(x, 2)
+        x = x.reshape(len(x), self.members, -1).transpose(0, 1)
+        return torch.baddbmm(
+            self.tensor("classifier.bias")[:, None], x, self.tensor("classifier.weight").transpose(1, 2)
+        )
+
+    def _normalise(self, x: Tensor, name: str) -> Tensor:
+        if self.training:
+            self.tensor(f"{name}.num_batches_tracked").add_(1)
+        mean, variance, weight, bias = (
+            self.tensor(f"{name}.{part}").view(-1) for part in ("running_mean", "running_var", "weight", "bias")
+        )
+        return F.batch_norm(x, mean, variance, weight, bias, self.training)
+
+
+class Joint(nn.Module):
+    """Stacked networks that answer as one: the mean or the sum of their logits, (n, classes)."""
+
+    def __init__(self, stacked: Stacked, reduce: Reduce) -> None:
+        super().__init__()
+        self.stacked = stacked
+        self.reduce = reduce
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalised (n, ...) -> (n, classes)."""
+        logits: Tensor = self.stacked(x)
+        return logits.mean(0) if self.reduce == "mean" else logits.sum(0)
+
+
+def can_stack(bodies: Sequence[nn.Module]) -> bool:
+    """Whether there are several networks of one architecture that this file knows."""
+    kinds = {type(body) for body in bodies}
+    return len(bodies) > 1 and len(kinds) == 1 and kinds <= {MLP, VGG19}
+
+
+def stack(bodies: Sequence[nn.Module]) -> Stacked:
+    """Copies of the networks, side by side; ``hand_back`` returns what they have become.
+
+    Raises:
+        TypeError: they are not all MLPs, or all VGG19s.
+    """
+    if all(type(body) is MLP for body in bodies):
+        return StackedMLP(bodies)
+    if all(type(body) is VGG19 for body in bodies):
+        return StackedVGG19(bodies)  # type: ignore[arg-type]
+    kinds = ", ".join(sorted({type(body).__name__ for body in bodies}))
+    raise TypeError(f"networks of type {kinds}: only MLPs or VGG19s can be computed at once; train one after another")
+
+
+def _beside(tensors: Sequence[Tensor]) -> Tensor:
+    """The tensors stacked; convolution weights so that all members' together lie as a single one's do."""
+    if tensors[0].dim() < 4:
+        return torch.stack(list(tensors))
+    return torch.stack([tensor.permute(0, 2, 3, 1) for tensor in tensors]).permute(0, 1, 4, 2, 3)
+
+
+def _flat(name: str) -> str:
+    return name.replace(".", "_")

@@ -1,0 +1,145 @@
+"""UMix, the uniform mixture: N networks trained jointly as one model (ALMA paper, section 4).
+
+answer    g(x) = (1/N) Σ_j f(x; θ_j), the mean (or the sum) of logits
+stage k:  minimise CE(g(x), y) over T: one optimizer, one data order, one best epoch on V;  all θ_j warm-started
+predict:  argmax g(x)
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from agents.ens import initialise_members, require_members
+from agents.members import together_pays
+from agents.networks import Predictor
+from agents.seeding import generator
+from agents.single_model import Build
+from agents.stacked import Joint, Reduce, stack
+from agents.stage import Engine, Examples, OnEpoch, StageReport, StageSettings, train_stage
+
+
+class UniformMixture(nn.Module):
+    """The mean or the sum of the logits of its members: normalised (n, ...) -> (n, classes)."""
+
+    def __init__(self, members: Sequence[nn.Module], reduce: Reduce = "mean") -> None:
+        super().__init__()
+        if reduce not in ("mean", "sum"):
+            raise ValueError(f"reduce={reduce!r}: choose mean (the paper) or sum (the code that its authors released)")
+        self.members = nn.ModuleList(members)
+        self.reduce = reduce
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalised (n, ...) -> logits (n, classes)."""
+        first, *others = self.members
+        total: Tensor = first(x)
+        for member in others:
+            total = total + member(x)
+        return total / len(self.members) if self.reduce == "mean" and others else total
+
+
+class UMix:
+    """A learner of one model made of N networks; it cannot grow.
+
+    Args:
+        build: makes one member's untrained predictor from a generator of its initial weights.
+        settings: recipe of a stage.
+        seed: run seed; member 0 is initialised as the single model, and the data order is the single model's.
+        members: N.
+        reduce: ``mean`` of logits, as in the paper, or ``sum``, as in the code that its authors released. For fixed
+            weights both predict the same; under training the sum takes N times larger effective steps with SGD.
+        from_scratch: start every stage from new random initialisations; only meaningful with replay.
+        together: compute the members at once or one after another; None: what is faster.
+        engine: how a stage is computed.
+        device: where to train.
+        on_epoch: told after every epoch, for progress displays.
+
+    Raises:
+        ValueError: there is no member, or no such reduction.
+    """
+
+    def __init__(
+        self,
+        build: Build,
+        settings: StageSettings,
+        *,
+        seed: int,
+        members: int = 5,
+        reduce: Reduce = "mean",
+        from_scratch: bool = False,
+        together: bool | None = None,
+        engine: Engine = "plain",
+        device: torch.device | str = "cpu",
+        on_epoch: OnEpoch | None = None,
+    ) -> None:
+        require_members(members)
+        self.settings = settings
+        self.seed = seed
+        self.members = members
+        self.reduce: Reduce = reduce
+        self.from_scratch = from_scratch
+        self.engine = engine
+        self.on_epoch = on_epoch
+        self.stage = 0
+        self._build = build
+        self._device = torch.device(device)
+        self.predictor = self._initialise(stage=1)
+        bodies = list(self._mixture().members)
+        self.together = together_pays(bodies, settings) if together is None else together
+
+    def _initialise(self, stage: int) -> Predictor:
+        members = initialise_members(self._build, self.seed, self.members, stage, self._device)
+        mixture = UniformMixture([member.body for member in members], self.reduce)
+        return Predictor(members[0].normalize, mixture).eval()
+
+    def _mixture(self) -> UniformMixture:
+        body = self.predictor.body
+        assert isinstance(body, UniformMixture)
+        return body
+
+    def train(self, train: Examples, valid: Examples) -> StageReport:
+        """Train the members jointly on T with selection on V. The predictor handed out before stays as it was."""
+        self.stage += 1
+        if self.from_scratch and self.stage > 1:
+            self.predictor = self._initialise(self.stage)
+        else:
+            self.predictor = copy.deepcopy(self.predictor)
+        members = list(self._mixture().members)
+        stacked = stack(members) if self.together else None
+        body = self.predictor.body if stacked is None else Joint(stacked, self.reduce)
+        report = train_stage(
+            Predictor(self.predictor.normalize, body),
+            train,
+            valid,
+            self.settings,
+            order=generator(self.seed, "order", stage=self.stage),
+            augment=generator(self.seed, "augment", stage=self.stage),
+            noise=generator(self.seed, "noise", stage=self.stage),
+            engine=self.engine,
+            on_epoch=self.on_epoch,
+        )
+        if stacked is not None:
+            stacked.hand_back(members)
+        self.predictor.eval()
+        return report
+
+    def grow(self, train: Examples, valid: Examples) -> None:
+        """Refused: a mixture of fixed size."""
+        raise ValueError(
+            "grow with agent 'umix': a uniform mixture has a fixed number of members; use growth='never', or a growing "
+            "agent: gens, gmoe, ff"
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights and buffers of all members, and the number of stages."""
+        return {"stage": self.stage, "predictor": self.predictor.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from ``state_dict``."""
+        self.stage = state["stage"]
+        self.predictor = copy.deepcopy(self.predictor)
+        self.predictor.load_state_dict(state["predictor"])

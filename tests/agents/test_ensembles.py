@@ -1,0 +1,357 @@
+"""Ens, UMix and gEns: the identities of the paper's formulas, exact where they are."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from agents import compiled
+from agents.ens import Ens
+from agents.gens import GEns
+from agents.networks import MLP, VGG19, Normalize, Predictor
+from agents.single_model import SingleModel
+from agents.stage import Examples, StageSettings
+from agents.umix import UMix, UniformMixture
+from alma_env import Ensemble
+from alma_env.meter import Meter, count
+
+ADADELTA = StageSettings(epochs=3, batch_size=16, optimizer="adadelta", learning_rate=1.0)
+SGD = StageSettings(
+    epochs=2, batch_size=8, optimizer="sgd", learning_rate=0.05, weight_decay=1e-3, augmentation="crop_flip"
+)
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def build_mlp(generator: torch.Generator) -> Predictor:
+    return Predictor(Normalize(255, (0.5,), (0.25,)), MLP(64, 6, 10, generator=generator))
+
+
+def build_vgg19(generator: torch.Generator) -> Predictor:
+    return Predictor(Normalize(255, (0.5,) * 3, (0.25,) * 3), VGG19(2, 10, generator=generator))
+
+
+@dataclasses.dataclass(frozen=True)
+class Backbone:
+    build: Callable[[torch.Generator], Predictor]
+    settings: StageSettings
+    shape: tuple[int, ...]
+    per_stage: int
+
+    def stage(self, number: int) -> tuple[Examples, Examples]:
+        return self.examples(self.per_stage, 10 * number), self.examples(self.per_stage // 4, 10 * number + 5)
+
+    def examples(self, n: int, seed: int) -> Examples:
+        x = torch.randint(0, 256, (n, *self.shape), dtype=torch.uint8, generator=seeded(seed))
+        return Examples(x, torch.randint(0, 10, (n,), generator=seeded(seed + 1)))
+
+
+class ToDouble(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.double()
+
+
+def in_float64(build: Callable[[torch.Generator], Predictor]) -> Callable[[torch.Generator], Predictor]:
+    """Rounding in float32 grows fast in a deep network; in float64 two ways of computing can be compared."""
+
+    def build_in_float64(generator: torch.Generator) -> Predictor:
+        predictor = build(generator)
+        return Predictor(torch.nn.Sequential(predictor.normalize, ToDouble()), predictor.body.double())
+
+    return build_in_float64
+
+
+@pytest.fixture(params=["mlp", "vgg19"])
+def backbone(request: pytest.FixtureRequest) -> Backbone:
+    if request.param == "mlp":
+        return Backbone(build_mlp, ADADELTA, (1, 8, 8), 40)
+    return Backbone(build_vgg19, SGD, (3, 32, 32), 20)
+
+
+def make(kind: Any, backbone: Backbone, *, seed: int = 3, **keywords: Any) -> Any:
+    return kind(backbone.build, backbone.settings, seed=seed, **keywords)
+
+
+def train(learner: Any, backbone: Backbone, stages: int, *, grow: bool = False) -> None:
+    for stage in range(1, stages + 1):
+        data = backbone.stage(stage)
+        if grow and stage > 1:
+            learner.grow(*data)
+        learner.train(*data)
+
+
+def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in module.state_dict().items()}
+
+
+def equal(first: torch.nn.Module, second: torch.nn.Module) -> bool:
+    ours, theirs = first.state_dict(), second.state_dict()
+    return list(ours) == list(theirs) and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+# --- identities with the single model (METHODS F.2: 4, 5, 6, 7) --------------------------------------
+
+
+@pytest.mark.parametrize(
+    "kind", [partial(Ens, members=1), partial(UMix, members=1), partial(UMix, members=1, reduce="sum"), GEns]
+)
+def test_with_one_member_everything_is_the_single_model(kind: Any, backbone: Backbone) -> None:
+    single, learner = make(SingleModel, backbone), make(kind, backbone)
+    x = backbone.examples(7, seed=99).x
+    for stage in (0, 1, 2):
+        if stage:
+            for one in (single, learner):
+                one.train(*backbone.stage(stage))
+        assert torch.equal(learner.predictor(x), single.predictor(x))
+
+
+def test_member_0_of_an_ensemble_is_the_single_model_at_every_stage(backbone: Backbone) -> None:
+    single, ensemble = make(SingleModel, backbone), make(Ens, backbone, members=3, together=False)
+    for stage in (0, 1, 2):
+        if stage:
+            for one in (single, ensemble):
+                one.train(*backbone.stage(stage))
+        assert equal(ensemble.predictor.members[0], single.predictor.body)
+        assert not equal(ensemble.predictor.members[1], single.predictor.body)
+
+
+def test_a_growing_ensembles_members_are_single_models_from_scratch(backbone: Backbone) -> None:
+    single = make(SingleModel, backbone, from_scratch=True)
+    growing = make(GEns, backbone)
+    for stage in (1, 2, 3):
+        data = backbone.stage(stage)  # with replay it would be all data so far; the identity does not ask
+        if stage > 1:
+            growing.grow(*data)
+        growing.train(*data)
+        single.train(*data)
+        assert len(growing.predictor.members) == stage
+        assert equal(growing.predictor.members[-1], single.predictor.body)
+
+
+def test_a_warm_started_growing_ensembles_members_are_the_single_models_path(backbone: Backbone) -> None:
+    single, growing = make(SingleModel, backbone), make(GEns, backbone, warm_start=True)
+    for stage in (1, 2, 3):
+        data = backbone.stage(stage)
+        if stage > 1:
+            growing.grow(*data)
+        growing.train(*data)
+        single.train(*data)
+        assert equal(growing.predictor.members[-1], single.predictor.body)
+
+
+def test_frozen_members_stay_as_they_were_to_the_last_bit(backbone: Backbone) -> None:
+    growing = make(GEns, backbone, members=2)
+    train(growing, backbone, 1)
+    frozen = [weights(member) for member in growing.predictor.members]
+    data = backbone.stage(2)
+    growing.grow(*data)
+    growing.train(*data)
+    assert len(growing.predictor.members) == 4
+    for before, member in zip(frozen, growing.predictor.members, strict=False):
+        assert all(torch.equal(before[name], tensor) for name, tensor in member.state_dict().items())
+
+
+def test_without_growth_the_newest_members_are_trained_further(backbone: Backbone) -> None:
+    single, growing = make(SingleModel, backbone), make(GEns, backbone)
+    train(single, backbone, 2)
+    train(growing, backbone, 2)
+    assert equal(growing.predictor.members[0], single.predictor.body)
+
+
+def test_growing_twice_before_a_stage_equals_growing_by_two(backbone: Backbone) -> None:
+    once, twice = make(GEns, backbone, members=2), make(GEns, backbone, members=1)
+    once.grow(*backbone.stage(1))
+    for _ in range(2):
+        twice.grow(*backbone.stage(1))
+    assert all(
+        equal(ours, theirs)
+        for ours, theirs in zip(list(once.predictor.members)[-2:], list(twice.predictor.members)[-2:], strict=True)
+    )
+
+
+# --- all members at once -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [Ens, UMix])
+def test_members_at_once_have_the_numbers_of_members_one_after_another(kind: Any, backbone: Backbone) -> None:
+    backbone = dataclasses.replace(backbone, build=in_float64(backbone.build))
+    learners, charges = [], []
+    for together in (False, True):
+        learner, meter = make(kind, backbone, members=3, together=together), Meter()
+        with meter:
+            train(learner, backbone, 2)
+        learners.append(learner)
+        charges.append(meter.take())
+    assert charges[0] == charges[1]  # to the FLOP
+    x = backbone.examples(9, seed=77).x
+    torch.testing.assert_close(learners[1].predictor(x), learners[0].predictor(x), rtol=1e-8, atol=1e-8)
+    for name, tensor in learners[0].predictor.state_dict().items():
+        torch.testing.assert_close(learners[1].predictor.state_dict()[name], tensor, rtol=1e-8, atol=1e-8)
+
+
+@pytest.fixture
+def uncompiled(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The compiled engine's own arithmetic, run operation by operation."""
+    compiled._program.cache_clear()
+    monkeypatch.setattr(compiled, "_compile", lambda function: function)
+    yield
+    compiled._program.cache_clear()
+
+
+@pytest.mark.usefixtures("uncompiled")
+@pytest.mark.parametrize("batch_size", [16, 64])
+@pytest.mark.parametrize("optimizer", ["adadelta", "sgd"])
+@pytest.mark.parametrize("kind", [Ens, UMix, partial(UMix, reduce="sum")])
+def test_the_compiled_engine_trains_members_as_the_plain_one(kind: Any, optimizer: Any, batch_size: int) -> None:
+    settings = dataclasses.replace(
+        ADADELTA, optimizer=optimizer, batch_size=batch_size, learning_rate=0.1, weight_decay=1e-2
+    )
+    backbone = Backbone(build_mlp, settings, (1, 8, 8), 40)
+    learners, charges = [], []
+    for engine, together in (("plain", False), ("compiled", True)):
+        learner, meter = make(kind, backbone, members=3, together=together, engine=engine), Meter()
+        with meter:
+            train(learner, backbone, 2)
+        learners.append(learner)
+        charges.append(meter.take())
+    assert charges[0] == charges[1]
+    for name, tensor in learners[0].predictor.state_dict().items():
+        torch.testing.assert_close(learners[1].predictor.state_dict()[name], tensor, rtol=1e-3, atol=1e-5)
+
+
+def test_the_flops_of_an_ensemble_are_those_of_its_members(backbone: Backbone) -> None:
+    charges = []
+    for kind in (SingleModel, partial(Ens, members=4, together=True), partial(UMix, members=4, together=True)):
+        learner, meter = make(kind, backbone), Meter()
+        with meter:
+            train(learner, backbone, 1)
+        charges.append(meter.take())
+    for charge in charges[1:]:
+        assert charge.flops == {phase: 4 * flops for phase, flops in charges[0].flops.items()}
+        assert charge.forward == {phase: 4 * flops for phase, flops in charges[0].forward.items()}
+
+
+# --- formulas ------------------------------------------------------------------------------------------
+
+
+def test_an_ensembles_answer_is_the_log_of_the_mean_probability(backbone: Backbone) -> None:
+    ensemble = make(Ens, backbone, members=3)
+    train(ensemble, backbone, 1)
+    x = backbone.examples(9, seed=50)
+    prepared = ensemble.predictor.prepare(x.x)
+    members = torch.stack([member(prepared) for member in ensemble.predictor.members]).double()
+    expected = members.softmax(-1).mean(0).log()
+    torch.testing.assert_close(ensemble.predictor(x.x).double(), expected, rtol=1e-4, atol=1e-5)
+    # Jensen: the ensemble's negative log-likelihood is at most the mean of its members'.
+    ours = F.cross_entropy(expected, x.y)
+    assert ours <= sum(F.cross_entropy(logits, x.y) for logits in members) / 3 + 1e-12
+
+
+def test_the_logit_space_averages_logits(backbone: Backbone) -> None:
+    growing = make(GEns, backbone, members=2, space="logit")
+    x = backbone.examples(9, seed=50).x
+    prepared = growing.predictor.prepare(x)
+    expected = sum(member(prepared) for member in growing.predictor.members) / 2
+    torch.testing.assert_close(growing.predictor(x), expected)
+
+
+def test_a_mixtures_gradient_is_an_nth_of_the_gradient_at_the_same_answer() -> None:
+    members = [MLP(64, 5, 10, generator=seeded(seed)).double() for seed in range(3)]
+    x, y = torch.rand(11, 64, dtype=torch.float64, generator=seeded(9)), torch.arange(11) % 10
+    gradients = {}
+    for reduce in ("mean", "sum"):
+        mixture = UniformMixture(copy.deepcopy(members), reduce)  # type: ignore[arg-type]
+        answer = mixture(x)
+        reversed_answer = UniformMixture(list(mixture.members)[::-1], reduce)(x)  # type: ignore[arg-type]
+        torch.testing.assert_close(reversed_answer, answer, rtol=0, atol=1e-14)
+        # (1/N) J_jᵀ (softmax(g) − onehot(y)) for the mean: METHODS B.3.
+        cotangent = (answer.detach().softmax(1) - F.one_hot(y, 10)) / len(x)
+        F.cross_entropy(answer, y).backward()
+        gradients[reduce] = [parameter.grad.clone() for parameter in mixture.members[1].parameters()]
+        member = copy.deepcopy(members[1])
+        member(x).backward(cotangent)
+        scale = 3 if reduce == "mean" else 1
+        for parameter, gradient in zip(member.parameters(), gradients[reduce], strict=True):
+            torch.testing.assert_close(gradient * scale, parameter.grad, rtol=0, atol=1e-14)
+
+
+# --- as any learner ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "grow"),
+    [
+        (partial(Ens, members=2, together=True), False),
+        (partial(Ens, members=2, together=False), False),
+        (partial(UMix, members=2), False),
+        (partial(GEns, members=2), True),
+        (partial(GEns, warm_start=True), True),
+    ],
+)
+def test_a_learner_that_is_resumed_goes_on_to_the_last_bit_and_old_predictors_stay(
+    kind: Any, grow: bool, backbone: Backbone
+) -> None:
+    undisturbed, stopped = make(kind, backbone), make(kind, backbone)
+    train(undisturbed, backbone, 3, grow=grow)
+    train(stopped, backbone, 2, grow=grow)
+    handed_out, kept = stopped.predictor, weights(stopped.predictor)
+    resumed = make(kind, backbone)
+    resumed.load_state_dict(copy.deepcopy(stopped.state_dict()))
+    assert equal(resumed.predictor, stopped.predictor)
+    for learner in (resumed, stopped):
+        if grow:
+            learner.grow(*backbone.stage(3))
+        learner.train(*backbone.stage(3))
+        assert equal(learner.predictor, undisturbed.predictor)
+    assert all(torch.equal(kept[name], tensor) for name, tensor in handed_out.state_dict().items())
+
+
+@pytest.mark.parametrize("kind", [partial(Ens, members=2), partial(UMix, members=2), GEns])
+def test_predictors_are_exported_and_copied_as_ordinary_modules(kind: Any, backbone: Backbone) -> None:
+    learner = make(kind, backbone)
+    train(learner, backbone, 2, grow=kind is GEns)
+    x = backbone.examples(6, seed=8).x
+    batch = torch.export.Dim("batch", min=2, max=64)
+    exported = torch.export.export(learner.predictor, (x,), dynamic_shapes={"x": {0: batch}})
+    for size in (2, 6):
+        torch.testing.assert_close(exported.module()(x[:size]), learner.predictor(x[:size]))
+    assert torch.equal(copy.deepcopy(learner.predictor)(x), learner.predictor(x))
+
+
+def test_inference_flops_grow_with_the_members(backbone: Backbone) -> None:
+    growing, x = make(GEns, backbone), backbone.examples(4, seed=8).x
+    one = count(growing.predictor, x).total
+    growing.grow(*backbone.stage(1))
+    growing.grow(*backbone.stage(1))
+    assert count(growing.predictor, x).total == 3 * one
+
+
+@pytest.mark.parametrize("kind", [Ens, UMix])
+def test_what_cannot_grow_says_what_can(kind: Any, backbone: Backbone) -> None:
+    learner = make(kind, backbone, members=2)
+    with pytest.raises(ValueError, match="gens"):
+        learner.grow(*backbone.stage(1))
+
+
+@pytest.mark.parametrize("kind", [Ens, UMix, GEns])
+def test_no_members_are_refused(kind: Any) -> None:
+    with pytest.raises(ValueError, match="members=0.*at least 1"):
+        kind(build_mlp, ADADELTA, seed=0, members=0)
+    with pytest.raises(ValueError, match="0 members"):
+        Ensemble([])
+
+
+def test_unknown_choices_are_refused() -> None:
+    with pytest.raises(ValueError, match="reduce='max'.*mean"):
+        UMix(build_mlp, ADADELTA, seed=0, reduce="max")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="space='votes'.*prob"):
+        GEns(build_mlp, ADADELTA, seed=0, space="votes")  # type: ignore[arg-type]
