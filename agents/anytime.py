@@ -10,9 +10,23 @@ import torch
 from torch import nn
 
 from agents.policies import Policy, Progress
-from agents.stage import Examples, StageReport
+from agents.stage import Examples
 
 MegaBatch = Mapping[str, Mapping[str, np.ndarray[Any, Any]]]
+
+
+class Report(Protocol):
+    """What a policy may be told about a stage: validation loss and error of what was kept."""
+
+    @property
+    def best_loss(self) -> float:
+        """Mean cross-entropy on V."""
+        ...
+
+    @property
+    def best_error(self) -> float:
+        """Fraction of wrong answers on V."""
+        ...
 
 
 class Learner(Protocol):
@@ -26,7 +40,7 @@ class Learner(Protocol):
         """The module to deploy after the last training; the untrained one before."""
         ...
 
-    def train(self, train: Examples, valid: Examples) -> StageReport:
+    def train(self, train: Examples, valid: Examples) -> Report:
         """One stage: train on the gathered mega-batches, select on their validation parts."""
         ...
 

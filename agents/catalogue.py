@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from agents.anytime import AnytimeAgent
+from agents.anytime import AnytimeAgent, Learner
 from agents.compiled import choose_engine
+from agents.ens import Ens
+from agents.gens import GEns
 from agents.networks import MLP, VGG19, Normalize, Predictor
 from agents.policies import Policy, fixed_wait
 from agents.recipes import Recipe, recipe_for
-from agents.single_model import SingleModel
+from agents.single_model import Build, SingleModel
 from agents.stage import OnEpoch, StageSettings
+from agents.umix import UMix
 
 if TYPE_CHECKING:
     from alma_env import AlmaEnv
@@ -28,15 +32,50 @@ class Method:
 
     Attributes:
         title: the paper's name of the method and what it does.
+        learner: makes its learner, from what builds an untrained predictor, the settings of a stage, and keywords.
         keywords: its own hyper-parameters, beside those of every agent and of a stage, with their defaults.
+        grows: whether it grows, at every stage from the second on unless the policy says otherwise.
+        always: training at every tick on everything seen so far is part of the method.
     """
 
     title: str
+    learner: Callable[..., Learner]
     keywords: dict[str, Any]
+    grows: bool = False
+    always: bool = False
+
+
+def _oracle(build: Build, settings: StageSettings, *, of: str, **keywords: Any) -> Learner:
+    """The fixed-size method ``of``, which forgets its weights, but no data, at every tick."""
+    if of not in ("sm", "ens", "umix"):
+        raise ValueError(f"of={of!r}: the oracle is one of the architectures of fixed size: sm, ens, umix")
+    return METHODS[of].learner(build, settings, from_scratch=True, **keywords)
 
 
 METHODS: dict[str, Method] = {
-    "sm": Method("single model: one network, fine-tuned at every stage", {"from_scratch": False}),
+    "sm": Method("SM, single model: one network, fine-tuned at every stage", SingleModel, {"from_scratch": False}),
+    "ens": Method(
+        "Ens, ensemble: independent single models, their probabilities averaged",
+        Ens,
+        {"members": 5, "from_scratch": False, "together": None},
+    ),
+    "umix": Method(
+        "UMix, uniform mixture: networks trained jointly, their logits averaged",
+        UMix,
+        {"members": 5, "reduce": "mean", "from_scratch": False, "together": None},
+    ),
+    "gens": Method(
+        "gEns, growing ensemble: a new single model per stage, the older ones frozen",
+        GEns,
+        {"members": 1, "warm_start": False, "space": "prob", "together": None},
+        grows=True,
+    ),
+    "oracle": Method(
+        "oracle, for regret: at every tick the architecture of another method, from scratch on everything so far",
+        _oracle,
+        {"of": "sm"},
+        always=True,
+    ),
 }
 
 _SETTINGS = {field.name for field in dataclasses.fields(StageSettings)}
@@ -84,8 +123,12 @@ def make(
     if unknown:
         known = sorted(_SETTINGS | set(own))
         raise ValueError(f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter; it has {', '.join(known)}")
+    if METHODS[id].always:
+        if policy is not None or wait != 1:
+            raise ValueError(f"wait={wait} or a policy with agent {id!r}: it trains at every tick; leave both out")
+        replay = True
     own.update({name: hyperparameters.pop(name) for name in list(hyperparameters) if name in own})
-    if own["from_scratch"] and not replay and policy is None:
+    if own.get("from_scratch") and not replay and policy is None:
         raise ValueError(
             "from_scratch=True without replay would forget all earlier data: it is only meaningful with replay=True"
         )
@@ -108,7 +151,7 @@ def make(
         full_steps=expected_steps(env, settings, wait=wait, replay=replay),
         device=where,
     )
-    learner = SingleModel(build, settings, seed=seed, engine=chosen, device=where, on_epoch=on_epoch, **own)
+    learner = METHODS[id].learner(build, settings, seed=seed, engine=chosen, device=where, on_epoch=on_epoch, **own)
     config = {
         "id": id,
         "backbone": recipe.backbone,

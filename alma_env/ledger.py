@@ -88,6 +88,7 @@ class Score:
         paper_flops: Σ_t of the paper's rule of thumb.
         declared: whether any part of comp was declared by the learner instead of counted.
         seconds: wall-clock time.
+        regret: Σ_t (e_t − e*_t), how much error more than the oracle's whose ledger was given; None without one.
     """
 
     ticks: int
@@ -101,6 +102,7 @@ class Score:
     paper_flops: int
     declared: bool
     seconds: float
+    regret: float | None = None
 
 
 @dataclass
@@ -135,14 +137,22 @@ class Ledger:
             )
         self.rows.append(row)
 
-    def score(self) -> Score:
+    def score(self, oracle: Ledger | None = None) -> Score:
         """CER, Mem and Comp of the rows so far.
 
+        Args:
+            oracle: ledger of an oracle on the same stream, which knew at every tick what could be known: for regret.
+
         Raises:
-            ValueError: the ledger has no row yet.
+            ValueError: the ledger has no row yet, or the oracle's has another number of ticks.
         """
         if not self.rows:
             raise ValueError("0 rows: a score needs at least tick 0; call the environment's reset() first")
+        if oracle is not None and len(oracle) != len(self):
+            raise ValueError(
+                f"oracle with {len(oracle) - 1} ticks beside {len(self) - 1}: regret compares tick by tick; "
+                "give the ledger of an oracle that was run on the same stream"
+            )
         # Summed in the order of ticks, so that the same rows give the same sum to the last bit.
         cer = sum(row.error for row in self.rows)
         phases: dict[str, int] = {}
@@ -161,6 +171,9 @@ class Ledger:
             paper_flops=sum(row.paper_flops for row in self.rows),
             declared=any(row.declared for row in self.rows),
             seconds=sum(row.seconds for row in self.rows),
+            regret=None
+            if oracle is None
+            else sum(row.error - best.error for row, best in zip(self.rows, oracle.rows, strict=True)),
         )
 
     def records(self) -> list[dict[str, Any]]:

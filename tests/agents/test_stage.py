@@ -7,8 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agents.networks import MLP, VGG19, Normalize, Predictor
 from agents.draws import draw_orders
+from agents.networks import MLP, VGG19, Normalize, Predictor
 from agents.stage import Examples, StageReport, StageSettings, train_stage, validate
 from alma_env.meter import Meter
 

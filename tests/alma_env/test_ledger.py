@@ -45,6 +45,14 @@ def test_the_score_is_the_sum_of_the_rows(ledger):
     assert score.seconds == 0.75
 
 
+def test_regret_is_the_error_beyond_the_oracles(ledger):
+    oracle = Ledger([row(0), row(1, error=0.05), row(2, error=0.25)])
+    assert ledger.score().regret is None
+    assert ledger.score(oracle=oracle).regret == pytest.approx(0 + (0.2 - 0.05) + (0.1 + 0.2 / 3 - 0.25))
+    with pytest.raises(ValueError, match="oracle with 1 ticks beside 2"):
+        ledger.score(oracle=Ledger([row(0), row(1)]))
+
+
 def test_json_keeps_every_bit(ledger):
     again = Ledger.from_json(ledger.to_json())
     assert again == ledger

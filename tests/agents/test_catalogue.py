@@ -1,0 +1,134 @@
+"""Agents by id: hyper-parameters, closed forms over whole streams, and the same curve again after any tick."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+
+import agents
+import alma_env
+from agents.catalogue import METHODS
+from alma_env import AlmaEnv, Ledger
+
+TICKS = 6
+SMALL: dict[str, Any] = {"width": 4, "epochs": 2, "engine": "plain"}
+
+
+def digits() -> AlmaEnv:
+    return alma_env.make("Digits-ALMA-v0", ticks=TICKS)
+
+
+def make(id: str, env: AlmaEnv, **keywords: Any) -> agents.AnytimeAgent:
+    if not METHODS[id].always:
+        keywords = {"wait": 2, **keywords}
+    return agents.make(id, env, **{**SMALL, **keywords})
+
+
+def play(env: AlmaEnv, agent: agents.AnytimeAgent) -> Ledger:
+    return agents.run(env, agent, seed=0)
+
+
+def curve(ledger: Ledger) -> list[tuple[Any, ...]]:
+    return [(row.error, row.parameters, row.inference_flops, row.flops, row.digest) for row in ledger]
+
+
+ON_DIGITS = [id for id in METHODS if id != "ff"]
+
+
+@pytest.mark.parametrize("id", ON_DIGITS)
+def test_the_same_seed_gives_the_same_curve_and_another_seed_another(id: str) -> None:
+    first, second = (play(env := digits(), make(id, env)) for _ in range(2))
+    assert curve(first) == curve(second)
+    env = digits()
+    assert curve(play(env, make(id, env, seed=1))) != curve(first)
+
+
+@pytest.mark.parametrize("id", ON_DIGITS)
+def test_going_on_after_any_tick_gives_the_same_curve(id: str) -> None:
+    env = digits()
+    agent = make(id, env)
+    observation, _ = env.reset(seed=0, options={"predictor": agent.predictor})
+    states = []
+    while not env.done:
+        states.append(copy.deepcopy((env.state_dict(), agent.state_dict())))
+        with env.meter:
+            predictor = agent.observe(observation)
+        observation, *_ = env.step(predictor)
+    undisturbed = curve(env.ledger)
+    for env_state, agent_state in states:
+        env = digits()
+        env.load_state_dict(env_state)
+        agent = make(id, env)
+        agent.load_state_dict(agent_state, env.megabatch)
+        observation = env.observation()
+        while not env.done:
+            with env.meter:
+                predictor = agent.observe(observation)
+            observation, *_ = env.step(predictor)
+        assert curve(env.ledger) == undisturbed
+
+
+@pytest.mark.parametrize("replay", [False, True])
+@pytest.mark.parametrize("id", ["sm", "ens", "umix", "gens"])
+def test_comp_and_mem_of_whole_streams_are_the_closed_forms(id: str, replay: bool) -> None:
+    env = digits()
+    ledger = play(env, make(id, env, replay=replay))
+    stages, per_stage = 3, 2 * env.examples_per_tick
+    processed = 2 * per_stage * (sum(range(1, stages + 1)) if replay else stages)  # 2 epochs
+    parameters, macs = 4**2 + (64 + 10 + 2) * 4 + 10, 64 * 4 + 4 * 4 + 4 * 10
+    members = 5 if id in ("ens", "umix") else 1
+    score = ledger.score()
+    assert score.paper_flops == members * 6 * macs * processed
+    at_ticks = [max(1, tick // 2) if id == "gens" else members for tick in range(TICKS + 1)]
+    assert score.mem == sum(at_ticks) * parameters
+    assert [row.inference_flops for row in ledger] == [2 * macs * n for n in at_ticks]
+
+
+def test_the_oracle_is_the_single_model_from_scratch_on_everything_at_every_tick() -> None:
+    env = digits()
+    oracle = play(env, make("oracle", env))
+    single = play(env, make("sm", env, wait=1, replay=True, from_scratch=True))
+    assert curve(oracle) == curve(single)
+    learner = play(env, make("sm", env))
+    expected = sum(row.error - best.error for row, best in zip(learner, oracle, strict=True))
+    assert learner.score(oracle=oracle).regret == pytest.approx(expected)
+    assert make("oracle", env, of="ens").learner.predictor.members  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("id", "keywords", "message"),
+    [
+        ("ens", {"members": 0}, "members=0.*at least 1"),
+        ("gens", {"space": "votes"}, "space='votes'.*prob or logit"),
+        ("umix", {"reduce": "max"}, "reduce='max'.*mean"),
+        ("sm", {"members": 3}, "'members'.*agent 'sm' has no such"),
+        ("ens", {"from_scratch": True}, "only meaningful with replay"),
+        ("oracle", {"wait": 3}, "trains at every tick"),
+        ("oracle", {"of": "gens"}, "of='gens'.*sm, ens, umix"),
+        ("fine-tune", {}, "'fine-tune': unknown; the agents are sm"),
+    ],
+)
+def test_bad_hyper_parameters_are_refused_with_a_remedy(id: str, keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        agents.make(id, digits(), **{**SMALL, **keywords})
+
+
+def test_test_labels_change_no_weight() -> None:
+    env = digits()
+    shuffled = alma_env.from_arrays(
+        (env.data.train_x, env.data.train_y), (env.data.test_x, (env.data.test_y + 1) % 10), classes=10
+    )
+    predictors = []
+    for data in (
+        alma_env.from_arrays((env.data.train_x, env.data.train_y), (env.data.test_x, env.data.test_y)),
+        shuffled,
+    ):
+        other = AlmaEnv(data, TICKS)
+        agent = agents.make("ens", other, wait=2, **SMALL)
+        play(other, agent)
+        predictors.append(agent.predictor)
+    ours, theirs = (predictor.state_dict() for predictor in predictors)
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
