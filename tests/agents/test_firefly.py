@@ -1,0 +1,531 @@
+"""Firefly's growth is the step that METHODS.md, section D describes, and its identities hold."""
+
+from __future__ import annotations
+
+import copy
+import io
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from agents.firefly import Firefly, GrowthSettings, growth_target, score, select, tune
+from agents.firefly_network import CONVOLUTIONS, FireflyVGG19, parameter_count
+from agents.networks import MLP, VGG19, Normalize, Predictor
+from agents.overgrown import OvergrownVGG19, materialise
+from agents.single_model import SingleModel
+from agents.stage import Examples, StageSettings
+from alma_env import meter
+from alma_env.meter import Meter
+
+SETTINGS = StageSettings(epochs=2, batch_size=8, learning_rate=0.05, augmentation="crop_flip", weight_decay=1e-4)
+WIDTH, CANDIDATES = 3, 2
+MIXED = (3, 2, 4, 2, 3, 3, 2, 4, 3, 2, 2, 3, 4, 2, 3, 2)
+# Places of each convolution's map.
+PLACES = (1024,) * 2 + (256,) * 2 + (64,) * 4 + (16,) * 4 + (4,) * 4
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def examples(n: int, seed: int = 0) -> Examples:
+    x = torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=seeded(seed))
+    return Examples(x, torch.randint(0, 10, (n,), generator=seeded(seed + 1)))
+
+
+TRAIN, VALID = examples(20), examples(6, seed=5)
+
+
+def backbone(generator: torch.Generator) -> Predictor:
+    return Predictor(Normalize(255, (0.5,), (0.25,)), FireflyVGG19([WIDTH] * 16, 10, generator=generator))
+
+
+def firefly(**options: Any) -> Firefly:
+    return Firefly(backbone, SETTINGS, **{"seed": 3, "candidates": CANDIDATES, **options})
+
+
+def same(first: torch.nn.Module, second: torch.nn.Module) -> bool:
+    ours, others = first.state_dict(), second.state_dict()
+    return ours.keys() == others.keys() and all(torch.equal(ours[name], others[name]) for name in ours)
+
+
+def images(n: int = 4, seed: int = 9) -> torch.Tensor:
+    return torch.randn(n, 3, 32, 32, dtype=torch.float64, generator=seeded(seed))
+
+
+def lively(widths: tuple[int, ...] = MIXED) -> FireflyVGG19:
+    """A float64 network in eval mode whose BatchNorms have seen images, so that no layer is silent."""
+    network = FireflyVGG19(widths, 10, generator=seeded(1)).double()
+    for norm in network.norms:
+        norm.momentum = 1.0
+        torch.nn.init.uniform_(norm.weight, 0.5, 1.5, generator=seeded(len(norm.weight)))
+        torch.nn.init.uniform_(norm.bias, -0.2, 0.6, generator=seeded(len(norm.weight)))
+    with torch.no_grad():
+        network.train()(images(16, seed=2))
+    return network.eval()
+
+
+def overgrow(network: FireflyVGG19, candidates: int = CANDIDATES) -> OvergrownVGG19:
+    return OvergrownVGG19(network, candidates, [seeded(10 + layer) for layer in range(CONVOLUTIONS + 1)])
+
+
+def enlarge(overgrown: OvergrownVGG19) -> None:
+    """Make the outgoing weights large enough to matter at every layer."""
+    for parameter in [layer.outgoing for layer in overgrown.convolutions] + [overgrown.outgoing]:
+        parameter.data.mul_(30)
+
+
+def some(overgrown: OvergrownVGG19, seed: int = 4) -> list[torch.Tensor]:
+    """A selection of about half of all candidates."""
+    generator = seeded(seed)
+    return [torch.rand(count, generator=generator) < 0.5 for count in overgrown.candidates_per_layer]
+
+
+def grow_by(network: FireflyVGG19, overgrown: OvergrownVGG19, selection: Any, **options: Any) -> FireflyVGG19:
+    return materialise(network, overgrown, selection, generator=seeded(), **options)
+
+
+def test_before_the_first_growth_firefly_is_the_single_model_with_its_backbone() -> None:
+    def build(generator: torch.Generator) -> Predictor:
+        normalize = Normalize(255, (0.5,), (0.25,))
+        return Predictor(normalize, VGG19(WIDTH, 10, conv_bias=False, generator=generator))
+
+    ours, single = firefly(), SingleModel(build, SETTINGS, seed=3)
+    x = examples(5, seed=8).x
+    assert same(ours.predictor, single.predictor)
+    assert torch.equal(ours.predictor(x), single.predictor(x))
+    for _ in range(2):
+        assert ours.train(TRAIN, VALID) == single.train(TRAIN, VALID)
+        assert same(ours.predictor, single.predictor)
+    assert torch.equal(ours.predictor(x), single.predictor(x))
+
+
+@pytest.mark.parametrize(("width", "parameters"), [(4, 2446), (8, 9202), (16, 35674), (32, 140458), (64, 557386)])
+def test_parameters_are_counted_from_the_widths(width: int, parameters: int) -> None:
+    assert parameter_count([width] * 16, 10) == parameters == 135 * width**2 + 69 * width + 10
+    network = FireflyVGG19(MIXED, 7, 1, generator=seeded())
+    assert parameter_count(MIXED, 7, 1) == sum(parameter.numel() for parameter in network.parameters())
+    assert (network.widths, network.classes, network.in_channels) == (MIXED, 7, 1)
+
+
+def test_an_overgrown_network_whose_gates_are_closed_is_the_network() -> None:
+    network = lively()
+    overgrown = overgrow(network)
+    enlarge(overgrown)
+    gates = torch.zeros(sum(overgrown.candidates_per_layer), dtype=torch.float64)
+    assert (overgrown(images(), gates) - network(images())).abs().max() < 1e-10
+    assert torch.equal(overgrown(images(), gates + 1), overgrown(images()))
+    assert (overgrown(images()) - network(images())).abs().max() > 1e-4
+    assert network(images()).std() > 0.05
+
+
+def test_tuning_descends_the_penalised_loss_on_the_candidates_alone() -> None:
+    network = lively()
+    overgrown, settings = overgrow(network), GrowthSettings(tuning_rate=0.02, penalty=0.5)
+    by_hand = copy.deepcopy(overgrown)
+    batches = [(images(3, seed), torch.arange(3)) for seed in range(3)]
+    tune(overgrown, batches, settings)
+
+    means = [torch.zeros_like(parameter) for parameter in by_hand.parameters()]
+    speeds = [torch.zeros_like(parameter) for parameter in by_hand.parameters()]
+    for x, y in batches:
+        loss = F.cross_entropy(by_hand(x), y)
+        for layer in by_hand.convolutions:
+            loss = loss + 0.5 * (layer.split_directions**2).sum() + 0.5 * 0.01 * (layer.incoming**2).sum()
+        candidates = [parameter for parameter in by_hand.parameters() if parameter.numel()]
+        slopes = iter(torch.autograd.grad(loss, candidates))
+        for parameter, mean, speed in zip(by_hand.parameters(), means, speeds, strict=True):
+            if parameter.numel():
+                slope = next(slopes)
+                mean.mul_(0.9).add_(0.1 * slope**2)
+                speed.mul_(0.1).add_(slope / (mean.sqrt() + 1e-8))
+                parameter.data -= 0.02 * speed
+    for ours, expected in zip(overgrown.parameters(), by_hand.parameters(), strict=True):
+        torch.testing.assert_close(ours, expected)
+    for ours, frozen in zip(overgrown.buffers(), overgrow(network).buffers(), strict=True):
+        assert torch.equal(ours, frozen)
+
+
+def test_the_score_is_the_slope_of_the_loss_along_the_gate() -> None:
+    network, x, y = lively(), images(6), torch.arange(6)
+    overgrown = overgrow(network)
+    enlarge(overgrown)
+    batches = [(x[:4], y[:4]), (x[4:], y[4:])]
+    for points, where in ((0, [1.0]), (1, [0.5]), (3, [1 / 6, 3 / 6, 5 / 6])):
+        scores = score(overgrown, batches, points)
+        assert scores.count_nonzero() > len(scores) / 2
+        for unit in range(0, len(scores), 5):
+            slopes = []
+            for gamma, (part_x, part_y) in itertools.product(where, batches):
+                losses = []
+                for step in (1e-6, -1e-6):
+                    gates = torch.full_like(scores, gamma)
+                    gates[unit] += step
+                    losses.append(F.cross_entropy(overgrown(part_x, gates), part_y).item())
+                slopes.append((losses[0] - losses[1]) / 2e-6)
+            assert scores[unit].item() == pytest.approx(sum(slopes) / len(slopes), rel=1e-4, abs=1e-8)
+
+
+def test_a_split_has_no_slope_where_its_gate_is_closed() -> None:
+    network, x, y = lively(), images(), torch.arange(4)
+    overgrown = overgrow(network)
+    scores = score(overgrown, [(x, y)])
+    splits = torch.cat([torch.arange(width + CANDIDATES) < width for width in network.widths])
+    gates = splits.logical_not().double().requires_grad_()
+    slopes = torch.autograd.grad(F.cross_entropy(overgrown(x, gates), y), gates)[0]
+    assert slopes[splits].abs().max() < 1e-12 < scores[splits].abs().max()
+    assert slopes[~splits].abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_directions_and_outgoing_weights_any_growth_keeps_the_function(seed: int) -> None:
+    network = lively()
+    overgrown = overgrow(network)
+    for layer in overgrown.convolutions:
+        layer.split_directions.data.zero_()
+        layer.outgoing.data.zero_()
+    overgrown.outgoing.data.zero_()
+    selection = some(overgrown, seed)
+    grown = grow_by(network, overgrown, selection)
+    assert grown.widths == tuple(width + int(part.sum()) for width, part in zip(MIXED, selection, strict=True))
+    assert (grown(images()) - network(images())).abs().max() < 1e-10
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_grown_network_is_the_overgrown_one_without_the_candidates_left_out(seed: int) -> None:
+    network = lively()
+    overgrown = overgrow(network)
+    enlarge(overgrown)
+    selection = some(overgrown, seed)
+    grown = grow_by(network, overgrown, selection)
+    assert (grown(images()) - overgrown(images())).abs().max() > 1e-4
+    for layer, chosen, width in zip(overgrown.convolutions, selection, MIXED, strict=True):
+        layer.split_directions.data[~chosen[:width]] = 0
+        layer.incoming.data[~chosen[width:]] = 0
+        layer.outgoing.data[width:][~chosen[width:]] = 0
+    assert (grown(images()) - overgrown(images())).abs().max() < 1e-10
+    assert (grown(images()) - network(images())).abs().max() > 1e-4
+
+
+def test_every_candidate_alone_is_materialised_at_its_place() -> None:
+    network = lively()
+    for layer, unit in itertools.product((0, 1, 7, 15), (0, 1, -1)):
+        overgrown = overgrow(network)
+        enlarge(overgrown)
+        selection = [torch.zeros(count, dtype=torch.bool) for count in overgrown.candidates_per_layer]
+        selection[layer][unit] = True
+        grown = grow_by(network, overgrown, selection)
+        for part, chosen, width in zip(overgrown.convolutions, selection, MIXED, strict=True):
+            part.split_directions.data[~chosen[:width]] = 0
+            part.incoming.data[~chosen[width:]] = 0
+            part.outgoing.data[width:][~chosen[width:]] = 0
+        assert sum(grown.widths) == sum(MIXED) + 1
+        assert (grown(images()) - overgrown(images())).abs().max() < 1e-10
+
+
+def test_zero_out_new_channels_begin_without_an_effect_and_can_learn() -> None:
+    network = lively()
+    overgrown = overgrow(network)
+    enlarge(overgrown)
+    selection = [torch.arange(width + CANDIDATES) >= width for width in MIXED]
+    assert (grow_by(network, overgrown, selection)(images()) - network(images())).abs().max() > 1e-4
+    grown = grow_by(network, overgrown, selection, new_units="zero_out")
+    assert (grown(images()) - network(images())).abs().max() < 1e-10
+    F.cross_entropy(grown(images()), torch.arange(4)).backward()
+    grad = grown.classifier.weight.grad
+    assert grad is not None
+    assert grad[:, MIXED[-1] :].abs().max() > 0
+
+
+def test_the_classifier_keeps_its_outputs_biases_and_outgoing_weights_unless_quirks_are_asked_for() -> None:
+    network = lively()
+    overgrown = overgrow(network)
+    selection = [torch.ones(count, dtype=torch.bool) for count in overgrown.candidates_per_layer]
+    kept, quirky = (grow_by(network, overgrown, selection, quirks=quirks) for quirks in (False, True))
+    old = 2 * MIXED[-1]
+    for grown in (kept, quirky):
+        assert grown.classes == 10
+        halves = network.classifier.weight / 2
+        assert torch.equal(grown.classifier.weight[:, :old], torch.cat([halves, halves], 1))
+    assert torch.equal(kept.classifier.bias, network.classifier.bias)
+    assert torch.equal(kept.classifier.weight[:, old:], overgrown.outgoing)
+    assert not torch.isclose(quirky.classifier.bias, network.classifier.bias).any()
+    assert not quirky.classifier.weight[:, old:].any()
+    drawn = FireflyVGG19(kept.widths, 10, generator=seeded()).classifier.bias
+    assert torch.equal(quirky.classifier.bias.float(), drawn)
+
+
+def test_selection_takes_the_lowest_scores_over_all_layers_and_stops_at_the_target() -> None:
+    widths, candidates = (4,) * 16, 3
+    size, target = growth_target(FireflyVGG19(widths, 10, generator=seeded()), widths, 1, GrowthSettings())
+    assert (size(widths), target) == (2446, math.ceil(2446 * 1.25))
+    scores = torch.randn(16 * (4 + candidates), generator=seeded())
+    selection = select(scores, widths, size, target)
+    grown = [width + int(part.sum()) for width, part in zip(widths, selection, strict=True)]
+    chosen = torch.cat(selection)
+    assert scores[chosen].max() < scores[~chosen].min()
+    last = int(torch.where(chosen, scores, -torch.inf).argmax()) // (4 + candidates)
+    grown_less = [width - (layer == last) for layer, width in enumerate(grown)]
+    assert parameter_count(grown_less, 10) < target <= parameter_count(grown, 10)
+
+
+@pytest.mark.parametrize("rate", [0.25, 0.1])
+def test_after_growth_i_the_parameters_follow_the_line_as_closely_as_units_allow(rate: float) -> None:
+    learner = firefly(growth_rate=rate)
+    first = parameter_count([WIDTH] * 16, 10)
+    for growth in (1, 2, 3):
+        learner.grow(TRAIN, VALID)
+        report, body = learner.growth_reports[-1], learner.predictor.body
+        assert isinstance(body, FireflyVGG19)
+        count = sum(parameter.numel() for parameter in body.parameters())
+        dearest = max(
+            count - parameter_count([width - (layer == less) for layer, width in enumerate(body.widths)], 10)
+            for less in range(16)
+        )
+        assert first * (1 + rate * growth) <= report.target < first * (1 + rate * growth) + 1
+        assert report.target <= count < report.target + dearest
+        assert report.parameters_after == report.size == count
+        added = [split + new for split, new in zip(report.splits, report.new_channels, strict=True)]
+        assert sum(added) == sum(body.widths) - sum(network_widths_before(learner))
+        assert 0 < report.loss_after < 10
+    reports = learner.growth_reports
+    assert [report.parameters_before for report in reports[1:]] == [report.parameters_after for report in reports[:-1]]
+
+
+def network_widths_before(learner: Firefly) -> list[int]:
+    """Widths before the last growth, from the reports of the earlier ones."""
+    added = [
+        [split + new for split, new in zip(report.splits, report.new_channels, strict=True)]
+        for report in learner.growth_reports[:-1]
+    ]
+    return [WIDTH + sum(layer) for layer in zip(*added, strict=True)] if added else [WIDTH] * 16
+
+
+@pytest.mark.parametrize("quirks", [False, True])
+def test_a_budget_of_neurons_adds_the_same_number_at_every_growth(quirks: bool) -> None:
+    learner = firefly(budget="neurons", quirks=quirks)
+    for growth in (1, 2):
+        learner.grow(TRAIN, VALID)
+        report = learner.growth_reports[-1]
+        assert sum(report.splits) + sum(report.new_channels) == 16 * WIDTH // 4 + quirks
+        assert report.size == report.target == 16 * WIDTH + growth * (16 * WIDTH // 4 + quirks)
+
+
+@pytest.mark.parametrize(("width", "rate", "units"), [(15, 0.2, 48), (10, 0.3, 48), (25, 0.29, 116), (4, 0.25, 16)])
+def test_the_number_of_neurons_has_no_rounding_error(width: int, rate: float, units: int) -> None:
+    widths = [width] * 16
+    network = FireflyVGG19(widths, 10, generator=seeded())
+    for quirks in (False, True):
+        settings = GrowthSettings(budget="neurons", growth_rate=rate, quirks=quirks)
+        size, target = growth_target(network, widths, 7, settings)
+        assert target - size(widths) == units + quirks
+
+
+def test_ties_with_the_last_unit_count_only_as_a_quirk() -> None:
+    scores = torch.zeros(16 * 3)
+    scores[5] = -1.0
+    assert torch.cat(select(scores, (2,) * 16, sum, 32 + 1, ties=True)).sum() == 1
+    assert torch.cat(select(scores, (2,) * 16, sum, 32 + 2, ties=False)).sum() == 2
+    assert torch.cat(select(scores, (2,) * 16, sum, 32 + 2, ties=True)).all()
+
+
+def test_scores_that_are_not_finite_leave_the_network_as_it_is_and_warn() -> None:
+    with pytest.warns(RuntimeWarning, match="lower tuning_rate"):
+        assert not torch.cat(select(torch.full((48,), torch.nan), (2,) * 16, sum, 40)).any()
+    learner = firefly(tuning_rate=1e30)
+    with pytest.warns(RuntimeWarning, match="lower tuning_rate"):
+        learner.grow(TRAIN, VALID)
+    assert same(learner.predictor, firefly().predictor)
+
+
+def test_a_budget_beyond_all_candidates_takes_them_all_and_warns() -> None:
+    with pytest.warns(RuntimeWarning, match="set more candidates"):
+        assert torch.cat(select(torch.zeros(48), (2,) * 16, sum, 200)).all()
+
+
+def layer_multiply_adds(widths: tuple[int, ...], candidates: int) -> list[tuple[int, int, int]]:
+    """Per convolution of the over-grown network: multiply-adds of W, of V with A, and of M, for one image."""
+    inputs = (3, *widths[:-1])
+    return [
+        (
+            9 * places * before * width,
+            9 * places * before * (width + candidates),
+            9 * places * (0 if layer == 0 else candidates) * (width + candidates),
+        )
+        for layer, (before, width, places) in enumerate(zip(inputs, widths, PLACES, strict=True))
+    ]
+
+
+@pytest.mark.parametrize(("width", "candidates"), [(2, 1), (4, 5), (3, 70)])
+def test_the_overgrown_networks_cost_is_the_closed_form(width: int, candidates: int) -> None:
+    overgrown = overgrow(FireflyVGG19([width] * 16, 10, generator=seeded()), candidates)
+    flops = meter.count(overgrown, torch.zeros(1, 3, 32, 32)).total
+    every = width + candidates
+    outline = 9 * every**2 * 1872 + 27 * every * 1024 + 10 * every  # METHODS.md, D.4
+    directions = 9 * width**2 * 1872 + 27 * width * 1024  # which leaves out that V is convolved apart from W
+    assert flops == 2 * (outline + directions)
+    by_layer = layer_multiply_adds((width,) * 16, candidates)
+    assert flops == 2 * (sum(map(sum, by_layer)) + 10 * every)
+
+
+def network_multiply_adds(widths: tuple[int, ...]) -> int:
+    return sum(layer[0] for layer in layer_multiply_adds(widths, 0)) + 10 * widths[-1]
+
+
+@pytest.mark.parametrize("score_points", [0, 2])
+def test_a_growths_flops_equal_the_sum_by_hand(score_points: int) -> None:
+    learner, growth_meter = firefly(score_points=score_points), Meter()
+    with growth_meter:
+        learner.grow(TRAIN, VALID)
+    layers = layer_multiply_adds((WIDTH,) * 16, CANDIDATES)
+    classifier, outgoing = 10 * WIDTH, 10 * CANDIDATES
+    forward = sum(map(sum, layers)) + classifier + outgoing
+    to_inputs = forward - sum(layers[0])  # the images need no gradient
+    to_candidates = sum(splits_and_new + m for _, splits_and_new, m in layers) + outgoing  # W is frozen
+    tune = forward + to_inputs + to_candidates
+    passes = max(score_points, 1) * (forward + to_inputs)
+    body = learner.predictor.body
+    assert isinstance(body, FireflyVGG19)
+    losses = network_multiply_adds((WIDTH,) * 16) + network_multiply_adds(body.widths)
+    charge = growth_meter.take()
+    assert charge.flops == {"growth": 2 * (len(TRAIN) * (tune + passes) + len(VALID) * losses)}
+    assert charge.declared == ()
+
+
+def test_all_that_is_deployed_after_a_growth_was_made_under_the_meter() -> None:
+    learner, run_meter = firefly(), Meter()
+    with run_meter:
+        learner.grow(TRAIN, VALID)
+        learner.train(TRAIN, VALID)
+    seals = [run_meter.sealed(parameter) for parameter in learner.predictor.parameters()]
+    assert all(seal is not None and seal.counted and seal.written for seal in seals)
+
+
+def test_the_same_seed_repeats_and_another_seed_differs_and_nothing_global_is_drawn() -> None:
+    before = torch.get_rng_state()
+    learners = [firefly(), firefly(), firefly(seed=4)]
+    for learner in learners:
+        learner.train(TRAIN, VALID)
+        learner.grow(TRAIN, VALID)
+        learner.train(TRAIN, VALID)
+    assert same(learners[0].predictor, learners[1].predictor)
+    assert learners[0].growth_reports == learners[1].growth_reports != learners[2].growth_reports
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("budget", ["parameters", "neurons"])
+def test_a_run_resumed_after_a_growth_goes_on_to_the_last_bit(budget: str) -> None:
+    straight = firefly(budget=budget)
+    straight.train(TRAIN, VALID)
+    straight.grow(TRAIN, VALID)
+    states = [copy.deepcopy(straight.state_dict())]  # between growth and training
+    straight.train(TRAIN, VALID)
+    states.append(copy.deepcopy(straight.state_dict()))
+    straight.grow(TRAIN, VALID)
+    straight.train(TRAIN, VALID)
+    for done, state in enumerate(states):
+        torch.save(state, file := io.BytesIO())
+        file.seek(0)
+        resumed = firefly(budget=budget)
+        resumed.load_state_dict(torch.load(file, weights_only=True))
+        assert not resumed.predictor.training
+        if done == 0:
+            resumed.train(TRAIN, VALID)
+        resumed.grow(TRAIN, VALID)
+        resumed.train(TRAIN, VALID)
+        assert same(resumed.predictor, straight.predictor)
+        assert resumed.growth_reports == straight.growth_reports
+        assert resumed.stage == 3
+
+
+def test_a_predictor_that_was_handed_out_never_changes() -> None:
+    learner = firefly()
+    handed_out = [learner.predictor]
+    copies = [copy.deepcopy(learner.predictor)]
+    state = learner.state_dict()
+    for act in (learner.train, learner.grow, learner.train, learner.grow):
+        act(TRAIN, VALID)
+        handed_out.append(learner.predictor)
+        copies.append(copy.deepcopy(learner.predictor))
+    learner.load_state_dict(state)
+    assert len({id(predictor) for predictor in [*handed_out, learner.predictor]}) == 6
+    assert all(same(now, then) for now, then in zip(handed_out, copies, strict=True))
+    assert not any(predictor.training for predictor in handed_out)
+
+
+def test_the_loss_on_v_is_reported_before_and_after_a_growth() -> None:
+    learner = firefly()
+    learner.train(TRAIN, VALID)
+    losses = [F.cross_entropy(learner.predictor(VALID.x), VALID.y).item()]
+    learner.grow(TRAIN, VALID)
+    losses.append(F.cross_entropy(learner.predictor(VALID.x), VALID.y).item())
+    report = learner.growth_reports[0]
+    assert [report.loss_before, report.loss_after] == pytest.approx(losses, rel=1e-5)
+    assert report.loss_before != report.loss_after
+
+
+def test_from_scratch_a_stage_starts_from_new_weights_of_the_grown_network() -> None:
+    learner = firefly(from_scratch=True)
+    learner.train(TRAIN, VALID)
+    learner.grow(TRAIN, VALID)
+    grown = learner.predictor.body
+    assert isinstance(grown, FireflyVGG19)
+    other = firefly(from_scratch=True)
+    state = learner.state_dict()
+    state["predictor"] = {name: torch.zeros_like(value) for name, value in state["predictor"].items()}
+    normalize = learner.predictor.normalize.state_dict(prefix="normalize.")
+    other.load_state_dict({**state, "predictor": {**state["predictor"], **normalize}})
+    learner.train(TRAIN, VALID)
+    other.train(TRAIN, VALID)
+    assert same(learner.predictor, other.predictor)
+    body = learner.predictor.body
+    assert isinstance(body, FireflyVGG19)
+    assert body.widths == grown.widths
+
+
+def test_growth_lowers_the_training_loss_of_a_trained_network() -> None:
+    # The label is the image's brightness, so that there is something to learn.
+    y = torch.arange(64) % 4
+    x = (60 * y[:, None, None, None] + torch.randint(0, 30, (64, 3, 32, 32), generator=seeded())).to(torch.uint8)
+    train = Examples(x, y)
+    learner = firefly(candidates=4)
+    learner.train(train, train)
+    learner.grow(train, train)
+    report = learner.growth_reports[0]
+    assert report.loss_after < report.loss_before
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("candidates", 0),
+        ("growth_rate", 0.0),
+        ("growth_rate", float("nan")),
+        ("growth_rate", math.inf),
+        ("budget", "flops"),
+        ("score_points", -1),
+        ("new_units", "random"),
+        ("tuning_rate", -1e-3),
+        ("penalty", -0.01),
+        ("penalty", float("nan")),
+    ],
+)
+def test_hyperparameters_outside_their_rule_are_refused_by_name(name: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f"{name}="):
+        firefly(**{name: value})
+
+
+def test_other_networks_are_refused() -> None:
+    def mlp(generator: torch.Generator) -> Predictor:
+        return Predictor(Normalize(255, (0.5,), (0.25,)), MLP(3 * 32 * 32, 4, 10, generator=generator))
+
+    with pytest.raises(ValueError, match="agent 'ff' with a MLP: .* use a data set of 32×32 images"):
+        Firefly(mlp, SETTINGS, seed=0)
+    with pytest.raises(ValueError, match=r"widths=\(3, 3\)"):
+        FireflyVGG19([3, 3], 10, generator=seeded())
+    with pytest.raises(ValueError, match="sides of 32 to 63"):
+        FireflyVGG19([2] * 16, 10, generator=seeded())(torch.zeros(1, 3, 28, 28))
