@@ -44,7 +44,7 @@ def together_pays(bodies: Sequence[nn.Module], settings: StageSettings) -> bool:
         return False
     first = bodies[0]
     on_cpu = next(first.parameters()).device.type == "cpu"
-    return isinstance(first, MLP) or not on_cpu or (isinstance(first, VGG19) and first.width <= WIDEST_TOGETHER)
+    return isinstance(first, MLP) or not on_cpu or (isinstance(first, VGG19) and max(first.widths) <= WIDEST_TOGETHER)
 
 
 def train_members(
