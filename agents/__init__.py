@@ -10,7 +10,7 @@
 
 from agents.anytime import AnytimeAgent, Learner
 from agents.catalogue import METHODS, make
-from agents.policies import Decision, Policy, Progress, fixed_wait
+from agents.policies import Decision, FixedWait, Policy, Progress, fixed_wait
 from agents.recipes import RECIPES, Recipe
 from agents.runs import RunMismatchError, run
 from agents.single_model import SingleModel
@@ -22,6 +22,7 @@ __all__ = [
     "AnytimeAgent",
     "Decision",
     "Examples",
+    "FixedWait",
     "Learner",
     "Policy",
     "Progress",

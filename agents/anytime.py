@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from agents.policies import Policy, Progress
+from agents.policies import Policy, Progress, StatefulPolicy
 from agents.stage import Examples
 
 MegaBatch = Mapping[str, Mapping[str, np.ndarray[Any, Any]]]
@@ -79,6 +79,7 @@ class AnytimeAgent:
         self.pending = 0
         self.stages = 0
         self._validation: tuple[float, float] | None = None  # loss and error of the last stage's best epoch
+        self._previous_loss: float | None = None  # that loss of the stage before it
         self._gathered: list[tuple[Examples, Examples]] = []  # one pair (T_i, V_i) per mega-batch so far
 
     @property
@@ -97,10 +98,11 @@ class AnytimeAgent:
             return None
         recent = self._gathered if decision.replay else self._gathered[-self.pending :]
         train, valid = (_union([pair[part] for pair in recent]) for part in (0, 1))
-        if decision.grow and self.stages:
+        for _ in range(decision.grow if self.stages else 0):
             self.learner.grow(train, valid)
         self.training_on = len(train)
         report = self.learner.train(train, valid)
+        self._previous_loss = self._validation[0] if self._validation else None
         self._validation = (report.best_loss, report.best_error)
         self.stages += 1
         self.pending = 0
@@ -116,15 +118,18 @@ class AnytimeAgent:
             stages=self.stages,
             validation_loss=loss,
             validation_error=error,
+            previous_validation_loss=self._previous_loss,
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The learner and where the stream stands; no data, since the stream can give it again."""
-        return {
+        """Learner, policy (if it has a state), where the stream stands; no data, since the stream can give it again."""
+        policy = {"policy": self.policy.state_dict()} if isinstance(self.policy, StatefulPolicy) else {}
+        return policy | {
             "tick": self.tick,
             "pending": self.pending,
             "stages": self.stages,
             "validation": self._validation,
+            "previous_loss": self._previous_loss,
             "learner": self.learner.state_dict(),
         }
 
@@ -141,6 +146,9 @@ class AnytimeAgent:
         self.pending = state["pending"]
         self.stages = state["stages"]
         self._validation = state["validation"]
+        self._previous_loss = state["previous_loss"]
+        if isinstance(self.policy, StatefulPolicy):
+            self.policy.load_state_dict(state["policy"])
         self.learner.load_state_dict(state["learner"])
 
     def _gather(self, observation: MegaBatch) -> None:

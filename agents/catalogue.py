@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import torch
 
+from agents import backbones
 from agents.anytime import AnytimeAgent, Learner
+from agents.backbones import Body
+from agents.checks import check_types
 from agents.compiled import choose_engine
 from agents.ens import Ens
+from agents.firefly import Firefly, GrowthSettings
 from agents.gens import GEns
-from agents.networks import MLP, VGG19, Normalize, Predictor
-from agents.policies import Policy, fixed_wait
+from agents.networks import Normalize, Predictor
+from agents.policies import FixedWait, Policy, as_plain_data
 from agents.recipes import Recipe, recipe_for
 from agents.single_model import Build, SingleModel
 from agents.stage import OnEpoch, StageSettings
@@ -36,6 +40,7 @@ class Method:
         keywords: its own hyper-parameters, beside those of every agent and of a stage, with their defaults.
         grows: whether it grows, at every stage from the second on unless the policy says otherwise.
         always: training at every tick on everything seen so far is part of the method.
+        body: makes the network that it trains.
     """
 
     title: str
@@ -43,6 +48,7 @@ class Method:
     keywords: dict[str, Any]
     grows: bool = False
     always: bool = False
+    body: Body = backbones.plain
 
 
 def _oracle(build: Build, settings: StageSettings, *, of: str, **keywords: Any) -> Learner:
@@ -70,6 +76,13 @@ METHODS: dict[str, Method] = {
         {"members": 1, "warm_start": False, "space": "prob", "together": None},
         grows=True,
     ),
+    "ff": Method(
+        "FF, Firefly: a VGG19 that is widened before each stage where that lowers the loss most",
+        Firefly,
+        {field.name: field.default for field in dataclasses.fields(GrowthSettings)} | {"from_scratch": False},
+        grows=True,
+        body=backbones.firefly,
+    ),
     "oracle": Method(
         "oracle, for regret: at every tick the architecture of another method, from scratch on everything so far",
         _oracle,
@@ -78,7 +91,9 @@ METHODS: dict[str, Method] = {
     ),
 }
 
-_SETTINGS = {field.name for field in dataclasses.fields(StageSettings)}
+_SETTINGS = get_type_hints(StageSettings)
+_OF_EVERY_AGENT = {"width": int | None, "wait": int, "replay": bool, "growth": str | None, "seed": int, "engine": str}
+_EXAMPLES = {"width": 32, "wait": 5, "growth": "every", "seed": 0, "engine": "auto"}
 
 
 def make(
@@ -88,6 +103,7 @@ def make(
     width: int | None = None,
     wait: int = 1,
     replay: bool = False,
+    growth: str | None = None,
     policy: Policy | None = None,
     seed: int = 0,
     engine: str = "auto",
@@ -103,7 +119,8 @@ def make(
         width: units per hidden layer or channels per convolution; the recipe's where not given.
         wait: waiting time w in mega-batches.
         replay: train on everything gathered so far, not on the last w mega-batches alone.
-        policy: when to train, in place of ``wait`` and ``replay``.
+        growth: when a growing method grows, see ``agents.growth``; before each stage but the first where not given.
+        policy: when to train and grow, in place of ``wait``, ``replay`` and ``growth``.
         seed: run seed, 0 or more.
         engine: ``plain``, ``compiled``, or ``auto``: compiled where the expected work pays for compiling.
         device: ``cpu``, ``cuda``, …; ``auto`` takes a GPU where there is one.
@@ -116,33 +133,43 @@ def make(
     """
     if id not in METHODS:
         raise ValueError(f"agent {id!r}: unknown; the agents are {', '.join(METHODS)}")
-    if policy is not None and (wait != 1 or replay):
-        raise ValueError(f"wait={wait}, replay={replay} beside a policy: a policy decides both; give either it or them")
+    of_every = {"width": width, "wait": wait, "replay": replay, "growth": growth, "seed": seed, "engine": engine}
+    check_types(of_every, _OF_EVERY_AGENT, _EXAMPLES)
+    if policy is not None and (wait != 1 or replay or growth is not None):
+        raise ValueError(
+            f"wait={wait}, replay={replay}, growth={growth!r} beside a policy: a policy decides both when to train and "
+            "when to grow; give either it or them"
+        )
     own = dict(METHODS[id].keywords)
-    unknown = sorted(set(hyperparameters) - _SETTINGS - set(own))
+    unknown = sorted(set(hyperparameters) - set(_SETTINGS) - set(own))
     if unknown:
-        known = sorted(_SETTINGS | set(own))
+        known = sorted(set(_SETTINGS) | set(own))
         raise ValueError(f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter; it has {', '.join(known)}")
+    recipe = recipe_for(env.data.name)
+    check_types(hyperparameters, _types_of(METHODS[id]) | _SETTINGS, own | dataclasses.asdict(recipe.settings))
     if METHODS[id].always:
         if policy is not None or wait != 1:
             raise ValueError(f"wait={wait} or a policy with agent {id!r}: it trains at every tick; leave both out")
         replay = True
+    if type(policy) is FixedWait:  # the same run as with its three keywords, so one record
+        wait, replay, growth, policy = policy.wait, policy.replay, policy.growth, None
     own.update({name: hyperparameters.pop(name) for name in list(hyperparameters) if name in own})
     if own.get("from_scratch") and not replay and policy is None:
         raise ValueError(
             "from_scratch=True without replay would forget all earlier data: it is only meaningful with replay=True"
         )
-    # A function is recorded by its name, since its repr holds an address, which changes from process to process.
-    chosen_policy: Any = {"wait": wait, "replay": replay}
-    if policy is not None:
-        chosen_policy = getattr(policy, "__qualname__", repr(policy))
+    if growth not in (None, "never") and not METHODS[id].grows:
+        growing = ", ".join(name for name, method in METHODS.items() if method.grows)
+        raise ValueError(
+            f"growth={growth!r}: agent {id!r} cannot grow; leave it out, or take one that grows: {growing}"
+        )
     if wait > env.ticks:
         raise ValueError(f"wait={wait}: the stream has only {env.ticks} mega-batches; wait at most {env.ticks}")
-    policy = policy or fixed_wait(wait, replay=replay)
-    recipe = recipe_for(env.data.name)
+    if policy is None:
+        policy = FixedWait(wait, replay, growth or ("every" if METHODS[id].grows else "never"))
     settings = dataclasses.replace(recipe.settings, **hyperparameters)
     width = recipe.width if width is None else width
-    build = partial(build_predictor, env=env, recipe=recipe, width=width)
+    build = partial(build_predictor, env=env, recipe=recipe, width=width, body=METHODS[id].body)
     where = choose_device(device)
     chosen = choose_engine(
         engine,
@@ -156,7 +183,7 @@ def make(
         "id": id,
         "backbone": recipe.backbone,
         "width": width,
-        "policy": chosen_policy,
+        "policy": as_plain_data(policy),
         "seed": seed,
         "engine": chosen,
         "device": str(where),
@@ -166,16 +193,21 @@ def make(
     return AnytimeAgent(learner, policy, env.ticks, config)
 
 
-def build_predictor(generator: torch.Generator, *, env: AlmaEnv, recipe: Recipe, width: int) -> Predictor:
+def _types_of(method: Method) -> dict[str, Any]:
+    """Types of a method's own keywords: as its learner annotates them, else those of their defaults."""
+    hints = {name: p.annotation for name, p in inspect.signature(method.learner, eval_str=True).parameters.items()}
+    # An unannotated whole number may stand for any number.
+    of_default = {name: {int: float}.get(type(value), type(value)) for name, value in method.keywords.items()}
+    return of_default | {name: hints[name] for name in method.keywords if name in hints}
+
+
+def build_predictor(
+    generator: torch.Generator, *, env: AlmaEnv, recipe: Recipe, width: int, body: Body = backbones.plain
+) -> Predictor:
     """The untrained predictor of a recipe, its weights drawn from the generator."""
     data = env.data
-    shape = data.train_x.shape[1:]
-    body: MLP | VGG19
-    if recipe.backbone == "mlp":
-        body = MLP(math.prod(shape), width, data.classes, generator=generator)
-    else:
-        body = VGG19(width, data.classes, shape[0], generator=generator)
-    return Predictor(Normalize(data.scale, data.mean, data.std), body)
+    network = body(recipe.backbone, data.train_x.shape[1:], width, data.classes, generator)
+    return Predictor(Normalize(data.scale, data.mean, data.std), network)
 
 
 def choose_device(device: str) -> torch.device:

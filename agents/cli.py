@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import shutil
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -17,6 +16,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import alma_env
@@ -39,11 +39,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int = options.command(options, console)
         return status
     except (AlmaError, ValueError, TypeError) as error:
-        Console(stderr=True).print(f"[bold red]alma {options.name}:[/] {error}", highlight=False, soft_wrap=True)
-        return 2
+        return _refuse(options, str(error))
+    except OSError as error:
+        return _refuse(
+            options,
+            f"{error.filename or 'a file'}: {error.strerror or error}; choose a folder that can be read and written, "
+            "with room on its disk",
+        )
     except KeyboardInterrupt:
-        Console(stderr=True).print("stopped; the same command goes on from here", highlight=False)
+        how = "the same command without --fresh" if getattr(options, "fresh", False) else "the same command"
+        Console(stderr=True).print(f"stopped; {how} goes on from here", highlight=False)
         return 130
+
+
+def _refuse(options: argparse.Namespace, message: str) -> int:
+    # Escaped, since a remedy such as 'alma-env[tensorboard]' would be taken for markup.
+    console = Console(stderr=True)
+    console.print(f"[bold red]alma {options.name}:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    return 2
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -91,27 +104,32 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     keep_freed_memory()
     waits = options.wait or [wait for wait in recipe.waits if wait <= env.ticks] or [1]
     widths = options.width or [recipe.width]
+    for option, values in (("--width", widths), ("--wait", waits), ("--seeds", options.seeds)):
+        _require_distinct(option, values)
+    make = partial(
+        catalogue.make,
+        options.agent,
+        env,
+        replay=options.replay,
+        engine=options.engine,
+        device=options.device,
+        **hyperparameters,
+    )
+    if options.tensorboard:
+        _summary_writer()
+    combinations = list(itertools.product(widths, waits, options.seeds))
+    # All agents are made once, and dropped, before the first run, so that a mistake in the last is told before hours
+    # of work; and before --fresh deletes anything.
+    configs = [runs.describe(env, make(width=width, wait=wait, seed=seed), seed) for width, wait, seed in combinations]
+    labels = report.labels(configs)
     groups: dict[str, list[Ledger]] = {}
     folder = options.out / options.env
     with RunProgress(console) as progress:
-        for width, wait, seed in itertools.product(widths, waits, options.seeds):
-            agent = catalogue.make(
-                options.agent,
-                env,
-                width=width,
-                wait=wait,
-                replay=options.replay,
-                seed=seed,
-                engine=options.engine,
-                device=options.device,
-                on_epoch=progress.on_epoch,
-                **hyperparameters,
-            )
-            config = runs.describe(env, agent, seed)
-            label = report.label(config)
+        for (width, wait, seed), config, label in zip(combinations, configs, labels, strict=True):
+            agent = make(width=width, wait=wait, seed=seed, on_epoch=progress.on_epoch)
             path = folder / run_name(config)
             if options.fresh:
-                shutil.rmtree(path, ignore_errors=True)
+                runs.clear(path)
             epochs = agent.config["stage"]["epochs"]
             work = partial(catalogue.training_examples, env, epochs, wait=wait, replay=options.replay)
             on_tick = progress.begin(f"{label}, seed {seed}", agent, work)
@@ -122,9 +140,22 @@ def _run(options: argparse.Namespace, console: Console) -> int:
             groups.setdefault(label, []).append(ledger)
     console.print(report.table(groups, title=f"{options.env}, {env.ticks} mega-batches"))
     picture = report.draw_errors(groups, folder / "errors.png", title=f"{options.env}: error at every tick")
-    console.print(f"Runs are in {folder}/", highlight=False, soft_wrap=True)
-    console.print(f"Error curves: {picture.resolve()}", highlight=False, soft_wrap=True)
+    _say(console, f"Runs are in {folder}/")
+    _say(console, f"Error curves: {picture.resolve()}")
     return 0
+
+
+def _say(console: Console, message: str) -> None:
+    console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+
+def _require_distinct(option: str, values: Sequence[int]) -> None:
+    for value in values:
+        if values.count(value) > 1:
+            words = " ".join(map(str, values))
+            raise ValueError(
+                f"{option} {words}: {value} stands there twice, but a run counts once; give each value once"
+            )
 
 
 def run_name(config: dict[str, Any]) -> str:
@@ -134,17 +165,43 @@ def run_name(config: dict[str, Any]) -> str:
 
 
 def _key_values(pairs: Sequence[str]) -> dict[str, Any]:
-    """``key=value`` words; a value that is not a Python literal is a string."""
+    """``key=value`` words; a value is true or false in any case, another Python literal, or else a string."""
     values = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not (key and equals):
             raise ValueError(f"--set {pair}: write key=value, for example --set epochs=20")
-        try:
-            values[key] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            values[key] = text
+        if key in _OPTIONS:
+            raise ValueError(f"--set {pair}: {key} has an option of its own; write {_OPTIONS[key].format(text)}")
+        values[key] = _value(text)
     return values
+
+
+# What --set would say twice, and how it is written instead.
+_OPTIONS = {
+    "id": "--agent {}",
+    "agent": "--agent {}",
+    "env": "{} right after `alma run`",
+    "width": "--width {}",
+    "wait": "--wait {}",
+    "replay": "--replay, or nothing for none",
+    "seed": "--seeds {}",
+    "seeds": "--seeds {}",
+    "engine": "--engine {}",
+    "device": "--device {}",
+    "threads": "--threads {}",
+    "policy": "a Python script: `agents.make` takes any policy",
+    "on_epoch": "a Python script: `agents.make` takes any function",
+}
+
+
+def _value(text: str) -> Any:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text
 
 
 def _split_settings(env_id: str, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -165,14 +222,18 @@ def _set_threads(threads: int | None, backbone: str) -> None:
         torch.set_num_threads(threads)
 
 
-def _also_to_tensorboard(path: Path, on_tick: runs.OnTick) -> runs.OnTick:
+def _summary_writer() -> Any:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise ValueError(
             "--tensorboard: the package tensorboard is missing; pip install 'alma-env[tensorboard]'"
         ) from error
-    writer = SummaryWriter(str(path / "tensorboard"))
+    return SummaryWriter
+
+
+def _also_to_tensorboard(path: Path, on_tick: runs.OnTick) -> runs.OnTick:
+    writer = _summary_writer()(str(path / "tensorboard"))
 
     def on_tick_with_scalars(row: Row) -> None:
         on_tick(row)
@@ -201,10 +262,15 @@ def _agents(options: argparse.Namespace, console: Console) -> int:
     for column in ("id", "method", "hyper-parameters of its own (default)"):
         table.add_column(column)
     for id, method in catalogue.METHODS.items():
-        table.add_row(id, method.title, ", ".join(f"{name}={value}" for name, value in method.keywords.items()))
+        keywords = ", ".join(f"{name}={value}" for name, value in method.keywords.items())
+        table.add_row(id, escape(method.title), escape(keywords))
     console.print(table)
     names = ", ".join(field.name for field in dataclasses.fields(StageSettings))
-    console.print(f"Of every agent: width, wait, replay, seed, engine, device; of a stage: {names}.", highlight=False)
+    console.print(
+        f"Of every agent: width, wait, replay, growth, seed, engine, device; of a stage: {names}.",
+        markup=False,
+        highlight=False,
+    )
     return 0
 
 
@@ -212,23 +278,28 @@ def _show(options: argparse.Namespace, console: Console) -> int:
     files = sorted(options.folder.rglob("ledger.jsonl"))
     if not files:
         raise ValueError(f"{options.folder}: no ledger.jsonl in or below it; give a folder that `alma run` wrote")
-    configs = [json.loads((file.parent / "config.json").read_text()) for file in files]
-    streams = sorted({config["env"] for config in configs})
-    groups: dict[str, list[Ledger]] = {}
-    for file, config in zip(files, configs, strict=True):
-        label = (f"{config['env']} " if len(streams) > 1 else "") + report.label(config)
-        ledger = Ledger.from_json(file.read_text())
+    finished: dict[str, tuple[Path, dict[str, Any], Ledger]] = {}  # by their whole configuration
+    for folder in [file.parent for file in files]:
+        config, ledger = runs.read_config(folder), runs.read_ledger(folder)
+        key = json.dumps(config, sort_keys=True)
         missing = config["protocol"]["ticks"] + 1 - len(ledger)
         if missing:
-            console.print(f"{file.parent}: unfinished, {missing} ticks to go; left out", highlight=False)
-            continue
-        if len(files) == 1:
-            console.print_json(json.dumps(config))
-        groups.setdefault(label, []).append(ledger)
-    if groups:
-        console.print(report.table(groups, title=", ".join(streams)))
-        picture = report.draw_errors(groups, options.folder / "errors.png", title=", ".join(streams))
-        console.print(f"Error curves: {picture.resolve()}", highlight=False, soft_wrap=True)
+            _say(console, f"{folder}: unfinished, {missing} ticks to go; left out")
+        elif key in finished:
+            _say(console, f"{folder}: the same run as {finished[key][0]}; counted once")
+        else:
+            finished[key] = folder, config, ledger
+    if len(files) == 1 and finished:
+        console.print_json(json.dumps(config))
+    if finished:
+        streams = ", ".join(sorted({config["env"] for _, config, _ in finished.values()}))
+        groups: dict[str, list[Ledger]] = {}
+        labels = report.labels([config for _, config, _ in finished.values()])
+        for label, (_, _, ledger) in zip(labels, finished.values(), strict=True):
+            groups.setdefault(label, []).append(ledger)
+        console.print(report.table(groups, title=streams))
+        picture = report.draw_errors(groups, options.folder / "errors.png", title=streams)
+        _say(console, f"Error curves: {picture.resolve()}")
     return 0
 
 

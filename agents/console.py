@@ -24,7 +24,7 @@ class RunProgress:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("tick {task.fields[tick]}/{task.fields[ticks]}"),
             TextColumn("error {task.fields[error]:.3f}  CER {task.fields[cer]:.2f}  {task.fields[comp]}FLOPs"),
@@ -102,5 +102,6 @@ class RunProgress:
             self._console.print(
                 f"{self._description}: CER {score.cer:.2f}, final error {score.final_error:.4f}, "
                 f"Comp {engineering(score.comp)} FLOPs, {score.seconds:.1f} s",
+                markup=False,
                 highlight=False,
             )

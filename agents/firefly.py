@@ -163,10 +163,11 @@ class Firefly:
     def grow(self, train: Examples, valid: Examples) -> None:
         """Widen the network for the stage to come, on that stage's data without augmentation."""
         network = _growable(self.predictor)
-        size, target = growth_target(network, self._initial_widths, len(self.growth_reports) + 1, self.growth)
+        growth = len(self.growth_reports) + 1  # two growths before one stage draw anew
+        size, target = growth_target(network, self._initial_widths, growth, self.growth)
         # Member 0 draws the data order, 1 to 16 the candidates of the convolutions, 17 those of the classifier.
         order, *candidates, biases = (
-            generator(self.seed, "grow", stage=self.stage + 1, member=role) for role in range(CONVOLUTIONS + 3)
+            generator(self.seed, "grow", stage=growth, member=role) for role in range(CONVOLUTIONS + 3)
         )
         train, valid = train.to(self._device), valid.to(self._device)
         valid_x = self.predictor.normalize(valid.x)

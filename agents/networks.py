@@ -81,7 +81,9 @@ class VGG19(nn.Module):
         super().__init__()
         widths = [width] * sum(VGG19_BLOCKS) if isinstance(width, int) else list(width)
         if len(widths) != sum(VGG19_BLOCKS):
-            raise ValueError(f"widths={tuple(widths)}: VGG19 has {sum(VGG19_BLOCKS)} convolutions; give one width for each")
+            raise ValueError(
+                f"widths={tuple(widths)}: VGG19 has {sum(VGG19_BLOCKS)} convolutions; give one width for each"
+            )
         _require_positive(width=min(widths), classes=classes, in_channels=in_channels)
         layers: list[nn.Module] = []
         channels, remaining = in_channels, iter(widths)

@@ -6,7 +6,7 @@ values given for them are defaults.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from agents.stage import StageSettings
@@ -44,7 +44,7 @@ RECIPES: dict[str, Recipe] = {
     "FashionMNIST": Recipe("mlp", 32, (1, 10, 50, 500), _ADADELTA),
     "EMNIST": Recipe("mlp", 32, (1, 5, 50), _ADADELTA),
     "CIFAR10": Recipe("vgg19", 32, (2, 10, 100), _SGD),
-    "CIFAR100": Recipe("vgg19", 32, (1, 5, 50), _SGD),
+    "CIFAR100": Recipe("vgg19", 32, (1, 5, 50), replace(_SGD, epochs=200)),
     "Digits": Recipe("mlp", 32, (1, 5, 20), _ADADELTA),
 }
 

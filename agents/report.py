@@ -1,8 +1,12 @@
-"""What a person sees of finished runs: a table of the three metrics, and a picture of the error curves."""
+"""What a person sees of finished runs: a table of the three metrics, and a picture of the error curves.
+
+Runs that differ in nothing but their seeds are one line of the table and one curve.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, stdev
@@ -12,6 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Table
 
 from alma_env import Ledger, Score
@@ -50,6 +55,48 @@ def label(config: Mapping[str, Any]) -> str:
     return name + str(policy)
 
 
+def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What each of several runs is called: alike if they differ in nothing but their seeds, else with what differs.
+
+    >>> def config(epochs, seed):
+    ...     agent = {"id": "sm", "width": 32, "seed": seed, "stage": {"epochs": epochs}}
+    ...     return {"env": "Digits-ALMA-v0", "seed": seed, "agent": agent}
+    >>> labels([config(1, 0), config(1, 1), config(3, 0)])
+    ['sm 32, epochs=1', 'sm 32, epochs=1', 'sm 32, epochs=3']
+    """
+    several = len({config.get("env") for config in configs}) > 1
+    short = [f"{config.get('env')} " * several + label(config) for config in configs]
+    items = [dict(_items(config)) for config in configs]
+    alike: dict[str, list[dict[str, str]]] = {}
+    for name, item in zip(short, items, strict=True):
+        alike.setdefault(name, []).append(item)
+    return [", ".join([name, *_particulars(item, alike[name])]) for name, item in zip(short, items, strict=True)]
+
+
+def _particulars(item: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> list[str]:
+    """``key=value`` for all that is not the same in all others; a key is a bare name where that is enough."""
+    paths = sorted({path for other in others for path in other})
+    paths = [path for path in paths if len({other.get(path) for other in others}) > 1]
+    bare = [path.rpartition(".")[2] for path in paths]
+    return [
+        f"{name if bare.count(name) == 1 else path}={item[path]}"
+        for path, name in zip(paths, bare, strict=True)
+        if path in item
+    ]
+
+
+def _items(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """The numbers of a configuration as (dotted path, text), but the seeds."""
+    for name, value in config.items():
+        path = prefix + name
+        if path in ("seed", "agent.seed"):
+            continue
+        if isinstance(value, Mapping):
+            yield from _items(value, path + ".")
+        else:
+            yield path, value if isinstance(value, str) else json.dumps(value)
+
+
 def table(groups: Mapping[str, Sequence[Ledger]], *, title: str) -> Table:
     """One line per configuration: CER, Mem, Comp and final error, mean ± standard deviation over its seeds.
 
@@ -58,7 +105,7 @@ def table(groups: Mapping[str, Sequence[Ledger]], *, title: str) -> Table:
         title: headline.
     """
     out = Table(
-        title=title,
+        title=escape(title),
         title_justify="left",
         caption=_CAPTION,
         caption_justify="left",
@@ -66,11 +113,11 @@ def table(groups: Mapping[str, Sequence[Ledger]], *, title: str) -> Table:
         collapse_padding=True,  # 80 columns suffice
         pad_edge=False,
     )
-    out.add_column("agent", no_wrap=True)
+    out.add_column("agent", overflow="fold")  # a label is never cut: its end may be what differs
     for name in ("n", *COLUMNS):
         out.add_column(name, justify="right", no_wrap=True)
     for label, ledgers in groups.items():
-        out.add_row(label, str(len(ledgers)), *cells([ledger.score() for ledger in ledgers]))
+        out.add_row(escape(label), str(len(ledgers)), *cells([ledger.score() for ledger in ledgers]))
     return out
 
 
@@ -117,7 +164,8 @@ def engineering(value: float) -> str:
 def draw_errors(groups: Mapping[str, Sequence[Ledger]], file: Path, *, title: str) -> Path:
     """Draw the test error at every tick, one curve per configuration, with a band of one standard deviation.
 
-    The error is a step function: between two trainings the predictor does not change.
+    The error is a step function: between two trainings the predictor does not change. The configurations may differ in
+    the length of their streams.
     """
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()

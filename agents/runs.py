@@ -5,19 +5,26 @@ A run's folder holds
     config.json     everything that the numbers depend on: environment, recipe, seed, versions, digest of the data
     ledger.jsonl    one row per tick, appended and flushed as the tick is answered
     checkpoint.pt   environment and agent between two ticks, replaced atomically every few seconds
+    lock            held by the process that writes here; the system releases it when the process ends, however it ends
 
 A killed run is repeated from its last checkpoint. Rows that are already in the ledger stay as they are; the repeated
 ticks must reproduce them to the last bit (the seconds aside), or the run stops with an error instead of mixing results.
+A checkpoint whose rows are not all in the ledger, because the file was deleted or edited, is not used: the run is
+repeated from tick 0, so that every row of a ledger was computed or verified by a run that began at its beginning.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import platform
+import shutil
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +33,12 @@ import torch
 
 import alma_env
 from agents.anytime import AnytimeAgent
-from alma_env import AlmaEnv, Ledger, Row
+from agents.policies import NO_DESCRIPTION
+from alma_env import AlmaEnv, AlmaError, Ledger, Row
 from alma_env.ledger import row_to_json
+
+if sys.platform != "win32":
+    import fcntl
 
 OnTick = Callable[[Row], None]
 CHECKPOINT_SECONDS = 5.0  # at most this much work, or one tick, is repeated after a kill
@@ -35,6 +46,10 @@ CHECKPOINT_SECONDS = 5.0  # at most this much work, or one tick, is repeated aft
 
 class RunMismatchError(ValueError):
     """A folder holds a run of another configuration, or a repeated tick came out differently."""
+
+
+class FolderInUseError(AlmaError):
+    """Another process writes to a run's folder."""
 
 
 def run(
@@ -49,15 +64,25 @@ def run(
 
     Args:
         env: the environment; it is reset.
-        agent: an ``AnytimeAgent``.
+        agent: an ``AnytimeAgent`` that has not run yet.
         seed: seed of the stream; the agent's own seed was given to ``agents.make``.
         folder: where to write; a run that was begun there is continued, a finished one is read. None: write nothing.
         on_tick: told after every tick, also of the ticks that are read from the folder.
 
     Raises:
         RunMismatchError: the folder holds a run of another configuration, or one that does not repeat.
+        FolderInUseError: another process writes to the folder.
+        ValueError: the agent has run before, or its policy has no description by which a folder could know it.
     """
-    files = RunFolder(Path(folder), describe(env, agent, seed)) if folder is not None else None
+    if folder is None:
+        return _run(env, agent, seed, None, on_tick)
+    if "policy" in agent.config and agent.config["policy"] is None:
+        raise ValueError(f"policy={agent.policy!r} with folder={str(folder)!r}: {NO_DESCRIPTION}")
+    with _locked(Path(folder)):
+        return _run(env, agent, seed, RunFolder(Path(folder), describe(env, agent, seed)), on_tick)
+
+
+def _run(env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None, on_tick: OnTick | None) -> Ledger:
     if files is not None and len(files.rows) == env.ticks + 1:
         for row in files.rows:
             if on_tick is not None:
@@ -89,6 +114,11 @@ def _begin(env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None
         env.load_state_dict(state["env"])
         agent.load_state_dict(state["agent"], env.megabatch)
         return env.observation()
+    if agent.tick != 0:
+        raise ValueError(
+            f"agent.tick={agent.tick}: the agent has trained on a stream before and would begin this one with what it "
+            "learned there; make a new agent per run"
+        )
     observation, _ = env.reset(seed=seed, options={"predictor": agent.predictor})
     if files is not None:
         files.write(env.ledger[0])
@@ -113,6 +143,79 @@ def describe(env: AlmaEnv, agent: AnytimeAgent, seed: int) -> dict[str, Any]:
     }
 
 
+def clear(folder: Path) -> None:
+    """Delete what a run wrote, so that it begins anew; its lock file stays.
+
+    Raises:
+        FolderInUseError: another process writes to the folder.
+    """
+    if not folder.exists():
+        return
+    with _locked(folder):
+        for file in folder.iterdir():
+            if file.is_dir() and not file.is_symlink():
+                shutil.rmtree(file)
+            elif file.name != "lock":
+                file.unlink()
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """A run's configuration.
+
+    Raises:
+        ValueError: there is none, or it cannot be read.
+    """
+    file = folder / "config.json"
+    try:
+        config: dict[str, Any] = json.loads(file.read_bytes())
+    except FileNotFoundError:
+        raise ValueError(
+            f"{file}: missing beside ledger.jsonl, so nobody knows what was run; restore it, or delete the folder"
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"{file}: not a run's configuration ({error}); restore it, or delete the folder") from error
+    return config
+
+
+def read_ledger(folder: Path) -> Ledger:
+    """The rows that a run has written so far; a last line that a kill cut short is passed over, the file stays.
+
+    Raises:
+        ValueError: a whole line is not a row.
+    """
+    file = folder / "ledger.jsonl"
+    try:
+        return Ledger.from_json(_whole_lines(file).decode())
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}; restore the file, or delete the folder") from error
+
+
+def _whole_lines(file: Path) -> bytes:
+    text = file.read_bytes()
+    return text[: text.rfind(b"\n") + 1]
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other processes from writing to the folder, where the system has such locks."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if sys.platform == "win32":
+        yield
+        return
+    with open(folder / "lock", "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FolderInUseError(
+                f"{folder}: another process is writing this run; wait until it ends, end it, or choose another folder"
+            ) from None
+        except OSError as error:
+            # Some network file systems have no locks; a run there is better than none.
+            if error.errno not in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS):
+                raise
+        yield
+
+
 class RunFolder:
     """The files of one run.
 
@@ -133,7 +236,7 @@ class RunFolder:
         if not file.exists():
             _replace(file, json.dumps(config, indent=2, sort_keys=True).encode() + b"\n")
             return
-        saved = json.loads(file.read_text())
+        saved = read_config(self.path)
         for name in sorted(set(saved) | set(config)):
             if saved.get(name) != config.get(name):
                 raise RunMismatchError(
@@ -146,22 +249,26 @@ class RunFolder:
         file = self.path / "ledger.jsonl"
         if not file.exists():
             return []
-        text = file.read_bytes()
-        whole = text[: text.rfind(b"\n") + 1]
-        if whole != text:
-            os.truncate(file, len(whole))
-        return Ledger.from_json(whole.decode()).rows
+        whole = len(_whole_lines(file))
+        if whole != file.stat().st_size:
+            os.truncate(file, whole)
+        return read_ledger(self.path).rows
 
     def write(self, row: Row) -> None:
         """Append a row, flushed as the file is closed; where it stands already, check that it is the same."""
         if row.tick < len(self.rows):
             there = self.rows[row.tick]
-            if dataclasses.replace(there, seconds=0.0) != dataclasses.replace(row, seconds=0.0):
+            if _without_seconds([there]) != _without_seconds([row]):
                 raise RunMismatchError(
                     f"tick {row.tick} in {self.path / 'ledger.jsonl'} does not repeat: {_difference(there, row)}. "
                     "Was the folder begun with another version, machine or number of threads? Begin a new folder"
                 )
             return
+        if row.tick != len(self.rows):
+            raise RunMismatchError(
+                f"tick {row.tick} after {len(self.rows)} rows in {self.path / 'ledger.jsonl'}: rows are written in "
+                "order; begin a new folder"
+            )
         with open(self.path / "ledger.jsonl", "a", encoding="utf-8") as file:
             file.write(row_to_json(row) + "\n")
         self.rows.append(row)
@@ -176,12 +283,17 @@ class RunFolder:
         self._checkpointed = time.monotonic()
 
     def load_checkpoint(self) -> dict[str, Any] | None:
-        """What ``checkpoint`` saved last, or None."""
+        """What ``checkpoint`` saved last; None if nothing, or if the ledger does not hold the rows that led there."""
         file = self.path / "checkpoint.pt"
         if not file.exists():
             return None
         state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
-        return state
+        rows = Ledger.from_json(state["env"]["ledger"]).rows
+        return state if _without_seconds(rows) == _without_seconds(self.rows[: len(rows)]) else None
+
+
+def _without_seconds(rows: list[Row]) -> list[Row]:
+    return [dataclasses.replace(row, seconds=0.0) for row in rows]
 
 
 def _difference(there: Row, row: Row) -> str:

@@ -219,8 +219,8 @@ def from_arrays(
 
     x: uint8, or floats (kept as float32), of shape (N, ...), channels on axis 1; y: integers (N,).
     `classes` defaults to the largest train label + 1, `scale` to 255 for uint8 and 1 for floats, `mean` and
-    `std` to those of train x / scale: per channel when x has at least 3 axes, otherwise one number for all. A
-    channel that does not vary gets std 1.
+    `std` to those of train x / scale: per channel when x has at least 3 axes, otherwise one number for all; a given
+    number holds for every channel. A channel that does not vary gets std 1.
 
     Raises ValueError or TypeError for arrays that do not fit together.
     """
@@ -284,10 +284,13 @@ def _checked_y(part: tuple[ArrayLike, ArrayLike], name: str) -> NDArray[np.int64
 
 
 def _per_channel(value: float | Sequence[float], name: str, channels: int) -> tuple[float, ...]:
-    values = tuple(float(v) for v in np.atleast_1d(np.asarray(value, dtype=np.float64)))
-    if len(values) not in (1, channels) or not np.isfinite(values).all():
+    try:
+        values = np.atleast_1d(np.asarray(value, dtype=np.float64))
+    except (ValueError, TypeError):  # text, or rows of several lengths
+        values = np.empty(0)
+    if values.shape not in ((1,), (channels,)) or not np.isfinite(values).all():
         raise ValueError(f"{name}={value}: must be one finite number, or {channels} (one per channel)")
-    return values
+    return tuple(np.broadcast_to(values, channels).tolist())
 
 
 def _moments(x: NDArray[Any], scale: float) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
+import sys
 
 import pytest
 
+from agents import cli
 from agents.cli import main
+from agents.recipes import recipe_for
 from alma_env import Ledger
 
 QUICK = ["--width", "4", "--set", "epochs=1", "ticks=4"]
@@ -56,6 +61,119 @@ def test_show_reads_one_run_or_many(capsys, tmp_path, monkeypatch):
     assert "unfinished, 2 ticks to go" in out.replace("\n", " ")
 
 
+def test_show_tells_runs_apart_by_all_that_differs_but_the_seed(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    out = ["--out", str(tmp_path)]
+    run(capsys, "run", *QUICK, "--wait", "2", "--seeds", "0", "1", *out)
+    run(capsys, "run", "--width", "4", "--wait", "2", "--set", "epochs=2", "ticks=4", *out)
+    run(capsys, "run", "--width", "4", "--wait", "2", "--set", "epochs=1", "ticks=7", *out)
+    status, shown, err = run(capsys, "show", str(tmp_path))
+    assert (status, err) == (0, "")
+    for label, seeds in (("epochs=1, ticks=4", 2), ("epochs=2, ticks=4", 1), ("epochs=1, ticks=7", 1)):
+        assert re.search(rf"sm 4, wait 2, {label} +{seeds} ", shown)
+    assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
+    # In 80 columns no part of a label is lost.
+    monkeypatch.setenv("COLUMNS", "80")
+    _, shown, _ = run(capsys, "show", str(tmp_path))
+    assert "…" not in shown
+    for word in ("epochs=2", "ticks=7"):
+        assert word in shown
+
+
+def test_show_counts_a_run_once(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    run(capsys, "run", *QUICK, "--wait", "2", "--out", str(tmp_path / "one"))
+    shutil.copytree(tmp_path / "one", tmp_path / "two")
+    status, out, _ = run(capsys, "show", str(tmp_path))
+    assert status == 0
+    assert re.search(r"two/.*: the same run as .*/one/.*; counted once", out)
+    assert re.search(r"sm 4, wait 2 +1 ", out)
+
+
+def test_show_passes_over_a_line_that_a_kill_cut_short_and_leaves_the_file(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    run(capsys, "run", *QUICK, "--wait", "2", "4", "--out", str(tmp_path))
+    ledger = next(tmp_path.rglob("*wait4*/ledger.jsonl"))
+    cut = ledger.read_bytes()[:-30]
+    ledger.write_bytes(cut)
+    status, out, _ = run(capsys, "show", str(tmp_path))
+    assert status == 0
+    assert "unfinished, 1 ticks to go; left out" in out
+    assert "sm 4, wait 2" in out
+    assert ledger.read_bytes() == cut
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("config.json", None, "config.json: missing beside ledger.jsonl"),
+        ("config.json", "{", "config.json: not a run's configuration"),
+        ("ledger.jsonl", "nonsense\n", "ledger.jsonl: line 1: not a ledger row"),
+    ],
+)
+def test_show_names_the_file_that_is_missing_or_damaged(capsys, tmp_path, file, content, message):
+    run(capsys, "run", *QUICK, "--wait", "4", "--out", str(tmp_path))
+    (damaged,) = tmp_path.rglob(file)
+    damaged.unlink() if content is None else damaged.write_text(content)
+    status, _, err = run(capsys, "show", str(tmp_path))
+    assert status == 2
+    assert message in err
+    assert "restore it" in err or "restore the file" in err
+
+
+def test_a_folder_that_cannot_be_written_is_one_message_with_status_2(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    status, _, err = run(capsys, "run", *QUICK, "--wait", "4", "--out", str(tmp_path / "file"))
+    assert status == 2
+    assert str(tmp_path / "file") in err
+    assert "choose a folder that can be read and written" in err
+
+
+def test_messages_and_labels_are_not_taken_for_markup(capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    _, _, err = run(capsys, "run", *QUICK, "--tensorboard", "--out", str(tmp_path))
+    assert "pip install 'alma-env[tensorboard]'" in err
+    assert not list(tmp_path.iterdir())
+    _, _, err = run(capsys, "run", "--set", "optimizer=[/x]", "--out", str(tmp_path))
+    assert "optimizer='[/x]': choose one of" in err
+    monkeypatch.setenv("COLUMNS", "200")
+    out = tmp_path / "[red]out"
+    status, told, err = run(capsys, "run", *QUICK, "--wait", "4", "--out", str(out))
+    assert (status, err) == (0, "")
+    assert f"Runs are in {out}/" in told
+    monkeypatch.setattr(cli.report, "label", lambda config: "sm [/4] [b]")
+    status, told, err = run(capsys, "run", *QUICK, "--wait", "4", "--out", str(out))
+    assert (status, err) == (0, "")
+    assert told.count("sm [/4] [b]") == 2  # beside the run's numbers, and in the table
+    monkeypatch.setattr(cli.Console, "is_terminal", True)  # the live bar
+    assert run(capsys, "run", *QUICK, "--wait", "4", "--out", str(out))[0] == 0
+
+
+def test_all_runs_are_checked_before_the_first_begins(capsys, tmp_path):
+    arguments = ["run", *QUICK, "--wait", "2", "5", "--out", str(tmp_path)]
+    status, out, err = run(capsys, *arguments)
+    assert status == 2
+    assert "wait=5: the stream has only 4 mega-batches" in err
+    assert out == ""
+    assert list(tmp_path.iterdir()) == []
+    # Nor does --fresh delete anything then.
+    run(capsys, "run", *QUICK, "--wait", "2", "--out", str(tmp_path))
+    (ledger,) = tmp_path.rglob("ledger.jsonl")
+    assert run(capsys, *arguments, "--fresh")[0] == 2
+    assert ledger.exists()
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_after_an_interrupt_the_command_that_goes_on_is_named(capsys, tmp_path, monkeypatch, fresh):
+    def interrupt(*arguments, **keywords):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.runs, "run", interrupt)
+    status, _, err = run(capsys, "run", *QUICK, "--wait", "4", "--out", str(tmp_path), *["--fresh"] * fresh)
+    assert status == 130
+    assert f"the same command{' without --fresh' * fresh} goes on from here" in " ".join(err.split())
+
+
 def test_settings_reach_the_agent_and_the_protocol(capsys, tmp_path):
     settings = ["epochs=2", "learning_rate=0.5", "valid_fraction=0.2", "ticks=3"]
     run(capsys, "run", "--width", "4", "--wait", "3", "--set", *settings, "--out", str(tmp_path))
@@ -64,6 +182,15 @@ def test_settings_reach_the_agent_and_the_protocol(capsys, tmp_path):
     assert config["agent"]["stage"]["learning_rate"] == 0.5
     assert config["protocol"]["valid_fraction"] == 0.2
     assert config["protocol"]["ticks"] == 3
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("FALSE", False), ("True", True)])
+def test_true_and_false_are_bools_in_any_case(capsys, tmp_path, text, value):
+    settings = [f"keep_initial={text}", f"from_scratch={text}", "epochs=1", "ticks=2"]
+    run(capsys, "run", "--width", "4", "--wait", "2", "--replay", "--set", *settings, "--out", str(tmp_path))
+    config = json.loads(next(tmp_path.rglob("config.json")).read_text())
+    assert config["agent"]["stage"]["keep_initial"] is value
+    assert config["agent"]["from_scratch"] is value
 
 
 @pytest.mark.parametrize(
@@ -81,6 +208,36 @@ def test_settings_reach_the_agent_and_the_protocol(capsys, tmp_path):
         (["run", "--device", "tpu9"], "device='tpu9'"),
         (["run", "Arrays-ALMA-v0"], "without data"),
         (["show", "nowhere"], "no ledger.jsonl"),
+        (["run", "--seeds", "0", "1", "0"], "--seeds 0 1 0: 0 stands there twice"),
+        (["run", "--wait", "5", "5"], "--wait 5 5: 5 stands there twice"),
+        (["run", "--width", "4", "4"], "--width 4 4: 4 stands there twice"),
+        (["run", "--set", "epochs=abc"], "epochs='abc': must be a whole number, for example epochs=100"),
+        (["run", "--set", "epochs=2.5"], "epochs=2.5: must be a whole number"),
+        (["run", "--set", "epochs=None"], "epochs=None: must be a whole number"),
+        (["run", "--set", "epochs=true"], "epochs=True: must be a whole number"),
+        (["run", "--set", "batch_size=[1]"], "batch_size=[1]: must be a whole number"),
+        (["run", "--set", "learning_rate=abc"], "learning_rate='abc': must be a number, for example learning_rate=1.0"),
+        (["run", "--set", "keep_initial=yes"], "keep_initial='yes': must be True or False"),
+        (["run", "--set", "keep_initial=1"], "keep_initial=1: must be True or False"),
+        (["run", "--set", "from_scratch=no"], "from_scratch='no': must be True or False"),
+        (["run", "--set", "patience=many"], "patience='many': must be a whole number or None, for example patience=10"),
+        (["run", "--agent", "ens", "--set", "members=few"], "members='few': must be a whole number"),
+        (["run", "--agent", "ens", "--set", "together=yes"], "together='yes': must be True or False or None"),
+        (["run", "--set", "width=8"], "--set width=8: width has an option of its own; write --width 8"),
+        (["run", "--set", "wait=3"], "write --wait 3"),
+        (["run", "--set", "seed=1"], "write --seeds 1"),
+        (["run", "--set", "device=cpu"], "write --device cpu"),
+        (["run", "--set", "replay=true"], "write --replay"),
+        (["run", "--set", "engine=plain"], "write --engine plain"),
+        (["run", "--set", "threads=2"], "write --threads 2"),
+        (["run", "--set", "id=sm"], "write --agent sm"),
+        (["run", "--set", "policy=none"], "`agents.make` takes any policy"),
+        (["run", "--set", "growth=every"], "growth='every': agent 'sm' cannot grow"),
+        (["run", "--agent", "gens", "--set", "growth=at:"], "growth='at:'"),
+        (
+            ["run", "--agent", "gens", "--set", "growth=true"],
+            "growth=True: must be text or None, for example growth='every'",
+        ),
     ],
 )
 def test_bad_input_gets_one_message_with_the_rule_and_status_2(capsys, tmp_path, arguments, message):
@@ -100,6 +257,12 @@ def test_the_lists_name_what_there_is(capsys, monkeypatch):
     _, out, _ = run(capsys, "agents")
     assert "single model" in out
     assert "from_scratch" in out
+
+
+def test_stages_are_as_long_as_the_papers():
+    """METHODS A.11, table of hyper-parameters."""
+    expected = {"MNIST": 100, "CIFAR10": 100, "EMNIST-byclass": 100, "CIFAR100": 200}
+    assert {name: recipe_for(name).settings.epochs for name in expected} == expected
 
 
 def test_tensorboard_files_are_written_on_request(capsys, tmp_path):

@@ -117,6 +117,90 @@ def test_a_run_that_does_not_repeat_is_stopped_and_named(env, tmp_path):
         agents.run(env, sm(env), 0, tmp_path)
 
 
+@pytest.fixture
+def begun(env, tmp_path, monkeypatch):
+    """A folder whose run was stopped after tick 3, with a checkpoint of that tick or the one before."""
+    monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", 0.0)
+
+    def stop_here(row):
+        if row.tick == 3:
+            raise Kill
+
+    with pytest.raises(Kill):
+        agents.run(env, sm(env), 0, tmp_path, on_tick=stop_here)
+    assert (tmp_path / "checkpoint.pt").exists()
+    return tmp_path
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_a_checkpoint_whose_rows_are_lost_is_not_gone_on_from(env, begun, kept):
+    file = begun / "ledger.jsonl"
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:kept])) if kept else file.unlink()
+    again = agents.run(env, sm(env), 0, begun)
+    assert [row.tick for row in again] == list(range(TICKS + 1))
+    assert without_seconds(again) == without_seconds(agents.run(env, sm(env), 0))
+    assert file.read_text().startswith("".join(lines[:kept]))
+
+
+def test_rows_that_are_not_the_checkpoints_are_found_out(env, begun):
+    file = begun / "ledger.jsonl"
+    rows = Ledger.from_json(file.read_text()).rows
+    rows[1] = dataclasses.replace(rows[1], error=0.123)
+    file.write_text(Ledger(rows).to_json())
+    with pytest.raises(agents.RunMismatchError, match=r"tick 1 .* error was 0.123, is 0\."):
+        agents.run(env, sm(env), 0, begun)
+
+
+def test_a_row_is_written_only_after_the_one_before_it(env, tmp_path):
+    row = agents.run(env, sm(env), 0)[2]
+    with pytest.raises(agents.RunMismatchError, match="tick 2 after 0 rows in .*ledger.jsonl"):
+        runs.RunFolder(tmp_path, {}).write(row)
+    assert not (tmp_path / "ledger.jsonl").exists()
+
+
+def test_a_second_process_is_kept_out_of_a_folder(env, tmp_path):
+    def intrude(row):
+        with pytest.raises(runs.FolderInUseError, match=f"{tmp_path}: another process .* choose another folder"):
+            agents.run(env, sm(env), 0, tmp_path)
+        with pytest.raises(runs.FolderInUseError, match="another process"):
+            runs.clear(tmp_path)
+
+    agents.run(env, sm(env), 0, tmp_path, on_tick=intrude)
+    assert len(agents.run(env, sm(env), 0, tmp_path)) == TICKS + 1
+    runs.clear(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+def test_a_killed_process_leaves_no_lock(env, tmp_path):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", f"import fcntl, time; f = open({str(tmp_path / 'lock')!r}, 'w'); "
+         "fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); time.sleep(60)"],
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    with holder:
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(runs.FolderInUseError):
+            agents.run(env, sm(env), 0, tmp_path)
+        holder.kill()
+    assert len(agents.run(env, sm(env), 0, tmp_path)) == TICKS + 1
+
+
+def test_an_agent_that_has_run_is_not_run_again(env, tmp_path):
+    agent = sm(env)
+    first = agents.run(env, agent, 0)
+    for folder in (None, tmp_path / "new"):
+        with pytest.raises(ValueError, match=f"agent.tick={TICKS}: .*make a new agent per run"):
+            agents.run(env, agent, 0, folder)
+    assert without_seconds(agents.run(env, sm(env), 0)) == without_seconds(first)
+
+
+def test_an_agent_that_has_run_may_go_on_from_a_checkpoint(env, begun):
+    agent = sm(env)
+    first = agents.run(env, agent, 0)
+    assert without_seconds(agents.run(env, agent, 0, begun)) == without_seconds(first)
+
+
 def test_a_process_killed_by_the_system_is_continued_by_the_same_command(tmp_path):
     def command(out: Path) -> list[str]:
         settings = ["--width", "8", "--wait", "1", "--set", "epochs=60", "--out", str(out)]

@@ -80,7 +80,15 @@ def test_a_channel_that_does_not_vary_is_only_centred() -> None:
 
 def test_given_normalisation_is_kept() -> None:
     data = small(mean=0.5, std=[0.25, 0.5], scale=16, classes=7)
-    assert (data.mean, data.std, data.scale, data.classes) == ((0.5,), (0.25, 0.5), 16.0, 7)
+    assert (data.mean, data.std, data.scale, data.classes) == ((0.5, 0.5), (0.25, 0.5), 16.0, 7)
+
+
+@pytest.mark.parametrize("given", [{"mean": 0.5}, {"std": 0.5}, {"mean": 0.5, "std": [0.5]}])
+def test_one_number_holds_for_every_channel(given: dict[str, Any]) -> None:
+    data = from_arrays((RGB, Y), (RGB, Y), **given)
+    assert len(data.mean) == len(data.std) == 3
+    for name in given:
+        assert getattr(data, name) == (0.5, 0.5, 0.5)
 
 
 def test_a_data_set_is_read_only_and_apart_from_the_arrays_it_was_made_of() -> None:
@@ -97,6 +105,7 @@ def test_a_data_set_is_read_only_and_apart_from_the_arrays_it_was_made_of() -> N
 
 
 X, Y = images(6, 1, 2, 2), np.arange(6) % 2
+RGB = images(6, 3, 2, 2)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +132,10 @@ X, Y = images(6, 1, 2, 2), np.arange(6) % 2
         ((X, Y), (X, Y), {"scale": 0}, ValueError, "scale=0: must be a positive number"),
         ((X, Y), (X, Y), {"std": 0.0}, ValueError, "must be positive"),
         ((X, Y), (X, Y), {"mean": [0.1, 0.2]}, ValueError, "one finite number, or 1"),
+        ((X, Y), (X, Y), {"mean": [[0.1]]}, ValueError, "one finite number, or 1"),
+        ((X, Y), (X, Y), {"std": "wide"}, ValueError, "std=wide: must be one finite number, or 1"),
+        ((RGB, Y), (RGB, Y), {"mean": [0.1, 0.2]}, ValueError, "one finite number, or 3"),
+        ((RGB, Y), (RGB, Y), {"std": [0.1] * 4}, ValueError, "one finite number, or 3"),
         ((X, Y, Y), (X, Y), {}, ValueError, r"train has 3 items: must be a pair \(x, y\)"),
     ],
 )
@@ -154,7 +167,7 @@ def test_a_copy_is_the_same_object_and_a_pickle_an_equal_one() -> None:
     again = pickle.loads(pickle.dumps(data))
     assert again == data
     assert hash(again) == hash(data)
-    assert again.mean == (0.5,)
+    assert again.mean == (0.5, 0.5)
     assert not again.train_x.flags.writeable
 
 

@@ -1,0 +1,180 @@
+"""gMoE, the growing mixture of experts: experts are split where the loss is (ALMA paper, section 4; Algorithm 2).
+
+grow:     per mixture layer, L_j = Σ_{(x,y) ∈ V} π_j(z(x)) · loss(x, y);  split s = argmax_j L_j into itself and a copy
+stage k:  as SM, on the grown network
+predict:  argmax f(x; θ_k)
+
+A growth does not change the function. Before the first one the network is the single model's, draw by draw.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from agents.mixture_networks import build_mixture, mixture_body
+from agents.networks import Predictor
+from agents.seeding import generator
+from agents.single_model import Build
+from agents.stage import Engine, Examples, OnEpoch, StageReport, StageSettings, train_stage
+from agents.tree import Routing
+from alma_env import meter
+
+SplitBy = Literal["loss", "usage", "random"]
+
+
+class GMoE:
+    """A learner that fine-tunes one network and gives every mixture layer one more expert at each growth.
+
+    Each training and each growth makes a new predictor; one that was handed out never changes.
+
+    Args:
+        build: makes the untrained predictor, with a `MixtureMLP` or `MixtureVGG19` as its body.
+        settings: recipe of a stage.
+        seed: run seed, from which initialisation, data order, augmentation, routing and new gates are derived.
+        gating: ``soft`` weighs all experts; ``hard`` sends each example to one.
+        straight_through: how hard gates are trained, see `Routing`.
+        split_by: which leaf is split: that with the largest ``loss`` on V, weighted by how much each example uses it;
+            the largest ``usage`` Σ π_j, as the authors' code does; or a ``random`` one.
+        init_experts: experts per mixture layer before the first growth.
+        tree: False is the flat ablation: one softmax over all experts, whose growth changes the function.
+        fixed: refuse to grow: with two initial experts, the fixed mixture of experts.
+        from_scratch: start every stage from a new random initialisation of all weights of the grown architecture, so
+            that its experts are no longer copies; only meaningful with replay.
+        engine: how a stage is computed; a mixture runs on ``plain`` alone, since a growth would compile it anew.
+        device: where to train.
+        on_epoch: told after every epoch, for progress displays.
+
+    Raises:
+        ValueError: a hyper-parameter breaks its rule.
+    """
+
+    def __init__(
+        self,
+        build: Build,
+        settings: StageSettings,
+        *,
+        seed: int,
+        gating: Literal["soft", "hard"] = "soft",
+        straight_through: Literal["dense", "sparse"] = "dense",
+        split_by: SplitBy = "loss",
+        init_experts: int = 1,
+        tree: bool = True,
+        fixed: bool = False,
+        from_scratch: bool = False,
+        engine: Engine = "plain",
+        device: torch.device | str = "cpu",
+        on_epoch: OnEpoch | None = None,
+    ) -> None:
+        if split_by not in ("loss", "usage", "random"):
+            raise ValueError(f"split_by={split_by!r}: choose one of loss, usage, random")
+        if engine != "plain":
+            raise ValueError(f"engine={engine!r} with agent 'gmoe': a growing network is not compiled; use 'plain'")
+        self.settings = settings
+        self.seed = seed
+        self.routing = Routing(gating, straight_through, tree)
+        self.split_by = split_by
+        self.init_experts = init_experts
+        self.fixed = fixed
+        self.from_scratch = from_scratch
+        self.on_epoch = on_epoch
+        self.stage = 0
+        self._build = build
+        self._device = torch.device(device)
+        self.predictor = self._untrained(stage=1)
+
+    def _untrained(self, stage: int, trees: list[tuple[int, ...]] | None = None) -> Predictor:
+        """A new predictor; its mixtures grow to be `trees`, with untrained experts, if these are given."""
+        drawn = generator(self.seed, "init", stage=stage)
+        predictor = build_mixture(self._build, drawn, self.init_experts, self.routing)
+        if trees is not None:
+            for layer, splits in zip(mixture_body(predictor).mixtures, trees, strict=True):
+                layer.regrow(splits, drawn)
+        return predictor.to(self._device).eval()
+
+    def _trees(self) -> list[tuple[int, ...]]:
+        return [layer.splits for layer in mixture_body(self.predictor).mixtures]
+
+    def train(self, train: Examples, valid: Examples) -> StageReport:
+        """Fine-tune on T with selection on V, and keep the best epoch."""
+        stage = self.stage + 1
+        if self.from_scratch and stage > 1:
+            predictor = self._untrained(stage, self._trees())
+        else:
+            predictor = copy.deepcopy(self.predictor)
+        report = train_stage(
+            predictor,
+            train,
+            valid,
+            self.settings,
+            order=generator(self.seed, "order", stage=stage),
+            augment=generator(self.seed, "augment", stage=stage),
+            noise=generator(self.seed, "noise", stage=stage),
+            on_epoch=self.on_epoch,
+        )
+        self.stage, self.predictor = stage, predictor
+        return report
+
+    def grow(self, train: Examples, valid: Examples) -> None:
+        """Split the losing expert of every mixture layer, in one pass over V. T is not looked at.
+
+        Raises:
+            ValueError: the mixture is fixed.
+        """
+        if self.fixed:
+            raise ValueError(
+                "grow with a fixed mixture of experts: it keeps its experts; use growth='never', or the agent 'gmoe'"
+            )
+        predictor = copy.deepcopy(self.predictor)
+        layers = mixture_body(predictor).mixtures
+        drawn = [generator(self.seed, "grow", stage=self.stage + 1, member=number) for number in range(len(layers))]
+        if self.split_by == "random":
+            leaves = [
+                int(torch.randint(len(layer.experts), (), generator=draws))
+                for layer, draws in zip(layers, drawn, strict=True)
+            ]
+        else:
+            with meter.phase("growth"):
+                totals = leaf_totals(predictor, valid, self.settings.validation_batch, self.split_by)
+            leaves = [int(total.argmax()) for total in totals]  # the leftmost among equals
+        for layer, leaf, draws in zip(layers, leaves, drawn, strict=True):
+            layer.split(leaf, draws)
+        self.predictor = predictor
+
+    def state_dict(self) -> dict[str, Any]:
+        """Weights, buffers, the splits of each mixture layer and the number of stages."""
+        return {
+            "stage": self.stage,
+            "trees": [list(splits) for splits in self._trees()],
+            "predictor": self.predictor.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from ``state_dict``."""
+        predictor = self._untrained(1, [tuple(splits) for splits in state["trees"]])
+        predictor.load_state_dict(state["predictor"])
+        self.stage, self.predictor = state["stage"], predictor
+
+
+@torch.no_grad()
+def leaf_totals(
+    predictor: Predictor, valid: Examples, batch_size: int, split_by: Literal["loss", "usage"] = "loss"
+) -> list[Tensor]:
+    """Per mixture layer the losses L_j that its leaves answer for, or their usage: float64 (leaves,).
+
+    In every layer they add up to the sum of all examples' losses, or to the number of examples. `predictor` is put into
+    eval mode.
+    """
+    body = mixture_body(predictor.eval())
+    valid = valid.to(next(body.parameters()).device)
+    totals = [torch.zeros(len(layer.experts), dtype=torch.float64, device=valid.y.device) for layer in body.mixtures]
+    for x, y in zip(torch.split(valid.x, batch_size), torch.split(valid.y, batch_size), strict=True):
+        logits, shares = body.forward_with_shares(predictor.normalize(x))
+        value = F.cross_entropy(logits, y, reduction="none") if split_by == "loss" else torch.ones_like(logits[:, 0])
+        for total, share in zip(totals, shares, strict=True):
+            total += (share.double() * value.double()[:, None]).sum(0)
+    return totals
