@@ -11,6 +11,8 @@ import numpy as np
 from gymnasium import spaces
 from torch import nn
 
+from alma_env.ensemble import Ensemble
+from alma_env.ensemble_scoring import Scored, score_ensemble
 from alma_env.errors import UnmeteredTrainingError
 from alma_env.ledger import Ledger, Row
 from alma_env.meter import Charge, Meter
@@ -137,6 +139,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self._deployed: Fingerprint | None = None
         self._total_at_deployment = 0
         self._steady_flops: dict[tuple[str, int, int] | None, float] = {}  # inference FLOPs, by structure
+        self._scored: Scored | None = None  # the members of the ensemble that was scored last
         self._clock = time.perf_counter()
 
         self.action_space = PredictorSpace(data.train_x.shape[1:], data.classes)
@@ -304,6 +307,16 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         return self.observation(), reward, False, True, self._info()
 
     def _answer(self, predictor: nn.Module, mark: Fingerprint) -> Answer:
+        if type(predictor) is Ensemble:
+            answered, self._scored = score_ensemble(
+                predictor,
+                self.data.test_x,
+                self.data.test_y,
+                classes=self.data.classes,
+                batch_size=self.evaluation_batch_size,
+                before=self._scored,
+            )
+            return answered
         kind = None if mark.structure is None else (mark.structure, mark.parameters, mark.buffers)
         answered = answer(
             freeze(predictor),

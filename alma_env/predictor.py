@@ -170,12 +170,37 @@ def answer(
     batch_size: int,
     steady_flops: float | None = None,
 ) -> Answer:
-    """Make a frozen predictor answer on the whole test set.
+    """Make a frozen predictor answer on the whole test set; see `run` for the arguments.
+
+    Args:
+        y: labels (n,), int64.
+
+    Raises:
+        PredictorError: as `run`.
+        UnknownCostError: it runs an operation whose cost is unknown to the meter.
+    """
+    logits, flops, steady = run(predictor, x, classes=classes, batch_size=batch_size, steady_flops=steady_flops)
+    return Answer(error=error_rate(logits, y), inference_flops=flops, steady=steady)
+
+
+def error_rate(logits: Tensor, y: NDArray[np.int64]) -> float:
+    """Fraction of examples whose highest logit, (n, classes), is not the label's (ties: the lowest class index)."""
+    return int(np.count_nonzero(logits.argmax(dim=1).cpu().numpy() != y)) / len(y)
+
+
+def run(
+    predictor: nn.Module,
+    x: NDArray[Any],
+    *,
+    classes: int,
+    batch_size: int,
+    steady_flops: float | None = None,
+) -> tuple[Tensor, float, bool]:
+    """The logits (n, classes) of a frozen predictor, its FLOPs per example, and whether all batches cost the same.
 
     Args:
         predictor: what ``freeze`` returned; it is run, so it may change, and is not to be kept.
         x: raw test inputs (n, ...), uint8 or float32.
-        y: labels (n,), int64.
         classes: number of logits that are asked of the predictor.
         batch_size: examples per forward pass; fixed by the environment, so that sums of floats repeat to the last bit.
         steady_flops: what a predictor of the same structure cost per example in every batch of an earlier answer. If
@@ -197,7 +222,7 @@ def answer(
         torch.default_generator.manual_seed(0)
         if devices:
             torch.cuda.manual_seed(0)
-        for start in range(0, len(y), batch_size):
+        for start in range(0, len(x), batch_size):
             part = x[start : start + batch_size]
             # A copy: the predictor gets no handle on the test set's memory.
             batch = torch.from_numpy(part.copy()).to(device)
@@ -219,10 +244,9 @@ def answer(
                 f"{_name(predictor)} returned NaN logits: an answer must be comparable; has the training diverged? "
                 "Deploy another predictor at this tick, or None to keep the one before"
             )
-        wrong = int(np.count_nonzero(logits.argmax(dim=1).cpu().numpy() != y))
     mean = sum(cost * weight for cost, weight in zip(costs, weights, strict=True)) / sum(weights)
     steady = len(set(costs)) == 1
-    return Answer(error=wrong / len(y), inference_flops=costs[0] if steady else mean, steady=steady)
+    return logits, costs[0] if steady else mean, steady
 
 
 def _logits(predictor: nn.Module, batch: Tensor, classes: int, tally: Tally | None) -> Tensor:

@@ -1,0 +1,98 @@
+"""Scoring a growing ensemble without running again the members that were run before.
+
+ALMA paper, section 4: with a member per mega-batch of MNIST a growing ensemble ends with 500. Since the environment
+knows how `Ensemble` combines its members, it keeps the sum of their contributions on the test set, and an ensemble that
+begins with the same members only adds the new ones: the cost of a stream is linear in its length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from alma_env.ensemble import Ensemble
+from alma_env.errors import PredictorError
+from alma_env.meter import count
+from alma_env.predictor import Answer, Fingerprint, error_rate, fingerprint, freeze, run
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Scored:
+    """Members that were run on the test set, in order, and what they add up to.
+
+    Attributes:
+        prepare: content of what all members share.
+        space: where they are averaged.
+        members: content of each.
+        total: sum of their contributions, (n, classes).
+        answer: the ensemble's logits, (n, classes).
+        prepare_flops: FLOPs per example of what they share, which is charged once.
+        inference_flops: FLOPs per example of all of it.
+        steady: no batch cost more than another.
+    """
+
+    prepare: Fingerprint
+    space: str
+    members: tuple[Fingerprint, ...]
+    total: Tensor
+    answer: Tensor
+    prepare_flops: float
+    inference_flops: float
+    steady: bool
+
+
+def score_ensemble(
+    ensemble: Ensemble,
+    x: NDArray[Any],
+    y: NDArray[np.int64],
+    *,
+    classes: int,
+    batch_size: int,
+    before: Scored | None,
+) -> tuple[Answer, Scored]:
+    """As `predictor.answer`, to the same bits, going on from the members that were scored `before`, where they lead."""
+    prepare = fingerprint(ensemble.prepare)
+    marks = tuple(fingerprint(member) for member in ensemble.members)
+    if before is None or not _leads(before, prepare, ensemble.space, marks):
+        first = torch.from_numpy(x[:batch_size].copy())
+        prepare_flops = count(freeze(ensemble.prepare), first).total / len(first)
+        first_logits, flops, steady = _run_member(ensemble, 0, x, classes, batch_size)
+        total = ensemble.part(first_logits)
+        before = Scored(prepare, ensemble.space, marks[:1], total, first_logits, prepare_flops, flops, steady)
+    total, flops, steady = before.total, before.inference_flops, before.steady
+    for number in range(len(before.members), len(marks)):
+        logits, cost, member_steady = _run_member(ensemble, number, x, classes, batch_size)
+        total = ensemble.add(total, ensemble.part(logits))
+        flops += cost - before.prepare_flops
+        steady = steady and member_steady
+    answer = before.answer if len(marks) == len(before.members) else ensemble.mean(total, len(marks))
+    scored = Scored(prepare, ensemble.space, marks, total, answer, before.prepare_flops, flops, steady)
+    return Answer(error=error_rate(answer, y), inference_flops=flops, steady=steady), scored
+
+
+def _run_member(
+    ensemble: Ensemble, number: int, x: NDArray[Any], classes: int, batch_size: int
+) -> tuple[Tensor, float, bool]:
+    # With its preparation: a member is run as a predictor of its own, so that it does not matter which came before.
+    alone = freeze(nn.Sequential(ensemble.prepare, ensemble.members[number]))
+    try:
+        return run(alone, x, classes=classes, batch_size=batch_size)
+    except PredictorError as error:
+        raise PredictorError(f"member {number} of the ensemble: {error}") from error
+
+
+def _leads(before: Scored, prepare: Fingerprint, space: str, marks: tuple[Fingerprint, ...]) -> bool:
+    known = before.members
+    return (
+        prepare.same_as(before.prepare)
+        and space == before.space
+        and len(known) <= len(marks)
+        and all(mark.same_as(old) for mark, old in zip(marks, known, strict=False))
+    )

@@ -1,0 +1,123 @@
+"""An ensemble is scored as any predictor is, and members that were run before are not run again."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+import alma_env
+from alma_env import AlmaEnv, Ensemble, PredictorError
+
+ran: list[str] = []
+
+
+class Member(nn.Module):
+    """A linear network that tells when it is run."""
+
+    def __init__(self, name: str, seed: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 10)
+        nn.init.normal_(self.linear.weight, generator=torch.Generator().manual_seed(seed))
+        nn.init.zeros_(self.linear.bias)
+        self.name = name
+
+    def forward(self, x):
+        ran.append(self.name)
+        return self.linear(x)
+
+
+class Prepare(nn.Module):
+    """Something shared that costs FLOPs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 8)
+
+    def forward(self, x):
+        return self.linear(x.flatten(1).float() / 16)
+
+
+class Wrapped(nn.Module):
+    """The same function, in a form of which the environment knows nothing."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x)
+
+
+@pytest.fixture
+def env() -> AlmaEnv:
+    ran.clear()
+    return alma_env.make("Digits-ALMA-v0", ticks=10)
+
+
+def members(*names: str) -> list[nn.Module]:
+    return [Member(name, seed=ord(name)) for name in names]
+
+
+def row(env: AlmaEnv, predictor: nn.Module) -> tuple[float, float, int]:
+    env.reset(seed=0, options={"predictor": predictor})
+    return env.ledger[0].error, env.ledger[0].inference_flops, env.ledger[0].parameters
+
+
+@pytest.mark.parametrize("space", ["prob", "logit"])
+def test_an_ensemble_is_scored_as_the_same_function_in_another_form(env, space):
+    prepare = Prepare()
+    for names in ("a", "ab", "abc", "abcde", "ab", "xbc"):
+        ensemble = Ensemble(members(*names), prepare, space)
+        assert row(env, ensemble) == row(env, Wrapped(copy.deepcopy(ensemble)))
+        assert row(env, ensemble)[1] == 2 * 64 * 8 + len(names) * 2 * 8 * 10
+
+
+def test_only_members_that_were_not_run_before_are_run(env):
+    prepare = Prepare()
+    batches = -(-len(env.data.test_y) // env.evaluation_batch_size)
+    for names, expected in (("a", "a"), ("abc", "bc"), ("abcd", "d"), ("xbcd", "xbcd"), ("xb", "xb"), ("xb", "")):
+        ran.clear()
+        row(env, Ensemble(members(*names), prepare))
+        assert ran == [name for name in expected for _ in range(batches)]
+    ran.clear()
+    row(env, Ensemble(members("x", "b"), Prepare()))  # another preparation: nothing that was run holds
+    assert ran == [name for name in "xb" for _ in range(batches)]
+
+
+def test_a_changed_member_is_run_again(env):
+    ensemble = Ensemble(members("a", "b"), Prepare())
+    before = row(env, ensemble)
+    with torch.no_grad():
+        ensemble.members[0].linear.weight.neg_()
+    ran.clear()
+    assert row(env, ensemble)[0] != before[0]
+    assert set(ran) == {"a", "b"}
+
+
+def test_what_was_run_before_survives_pickling_and_is_not_needed(env):
+    prepare = Prepare()
+    row(env, Ensemble(members("a"), prepare))
+    ran.clear()
+    restored = pickle.loads(pickle.dumps(env))
+    fresh = alma_env.make("Digits-ALMA-v0", ticks=10)
+    assert row(restored, Ensemble(members("a", "b"), prepare)) == row(fresh, Ensemble(members("a", "b"), prepare))
+
+
+def test_a_member_that_cannot_be_scored_is_named(env):
+    with pytest.raises(PredictorError, match=r"member 1 of the ensemble: .* returned shape \(\d+, 4\)"):
+        row(env, Ensemble([*members("a"), nn.Linear(8, 4)], Prepare()))
+
+
+def test_an_ensemble_is_safe_to_keep_while_its_members_change(env):
+    ensemble = Ensemble(members("a", "b"), Prepare())
+    env.reset(seed=0, options={"predictor": ensemble})
+    error = env.ledger[0].error
+    with torch.no_grad():
+        for parameter in ensemble.parameters():
+            parameter.zero_()
+    env.step(None)
+    assert env.ledger[1].error == error
