@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from alma_env.ensemble import Ensemble
 from alma_env.errors import PredictorError
 from alma_env.meter import count
-from alma_env.predictor import Answer, Fingerprint, error_rate, fingerprint, freeze, run
+from alma_env.predictor import Answer, Fingerprint, error_rate, freeze, run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,6 +50,7 @@ class Scored:
 
 def score_ensemble(
     ensemble: Ensemble,
+    mark: Fingerprint,
     x: NDArray[Any],
     y: NDArray[np.int64],
     *,
@@ -58,8 +59,8 @@ def score_ensemble(
     before: Scored | None,
 ) -> tuple[Answer, Scored]:
     """As `predictor.answer`, to the same bits, going on from the members that were scored `before`, where they lead."""
-    prepare = fingerprint(ensemble.prepare)
-    marks = tuple(fingerprint(member) for member in ensemble.members)
+    prepare, *members = mark.parts
+    marks = tuple(members)
     if before is None or not _leads(before, prepare, ensemble.space, marks):
         first = torch.from_numpy(x[:batch_size].copy())
         prepare_flops = count(freeze(ensemble.prepare), first).total / len(first)

@@ -310,6 +310,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         if type(predictor) is Ensemble:
             answered, self._scored = score_ensemble(
                 predictor,
+                mark,
                 self.data.test_x,
                 self.data.test_y,
                 classes=self.data.classes,

@@ -20,6 +20,7 @@ import xxhash
 from torch import Tensor, nn
 
 from alma_env.counting import Counting, Tally
+from alma_env.ensemble import Ensemble
 from alma_env.errors import AlmaError, PredictorError
 
 if TYPE_CHECKING:
@@ -36,12 +37,14 @@ class Fingerprint:
             where it cannot be told; such a predictor counts as changed at every tick.
         parameters: scalars in ``parameters()``, tied ones once, whether or not they are marked as trainable: |θ|.
         buffers: scalars in all other tensors that the module holds.
+        parts: of an `Ensemble`, those of what its members share and of each member.
     """
 
     tensors: tuple[str, ...]
     structure: str | None
     parameters: int
     buffers: int
+    parts: tuple[Fingerprint, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -120,6 +123,8 @@ def fingerprint(predictor: nn.Module) -> Fingerprint:
     The training flag does not count, since answers are given in eval mode. Module-level global variables that a
     forward may read are outside of the module and are not seen.
     """
+    if type(predictor) is Ensemble:
+        return _of_parts(predictor)
     buffer = io.BytesIO()
     describe = _Describe(buffer)
     structure: str | None
@@ -136,6 +141,24 @@ def fingerprint(predictor: nn.Module) -> Fingerprint:
         structure=structure,
         parameters=parameters,
         buffers=sum(tensor.numel() for tensor in tensors) - parameters,
+    )
+
+
+def _of_parts(ensemble: Ensemble) -> Fingerprint:
+    """The parts' fingerprints are needed anyway, to tell which members are new: hundreds of them are described once."""
+    parts = tuple(fingerprint(part) for part in (ensemble.prepare, *ensemble.members))
+    rest = nn.Module()
+    rest.__dict__.update({name: value for name, value in vars(ensemble).items() if name != "_modules"})
+    structures = [fingerprint(rest).structure, *(part.structure for part in parts)]
+    known = [structure for structure in structures if structure is not None]
+    scalars = sum(part.parameters + part.buffers for part in parts)
+    parameters = sum(parameter.numel() for parameter in ensemble.parameters())  # tied ones once
+    return Fingerprint(
+        tensors=tuple(tensor for part in parts for tensor in part.tensors),
+        structure=xxhash.xxh3_128_hexdigest("".join(known).encode()) if len(known) == len(structures) else None,
+        parameters=parameters,
+        buffers=scalars - sum(part.parameters for part in parts),
+        parts=parts,
     )
 
 
