@@ -138,10 +138,37 @@ def _describe_module(module: nn.Module, parts: list[Any], tensors: list[Tensor])
             if buffer is not None:
                 parts += (name, buffer.shape)
                 tensors.append(buffer)
+    for name, value in vars(module).items():  # stride, padding, groups, …
+        if name[0] != "_" and name != "training":
+            if type(value) in _PLAIN:
+                parts += (name, value)
+            else:
+                _describe_attribute(name, value, parts)
     for name, child in module._modules.items():
         if child is not None:
             parts.append(name)
             _describe_module(child, parts, tensors)
+
+
+_PLAIN = frozenset({bool, int, float, str, type(None)})
+
+
+def _describe_attribute(name: str, value: Any, parts: list[Any]) -> None:
+    """Values that can be compared; what cannot (functions, open files, …) is taken to be the module's own affair."""
+    if isinstance(value, list | tuple):
+        parts += (name, type(value), len(value))
+        for item in value:
+            _describe_attribute(name, item, parts)
+        return
+    if isinstance(value, Tensor):
+        parts += (name, value.shape, value.dtype)
+        return
+    try:
+        hash(value)
+    except TypeError:
+        return
+    if not _compares_by_identity(type(value)):
+        parts += (name, value)
 
 
 def count_on_copies(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], meter: Meter) -> Charges:

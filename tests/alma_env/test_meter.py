@@ -747,3 +747,35 @@ def test_reset_forgets_charges_and_seals(trained: tuple[Meter, nn.Sequential]) -
     meter.reset()
     assert meter.total == 0
     assert seals(meter, net) == {None}
+
+
+class Repeating(nn.Module):
+    """Its cost is in an attribute, not in a shape."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.times = times
+        self.kinds = ["linear", {"not": "hashable"}, torch.zeros(2)]
+
+    def forward(self, x):
+        for _ in range(self.times):
+            x = self.linear(x)
+        return x
+
+
+def test_modules_of_equal_shapes_and_different_cost_are_told_apart():
+    @count_once
+    def forward(module, x):
+        module(x)
+
+    meter = Meter()
+    images = torch.zeros(2, 3, 16, 16)
+    for stride in (1, 2, 4, 1):
+        with meter:
+            forward(nn.Conv2d(3, 8, 3, stride=stride, padding=1), images)
+        assert meter.take().total == 2 * 2 * 8 * 27 * (16 // stride) ** 2
+    for times in (1, 5, 1):
+        with meter:
+            forward(Repeating(times), torch.zeros(4, 8))
+        assert meter.take().total == times * 2 * 4 * 8 * 8
