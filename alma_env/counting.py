@@ -27,14 +27,20 @@ Phase = str | None  # None: the phase that is current where the count is charged
 Charges = tuple[tuple[Phase, int, int], ...]  # (phase, FLOPs outside of backward passes, FLOPs inside)
 
 # Older batch norms update their running statistics (arguments 3 and 4) without saying so in their schemas.
+_LOOK_AT_DATA = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _WRITES_STATISTICS = {"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"}
 
 
 class Tally:
-    """FLOPs per phase, outside and inside of autograd's backward pass, and the phase that is current."""
+    """FLOPs per phase, outside and inside of autograd's backward pass, and the phase that is current.
+
+    Attributes:
+        looks_at_data: an operation ran whose result lets Python code, or shapes, depend on the values in tensors.
+    """
 
     def __init__(self, phase: Phase) -> None:
         self.phase = phase
+        self.looks_at_data = False
         self.cells: dict[Phase, list[int]] = {}  # phase -> [forward, backward]
         self.cell = self.cells.setdefault(phase, [0, 0])
 
@@ -76,6 +82,7 @@ class _Plan(NamedTuple):
     creates: bool  # some output is no view of an argument
     writes: tuple[int, ...]  # positional arguments that it writes to
     writes_named: tuple[str, ...]  # keyword arguments that it writes to
+    looks_at_data: bool  # item(), nonzero(), masks, …
 
     def written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
         """The tensors among the arguments that the operation writes to."""
@@ -119,6 +126,8 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if self.only_known and (plan.writes or plan.writes_named):
             self._refuse_unknown(func, plan, args, kwargs)
         out = func(*args, **kwargs)
+        if plan.looks_at_data:
+            self.tally.looks_at_data = True
         if plan.formula is not None:
             self.tally.cell[_in_backward() != -1] += flops.evaluate(plan.formula, func, args, kwargs, out)
         seals = self.seals
@@ -210,7 +219,7 @@ def _plan(func: OpOverload | HigherOrderOperator) -> _Plan:
     found = flops.rule(func)
     formula = None if isinstance(found, str) else found
     if isinstance(func, HigherOrderOperator):
-        plan = _Plan(formula, found is None, True, (), ())
+        plan = _Plan(formula, found is None, True, (), (), True)
     else:
         schema = func._schema
         arguments = [
@@ -221,6 +230,7 @@ def _plan(func: OpOverload | HigherOrderOperator) -> _Plan:
         if schema.name in _WRITES_STATISTICS:
             writes += [3, 4]
         creates = any(result.alias_info is None for result in schema.returns) or schema.name == "aten::lift_fresh"
-        plan = _Plan(formula, found is None, creates, tuple(writes), tuple(named))
+        looks = not _LOOK_AT_DATA.isdisjoint(func.tags)
+        plan = _Plan(formula, found is None, creates, tuple(writes), tuple(named), looks)
     _PLANS[func] = plan
     return plan

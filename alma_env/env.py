@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
@@ -138,7 +138,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self.stream_seed: int | None = None
         self._deployed: Fingerprint | None = None
         self._total_at_deployment = 0
-        self._steady_flops: dict[tuple[str, int, int] | None, float] = {}  # inference FLOPs, by structure
+        self._steady_flops: dict[tuple[str, int, int], float] = {}  # inference FLOPs, by structure
         self._scored: Scored | None = None  # the members of the ensemble that was scored last
         self._clock = time.perf_counter()
 
@@ -191,6 +191,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             self._check_action(predictor)
             predictor = unwrap(predictor)
         self._clock = time.perf_counter()
+        self._steady_flops = {}
         first, mark = Answer(error=1 - 1 / self.data.classes, inference_flops=0.0), None  # the uniform guess
         if predictor is not None:
             mark = fingerprint(predictor)
@@ -325,11 +326,11 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             self.data.test_y,
             classes=self.data.classes,
             batch_size=self.evaluation_batch_size,
-            steady_flops=self._steady_flops.get(kind),
+            steady_flops=None if kind is None else self._steady_flops.get(kind),
         )
         if kind is not None and answered.steady:
             self._steady_flops[kind] = answered.inference_flops
-        else:
+        elif kind is not None:
             self._steady_flops.pop(kind, None)
         return answered
 
@@ -401,7 +402,8 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             "stream_seed": self.stream_seed,
             "generator": self.np_random.bit_generator.state,
             "ledger": self.ledger.to_json(),
-            "deployed": None if deployed is None else asdict(deployed),
+            "deployed": None if deployed is None else asdict(replace(deployed, parts=())),
+            "steady_flops": [[*kind, flops] for kind, flops in self._steady_flops.items()],
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -423,8 +425,13 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self.ledger = Ledger.from_json(state["ledger"])
         deployed = state["deployed"]
         self._deployed = (
-            None if deployed is None else Fingerprint(**{**deployed, "tensors": tuple(deployed["tensors"])})
+            None
+            if deployed is None
+            else Fingerprint(**{**deployed, "tensors": tuple(deployed["tensors"]), "parts": ()})
         )
+        self._steady_flops = {
+            (structure, parameters, buffers): flops for structure, parameters, buffers, flops in state["steady_flops"]
+        }
         self.meter.reset()
         self.meter.total = self.ledger.comp
         self._total_at_deployment = self.meter.total

@@ -11,7 +11,7 @@ import io
 import pickle
 import types
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,7 +44,7 @@ class Fingerprint:
     structure: str | None
     parameters: int
     buffers: int
-    parts: tuple[Fingerprint, ...] = ()
+    parts: tuple[Fingerprint, ...] = field(default=(), compare=False)  # in what is compared already
 
     @property
     def digest(self) -> str:
@@ -63,7 +63,7 @@ class Answer:
     Attributes:
         error: fraction of test examples whose highest logit is not the label's (ties: the lowest class index).
         inference_flops: FLOPs per example, mean over the test set, counted on the real inputs.
-        steady: every batch cost the same per example, so the cost does not seem to depend on the data.
+        steady: every batch cost the same per example, and no operation was seen that lets the cost depend on the data.
     """
 
     error: float
@@ -219,15 +219,15 @@ def run(
     batch_size: int,
     steady_flops: float | None = None,
 ) -> tuple[Tensor, float, bool]:
-    """The logits (n, classes) of a frozen predictor, its FLOPs per example, and whether all batches cost the same.
+    """The logits (n, classes) of a frozen predictor, its FLOPs per example, and whether these are steady.
 
     Args:
         predictor: what ``freeze`` returned; it is run, so it may change, and is not to be kept.
         x: raw test inputs (n, ...), uint8 or float32.
         classes: number of logits that are asked of the predictor.
         batch_size: examples per forward pass; fixed by the environment, so that sums of floats repeat to the last bit.
-        steady_flops: what a predictor of the same structure cost per example in every batch of an earlier answer. If
-            the first batch costs that, too, the others are not counted; otherwise all are.
+        steady_flops: what a predictor of the same structure cost per example in every batch of an earlier, steady
+            answer. If the first batch costs that, too, and looks at no data, the others are not counted.
 
     Raises:
         PredictorError: it raised, it changed its input, or its output is not floating-point logits of shape
@@ -236,6 +236,7 @@ def run(
     """
     device = next((t.device for t in [*predictor.parameters(), *predictor.buffers()]), torch.device("cpu"))
     costs: list[float] = []  # FLOPs per example of each batch
+    looks_at_data = False
     weights: list[int] = []
     answers: list[Tensor] = []
     # A predictor that draws random numbers answers the same way every time and leaves the learner's state alone.
@@ -250,11 +251,13 @@ def run(
             # A copy: the predictor gets no handle on the test set's memory.
             batch = torch.from_numpy(part.copy()).to(device)
             version = batch._version
-            tally = Tally("inference") if not costs or steady_flops is None or costs[0] != steady_flops else None
+            known = bool(costs) and costs[0] == steady_flops and not looks_at_data
+            tally = None if known else Tally("inference")
             answers.append(_logits(predictor, batch, classes, tally).clone())  # it may reuse its output
             if tally is not None:
                 costs.append(tally.total() / len(part))
                 weights.append(len(part))
+                looks_at_data |= tally.looks_at_data
             # Writing through NumPy leaves the version as it is; the whole content is compared on one batch only.
             if batch._version != version or (start == 0 and not np.array_equal(batch.cpu().numpy(), part)):
                 raise PredictorError(
@@ -268,8 +271,8 @@ def run(
                 "Deploy another predictor at this tick, or None to keep the one before"
             )
     mean = sum(cost * weight for cost, weight in zip(costs, weights, strict=True)) / sum(weights)
-    steady = len(set(costs)) == 1
-    return logits, costs[0] if steady else mean, steady
+    equal = len(set(costs)) == 1
+    return logits, costs[0] if equal else mean, equal and not looks_at_data
 
 
 def _logits(predictor: nn.Module, batch: Tensor, classes: int, tally: Tally | None) -> Tensor:

@@ -698,3 +698,48 @@ def test_a_stream_from_arrays_of_ones_own():
     assert info["error"] == 0.5
     with pytest.raises(ValueError, match="without data"):
         alma_env.make("Arrays-ALMA-v0")
+
+
+class Branching(nn.Module):
+    """Runs its layer as often as the brightest pixel says: its cost depends on the data."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+        self.register_buffer("scale", torch.tensor(scale))
+
+    def forward(self, x):
+        x = x.flatten(1).float()
+        for _ in range(1 + int((x.mean() * self.scale).item())):
+            out = self.linear(x)
+        return out
+
+
+def test_a_predictor_that_looks_at_its_data_is_counted_on_all_of_it_whatever_was_scored_before(env):
+    unequal, steady = Branching(7.0), Branching(0.0)  # of one structure; only their buffers differ
+    env.evaluation_batch_size = 40
+    env.reset(seed=0, options={"predictor": unequal})
+    alone = env.ledger[0].inference_flops
+    means = [env.data.test_x[start : start + 40].mean() for start in range(0, len(env.data.test_y), 40)]
+    sizes = [len(env.data.test_y[start : start + 40]) for start in range(0, len(env.data.test_y), 40)]
+    times = [1 + int(np.float32(mean) * np.float32(7)) for mean in means]
+    assert len(set(times)) > 1
+    assert alone == pytest.approx(2 * 640 * np.average(times, weights=sizes))
+    env.reset(seed=0, options={"predictor": steady})
+    with env.meter:
+        unequal.linear(torch.zeros(1, 64))
+        for parameter in unequal.parameters():
+            parameter.data.mul_(1.0)
+    env.step(unequal)
+    assert env.ledger[1].inference_flops == alone
+
+
+def test_what_is_known_of_the_cost_of_structures_is_saved_and_ends_with_the_episode(env):
+    env.reset(seed=0, options={"predictor": env.action_space.sample()})
+    state = env.state_dict()
+    assert len(state["steady_flops"]) == 1
+    other = copy.deepcopy(env)
+    other.load_state_dict(state)
+    assert other.state_dict() == state
+    env.reset(seed=0)
+    assert env.state_dict()["steady_flops"] == []
