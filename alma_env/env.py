@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
@@ -137,6 +136,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self._stream = Stream(data, ticks, seed=0, valid_fraction=valid_fraction, scheme=partition)
         self.stream_seed: int | None = None
         self._deployed: Fingerprint | None = None
+        self._known: set[str] = set()  # content of all tensors and arrays that were deployed in this episode
         self._total_at_deployment = 0
         self._steady_flops: dict[tuple[str, int, int], float] = {}  # inference FLOPs, by structure
         self._scored: Scored | None = None  # the members of the ensemble that was scored last
@@ -208,6 +208,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self.meter.reset()
         self.ledger = Ledger()
         self._deployed = mark
+        self._known = set() if mark is None else {*mark.tensors, *mark.arrays}
         self._total_at_deployment = 0
         self._enter(first, Charge(), refused=False)
         return self.observation(), self._info()
@@ -272,16 +273,24 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             return None
         answered = self._answer(action, mark)
         self._deployed = mark
+        self._known |= {*mark.tensors, *mark.arrays}
         self._total_at_deployment = self.meter.total
         return answered
 
     def _check_metered(self, action: nn.Module, mark: Fingerprint) -> None:
         """Refuse parameters that changed while the meter was not running, or ran and counted nothing."""
-        known = set(self._deployed.tensors) if self._deployed is not None else set()
-        only_structure_changed = known.issuperset(mark.tensors)
+        known = self._known
         untrained = isinstance(action, UntrainedPredictor) and action.is_pristine()
-        if only_structure_changed or untrained or self.meter.declared:
+        if untrained or self.meter.declared_flops > 0:
             return
+        if not known.issuperset(mark.arrays):
+            raise UnmeteredTrainingError(
+                f"{type(action).__name__} holds NumPy arrays of floats that were not deployed before, and NumPy's work "
+                "cannot be counted: charge it with env.meter.declare(flops, reason=...); keep constants in registered "
+                "buffers, or deploy them untrained with reset(options={'predictor': module})"
+            )
+        if known.issuperset(mark.tensors):
+            return  # only the structure changed, or what was deployed earlier in the episode comes back
         charged = self.meter.total > self._total_at_deployment
         changed = [(name, p) for name, p in action.named_parameters() if tensor_hash(p) not in known]
         for name, parameter in changed:
@@ -396,13 +405,13 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
                 f"{self.meter.total - self.ledger.comp} FLOPs charged since tick {self.tick}: "
                 "the state is saved between ticks; call step() first"
             )
-        deployed = self._deployed
         return {
             "protocol": self.protocol(),
             "stream_seed": self.stream_seed,
             "generator": self.np_random.bit_generator.state,
             "ledger": self.ledger.to_json(),
-            "deployed": None if deployed is None else asdict(replace(deployed, parts=())),
+            "deployed": None if self._deployed is None else self._deployed.to_dict(),
+            "known": sorted(self._known),
             "steady_flops": [[*kind, flops] for kind, flops in self._steady_flops.items()],
         }
 
@@ -423,12 +432,8 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self._stream = self._make_stream(self.stream_seed)
         self.np_random.bit_generator.state = state["generator"]
         self.ledger = Ledger.from_json(state["ledger"])
-        deployed = state["deployed"]
-        self._deployed = (
-            None
-            if deployed is None
-            else Fingerprint(**{**deployed, "tensors": tuple(deployed["tensors"]), "parts": ()})
-        )
+        self._deployed = None if state["deployed"] is None else Fingerprint.from_dict(state["deployed"])
+        self._known = set(state["known"])
         self._steady_flops = {
             (structure, parameters, buffers): flops for structure, parameters, buffers, flops in state["steady_flops"]
         }

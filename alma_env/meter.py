@@ -85,8 +85,7 @@ class Meter:
         if _thread.meter is not None:
             raise RuntimeError("another meter is running in this thread: leave its `with meter:` block first")
         self._owner = threading.get_ident()
-        self._total_at_entry = self.total
-        self._declared_in_block = False
+        self._begin_block()
         self._mode = Counting(self._tally, self._seals)
         enter_mode(self._mode)
         _thread.meter = self
@@ -102,6 +101,10 @@ class Meter:
         _thread.meter = None
         self._seal()
 
+    def _begin_block(self) -> None:
+        self._total_at_entry = self.total
+        self._declared_in_block = False
+
     def _seal(self) -> None:
         self._seals.seal(self.total > self._total_at_entry or self._declared_in_block)
 
@@ -113,7 +116,7 @@ class Meter:
     @property
     def total(self) -> int:
         """FLOPs charged since construction or :meth:`reset`; may be set, to go on from a saved number."""
-        return self._taken + self._tally.total() + sum(self._declared_flops.values())
+        return self._taken + self._tally.total() + self.declared_flops
 
     @total.setter
     def total(self, flops: int) -> None:
@@ -123,6 +126,11 @@ class Meter:
     def declared(self) -> tuple[str, ...]:
         """Reasons of the charges declared since the last :meth:`take`."""
         return tuple(self._declared)
+
+    @property
+    def declared_flops(self) -> int:
+        """FLOPs declared since the last :meth:`take`."""
+        return sum(self._declared_flops.values())
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -152,6 +160,7 @@ class Meter:
         above = self.lift()
         try:
             self._seal()
+            self._begin_block()
             yield
         finally:
             self.lower(above)
@@ -211,7 +220,7 @@ class Meter:
                 raise ValueError(f"{name}={text!r}: a declared charge needs a phase and a reason, in words")
         self._declared.append(reason)
         self._declared_flops[phase] = self._declared_flops.get(phase, 0) + flops
-        self._declared_in_block = True
+        self._declared_in_block = self._declared_in_block or flops > 0
 
     def touch(self, *things: Any) -> None:
         """Say that tensors, or the parameters and buffers of modules, were written in the running block.

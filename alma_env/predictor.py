@@ -10,8 +10,9 @@ import copy
 import io
 import pickle
 import types
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +34,7 @@ class Fingerprint:
 
     Attributes:
         tensors: content hash of each tensor that the module holds, registered or not, in the order of discovery.
+        arrays: content hash of each NumPy array of floats that the module or anything in it holds, likewise.
         structure: hash of everything else (submodules, plain attributes, functions kept on the instance), or None
             where it cannot be told; such a predictor counts as changed at every tick.
         parameters: scalars in ``parameters()``, tied ones once, whether or not they are marked as trainable: |θ|.
@@ -44,12 +46,22 @@ class Fingerprint:
     structure: str | None
     parameters: int
     buffers: int
+    arrays: tuple[str, ...] = ()
     parts: tuple[Fingerprint, ...] = field(default=(), compare=False)  # in what is compared already
 
     @property
     def digest(self) -> str:
-        """One hash over all tensors."""
-        return xxhash.xxh3_128_hexdigest("".join(self.tensors).encode())
+        """One hash over all tensors and arrays."""
+        return xxhash.xxh3_128_hexdigest("".join(self.tensors + self.arrays).encode())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values of all that is compared."""
+        return {name: value for name, value in asdict(replace(self, parts=())).items() if name != "parts"}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Fingerprint:
+        """Read what ``to_dict`` gave, also after a way through JSON."""
+        return cls(**{**values, "tensors": tuple(values["tensors"]), "arrays": tuple(values["arrays"])})
 
     def same_as(self, other: Fingerprint | None) -> bool:
         """Whether both are certain to give the same answers."""
@@ -81,6 +93,13 @@ def tensor_hash(tensor: Tensor) -> str:
     return hasher.hexdigest()
 
 
+def array_hash(array: NDArray[Any]) -> str:
+    """Hash of a NumPy array's content, shape and dtype."""
+    hasher = xxhash.xxh3_128(f"{array.shape}{array.dtype.str}".encode())
+    hasher.update(np.ascontiguousarray(array).tobytes())
+    return hasher.hexdigest()
+
+
 def _stand_for(*parts: object) -> None:
     """Named in place of what a fingerprint describes; never called, since no fingerprint is ever unpickled."""
 
@@ -93,6 +112,7 @@ class _Describe(pickle.Pickler):
         # Without the memo the bytes depend on content alone, not on which equal strings happen to be one object.
         self.fast = True
         self.tensors: list[Tensor] = []
+        self.arrays: list[str] = []
         self._numbers: dict[int, int] = {}
 
     def reducer_override(self, obj: Any) -> Any:
@@ -101,6 +121,9 @@ class _Describe(pickle.Pickler):
             if number == len(self.tensors):
                 self.tensors.append(obj)
             return _stand_for, ("tensor", number)
+        if isinstance(obj, np.ndarray) and np.issubdtype(obj.dtype, np.inexact):
+            self.arrays.append(array_hash(obj))
+            return _stand_for, ("array", self.arrays[-1])
         if isinstance(obj, nn.Module) and type(obj).__reduce__ is object.__reduce__:
             # Empty registries (hooks, mostly) say nothing and are many.
             state = {
@@ -141,6 +164,7 @@ def fingerprint(predictor: nn.Module) -> Fingerprint:
         structure=structure,
         parameters=parameters,
         buffers=sum(tensor.numel() for tensor in tensors) - parameters,
+        arrays=tuple(describe.arrays),
     )
 
 
@@ -158,6 +182,7 @@ def _of_parts(ensemble: Ensemble) -> Fingerprint:
         structure=xxhash.xxh3_128_hexdigest("".join(known).encode()) if len(known) == len(structures) else None,
         parameters=parameters,
         buffers=scalars - sum(part.parameters for part in parts),
+        arrays=tuple(array for part in parts for array in part.arrays),
         parts=parts,
     )
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import json
 import pickle
 import threading
 
@@ -743,3 +745,60 @@ def test_what_is_known_of_the_cost_of_structures_is_saved_and_ends_with_the_epis
     assert other.state_dict() == state
     env.reset(seed=0)
     assert env.state_dict()["steady_flops"] == []
+
+
+class LeastSquares(nn.Module):
+    """Fitted and run by NumPy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights = np.zeros((64, 10))
+
+    def forward(self, x):
+        return torch.from_numpy(x.flatten(1).double().numpy() @ self.weights)
+
+
+def test_work_in_numpy_is_refused_unless_it_is_declared(env):
+    model = LeastSquares()
+    observation, _ = env.reset(seed=0, options={"predictor": model})
+    env.step(model)  # nothing has changed
+    with env.meter:
+        x, y = observation["train"]["x"].reshape(-1, 64).astype(float), np.eye(10)[observation["train"]["y"]]
+        model.weights = np.linalg.lstsq(x, y, rcond=None)[0]
+    with pytest.raises(UnmeteredTrainingError, match=r"NumPy.*declare"):
+        env.step(model)
+    env.meter.declare(0, reason="nothing was done")
+    with pytest.raises(UnmeteredTrainingError, match=r"NumPy.*declare"):
+        env.step(model)
+    env.meter.declare(64**2 * len(x), reason="least squares")
+    env.step(model)
+    assert env.ledger[2].error < env.ledger[1].error
+
+
+def test_what_was_deployed_earlier_in_the_episode_may_come_back(env):
+    best = env.action_space.sample()
+    observation, _ = env.reset(seed=0, options={"predictor": best})
+    other = copy.deepcopy(best)
+    with env.meter:
+        train(other, observation)
+    env.step(other)
+    state = env.state_dict()
+    env.step(copy.deepcopy(best))
+    assert env.ledger[2].error == env.ledger[0].error
+    resumed = alma_env.make("Digits-ALMA-v0", ticks=env.ticks)
+    resumed.load_state_dict(json.loads(json.dumps(state)))
+    resumed.step(copy.deepcopy(best))
+    assert resumed.ledger[2] == dataclasses.replace(env.ledger[2], seconds=resumed.ledger[2].seconds)
+
+
+def test_one_long_block_around_the_loop_is_checked_tick_by_tick(env):
+    model, elsewhere = env.action_space.sample(), env.action_space.sample()
+    observation, _ = env.reset(seed=0, options={"predictor": model})
+    with env.meter:
+        train(model, observation)
+        env.step(model)
+        with torch.no_grad():
+            for ours, theirs in zip(model.parameters(), elsewhere.parameters(), strict=True):
+                ours.copy_(theirs)
+        with pytest.raises(UnmeteredTrainingError, match="counted 0 FLOPs"):
+            env.step(model)
