@@ -27,6 +27,7 @@ Phase = str | None  # None: the phase that is current where the count is charged
 Charges = tuple[tuple[Phase, int, int], ...]  # (phase, FLOPs outside of backward passes, FLOPs inside)
 
 # Older batch norms update their running statistics (arguments 3 and 4) without saying so in their schemas.
+_MOVES = {"aten::copy_": 1, "aten::_foreach_copy_": 1, "aten::clone": 0, "aten::_to_copy": 0}
 _LOOK_AT_DATA = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _WRITES_STATISTICS = {"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"}
 
@@ -83,6 +84,7 @@ class _Plan(NamedTuple):
     writes: tuple[int, ...]  # positional arguments that it writes to
     writes_named: tuple[str, ...]  # keyword arguments that it writes to
     looks_at_data: bool  # item(), nonzero(), masks, …
+    moves: int | None  # the argument whose content it puts elsewhere as it is
 
     def written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
         """The tensors among the arguments that the operation writes to."""
@@ -136,6 +138,11 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for arg in args:
             if type(arg) is nn.Parameter:
                 seals.read(arg)
+        if plan.moves is not None and not self.only_known and not seals.made(tensors_of(args[plan.moves])):
+            # Not computed here: weights that were trained elsewhere do not become the meter's by being copied.
+            for tensor in [*tensors_of(out), *plan.written(args, kwargs)]:
+                seals.forget(tensor)
+            return out
         if plan.creates:
             for tensor in tensors_of(out):
                 seals.write(tensor)
@@ -219,7 +226,7 @@ def _plan(func: OpOverload | HigherOrderOperator) -> _Plan:
     found = flops.rule(func)
     formula = None if isinstance(found, str) else found
     if isinstance(func, HigherOrderOperator):
-        plan = _Plan(formula, found is None, True, (), (), True)
+        plan = _Plan(formula, found is None, True, (), (), True, None)
     else:
         schema = func._schema
         arguments = [
@@ -231,6 +238,7 @@ def _plan(func: OpOverload | HigherOrderOperator) -> _Plan:
             writes += [3, 4]
         creates = any(result.alias_info is None for result in schema.returns) or schema.name == "aten::lift_fresh"
         looks = not _LOOK_AT_DATA.isdisjoint(func.tags)
-        plan = _Plan(formula, found is None, creates, tuple(writes), tuple(named), looks)
+        moves = _MOVES.get(schema.name)
+        plan = _Plan(formula, found is None, creates, tuple(writes), tuple(named), looks, moves)
     _PLANS[func] = plan
     return plan

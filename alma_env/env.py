@@ -297,7 +297,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             what = f"parameter {name!r} of {type(action).__name__} changed"
             seal = self.meter.sealed(parameter)
             # Merely read under the meter is not enough: a network trained elsewhere may be run there.
-            if seal is None or (parameter.requires_grad and not seal.written):
+            if seal is None or not seal.written:
                 raise UnmeteredTrainingError(f"{what} while the meter was not running: {_METERING_REMEDY}")
             if not (seal.counted or charged):
                 raise UnmeteredTrainingError(f"{what}, but the meter counted 0 FLOPs: {_METERING_REMEDY}")

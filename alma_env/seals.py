@@ -84,6 +84,22 @@ class Seals:
                 self.written = {key: storage for key, storage in self.written.items() if not storage.dead()}
                 self._prune_at = max(_PRUNE_AT, 2 * len(self.written))
 
+    def forget(self, tensor: Tensor) -> None:
+        """Note that the running block overwrote `tensor` with something that it did not make."""
+        if (key := _sealable(tensor)) is not None:
+            self.written.pop(key, None)
+
+    def made(self, tensors: list[Tensor]) -> bool:
+        """Whether all of these were written or created under the meter, in this block or, as they are, before it."""
+        for tensor in tensors:
+            key = _sealable(tensor)
+            if key is None or key in self.written:
+                continue
+            seal = self.find(tensor)
+            if seal is None or not seal.written:
+                return False
+        return True
+
     def read(self, parameter: Tensor) -> None:
         """Note that the running block read `parameter`."""
         if (key := _sealable(parameter)) is not None and key not in self._read:

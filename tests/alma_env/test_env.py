@@ -792,13 +792,61 @@ def test_what_was_deployed_earlier_in_the_episode_may_come_back(env):
 
 
 def test_one_long_block_around_the_loop_is_checked_tick_by_tick(env):
-    model, elsewhere = env.action_space.sample(), env.action_space.sample()
+    model = env.action_space.sample()
     observation, _ = env.reset(seed=0, options={"predictor": model})
     with env.meter:
         train(model, observation)
         env.step(model)
         with torch.no_grad():
-            for ours, theirs in zip(model.parameters(), elsewhere.parameters(), strict=True):
-                ours.copy_(theirs)
+            for parameter in model.parameters():
+                parameter.add_(0.1)
         with pytest.raises(UnmeteredTrainingError, match="counted 0 FLOPs"):
             env.step(model)
+
+
+@pytest.mark.parametrize("copying", ["load_state_dict", "deepcopy", "foreach", "clone"])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_weights_trained_elsewhere_do_not_become_the_meters_by_being_copied(env, copying, frozen):
+    model = env.action_space.sample()
+    observation, _ = env.reset(seed=0, options={"predictor": model})
+    worker = copy.deepcopy(model)
+    thread = threading.Thread(target=train, args=(worker, observation, 20))
+    thread.start()
+    thread.join()
+    deployed = model
+    with env.meter:
+        if copying == "load_state_dict":
+            deployed.load_state_dict(worker.state_dict())
+        elif copying == "deepcopy":
+            deployed = copy.deepcopy(worker)
+        elif copying == "foreach":
+            with torch.no_grad():
+                torch._foreach_copy_(list(deployed.parameters()), list(worker.parameters()))
+        else:
+            for name, parameter in worker.named_parameters():
+                setattr(deployed, name, nn.Parameter(parameter.detach().clone()))
+        deployed.requires_grad_(not frozen)
+        deployed(torch.from_numpy(observation["valid"]["x"]))  # some counted work
+    with pytest.raises(UnmeteredTrainingError, match="while the meter was not running"):
+        env.step(deployed)
+
+
+def test_copies_of_what_the_meter_made_are_accepted(env):
+    model = env.action_space.sample()
+    observation, _ = env.reset(seed=0, options={"predictor": model})
+    with env.meter:
+        train(model, observation)
+        best = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        train(model, observation)
+        model.load_state_dict(best)
+    env.step(model)
+    with env.meter:
+        train(model, observation)
+        best = copy.deepcopy(model.state_dict())
+    env.step(None)
+    with env.meter:  # kept over a tick, and copied into another network that was made outside
+        other = env.action_space.sample()
+        other.load_state_dict(best)
+        train(model, observation)
+    env.step(other)
+    assert [row.refused for row in env.ledger] == [False] * 4
