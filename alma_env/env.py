@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
 import numpy as np
+import torch
 from gymnasium import spaces
 from torch import nn
 
@@ -47,6 +50,13 @@ def paper_flops(charge: Charge) -> int:
     examples, although the first layer needs no input gradient; growth is added as executed, validation is left out.
     """
     return 3 * charge.forward.get("training", 0) + charge.flops.get("growth", 0)
+
+
+def _require_numbers(whole: Mapping[str, object], real: Mapping[str, object]) -> None:
+    for names, kind, words, example in ((whole, Integral, "a whole number", 50), (real, Real, "a number", 0.1)):
+        for name, value in names.items():
+            if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+                raise TypeError(f"{name}={value!r}: must be {words}, for example {name}={example}")
 
 
 class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
@@ -115,6 +125,10 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         parameter_budget: int | None = None,
         evaluation_batch_size: int = 500,
     ) -> None:
+        _require_numbers(
+            {"ticks": ticks, "evaluation_batch_size": evaluation_batch_size, "parameter_budget": parameter_budget},
+            {"valid_fraction": valid_fraction, "flops_budget": flops_budget},
+        )
         for name, budget in (("flops_budget", flops_budget), ("parameter_budget", parameter_budget)):
             if budget is not None and not budget > 0:
                 raise ValueError(f"{name}={budget}: a budget must be positive; use None for no budget")
@@ -190,6 +204,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         if predictor is not None:
             self._check_action(predictor)
             predictor = unwrap(predictor)
+        stream = None if seed is None else self._make_stream(seed)  # where the seed is refused, nothing has changed
         self._clock = time.perf_counter()
         self._steady_flops = {}
         first, mark = Answer(error=1 - 1 / self.data.classes, inference_flops=0.0), None  # the uniform guess
@@ -204,7 +219,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
 
         super().reset(seed=seed)
         self.stream_seed = seed if seed is not None else int(self.np_random.integers(2**31))
-        self._stream = self._make_stream(self.stream_seed)
+        self._stream = self._make_stream(self.stream_seed) if stream is None else stream
         self.meter.reset()
         self.ledger = Ledger()
         self._deployed = mark
@@ -316,6 +331,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             reward -= kept.error
         return self.observation(), reward, False, True, self._info()
 
+    @torch.inference_mode(False)
     def _answer(self, predictor: nn.Module, mark: Fingerprint) -> Answer:
         if type(predictor) is Ensemble:
             answered, self._scored = score_ensemble(
@@ -447,6 +463,10 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         return {
             "data": self.data.name,
             "digest": self.data.digest,
+            "classes": self.data.classes,
+            "scale": self.data.scale,
+            "mean": list(self.data.mean),
+            "std": list(self.data.std),
             "ticks": self.ticks,
             "valid_fraction": self.valid_fraction,
             "partition": self.partition,

@@ -88,6 +88,7 @@ class Score:
         paper_flops: Σ_t of the paper's rule of thumb.
         declared: whether any part of comp was declared by the learner instead of counted.
         seconds: wall-clock time.
+        truncated: whether a budget ended the episode early: the last ticks were answered by what was deployed before.
         regret: Σ_t (e_t − e*_t), how much error more than the oracle's whose ledger was given; None without one.
     """
 
@@ -102,6 +103,7 @@ class Score:
     paper_flops: int
     declared: bool
     seconds: float
+    truncated: bool
     regret: float | None = None
 
 
@@ -171,6 +173,7 @@ class Ledger:
             paper_flops=sum(row.paper_flops for row in self.rows),
             declared=any(row.declared for row in self.rows),
             seconds=sum(row.seconds for row in self.rows),
+            truncated=any(row.refused for row in self.rows),
             regret=None
             if oracle is None
             else sum(row.error - best.error for row, best in zip(self.rows, oracle.rows, strict=True)),

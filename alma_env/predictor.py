@@ -158,9 +158,16 @@ def fingerprint(predictor: nn.Module) -> Fingerprint:
     except Exception:  # whatever cannot be described makes the predictor new at every tick, which is safe
         structure = None
         tensors = [*predictor.parameters(), *predictor.buffers()]
+    try:
+        hashes = tuple(tensor_hash(tensor) for tensor in tensors)
+    except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        raise PredictorError(
+            f"{_name(predictor)} holds a tensor whose content cannot be read ({error}): deploy a module whose tensors "
+            "are initialised, dense and not on the meta device"
+        ) from error
     parameters = sum(parameter.numel() for parameter in predictor.parameters())
     return Fingerprint(
-        tensors=tuple(tensor_hash(tensor) for tensor in tensors),
+        tensors=hashes,
         structure=structure,
         parameters=parameters,
         buffers=sum(tensor.numel() for tensor in tensors) - parameters,

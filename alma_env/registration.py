@@ -91,6 +91,10 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
     known = [*PROTOCOLS, ARRAYS_ID]
     if id not in known:
         raise ValueError(f"id={id!r}: unknown environment; the ids are {', '.join(known)}")
+    if "data" in keywords:
+        raise TypeError(
+            f"data={keywords['data']!r}: {id} has its own data; choose another id, or {ARRAYS_ID} with train=, test="
+        )
     env = gym.make(id, disable_env_checker=True, **keywords).unwrapped
     assert isinstance(env, AlmaEnv)
     return env

@@ -850,3 +850,60 @@ def test_copies_of_what_the_meter_made_are_accepted(env):
         train(model, observation)
     env.step(other)
     assert [row.refused for row in env.ledger] == [False] * 4
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: nn.Sequential(nn.Flatten(), nn.LazyLinear(10)), "cannot be read .*initialised"),
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10, device="meta")), "cannot be read .*meta"),
+    ],
+)
+def test_tensors_without_content_are_refused(env, make, message):
+    env.reset(seed=0)
+    with pytest.raises(PredictorError, match=message):
+        env.step(make())
+    assert env.tick == 0
+
+
+def test_inference_mode_around_a_step_does_no_harm(env):
+    model = env.action_space.sample()
+    env.reset(seed=0, options={"predictor": model})
+    error = env.ledger[0].error
+    with torch.inference_mode():
+        env.reset(seed=0, options={"predictor": copy.deepcopy(model)})
+    assert env.ledger[0].error == error
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"ticks": 2.5},
+        {"valid_fraction": "abc"},
+        {"flops_budget": "1e9"},
+        {"evaluation_batch_size": 2.5},
+        {"parameter_budget": True},
+        {"data": "MNIST"},
+    ],
+)
+def test_keywords_of_another_type_are_refused(keywords):
+    name, value = next(iter(keywords.items()))
+    with pytest.raises(TypeError, match=f"{name}={value!r}: "):
+        alma_env.make("Digits-ALMA-v0", **keywords)
+
+
+def test_a_refused_seed_leaves_the_episode_as_it_was():
+    env = alma_env.make("Digits-ALMA-v0", ticks=TICKS, partition="continuum")
+    env.reset(seed=1)
+    state = env.state_dict()
+    with pytest.raises(ValueError, match=str(2**33)):
+        env.reset(seed=2**33)
+    assert env.state_dict() == state
+
+
+def test_data_of_other_scales_or_classes_is_another_protocol():
+    x, y = np.zeros((100, 3, 4, 4), np.float32), np.arange(100) % 2
+    first, second = (alma_env.AlmaEnv(alma_env.from_arrays((x, y), (x, y), mean=mean), 5) for mean in (0.0, 0.5))
+    first.reset(seed=0)
+    with pytest.raises(ValueError, match="mean="):
+        second.load_state_dict(first.state_dict())

@@ -43,6 +43,8 @@ def test_the_score_is_the_sum_of_the_rows(ledger):
     assert score.ticks == 2
     assert score.declared
     assert score.seconds == 0.75
+    assert not score.truncated
+    assert Ledger([*ledger.rows, row(3, refused=True)]).score().truncated
 
 
 def test_regret_is_the_error_beyond_the_oracles(ledger):
