@@ -428,6 +428,8 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             "ledger": self.ledger.to_json(),
             "deployed": None if self._deployed is None else self._deployed.to_dict(),
             "known": sorted(self._known),
+            "meter": self.meter.state_dict(),
+            "total_at_deployment": self._total_at_deployment,
             "steady_flops": [[*kind, flops] for kind, flops in self._steady_flops.items()],
         }
 
@@ -453,9 +455,8 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self._steady_flops = {
             (structure, parameters, buffers): flops for structure, parameters, buffers, flops in state["steady_flops"]
         }
-        self.meter.reset()
-        self.meter.total = self.ledger.comp
-        self._total_at_deployment = self.meter.total
+        self.meter.load_state_dict(state["meter"])
+        self._total_at_deployment = state["total_at_deployment"]
         self._clock = time.perf_counter()
 
     def protocol(self) -> dict[str, Any]:

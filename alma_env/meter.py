@@ -62,7 +62,7 @@ class Meter:
     """Counts the FLOPs of `with meter:` blocks, by phase.
 
     A meter runs in one thread at a time and is not re-entrant. It can be copied and pickled when it is not running;
-    copies have its charges, but not its seals.
+    copies know by its content what was sealed, wherever that lies now.
     """
 
     def __init__(self) -> None:
@@ -271,16 +271,17 @@ class Meter:
         self._declared_in_block = False
 
     def state_dict(self) -> dict[str, Any]:
-        """The charges, as plain JSON values: the total, and what was not taken yet. Seals are not part of it."""
+        """The charges, as plain JSON values: the total, what was not taken yet, and the seals by content."""
         return {
             "total": self.total,
             "counted": [list(charge) for charge in self._tally.charges()],
             "declared": dict(self._declared_flops),
             "reasons": list(self._declared),
+            "seals": [list(seal) for seal in self._seals.state()],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` returned; the seals are forgotten.
+        """Go on from what :meth:`state_dict` returned.
 
         Raises:
             RuntimeError: the meter is running.
@@ -291,6 +292,7 @@ class Meter:
         self._tally.add(state["counted"])
         self._declared_flops = dict(state["declared"])
         self._declared = list(state["reasons"])
+        self._seals.restore(state["seals"])
         self.total = state["total"]
 
     def __getstate__(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ the metered block ended. A seal is a checksum of a storage, taken at the end of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,6 +73,7 @@ class Seals:
         self._read: dict[int, WeakStorage] = {}
         self._records: dict[int, _Record] = {}
         self._by_content: dict[int, Seal] = {}
+        self._restored: dict[int, Seal] = {}  # of a saved state: content whose storages are not at hand
         self._prune_at = _PRUNE_AT
 
     def write(self, tensor: Tensor) -> None:
@@ -122,7 +123,7 @@ class Seals:
                 content = checksum(storage)
                 seal = self._judge(self._records.get(key), content, Seal(counted, key in written))
                 self._records[key] = _Record(reference, content, seal)
-        self._by_content = {}
+        self._by_content = dict(self._restored)
         for record in self._records.values():
             other = self._by_content.get(record.content)
             self._by_content[record.content] = record.seal if other is None else _stronger(other, record.seal)
@@ -136,13 +137,27 @@ class Seals:
             return _stronger(same, seal)  # a copy of sealed content, such as the best epoch's weights restored
         return seal
 
+    def state(self) -> list[tuple[str, bool, bool]]:
+        """What is sealed, as plain values: checksum in hexadecimal, counted, written."""
+        live = {record.content for record in self._records.values() if not record.reference.dead()}
+        return [
+            (f"{content:032x}", seal.counted, seal.written)
+            for content, seal in sorted(self._by_content.items())
+            if content in live or content in self._restored
+        ]
+
+    def restore(self, state: Iterable[tuple[str, bool, bool]]) -> None:
+        """Know again the content that ``state`` told of, wherever it lies now."""
+        self._restored = {int(content, 16): Seal(counted, written) for content, counted, written in state}
+        self._by_content |= self._restored
+
     def find(self, tensor: Tensor) -> Seal | None:
         """The seal of what the storage of `tensor` holds now, or None when no block left it with this content.
 
         A copy of a whole sealed storage, made anywhere, counts as sealed.
         """
         key = _sealable(tensor)
-        if key is None or not self._records:
+        if key is None or not self._by_content:
             return None
         content = checksum(tensor.untyped_storage())
         record = self._records.get(key)

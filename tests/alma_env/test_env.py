@@ -907,3 +907,25 @@ def test_data_of_other_scales_or_classes_is_another_protocol():
     first.reset(seed=0)
     with pytest.raises(ValueError, match="mean="):
         second.load_state_dict(first.state_dict())
+
+
+@pytest.mark.parametrize("way", ["state", "copy"])
+def test_what_was_trained_before_the_episode_was_saved_may_be_deployed_after(env, way):
+    model = env.action_space.sample()
+    observation, _ = env.reset(seed=0, options={"predictor": model})
+    with env.meter:
+        train(model, observation)
+    env.step(None)
+    if way == "copy":
+        other = copy.deepcopy(env)
+    else:
+        other = alma_env.make("Digits-ALMA-v0", ticks=env.ticks)
+        other.load_state_dict(json.loads(json.dumps(env.state_dict())))
+    restored = copy.deepcopy(model)
+    for one, predictor in ((env, model), (other, restored)):
+        one.step(predictor)
+    assert other.ledger[2].error == env.ledger[2].error
+    with torch.no_grad():
+        restored.weight.add_(1.0)
+    with pytest.raises(UnmeteredTrainingError):
+        other.step(restored)

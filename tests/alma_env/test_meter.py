@@ -284,7 +284,7 @@ def test_a_meter_can_be_copied_and_pickled_when_it_is_not_running(duplicate: Cal
         weight += product()
     twin = duplicate(meter)
     assert meter.sealed(weight) is not None
-    assert twin.sealed(weight) is None
+    assert twin.sealed(weight.clone()) == meter.sealed(weight)  # known by its content, wherever that lies
     assert twin.take() == meter.take()
     with twin:
         product()
