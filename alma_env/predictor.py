@@ -7,6 +7,7 @@ learner's own object: it answers with a deep copy in eval mode, so that neither 
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import pickle
 import types
@@ -104,6 +105,27 @@ def _stand_for(*parts: object) -> None:
     """Named in place of what a fingerprint describes; never called, since no fingerprint is ever unpickled."""
 
 
+def _class_content(kind: type) -> tuple[Any, ...]:
+    """Name of a class, and what its own and its bases' definitions say: a class may be defined anew, or changed."""
+    content: list[Any] = [kind.__module__, kind.__qualname__]
+    for base in kind.__mro__:
+        if base.__module__.partition(".")[0] in ("torch", "builtins"):
+            continue
+        for name, value in vars(base).items():
+            function = value.fget if isinstance(value, property) else value
+            if isinstance(function, types.FunctionType):
+                content += (name, _code_content(function.__code__))
+            elif isinstance(value, int | float | str | list | tuple | dict) and not name.startswith("__"):
+                content += (name, repr(value))
+    return tuple(content)
+
+
+@functools.lru_cache(maxsize=4096)
+def _code_content(code: types.CodeType) -> str:
+    constants = [_code_content(value) if isinstance(value, types.CodeType) else repr(value) for value in code.co_consts]
+    return xxhash.xxh3_128_hexdigest(code.co_code + repr((constants, code.co_names)).encode())
+
+
 class _Describe(pickle.Pickler):
     """Writes a module's structure; tensors are set aside and stand in it as their number."""
 
@@ -113,6 +135,7 @@ class _Describe(pickle.Pickler):
         self.fast = True
         self.tensors: list[Tensor] = []
         self.arrays: list[str] = []
+        self.shared: str | None = None  # a function that holds a module or tensor, which no copy of it would copy
         self._numbers: dict[int, int] = {}
 
     def reducer_override(self, obj: Any) -> Any:
@@ -131,9 +154,11 @@ class _Describe(pickle.Pickler):
                 for name, value in vars(obj).items()
                 if name != "training" and not (isinstance(value, dict) and not value)
             }
-            return _stand_for, ("module", type(obj).__module__, type(obj).__qualname__, state)
+            return _stand_for, ("module", *_class_content(type(obj)), state)
         if isinstance(obj, types.FunctionType) and obj is not _stand_for:
             cells = [cell.cell_contents for cell in obj.__closure__ or ()]
+            if any(isinstance(content, nn.Module | Tensor) for content in cells):
+                self.shared = obj.__qualname__
             return _stand_for, ("function", obj.__code__, obj.__defaults__, obj.__kwdefaults__, cells)
         if isinstance(obj, types.CodeType):
             return _stand_for, ("code", obj.co_code, obj.co_consts, obj.co_names)
@@ -158,6 +183,11 @@ def fingerprint(predictor: nn.Module) -> Fingerprint:
     except Exception:  # whatever cannot be described makes the predictor new at every tick, which is safe
         structure = None
         tensors = [*predictor.parameters(), *predictor.buffers()]
+    if describe.shared is not None:
+        raise PredictorError(
+            f"{_name(predictor)} holds the function {describe.shared}, and in it a module or tensor, which would be "
+            "shared with the learner, since functions are not copied: register it as a submodule or buffer"
+        )
     try:
         hashes = tuple(tensor_hash(tensor) for tensor in tensors)
     except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:

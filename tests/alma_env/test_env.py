@@ -929,3 +929,32 @@ def test_what_was_trained_before_the_episode_was_saved_may_be_deployed_after(env
         restored.weight.add_(1.0)
     with pytest.raises(UnmeteredTrainingError):
         other.step(restored)
+
+
+def scaled_class(factor):
+    class Scaled(nn.Module):
+        scale = factor
+
+        def forward(self, x):
+            return x.flatten(1)[:, :10].float() * self.scale
+
+    return Scaled
+
+
+def test_a_class_that_changed_makes_another_predictor(env):
+    kind, other = scaled_class(1.0), scaled_class(-1.0)
+    env.reset(seed=0, options={"predictor": kind()})
+    env.meter.declare(1, reason="a change of a class cannot be metered")
+    env.step(other())  # of the same name
+    assert env.ledger[1].error != env.ledger[0].error
+    other.scale = 1.0
+    env.meter.declare(1, reason="a change of a class cannot be metered")
+    env.step(other())
+    assert env.ledger[2].error == env.ledger[0].error
+
+
+def test_a_function_that_holds_a_module_is_refused_since_no_copy_would_copy_it(env):
+    network = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Linear(64, 10))
+    env.reset(seed=0)
+    with pytest.raises(PredictorError, match="register it as a submodule"):
+        env.step(Returning(lambda x: network(x.float())))
