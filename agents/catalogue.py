@@ -19,6 +19,8 @@ from agents.compiled import choose_engine
 from agents.ens import Ens
 from agents.firefly import Firefly, GrowthSettings
 from agents.gens import GEns
+from agents.gmoe import GMoE
+from agents.mixture_networks import build_mixture
 from agents.networks import Normalize, Predictor
 from agents.policies import FixedWait, Policy, as_plain_data
 from agents.recipes import Recipe, recipe_for
@@ -58,6 +60,11 @@ def _oracle(build: Build, settings: StageSettings, *, of: str, **keywords: Any) 
     return METHODS[of].learner(build, settings, from_scratch=True, **keywords)
 
 
+def _ensemble_of_mixtures(build: Build, settings: StageSettings, *, experts: int, **keywords: Any) -> Learner:
+    """gEns whose members are fixed mixtures of experts."""
+    return GEns(lambda drawn: build_mixture(build, drawn, experts), settings, **keywords)
+
+
 METHODS: dict[str, Method] = {
     "sm": Method("SM, single model: one network, fine-tuned at every stage", SingleModel, {"from_scratch": False}),
     "ens": Method(
@@ -75,6 +82,33 @@ METHODS: dict[str, Method] = {
         GEns,
         {"members": 1, "warm_start": False, "space": "prob", "together": None},
         grows=True,
+    ),
+    "gmoe": Method(
+        "gMoE, growing mixture of experts: the expert with the largest loss is split before each stage",
+        GMoE,
+        {
+            "gating": "soft",
+            "straight_through": "dense",
+            "split_by": "loss",
+            "init_experts": 1,
+            "tree": True,
+            "from_scratch": False,
+        },
+        grows=True,
+        body=backbones.mixture,
+    ),
+    "moe": Method(
+        "fixed mixture of experts (ablation of the paper's first version)",
+        partial(GMoE, fixed=True),
+        {"init_experts": 2, "gating": "soft", "straight_through": "dense", "tree": True, "from_scratch": False},
+        body=backbones.mixture,
+    ),
+    "gens-moe": Method(
+        "growing ensemble of fixed mixtures of experts (ablation of the paper's first version)",
+        _ensemble_of_mixtures,
+        {"experts": 2, "members": 1, "warm_start": False, "space": "prob"},
+        grows=True,
+        body=backbones.mixture,
     ),
     "ff": Method(
         "FF, Firefly: a VGG19 that is widened before each stage where that lowers the loss most",

@@ -87,6 +87,28 @@ def test_comp_and_mem_of_whole_streams_are_the_closed_forms(id: str, replay: boo
     assert [row.inference_flops for row in ledger] == [2 * macs * n for n in at_ticks]
 
 
+@pytest.mark.parametrize("replay", [False, True])
+def test_comp_and_mem_of_a_growing_mixture_are_the_closed_forms(replay: bool) -> None:
+    env = digits()
+    score = play(env, make("gmoe", env, replay=replay)).score()
+    inputs, h, classes = 64, 4, 10
+
+    def parameters(experts: int) -> int:
+        grown = (inputs + 1) * h + (h + 1) * h + 2 * (inputs + 1) + 2 * (h + 1)
+        return h * h + (inputs + classes + 2) * h + classes + (experts - 1) * grown
+
+    def macs(experts: int) -> int:
+        return experts * (inputs * h + h * h) + classes * h + (experts - 1) * 2 * (inputs + h)
+
+    valid = len(env.observation()["valid"]["y"])
+    stages = [(k, 2 * k if replay else 2) for k in (1, 2, 3)]  # experts, mega-batches
+    training = sum(6 * macs(k) * 2 * n * env.examples_per_tick for k, n in stages)  # 2 epochs
+    growth = sum(2 * macs(k - 1) * n * valid for k, n in stages[1:])  # one pass over V before it
+    assert score.paper_flops == training + growth
+    assert score.comp_by_phase["growth"] == growth
+    assert score.mem == sum(parameters(max(1, tick // 2)) for tick in range(TICKS + 1))
+
+
 def test_the_oracle_is_the_single_model_from_scratch_on_everything_at_every_tick() -> None:
     env = digits()
     oracle = play(env, make("oracle", env))
@@ -104,6 +126,10 @@ def test_the_oracle_is_the_single_model_from_scratch_on_everything_at_every_tick
         ("ens", {"members": 0}, "members=0.*at least 1"),
         ("gens", {"space": "votes"}, "space='votes'.*prob or logit"),
         ("umix", {"reduce": "max"}, "reduce='max'.*mean"),
+        ("gmoe", {"gating": "sharp"}, "gating='sharp'.*soft"),
+        ("gmoe", {"init_experts": 0}, "init_experts=0.*at least 1"),
+        ("moe", {"growth": "every"}, "agent 'moe' cannot grow.*gens, gmoe"),
+        ("ff", {}, "agent 'ff' with an MLP.*CIFAR10"),
         ("sm", {"members": 3}, "'members'.*agent 'sm' has no such"),
         ("ens", {"from_scratch": True}, "only meaningful with replay"),
         ("oracle", {"wait": 3}, "trains at every tick"),
