@@ -1,0 +1,103 @@
+"""Members at once against members one after another and against the single model, as ratios within one run.
+
+CPU time of one thread, on real mega-batches; the ways take turns, stage by stage, and the first stage warms up.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+import agents
+from agents.allocator import keep_freed_memory
+from agents.stage import Examples
+from alma_env import AlmaEnv
+
+pytestmark = pytest.mark.benchmark
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    keep_freed_memory()
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def stages(env: AlmaEnv, wait: int, count: int) -> list[tuple[Examples, Examples]]:
+    env.reset(seed=0)
+    gathered = []
+    for stage in range(count):
+        parts = [env._stream.megabatch(stage * wait + tick) for tick in range(1, wait + 1)]
+        gathered.append(
+            tuple(
+                Examples(*(torch.from_numpy(np.concatenate([part[name][key] for part in parts])) for key in ("x", "y")))
+                for name in ("train", "valid")
+            )
+        )
+    return gathered
+
+
+def take_turns(benchmark, title: str, learners: dict, data: list) -> dict[str, float]:
+    seconds: dict[str, list[float]] = {name: [] for name in learners}
+
+    def all_in_turns() -> None:
+        for train, valid in data:
+            for name, learner in learners.items():
+                start = time.process_time()
+                learner.train(train, valid)
+                seconds[name].append(time.process_time() - start)
+
+    benchmark.pedantic(all_in_turns, rounds=1, iterations=1)
+    medians = {name: float(np.median(values[1:])) for name, values in seconds.items()}
+    print(f"\n{title}: " + ", ".join(f"{name} {1e3 * value:.0f} ms" for name, value in medians.items()))
+    benchmark.extra_info.update(medians)
+    return medians
+
+
+@pytest.mark.parametrize("engine", ["plain", "compiled"])
+@pytest.mark.parametrize("wait", [1, 10])
+@pytest.mark.parametrize("width", [4, 32])
+def test_five_members_on_mnist(benchmark, real_data, width, wait, engine):
+    env = AlmaEnv(real_data("MNIST"), 500)
+    make = partial(agents.make, env=env, width=width, engine=engine, epochs=100 if wait == 1 else 20)
+    learners = {
+        "sm": make("sm").learner,
+        "ens": make("ens", together=True).learner,
+        "ens apart": make("ens", together=False).learner,
+        "umix": make("umix", together=True).learner,
+    }
+    times = take_turns(benchmark, f"MNIST h={width}, w={wait}, {engine}", learners, stages(env, wait, 6))
+    print(f"  ens / sm {times['ens'] / times['sm']:.2f}, umix / sm {times['umix'] / times['sm']:.2f}")
+
+
+@pytest.mark.parametrize("width", [4, 8, 16])
+def test_five_members_on_cifar10(benchmark, real_data, width):
+    env = AlmaEnv(real_data("CIFAR10"), 100)
+    make = partial(agents.make, env=env, width=width, epochs=2)
+    learners = {
+        "ens apart": make("ens", together=False).learner,
+        "ens together": make("ens", together=True).learner,
+        "umix apart": make("umix", together=False).learner,
+        "umix together": make("umix", together=True).learner,
+    }
+    times = take_turns(benchmark, f"CIFAR-10 c={width}", learners, stages(env, 1, 6))
+    ratios = [times[f"{name} apart"] / times[f"{name} together"] for name in ("ens", "umix")]
+    print(f"  together is {ratios[0]:.2f} x faster for ens, {ratios[1]:.2f} x for umix")
+
+
+@pytest.mark.parametrize(("data", "width", "epochs"), [("MNIST", 32, 20), ("CIFAR10", 8, 2)])
+def test_a_mixture_of_k_experts(benchmark, real_data, data, width, epochs):
+    env = AlmaEnv(real_data(data), 100)
+    learners = {"sm": agents.make("sm", env, width=width, engine="plain", epochs=epochs).learner}
+    for experts in (1, 2, 3, 5):
+        made = agents.make("gmoe", env, width=width, engine="plain", epochs=epochs, init_experts=experts)
+        learners[f"{experts} experts"] = made.learner
+    times = take_turns(benchmark, f"{data} width {width}, soft mixture", learners, stages(env, 1, 6))
+    for experts in (1, 2, 3, 5):
+        print(f"  {experts} experts: {times[f'{experts} experts'] / times['sm'] / experts:.2f} x {experts} x sm")
