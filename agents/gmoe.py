@@ -131,7 +131,11 @@ class GMoE:
             )
         predictor = copy.deepcopy(self.predictor)
         layers = mixture_body(predictor).mixtures
-        drawn = [generator(self.seed, "grow", stage=self.stage + 1, member=number) for number in range(len(layers))]
+        # By the number of splits, so that two growths before one stage draw different gates.
+        drawn = [
+            generator(self.seed, "grow", stage=len(layer.splits) + 1, member=number)
+            for number, layer in enumerate(layers)
+        ]
         if self.split_by == "random":
             leaves = [
                 int(torch.randint(len(layer.experts), (), generator=draws))

@@ -1,0 +1,251 @@
+"""gMoE: the single model before it grows, the same function after, and the loss decides which expert is split."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from agents.gmoe import GMoE, leaf_totals
+from agents.mixture_networks import MixtureMLP, MixtureVGG19, mixture_body
+from agents.networks import MLP, VGG19, Normalize, Predictor
+from agents.single_model import SingleModel
+from agents.stage import Examples, StageSettings
+from alma_env.meter import Meter, count
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def mlp(generator: torch.Generator) -> Predictor:
+    return Predictor(Normalize(255, (0.5,), (0.25,)), MLP(64, 6, 10, generator=generator))
+
+
+def mixture_mlp(generator: torch.Generator) -> Predictor:
+    return Predictor(Normalize(255, (0.5,), (0.25,)), MixtureMLP(64, 6, 10, generator=generator))
+
+
+def vgg19(generator: torch.Generator) -> Predictor:
+    return Predictor(Normalize(255, (0.5,) * 3, (0.25,) * 3), VGG19(2, 10, generator=generator))
+
+
+def mixture_vgg19(generator: torch.Generator) -> Predictor:
+    return Predictor(Normalize(255, (0.5,) * 3, (0.25,) * 3), MixtureVGG19(2, 10, generator=generator))
+
+
+@dataclasses.dataclass(frozen=True)
+class Backbone:
+    plain: Callable[[torch.Generator], Predictor]
+    mixture: Callable[[torch.Generator], Predictor]
+    settings: StageSettings
+    shape: tuple[int, ...]
+    per_stage: int
+
+    def stage(self, number: int) -> tuple[Examples, Examples]:
+        return self.examples(self.per_stage, 10 * number), self.examples(self.per_stage // 4, 10 * number + 5)
+
+    def examples(self, n: int, seed: int) -> Examples:
+        x = torch.randint(0, 256, (n, *self.shape), dtype=torch.uint8, generator=seeded(seed))
+        return Examples(x, torch.randint(0, 10, (n,), generator=seeded(seed + 1)))
+
+    def grown(self, growths: int, **keywords: Any) -> GMoE:
+        """A learner that has trained and grown so many times, and not trained since."""
+        learner = GMoE(self.mixture, self.settings, seed=3, **keywords)
+        for stage in range(1, growths + 1):
+            learner.train(*self.stage(stage))
+            learner.grow(*self.stage(stage + 1))
+        return learner
+
+
+MLP_BACKBONE = Backbone(mlp, mixture_mlp, StageSettings(2, 16, "adadelta", 1.0), (1, 8, 8), 40)
+VGG_BACKBONE = Backbone(
+    vgg19, mixture_vgg19, StageSettings(2, 8, "sgd", 0.05, augmentation="crop_flip"), (3, 32, 32), 20
+)
+
+
+@pytest.fixture(params=["mlp", "vgg19"])
+def backbone(request: pytest.FixtureRequest) -> Backbone:
+    return MLP_BACKBONE if request.param == "mlp" else VGG_BACKBONE
+
+
+ROUTINGS: list[dict[str, Any]] = [
+    {},
+    {"gating": "hard"},
+    {"gating": "hard", "straight_through": "sparse"},
+]
+
+
+@pytest.mark.parametrize("routing", ROUTINGS, ids=str)
+def test_before_the_first_growth_it_is_the_single_model_to_the_last_bit(
+    backbone: Backbone, routing: dict[str, Any]
+) -> None:
+    single = SingleModel(backbone.plain, backbone.settings, seed=3)
+    learner = GMoE(backbone.mixture, backbone.settings, seed=3, **routing)
+    x = backbone.examples(7, seed=99).x
+    for stage in (0, 1, 2):
+        if stage:
+            ours, theirs = (one.train(*backbone.stage(stage)) for one in (learner, single))
+            assert ours == theirs
+        assert torch.equal(learner.predictor(x), single.predictor(x))
+
+
+@pytest.mark.parametrize("routing", ROUTINGS, ids=str)
+def test_a_growth_leaves_the_answer_as_it_was(backbone: Backbone, routing: dict[str, Any]) -> None:
+    learner = backbone.grown(1, **routing)
+    learner.train(*backbone.stage(2))
+    x = learner.predictor.normalize(backbone.examples(9, seed=50).x).double()
+    before = copy.deepcopy(learner.predictor.body).double()
+    learner.grow(*backbone.stage(3))
+    after = learner.predictor.body.double()
+    assert all(len(layer.experts) == 3 for layer in mixture_body(learner.predictor).mixtures)
+    assert (after.eval()(x) - before.eval()(x)).abs().max() < 1e-12
+    if not routing:  # soft: also with batch statistics, which both children see alike
+        assert (after.train()(x) - before.train()(x)).abs().max() < 1e-12
+
+
+def test_hard_training_gives_the_same_output_for_the_same_draws(backbone: Backbone) -> None:
+    learner = backbone.grown(1, gating="hard")
+    x = learner.predictor.normalize(backbone.examples(9, seed=50).x).double()
+    before = copy.deepcopy(learner.predictor.body).double().train()
+    learner.grow(*backbone.stage(3))
+    after = learner.predictor.body.double().train()
+    layers = mixture_body(learner.predictor).mixtures
+    draws = [torch.rand(9, 2, generator=seeded(number), dtype=torch.float64) for number in range(len(layers))]
+    assert (after(x, draws) - before(x, [draw[:, :1] for draw in draws])).abs().max() < 1e-12
+
+
+def test_a_flat_growth_changes_the_function(backbone: Backbone) -> None:
+    learner = backbone.grown(1, tree=False)
+    learner.train(*backbone.stage(2))
+    x = backbone.examples(9, seed=50).x
+    before = learner.predictor(x)
+    learner.grow(*backbone.stage(3))
+    assert (learner.predictor(x) - before).abs().max() > 1e-6
+
+
+@pytest.mark.parametrize("gating", ["soft", "hard"])
+def test_the_leaves_losses_add_up_to_the_loss_in_every_layer(backbone: Backbone, gating: Any) -> None:
+    learner = backbone.grown(2, gating=gating)
+    valid = backbone.examples(23, seed=60)
+    with torch.no_grad():
+        total = F.cross_entropy(learner.predictor(valid.x), valid.y, reduction="sum").item()
+    for layer in leaf_totals(learner.predictor, valid, batch_size=7):
+        assert len(layer) == 3
+        assert layer.sum().item() == pytest.approx(total, rel=1e-5)
+    for layer in leaf_totals(learner.predictor, valid, batch_size=7, split_by="usage"):
+        assert layer.sum().item() == pytest.approx(23, rel=1e-6)
+
+
+@pytest.mark.parametrize("split_by", ["loss", "usage"])
+def test_the_losing_expert_of_each_layer_is_split(backbone: Backbone, split_by: Any) -> None:
+    learner = backbone.grown(2, split_by=split_by)
+    learner.train(*backbone.stage(3))
+    valid = backbone.stage(4)[1]
+    expected = [int(total.argmax()) for total in leaf_totals(learner.predictor, valid, 512, split_by)]
+    learner.grow(*backbone.stage(4))
+    assert [layer.splits[-1] for layer in mixture_body(learner.predictor).mixtures] == expected
+
+
+def test_growth_is_charged_as_one_forward_pass_over_v(backbone: Backbone) -> None:
+    learner, meter = backbone.grown(1), Meter()
+    train, valid = backbone.stage(3)
+    one_pass = count(learner.predictor, valid.x).total
+    with meter:
+        learner.grow(train, valid)
+    assert meter.take().flops == {"growth": one_pass}
+
+
+def test_a_growth_adds_the_paper_s_parameters_and_multiply_adds() -> None:
+    h, c, x, images = 8, 4, torch.zeros(1, 1, 28, 28), torch.zeros(1, 3, 32, 32)
+    made = Predictor(Normalize(1, (0.0,), (1.0,)), MixtureMLP(784, h, 10, generator=seeded(0)))
+    visions = Predictor(Normalize(1, (0.0,), (1.0,)), MixtureVGG19(c, 10, generator=seeded(0)))
+    for k in (1, 2, 3):
+        size = sum(parameter.numel() for parameter in made.parameters())
+        assert size == h * h + 796 * h + 10 + (k - 1) * (h * h + 788 * h + 1572)
+        macs = k * (784 * h + h * h) + 10 * h + (k - 1) * (2 * 784 + 2 * h)
+        assert count(made.eval(), x).total == 2 * macs
+        size = sum(parameter.numel() for parameter in visions.parameters())
+        assert size == 135 * c * c + 85 * c + 10 + (k - 1) * (126 * c * c + 170 * c + 8)
+        macs = 16848 * c * c + 27658 * c + (k - 1) * (7632 * c * c + 128 * c)
+        assert count(visions.eval(), images).total == 2 * macs
+        for predictor in (made, visions):
+            for layer in mixture_body(predictor).mixtures:
+                layer.split(0, seeded(k))
+
+
+def test_hard_answers_cost_one_expert_per_layer_and_the_gates_on_the_way() -> None:
+    learner = MLP_BACKBONE.grown(2, gating="hard")
+    x = MLP_BACKBONE.examples(1, seed=70).x
+    with torch.no_grad():
+        cost = count(learner.predictor.eval(), x).total
+    expert = 64 * 6 + 6 * 6 + 6 * 10
+    gates = [2 * (64 * one + 6 * other) for one in (1, 2) for other in (1, 2)]  # 1 or 2 gates deep in each layer
+    assert cost in {2 * (expert + gate) for gate in gates}
+
+
+@pytest.mark.parametrize("routing", [*ROUTINGS, {"tree": False}, {"init_experts": 2}, {"split_by": "random"}], ids=str)
+def test_a_resumed_learner_goes_on_to_the_last_bit_and_old_predictors_stay(
+    backbone: Backbone, routing: dict[str, Any]
+) -> None:
+    undisturbed, stopped = (backbone.grown(2, **routing) for _ in range(2))
+    resumed = GMoE(backbone.mixture, backbone.settings, seed=3, **routing)
+    resumed.load_state_dict(copy.deepcopy(stopped.state_dict()))
+    handed_out = stopped.predictor
+    kept = {name: tensor.clone() for name, tensor in handed_out.state_dict().items()}
+    for learner in (undisturbed, stopped, resumed):
+        learner.train(*backbone.stage(3))
+        learner.grow(*backbone.stage(4))
+        learner.train(*backbone.stage(4))
+    ours = undisturbed.predictor.state_dict()
+    for learner in (stopped, resumed):
+        theirs = learner.predictor.state_dict()
+        assert list(ours) == list(theirs)
+        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert all(torch.equal(kept[name], tensor) for name, tensor in handed_out.state_dict().items())
+
+
+def test_two_growths_before_one_stage_draw_different_gates() -> None:
+    learner = MLP_BACKBONE.grown(1)
+    learner.grow(*MLP_BACKBONE.stage(2))
+    for layer in mixture_body(learner.predictor).mixtures:
+        assert layer.gates is not None
+        assert not torch.equal(layer.gates.weight[:2], layer.gates.weight[2:])
+
+
+@pytest.mark.parametrize("gating", ["soft", "hard"])
+def test_predictors_are_exported_as_ordinary_modules(gating: Any) -> None:
+    learner = MLP_BACKBONE.grown(2, gating=gating)
+    x = MLP_BACKBONE.examples(6, seed=8).x
+    batch = torch.export.Dim("batch", min=2, max=64)
+    exported = torch.export.export(learner.predictor, (x,), dynamic_shapes={"x": {0: batch}})
+    for size in (2, 6):
+        torch.testing.assert_close(exported.module()(x[:size]), learner.predictor(x[:size]))
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"init_experts": 0}, "init_experts=0.*at least 1"),
+        ({"gating": "sharp"}, "gating='sharp'"),
+        ({"straight_through": "thin"}, "straight_through='thin'"),
+        ({"split_by": "size"}, "split_by='size'.*loss, usage, random"),
+        ({"engine": "compiled"}, "engine='compiled'.*plain"),
+    ],
+)
+def test_bad_hyper_parameters_are_refused(keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        GMoE(mixture_mlp, MLP_BACKBONE.settings, seed=0, **keywords)
+
+
+def test_a_fixed_mixture_does_not_grow_and_another_network_is_refused() -> None:
+    fixed = GMoE(mixture_mlp, MLP_BACKBONE.settings, seed=0, init_experts=2, fixed=True)
+    with pytest.raises(ValueError, match="growth='never'"):
+        fixed.grow(*MLP_BACKBONE.stage(1))
+    with pytest.raises(TypeError, match="MLP"):
+        GMoE(mlp, MLP_BACKBONE.settings, seed=0)
