@@ -197,7 +197,7 @@ def test_true_and_false_are_bools_in_any_case(capsys, tmp_path, text, value):
     ("arguments", "message"),
     [
         (["run", "Digit-ALMA-v0"], "unknown environment; the ids are"),
-        (["run", "--agent", "moe"], "the agents are sm"),
+        (["run", "--agent", "fine-tune"], "the agents are sm"),
         (["run", "--wait", "0"], "the waiting time must be at least 1 mega-batch"),
         (["run", "--wait", "21"], "wait at most 20"),
         (["run", "--seeds", "-1"], "seed=-1"),
