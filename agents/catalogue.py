@@ -17,7 +17,8 @@ from agents.backbones import Body
 from agents.checks import check_types
 from agents.compiled import choose_engine
 from agents.ens import Ens
-from agents.firefly import Firefly, GrowthSettings
+from agents.firefly import Firefly
+from agents.firefly_settings import GrowthSettings
 from agents.gens import GEns
 from agents.gmoe import GMoE
 from agents.mixture_networks import build_mixture

@@ -1,35 +1,87 @@
 """The network that Firefly grows: VGG19 with a width per layer and no convolution biases (Firefly's own backbone).
 
-BatchNorm follows every convolution, so that a bias there would do nothing.
+BatchNorm follows every convolution, so that a bias there would do nothing. Growth in depth inserts residual layers,
+which have no BatchNorm: it would scale at once, in training mode, what was chosen for being a small step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from agents.networks import VGG19, VGG19_BLOCKS
+from agents.networks import VGG19, VGG19_BLOCKS, convolution
 
 CONVOLUTIONS = sum(VGG19_BLOCKS)
+
+
+class ResidualLayer(nn.Module):
+    """x + σ(δ∗x) with a 3×3 convolution δ and σ = ReLU: (n, width, H, W) -> (n, width, H, W)."""
+
+    def __init__(self, width: int, generator: torch.Generator) -> None:
+        super().__init__()
+        self.convolution = convolution(width, width, generator, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any map -> a map of the same shape."""
+        return x + F.relu(self.convolution(x))
 
 
 class FireflyVGG19(VGG19):
     """VGG19 with `widths[l]` channels in convolution l: (n, in_channels, 32, 32) -> (n, classes) logits.
 
-    For 16 equal widths, 3 channels and 10 classes that makes 135 c² + 69 c + 10 parameters.
+    For 16 equal widths, 3 channels and 10 classes that makes 135 c² + 69 c + 10 parameters. `residuals[l]` more
+    layers of 9 c² parameters come after convolution l, and after the pooling where it ends a block; none if not given.
     """
 
     def __init__(
-        self, widths: Sequence[int], classes: int, in_channels: int = 3, *, generator: torch.Generator
+        self,
+        widths: Sequence[int],
+        classes: int,
+        in_channels: int = 3,
+        *,
+        residuals: Sequence[int] | None = None,
+        generator: torch.Generator,
     ) -> None:
         super().__init__(widths, classes, in_channels, conv_bias=False, generator=generator)
+        residuals = [0] * CONVOLUTIONS if residuals is None else residuals
+        if len(residuals) != CONVOLUTIONS or min(residuals) < 0:
+            raise ValueError(
+                f"residuals={tuple(residuals)}: give each of {CONVOLUTIONS} convolutions a number of layers, 0 or more"
+            )
+        parts: list[list[nn.Module]] = []
+        for layer in self.features:
+            if isinstance(layer, nn.Conv2d):
+                parts.append([])
+            parts[-1].append(layer)
+        for part, width, count in zip(parts, widths, residuals, strict=True):
+            part += [ResidualLayer(width, generator) for _ in range(count)]
+        self.features = nn.Sequential(*chain(*parts))
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     @property
     def norms(self) -> list[nn.BatchNorm2d]:
         """The BatchNorm after each convolution."""
         return [layer for layer in self.features if isinstance(layer, nn.BatchNorm2d)]
+
+    @property
+    def residual_layers(self) -> list[list[ResidualLayer]]:
+        """The residual layers after each convolution, in the order in which they are applied."""
+        after: list[list[ResidualLayer]] = []
+        for layer in self.features:
+            if isinstance(layer, nn.Conv2d):
+                after.append([])
+            elif isinstance(layer, ResidualLayer):
+                after[-1].append(layer)
+        return after
+
+    @property
+    def residuals(self) -> tuple[int, ...]:
+        """How many residual layers follow each convolution."""
+        return tuple(map(len, self.residual_layers))
 
     @property
     def in_channels(self) -> int:
@@ -42,8 +94,11 @@ class FireflyVGG19(VGG19):
         return self.classifier.out_features
 
 
-def parameter_count(widths: Sequence[int], classes: int, in_channels: int = 3) -> int:
-    """Trainable parameters of `FireflyVGG19(widths, classes, in_channels)`."""
+def parameter_count(
+    widths: Sequence[int], classes: int, in_channels: int = 3, residuals: Sequence[int] | None = None
+) -> int:
+    """Trainable parameters of `FireflyVGG19(widths, classes, in_channels, residuals=residuals)`."""
     inputs = (in_channels, *widths[:-1])
     convolutions = sum(9 * before * width + 2 * width for before, width in zip(inputs, widths, strict=True))
-    return convolutions + classes * (widths[-1] + 1)
+    inserted = zip(widths, residuals or [0] * len(widths), strict=True)
+    return convolutions + sum(9 * width**2 * count for width, count in inserted) + classes * (widths[-1] + 1)

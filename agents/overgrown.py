@@ -1,4 +1,4 @@
-"""Firefly's over-grown network: VGG19 with many weak candidate units in every layer, and how the chosen ones are kept.
+"""Firefly's over-grown network: VGG19 with many weak candidate units in every layer.
 
 Wu et al. 2020, "Firefly Neural Architecture Descent", sections 2 and 3, in the form of the authors' code. In a
 convolution with weights W, c channels and c' inputs, whose input layer has new channels u of its own:
@@ -9,13 +9,15 @@ new channel:         σ(A)                                o  = γ A∗x + M∗u
 x is the ordinary input, M are the outgoing weights of the previous layer's new channels, and γ is the candidate's
 gate, 1 except where the candidates are scored. W and the batch statistics are frozen. The classifier is not split and
 gets no new outputs, but it has an M.
+
+With depth, a new residual layer may follow each convolution, as a whole or not at all: x → x + γ σ(D∗x). It spans the
+ordinary and the new channels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -23,11 +25,6 @@ from torch import Tensor, nn
 
 from agents.firefly_network import CONVOLUTIONS, FireflyVGG19
 from agents.networks import VGG19_BLOCKS
-
-NewUnits = Literal["tuned", "zero_out"]
-
-# Per convolution a bool tensor (c + K,): which of its channels are split, then which of its new channels are kept.
-Selection = Sequence[Tensor]
 
 _BLOCK_ENDS = frozenset(accumulate(VGG19_BLOCKS))
 
@@ -81,6 +78,15 @@ class OvergrownConvolution(nn.Module):
         self.eps = norm.eps
         self.pool = pool
 
+    @property
+    def candidates(self) -> int:
+        """c splits and K new channels."""
+        return len(self.split_directions) + len(self.incoming)
+
+    def split_gates(self, gates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """γ (c + K [+ 1],) -> γ of all units (c + K,), of the new channels (K,), and, with depth, of the layer ()."""
+        return gates[: self.candidates], gates[len(self.split_directions) : self.candidates], gates[-1]
+
     def forward(self, x: Tensor, new: Tensor | None, gates: Tensor | None) -> tuple[Tensor, Tensor]:
         """Ordinary channels x (n, c', H, W) and new ones (n, K, H, W), gates γ (c + K,) -> this layer's c and K."""
         ordinary = F.conv2d(x, self.weight, padding=1)  # (n, c, H, W)
@@ -106,22 +112,78 @@ class OvergrownConvolution(nn.Module):
         return F.max_pool2d(F.relu(x), 2) if self.pool else F.relu(x)
 
 
+class OvergrownResidual(nn.Module):
+    """A residual layer that spans the ordinary channels x and the new ones u.
+
+    candidate:                      [x, u] → [x, u] + γ σ([R M₁; A M₂] ∗ [x, u])
+    one that the network has:       [x, u] → [x, u] + σ([R∗x + M₁∗u; γ A∗x + M₂∗u])   with the γ of the new channels
+
+    R (c, c, 3, 3) is frozen where the network has it. What is tuned, R, A (K, c, 3, 3) and M (c + K, K, 3, 3), is drawn
+    from U(−0.01, 0.01) in this order.
+    """
+
+    frozen: Tensor
+
+    def __init__(self, width: int, candidates: int, generator: torch.Generator, frozen: Tensor | None) -> None:
+        super().__init__()
+
+        def small(outputs: int, inputs: int) -> nn.Parameter:
+            return nn.Parameter(torch.empty(outputs, inputs, 3, 3).uniform_(-0.01, 0.01, generator=generator))
+
+        if frozen is None:
+            self.tuned = small(width, width)
+        else:
+            self.register_buffer("frozen", frozen.detach().clone())
+        self.incoming = small(candidates, width)
+        self.outgoing = small(width + candidates, candidates)
+
+    @property
+    def is_candidate(self) -> bool:
+        """Whether the network does not have this layer yet."""
+        return hasattr(self, "tuned")
+
+    @property
+    def weight(self) -> Tensor:
+        """R, between ordinary channels: (c, c, 3, 3)."""
+        return self.tuned if self.is_candidate else self.frozen
+
+    def forward(self, x: Tensor, new: Tensor, gates: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Ordinary channels (n, c, H, W), new ones (n, K, H, W) and γ, () or (K,) -> the same shapes."""
+        terms = F.conv2d(x, torch.cat([self.weight, self.incoming]), padding=1)
+        if gates is not None and not self.is_candidate:
+            terms = terms * torch.cat([torch.ones_like(self.weight[:, 0, 0, 0]), gates])[:, None, None]
+        step = F.relu(terms + F.conv2d(new, self.outgoing, padding=1))
+        if gates is not None and self.is_candidate:
+            step = step * gates
+        to_ordinary, to_new = torch.split(step, [len(self.weight), len(self.incoming)], 1)
+        return x + to_ordinary, new + to_new
+
+
 class OvergrownVGG19(nn.Module):
     """A frozen copy of a network with K = `candidates` new channels per convolution and a split of every channel.
 
     (n, in_channels, 32, 32) -> (n, classes) logits. For c channels everywhere, 3 input channels and 10 classes one
-    example takes 9 ((c + K)² + c²) · 1872 + 27 (2 c + K) · 1024 + 10 (c + K) multiply-adds.
+    example takes 9 ((c + K)² + c²) · 1872 + 27 (2 c + K) · 1024 + 10 (c + K) multiply-adds, before any depth.
 
     Args:
         network: what is grown; it stays as it is.
         candidates: K.
-        generators: one per convolution and one for the classifier, on the CPU.
+        generators: one per convolution, one for the classifier and, for residual layers, another per convolution; on
+            the CPU.
+        depth: let a new residual layer follow each convolution, after those that do already.
     """
 
     weight: Tensor
     bias: Tensor
 
-    def __init__(self, network: FireflyVGG19, candidates: int, generators: Sequence[torch.Generator]) -> None:
+    def __init__(
+        self,
+        network: FireflyVGG19,
+        candidates: int,
+        generators: Sequence[torch.Generator],
+        *,
+        depth: bool = False,
+    ) -> None:
         super().__init__()
         if candidates < 1:
             raise ValueError(f"candidates={candidates}: must be at least 1 new channel per layer")
@@ -143,85 +205,55 @@ class OvergrownVGG19(nn.Module):
         outgoing = torch.empty(network.classes, candidates)
         outgoing.uniform_(-0.01, 0.01, generator=generators[CONVOLUTIONS])
         self.outgoing = nn.Parameter(outgoing.to(self.weight))
-        self.candidates_per_layer = [width + candidates for width in network.widths]
+        self.residuals = nn.ModuleList(
+            nn.ModuleList(
+                OvergrownResidual(width, candidates, drawn, weight).to(self.weight)
+                for weight in [*(layer.convolution.weight for layer in layers), *[None] * depth]
+            )
+            for layers, width, drawn in zip(
+                network.residual_layers, network.widths, generators[CONVOLUTIONS + 1 :], strict=True
+            )
+        )
+        self.candidates_per_layer = [width + candidates + depth for width in network.widths]
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, x: Tensor, gates: Tensor | None = None) -> Tensor:
         """Normalised images -> logits (n, classes). `gates` holds γ of all candidates, layer by layer; None is 1."""
         new: Tensor | None = None
         per_layer = [None] * CONVOLUTIONS if gates is None else torch.split(gates, self.candidates_per_layer)
-        for convolution, layer_gates in zip(self.convolutions, per_layer, strict=True):
-            x, new = convolution(x, new, layer_gates)
+        for convolution, residuals, gate in zip(self.convolutions, self.residual_layers, per_layer, strict=True):
+            assert isinstance(convolution, OvergrownConvolution)
+            of_units, of_new, of_layer = (None,) * 3 if gate is None else convolution.split_gates(gate)
+            x, new = convolution(x, new, of_units)
+            for residual in residuals:
+                x, new = residual(x, new, of_layer if residual.is_candidate else of_new)
         assert new is not None
         return F.linear(x.flatten(1), self.weight, self.bias) + F.linear(new.flatten(1), self.outgoing)
 
+    @property
+    def residual_layers(self) -> list[list[OvergrownResidual]]:
+        """The residual layers after each convolution; with depth, the last one is a candidate."""
+        groups = [group for group in self.residuals if isinstance(group, nn.ModuleList)]
+        return [[layer for layer in group if isinstance(layer, OvergrownResidual)] for group in groups]
+
     def squared_norms(self) -> Tensor:
-        """Σ_l ‖V_l‖² + 0.01 ‖A_l‖², which the tuning penalises."""
-        layers = [layer for layer in self.convolutions if isinstance(layer, OvergrownConvolution)]
-        norms = [layer.split_directions.square().sum() + 0.01 * layer.incoming.square().sum() for layer in layers]
+        """Σ_l ‖V_l‖² + 0.01 ‖A_l‖², and ‖R_l‖² of new residual layers, which the tuning penalises."""
+        norms = [
+            layer.split_directions.square().sum() + 0.01 * layer.incoming.square().sum()
+            for layer in self.modules()
+            if isinstance(layer, OvergrownConvolution)
+        ]
+        norms += [
+            layer.weight.square().sum()
+            for layer in self.modules()
+            if isinstance(layer, OvergrownResidual) and layer.is_candidate
+        ]
         return torch.stack(norms).sum()
 
-
-@torch.no_grad()
-def materialise(
-    network: FireflyVGG19,
-    overgrown: OvergrownVGG19,
-    selection: Selection,
-    *,
-    new_units: NewUnits = "tuned",
-    quirks: bool = False,
-    generator: torch.Generator,
-) -> FireflyVGG19:
-    """The network in which the selected candidates are channels like any other; the rest of them is gone.
-
-    A layer's channels are the old ones, with W + V where they were split, then the other halves of these, with W − V,
-    then the new ones. The next layer halves its weights from both halves. With `zero_out` no layer hears the new
-    channels yet, so that they alone leave the function as it is.
-
-    `quirks` does as the authors' code: the classifier does not hear the new channels, and its biases are drawn anew,
-    from `generator`, which is used for nothing else.
-    """
-    widths = [width + int(chosen.sum()) for width, chosen in zip(network.widths, selection, strict=True)]
-    grown = FireflyVGG19(widths, network.classes, network.in_channels, generator=generator)
-    grown.to(network.classifier.weight)
-    grown.train(network.training)
-    device = network.classifier.weight.device
-    split_inputs = torch.zeros(network.in_channels, dtype=torch.bool, device=device)
-    new_inputs = torch.zeros(0, dtype=torch.bool, device=device)
-    silent = new_units == "zero_out"
-    layers = zip(network.norms, grown.convolutions, grown.norms, overgrown.convolutions, selection, strict=True)
-    for old_norm, new_convolution, new_norm, candidates, chosen in layers:
-        assert isinstance(candidates, OvergrownConvolution)
-        weight, width = candidates.weight, len(candidates.weight)
-        outgoing = torch.zeros_like(candidates.outgoing) if silent else candidates.outgoing
-        split, new = torch.split(chosen.to(device), [width, len(candidates.incoming)])
-        directions = candidates.split_directions.where(split[:, None, None, None], 0.0)
-        ordinary = [weight + directions, (weight - directions)[split], candidates.incoming[new]]
-        from_new = [outgoing[:width], outgoing[:width][split], outgoing[width:][new]]
-        columns = _input_columns(torch.cat(ordinary), torch.cat(from_new), split_inputs, new_inputs)
-        new_convolution.weight.copy_(columns)
-        _copy_norm(old_norm, new_norm, split)
-        split_inputs, new_inputs = split, new
-    outgoing = torch.zeros_like(overgrown.outgoing) if silent or quirks else overgrown.outgoing
-    grown.classifier.weight.copy_(_input_columns(overgrown.weight, outgoing, split_inputs, new_inputs))
-    if not quirks:
-        grown.classifier.bias.copy_(overgrown.bias)
-    return grown
-
-
-def _input_columns(ordinary: Tensor, from_new: Tensor, split: Tensor, new: Tensor) -> Tensor:
-    """Weights (outputs, c', ...) and (outputs, K, ...) as (outputs, c' + splits + kept new channels, ...)."""
-    ordinary = ordinary.clone()
-    ordinary[:, split] *= 0.5
-    return torch.cat([ordinary, ordinary[:, split], from_new[:, new]], 1)
-
-
-def _copy_norm(old: nn.BatchNorm2d, grown: nn.BatchNorm2d, split: Tensor) -> None:
-    """Old channels and second halves of splits have the old entries; new channels those of an untrained BatchNorm."""
-    for name in ("weight", "bias", "running_mean", "running_var"):
-        entries = getattr(old, name)
-        entries = torch.cat([entries, entries[split]])
-        getattr(grown, name)[: len(entries)].copy_(entries)
-    assert grown.num_batches_tracked is not None
-    assert old.num_batches_tracked is not None
-    grown.num_batches_tracked.copy_(old.num_batches_tracked)
+    def neurons(self) -> Tensor:
+        """How many neurons each candidate consists of, (candidates,): 1, and c for a residual layer."""
+        layers = [layer for layer in self.convolutions if isinstance(layer, OvergrownConvolution)]
+        sizes = []
+        for layer, count in zip(layers, self.candidates_per_layer, strict=True):
+            sizes += [1] * layer.candidates + [len(layer.weight)] * (count - layer.candidates)
+        return torch.tensor(sizes).to(self.weight)

@@ -6,16 +6,19 @@ import copy
 import io
 import itertools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from agents.firefly import Firefly, GrowthSettings, growth_target, score, select, tune
+from agents.firefly import Firefly, score, select, tune
 from agents.firefly_network import CONVOLUTIONS, FireflyVGG19, parameter_count
+from agents.firefly_settings import GrowthSettings, growth_target
+from agents.materialise import materialise
 from agents.networks import MLP, VGG19, Normalize, Predictor
-from agents.overgrown import OvergrownVGG19, materialise
+from agents.overgrown import OvergrownVGG19
 from agents.single_model import SingleModel
 from agents.stage import Examples, StageSettings
 from alma_env import meter
@@ -24,8 +27,13 @@ from alma_env.meter import Meter
 SETTINGS = StageSettings(epochs=2, batch_size=8, learning_rate=0.05, augmentation="crop_flip", weight_decay=1e-4)
 WIDTH, CANDIDATES = 3, 2
 MIXED = (3, 2, 4, 2, 3, 3, 2, 4, 3, 2, 2, 3, 4, 2, 3, 2)
+FLAT = (0,) * 16
+DEEP = (1, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1)
 # Places of each convolution's map.
 PLACES = (1024,) * 2 + (256,) * 2 + (64,) * 4 + (16,) * 4 + (4,) * 4
+
+
+DEPTHS = pytest.mark.parametrize(("residuals", "depth"), [(FLAT, False), (FLAT, True), (DEEP, True), (DEEP, False)])
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -57,9 +65,9 @@ def images(n: int = 4, seed: int = 9) -> torch.Tensor:
     return torch.randn(n, 3, 32, 32, dtype=torch.float64, generator=seeded(seed))
 
 
-def lively(widths: tuple[int, ...] = MIXED) -> FireflyVGG19:
+def lively(residuals: tuple[int, ...] = FLAT) -> FireflyVGG19:
     """A float64 network in eval mode whose BatchNorms have seen images, so that no layer is silent."""
-    network = FireflyVGG19(widths, 10, generator=seeded(1)).double()
+    network = FireflyVGG19(MIXED, 10, residuals=residuals, generator=seeded(1)).double()
     for norm in network.norms:
         norm.momentum = 1.0
         torch.nn.init.uniform_(norm.weight, 0.5, 1.5, generator=seeded(len(norm.weight)))
@@ -69,14 +77,34 @@ def lively(widths: tuple[int, ...] = MIXED) -> FireflyVGG19:
     return network.eval()
 
 
-def overgrow(network: FireflyVGG19, candidates: int = CANDIDATES) -> OvergrownVGG19:
-    return OvergrownVGG19(network, candidates, [seeded(10 + layer) for layer in range(CONVOLUTIONS + 1)])
+def overgrow(network: FireflyVGG19, candidates: int = CANDIDATES, *, depth: bool = False) -> OvergrownVGG19:
+    generators = [seeded(10 + layer) for layer in range(2 * CONVOLUTIONS + 1)]
+    return OvergrownVGG19(network, candidates, generators, depth=depth)
 
 
 def enlarge(overgrown: OvergrownVGG19) -> None:
-    """Make the outgoing weights large enough to matter at every layer."""
+    """Make the outgoing weights, and those of residual layers, large enough to matter at every layer."""
     for parameter in [layer.outgoing for layer in overgrown.convolutions] + [overgrown.outgoing]:
         parameter.data.mul_(30)
+    for parameter in overgrown.residuals.parameters():
+        parameter.data.mul_(10)
+
+
+def silence(overgrown: OvergrownVGG19, selection: list[torch.Tensor]) -> None:
+    """Mask the candidates that were not selected."""
+    for layer, residuals, chosen, width in zip(
+        overgrown.convolutions, overgrown.residual_layers, selection, MIXED, strict=True
+    ):
+        kept = chosen[width : width + CANDIDATES]
+        layer.split_directions.data[~chosen[:width]] = 0
+        layer.incoming.data[~kept] = 0
+        layer.outgoing.data[width:][~kept] = 0
+        for residual in residuals:
+            residual.incoming.data[~kept] = 0
+            residual.outgoing.data[width:][~kept] = 0
+            if residual.is_candidate and not chosen[-1]:
+                for parameter in residual.parameters():
+                    parameter.data.zero_()
 
 
 def some(overgrown: OvergrownVGG19, seed: int = 4) -> list[torch.Tensor]:
@@ -107,17 +135,20 @@ def test_before_the_first_growth_firefly_is_the_single_model_with_its_backbone()
 @pytest.mark.parametrize(("width", "parameters"), [(4, 2446), (8, 9202), (16, 35674), (32, 140458), (64, 557386)])
 def test_parameters_are_counted_from_the_widths(width: int, parameters: int) -> None:
     assert parameter_count([width] * 16, 10) == parameters == 135 * width**2 + 69 * width + 10
-    network = FireflyVGG19(MIXED, 7, 1, generator=seeded())
-    assert parameter_count(MIXED, 7, 1) == sum(parameter.numel() for parameter in network.parameters())
-    assert (network.widths, network.classes, network.in_channels) == (MIXED, 7, 1)
+    for residuals in (FLAT, DEEP):
+        network = FireflyVGG19(MIXED, 7, 1, residuals=residuals, generator=seeded())
+        assert parameter_count(MIXED, 7, 1, residuals) == sum(parameter.numel() for parameter in network.parameters())
+        assert (network.widths, network.classes, network.in_channels) == (MIXED, 7, 1)
+        assert network.residuals == residuals
 
 
-def test_an_overgrown_network_whose_gates_are_closed_is_the_network() -> None:
-    network = lively()
-    overgrown = overgrow(network)
+@DEPTHS
+def test_an_overgrown_network_whose_gates_are_closed_is_the_network(residuals: tuple[int, ...], depth: bool) -> None:
+    network = lively(residuals)
+    overgrown = overgrow(network, depth=depth)
     enlarge(overgrown)
     gates = torch.zeros(sum(overgrown.candidates_per_layer), dtype=torch.float64)
-    assert (overgrown(images(), gates) - network(images())).abs().max() < 1e-10
+    assert (overgrown(images(), gates) - network(images())).abs().max() < 1e-12
     assert torch.equal(overgrown(images(), gates + 1), overgrown(images()))
     assert (overgrown(images()) - network(images())).abs().max() > 1e-4
     assert network(images()).std() > 0.05
@@ -150,9 +181,10 @@ def test_tuning_descends_the_penalised_loss_on_the_candidates_alone() -> None:
         assert torch.equal(ours, frozen)
 
 
-def test_the_score_is_the_slope_of_the_loss_along_the_gate() -> None:
-    network, x, y = lively(), images(6), torch.arange(6)
-    overgrown = overgrow(network)
+@DEPTHS
+def test_the_score_is_the_slope_of_the_loss_along_the_gate(residuals: tuple[int, ...], depth: bool) -> None:
+    network, x, y = lively(residuals), images(6), torch.arange(6)
+    overgrown = overgrow(network, depth=depth)
     enlarge(overgrown)
     batches = [(x[:4], y[:4]), (x[4:], y[4:])]
     for points, where in ((0, [1.0]), (1, [0.5]), (3, [1 / 6, 3 / 6, 5 / 6])):
@@ -181,33 +213,44 @@ def test_a_split_has_no_slope_where_its_gate_is_closed() -> None:
     assert slopes[~splits].abs().max() > 1e-6
 
 
+@DEPTHS
 @pytest.mark.parametrize("seed", range(3))
-def test_without_directions_and_outgoing_weights_any_growth_keeps_the_function(seed: int) -> None:
-    network = lively()
-    overgrown = overgrow(network)
+def test_without_directions_and_outgoing_weights_any_growth_keeps_the_function(
+    seed: int, residuals: tuple[int, ...], depth: bool
+) -> None:
+    network = lively(residuals)
+    overgrown = overgrow(network, depth=depth)
     for layer in overgrown.convolutions:
         layer.split_directions.data.zero_()
         layer.outgoing.data.zero_()
+    for layer in itertools.chain(*overgrown.residual_layers):
+        layer.outgoing.data.zero_()
+        if layer.is_candidate:
+            layer.weight.data.zero_()
     overgrown.outgoing.data.zero_()
     selection = some(overgrown, seed)
     grown = grow_by(network, overgrown, selection)
-    assert grown.widths == tuple(width + int(part.sum()) for width, part in zip(MIXED, selection, strict=True))
-    assert (grown(images()) - network(images())).abs().max() < 1e-10
+    units = [part[: len(part) - depth].sum() for part in selection]
+    assert grown.widths == tuple(width + int(more) for width, more in zip(MIXED, units, strict=True))
+    if depth:
+        kept = [int(part[-1]) for part in selection]
+        assert grown.residuals == tuple(old + new for old, new in zip(residuals, kept, strict=True))
+    assert (grown(images()) - network(images())).abs().max() < 1e-12
 
 
+@DEPTHS
 @pytest.mark.parametrize("seed", range(3))
-def test_the_grown_network_is_the_overgrown_one_without_the_candidates_left_out(seed: int) -> None:
-    network = lively()
-    overgrown = overgrow(network)
+def test_the_grown_network_is_the_overgrown_one_without_the_candidates_left_out(
+    seed: int, residuals: tuple[int, ...], depth: bool
+) -> None:
+    network = lively(residuals)
+    overgrown = overgrow(network, depth=depth)
     enlarge(overgrown)
     selection = some(overgrown, seed)
     grown = grow_by(network, overgrown, selection)
     assert (grown(images()) - overgrown(images())).abs().max() > 1e-4
-    for layer, chosen, width in zip(overgrown.convolutions, selection, MIXED, strict=True):
-        layer.split_directions.data[~chosen[:width]] = 0
-        layer.incoming.data[~chosen[width:]] = 0
-        layer.outgoing.data[width:][~chosen[width:]] = 0
-    assert (grown(images()) - overgrown(images())).abs().max() < 1e-10
+    silence(overgrown, selection)
+    assert (grown(images()) - overgrown(images())).abs().max() < 1e-12
     assert (grown(images()) - network(images())).abs().max() > 1e-4
 
 
@@ -219,22 +262,20 @@ def test_every_candidate_alone_is_materialised_at_its_place() -> None:
         selection = [torch.zeros(count, dtype=torch.bool) for count in overgrown.candidates_per_layer]
         selection[layer][unit] = True
         grown = grow_by(network, overgrown, selection)
-        for part, chosen, width in zip(overgrown.convolutions, selection, MIXED, strict=True):
-            part.split_directions.data[~chosen[:width]] = 0
-            part.incoming.data[~chosen[width:]] = 0
-            part.outgoing.data[width:][~chosen[width:]] = 0
+        silence(overgrown, selection)
         assert sum(grown.widths) == sum(MIXED) + 1
-        assert (grown(images()) - overgrown(images())).abs().max() < 1e-10
+        assert (grown(images()) - overgrown(images())).abs().max() < 1e-12
 
 
-def test_zero_out_new_channels_begin_without_an_effect_and_can_learn() -> None:
-    network = lively()
+@pytest.mark.parametrize("residuals", [FLAT, DEEP])
+def test_zero_out_new_channels_begin_without_an_effect_and_can_learn(residuals: tuple[int, ...]) -> None:
+    network = lively(residuals)
     overgrown = overgrow(network)
     enlarge(overgrown)
     selection = [torch.arange(width + CANDIDATES) >= width for width in MIXED]
     assert (grow_by(network, overgrown, selection)(images()) - network(images())).abs().max() > 1e-4
     grown = grow_by(network, overgrown, selection, new_units="zero_out")
-    assert (grown(images()) - network(images())).abs().max() < 1e-10
+    assert (grown(images()) - network(images())).abs().max() < 1e-12
     F.cross_entropy(grown(images()), torch.arange(4)).backward()
     grad = grown.classifier.weight.grad
     assert grad is not None
@@ -262,9 +303,9 @@ def test_the_classifier_keeps_its_outputs_biases_and_outgoing_weights_unless_qui
 def test_selection_takes_the_lowest_scores_over_all_layers_and_stops_at_the_target() -> None:
     widths, candidates = (4,) * 16, 3
     size, target = growth_target(FireflyVGG19(widths, 10, generator=seeded()), widths, 1, GrowthSettings())
-    assert (size(widths), target) == (2446, math.ceil(2446 * 1.25))
+    assert (size(widths, FLAT), target) == (2446, math.ceil(2446 * 1.25))
     scores = torch.randn(16 * (4 + candidates), generator=seeded())
-    selection = select(scores, widths, size, target)
+    selection = select(scores, widths, FLAT, size, target)
     grown = [width + int(part.sum()) for width, part in zip(widths, selection, strict=True)]
     chosen = torch.cat(selection)
     assert scores[chosen].max() < scores[~chosen].min()
@@ -315,6 +356,40 @@ def test_a_budget_of_neurons_adds_the_same_number_at_every_growth(quirks: bool) 
         assert report.size == report.target == 16 * WIDTH + growth * (16 * WIDTH // 4 + quirks)
 
 
+@pytest.mark.parametrize("budget", ["parameters", "neurons"])
+def test_a_layer_is_a_candidate_beside_the_channels_and_costs_what_it_holds(budget: str) -> None:
+    learner = firefly(depth=True, budget=budget, growth_rate=1.0, candidates=3)
+    sizes, inserted = [], 0
+    for _ in range(3):
+        learner.grow(TRAIN, VALID)
+        report, body = learner.growth_reports[-1], learner.predictor.body
+        assert isinstance(body, FireflyVGG19)
+        parameters = sum(parameter.numel() for parameter in body.parameters())
+        assert parameters == report.parameters_after == parameter_count(body.widths, 10, residuals=body.residuals)
+        assert report.size == (parameters if budget == "parameters" else neurons(body.widths, body.residuals))
+        assert report.target <= report.size < report.target + 2 * 9 * 16 * max(body.widths) ** 2
+        sizes.append(report.size)
+        inserted += sum(report.new_layers)
+        assert inserted == sum(body.residuals)
+        learner.train(TRAIN, VALID)
+    assert inserted > 0
+    assert sizes == sorted(sizes)
+
+
+def test_selection_inserts_a_layer_where_its_mean_neuron_promises_most() -> None:
+    widths, per_layer = (2,) * 16, 2 + 1 + 1  # two splits, a new channel, a layer
+    scores = torch.arange(16.0 * per_layer)
+    scores[5 * per_layer + 3] = -2
+    scores[9 * per_layer] = -1
+    selection = select(scores, widths, FLAT, neurons, 32 + 3, depth=True)
+    assert [part.nonzero().flatten().tolist() for part in selection if part.any()] == [[3], [0]]
+    assert (int(selection[5].sum()), int(selection[9].sum())) == (1, 1)
+    overgrown = overgrow(lively(), depth=True)
+    per_candidate = torch.split(overgrown.neurons(), overgrown.candidates_per_layer)
+    for width, sizes in zip(MIXED, per_candidate, strict=True):
+        assert sizes.tolist() == [1] * (width + CANDIDATES) + [width]
+
+
 @pytest.mark.parametrize(("width", "rate", "units"), [(15, 0.2, 48), (10, 0.3, 48), (25, 0.29, 116), (4, 0.25, 16)])
 def test_the_number_of_neurons_has_no_rounding_error(width: int, rate: float, units: int) -> None:
     widths = [width] * 16
@@ -322,20 +397,24 @@ def test_the_number_of_neurons_has_no_rounding_error(width: int, rate: float, un
     for quirks in (False, True):
         settings = GrowthSettings(budget="neurons", growth_rate=rate, quirks=quirks)
         size, target = growth_target(network, widths, 7, settings)
-        assert target - size(widths) == units + quirks
+        assert target - size(widths, FLAT) == units + quirks
+
+
+def neurons(widths: Sequence[int], residuals: Sequence[int]) -> int:
+    return sum(width * (1 + layers) for width, layers in zip(widths, residuals, strict=True))
 
 
 def test_ties_with_the_last_unit_count_only_as_a_quirk() -> None:
     scores = torch.zeros(16 * 3)
     scores[5] = -1.0
-    assert torch.cat(select(scores, (2,) * 16, sum, 32 + 1, ties=True)).sum() == 1
-    assert torch.cat(select(scores, (2,) * 16, sum, 32 + 2, ties=False)).sum() == 2
-    assert torch.cat(select(scores, (2,) * 16, sum, 32 + 2, ties=True)).all()
+    assert torch.cat(select(scores, (2,) * 16, FLAT, neurons, 32 + 1, ties=True)).sum() == 1
+    assert torch.cat(select(scores, (2,) * 16, FLAT, neurons, 32 + 2, ties=False)).sum() == 2
+    assert torch.cat(select(scores, (2,) * 16, FLAT, neurons, 32 + 2, ties=True)).all()
 
 
 def test_scores_that_are_not_finite_leave_the_network_as_it_is_and_warn() -> None:
     with pytest.warns(RuntimeWarning, match="lower tuning_rate"):
-        assert not torch.cat(select(torch.full((48,), torch.nan), (2,) * 16, sum, 40)).any()
+        assert not torch.cat(select(torch.full((48,), torch.nan), (2,) * 16, FLAT, neurons, 40)).any()
     learner = firefly(tuning_rate=1e30)
     with pytest.warns(RuntimeWarning, match="lower tuning_rate"):
         learner.grow(TRAIN, VALID)
@@ -344,7 +423,7 @@ def test_scores_that_are_not_finite_leave_the_network_as_it_is_and_warn() -> Non
 
 def test_a_budget_beyond_all_candidates_takes_them_all_and_warns() -> None:
     with pytest.warns(RuntimeWarning, match="set more candidates"):
-        assert torch.cat(select(torch.zeros(48), (2,) * 16, sum, 200)).all()
+        assert torch.cat(select(torch.zeros(48), (2,) * 16, FLAT, neurons, 200)).all()
 
 
 def layer_multiply_adds(widths: tuple[int, ...], candidates: int) -> list[tuple[int, int, int]]:
@@ -396,6 +475,19 @@ def test_a_growths_flops_equal_the_sum_by_hand(score_points: int) -> None:
     assert charge.declared == ()
 
 
+def test_the_flops_of_layers_are_those_of_their_convolutions() -> None:
+    def flops(residuals: tuple[int, ...], *, depth: bool) -> int:
+        network = FireflyVGG19(MIXED, 10, residuals=residuals, generator=seeded())
+        return meter.count(overgrow(network, depth=depth), torch.zeros(1, 3, 32, 32)).total
+
+    pooled = (1024, 256, 256, 64, 64, 64, 64, 16, 16, 16, 16, 4, 4, 4, 4, 1)  # after a pooling where one follows
+    layers = [2 * 9 * places * (width + CANDIDATES) ** 2 for places, width in zip(pooled, MIXED, strict=True)]
+    flat = flops(FLAT, depth=False)
+    assert flops(FLAT, depth=True) == flat + sum(layers)
+    assert flops(DEEP, depth=False) == flat + sum(count * cost for count, cost in zip(DEEP, layers, strict=True))
+    assert flops(DEEP, depth=True) == flops(DEEP, depth=False) + sum(layers)
+
+
 def test_all_that_is_deployed_after_a_growth_was_made_under_the_meter() -> None:
     learner, run_meter = firefly(), Meter()
     with run_meter:
@@ -417,9 +509,9 @@ def test_the_same_seed_repeats_and_another_seed_differs_and_nothing_global_is_dr
     assert torch.equal(torch.get_rng_state(), before)
 
 
-@pytest.mark.parametrize("budget", ["parameters", "neurons"])
-def test_a_run_resumed_after_a_growth_goes_on_to_the_last_bit(budget: str) -> None:
-    straight = firefly(budget=budget)
+@pytest.mark.parametrize("options", [{}, {"budget": "neurons"}, {"depth": True, "growth_rate": 0.5}])
+def test_a_run_resumed_after_a_growth_goes_on_to_the_last_bit(options: dict[str, Any]) -> None:
+    straight = firefly(**options)
     straight.train(TRAIN, VALID)
     straight.grow(TRAIN, VALID)
     states = [copy.deepcopy(straight.state_dict())]  # between growth and training
@@ -430,7 +522,7 @@ def test_a_run_resumed_after_a_growth_goes_on_to_the_last_bit(budget: str) -> No
     for done, state in enumerate(states):
         torch.save(state, file := io.BytesIO())
         file.seek(0)
-        resumed = firefly(budget=budget)
+        resumed = firefly(**options)
         resumed.load_state_dict(torch.load(file, weights_only=True))
         assert not resumed.predictor.training
         if done == 0:
