@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import copy
+import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 import agents
 import alma_env
 from agents.catalogue import METHODS
+from agents.firefly import Firefly
 from alma_env import AlmaEnv, Ledger
 
 TICKS = 6
@@ -21,7 +25,20 @@ def digits() -> AlmaEnv:
     return alma_env.make("Digits-ALMA-v0", ticks=TICKS)
 
 
+def images() -> AlmaEnv:
+    """Colour images that stand in for CIFAR-10, so that the agents take VGG19 and its recipe."""
+    generator = np.random.default_rng(0)
+    y = generator.integers(0, 10, 144)
+    x = (20 * y[:, None, None, None] + generator.integers(0, 60, (144, 3, 32, 32))).astype(np.uint8)
+    data = alma_env.from_arrays((x[:120], y[:120]), (x[120:], y[120:]), classes=10, name="CIFAR10")
+    return AlmaEnv(data, TICKS)
+
+
 def make(id: str, env: AlmaEnv, **keywords: Any) -> agents.AnytimeAgent:
+    if env.data.name == "CIFAR10":
+        keywords = {"width": 2, **keywords}
+        if id == "ff":
+            keywords = {"candidates": 2, **keywords}
     if not METHODS[id].always:
         keywords = {"wait": 2, **keywords}
     return agents.make(id, env, **{**SMALL, **keywords})
@@ -35,20 +52,22 @@ def curve(ledger: Ledger) -> list[tuple[Any, ...]]:
     return [(row.error, row.parameters, row.inference_flops, row.flops, row.digest) for row in ledger]
 
 
-ON_DIGITS = [id for id in METHODS if id != "ff"]
+EVERYWHERE = pytest.mark.parametrize(
+    ("id", "stream"), [(id, stream) for stream in (digits, images) for id in METHODS if (id, stream) != ("ff", digits)]
+)
 
 
-@pytest.mark.parametrize("id", ON_DIGITS)
-def test_the_same_seed_gives_the_same_curve_and_another_seed_another(id: str) -> None:
-    first, second = (play(env := digits(), make(id, env)) for _ in range(2))
+@EVERYWHERE
+def test_the_same_seed_gives_the_same_curve_and_another_seed_another(id: str, stream: Callable[[], AlmaEnv]) -> None:
+    first, second = (play(env := stream(), make(id, env)) for _ in range(2))
     assert curve(first) == curve(second)
-    env = digits()
+    env = stream()
     assert curve(play(env, make(id, env, seed=1))) != curve(first)
 
 
-@pytest.mark.parametrize("id", ON_DIGITS)
-def test_going_on_after_any_tick_gives_the_same_curve(id: str) -> None:
-    env = digits()
+@EVERYWHERE
+def test_going_on_after_any_tick_gives_the_same_curve(id: str, stream: Callable[[], AlmaEnv]) -> None:
+    env = stream()
     agent = make(id, env)
     observation, _ = env.reset(seed=0, options={"predictor": agent.predictor})
     states = []
@@ -59,7 +78,7 @@ def test_going_on_after_any_tick_gives_the_same_curve(id: str) -> None:
         observation, *_ = env.step(predictor)
     undisturbed = curve(env.ledger)
     for env_state, agent_state in states:
-        env = digits()
+        env = stream()
         env.load_state_dict(env_state)
         agent = make(id, env)
         agent.load_state_dict(agent_state, env.megabatch)
@@ -71,14 +90,30 @@ def test_going_on_after_any_tick_gives_the_same_curve(id: str) -> None:
         assert curve(env.ledger) == undisturbed
 
 
+# Of the MLP-4 on the digits and of the VGG19-2 on the images, by METHODS.md, B.0 and C: parameters and multiply-adds of
+# the single model, and what one more expert per mixture adds to them.
+SIZES = {
+    digits: (4**2 + (64 + 10 + 2) * 4 + 10, 64 * 4 + 4 * 4 + 4 * 10),
+    images: (135 * 2**2 + 85 * 2 + 10, 16848 * 2**2 + 27658 * 2),
+}
+EXPERT = {
+    digits: ((64 + 1) * 4 + (4 + 1) * 4 + 2 * (64 + 1) + 2 * (4 + 1), (64 * 4 + 4 * 4) + 2 * (64 + 4)),
+    images: (126 * 2**2 + 170 * 2 + 8, 9 * 2**2 * (2 * 256 + 4 * 64 + 4 * 16 + 4 * 4) + 4 * 2 * 16 * 2),
+}
+BOTH = pytest.mark.parametrize("stream", [digits, images])
+
+
+@BOTH
 @pytest.mark.parametrize("replay", [False, True])
 @pytest.mark.parametrize("id", ["sm", "ens", "umix", "gens"])
-def test_comp_and_mem_of_whole_streams_are_the_closed_forms(id: str, replay: bool) -> None:
-    env = digits()
+def test_comp_and_mem_of_whole_streams_are_the_closed_forms(
+    id: str, replay: bool, stream: Callable[[], AlmaEnv]
+) -> None:
+    env = stream()
     ledger = play(env, make(id, env, replay=replay))
     stages, per_stage = 3, 2 * env.examples_per_tick
     processed = 2 * per_stage * (sum(range(1, stages + 1)) if replay else stages)  # 2 epochs
-    parameters, macs = 4**2 + (64 + 10 + 2) * 4 + 10, 64 * 4 + 4 * 4 + 4 * 10
+    parameters, macs = SIZES[stream]
     members = 5 if id in ("ens", "umix") else 1
     score = ledger.score()
     assert score.paper_flops == members * 6 * macs * processed
@@ -87,26 +122,35 @@ def test_comp_and_mem_of_whole_streams_are_the_closed_forms(id: str, replay: boo
     assert [row.inference_flops for row in ledger] == [2 * macs * n for n in at_ticks]
 
 
+@BOTH
 @pytest.mark.parametrize("replay", [False, True])
-def test_comp_and_mem_of_a_growing_mixture_are_the_closed_forms(replay: bool) -> None:
-    env = digits()
-    score = play(env, make("gmoe", env, replay=replay)).score()
-    inputs, h, classes = 64, 4, 10
-
-    def parameters(experts: int) -> int:
-        grown = (inputs + 1) * h + (h + 1) * h + 2 * (inputs + 1) + 2 * (h + 1)
-        return h * h + (inputs + classes + 2) * h + classes + (experts - 1) * grown
-
-    def macs(experts: int) -> int:
-        return experts * (inputs * h + h * h) + classes * h + (experts - 1) * 2 * (inputs + h)
-
+def test_comp_and_mem_of_a_growing_mixture_are_the_closed_forms(replay: bool, stream: Callable[[], AlmaEnv]) -> None:
+    env = stream()
+    ledger = play(env, make("gmoe", env, replay=replay))
+    (parameters, macs), (more_parameters, more_macs) = SIZES[stream], EXPERT[stream]
     valid = len(env.observation()["valid"]["y"])
     stages = [(k, 2 * k if replay else 2) for k in (1, 2, 3)]  # experts, mega-batches
-    training = sum(6 * macs(k) * 2 * n * env.examples_per_tick for k, n in stages)  # 2 epochs
-    growth = sum(2 * macs(k - 1) * n * valid for k, n in stages[1:])  # one pass over V before it
+    experts = [max(1, tick // 2) for tick in range(TICKS + 1)]
+    # 2 epochs, and before a growth one pass over V
+    training = sum(6 * (macs + (k - 1) * more_macs) * 2 * n * env.examples_per_tick for k, n in stages)
+    growth = sum(2 * (macs + (k - 2) * more_macs) * n * valid for k, n in stages[1:])
+    score = ledger.score()
     assert score.paper_flops == training + growth
     assert score.comp_by_phase["growth"] == growth
-    assert score.mem == sum(parameters(max(1, tick // 2)) for tick in range(TICKS + 1))
+    assert score.mem == sum(parameters + (k - 1) * more_parameters for k in experts)
+    assert [row.inference_flops for row in ledger] == [2 * (macs + (k - 1) * more_macs) for k in experts]
+
+
+def test_mem_of_firefly_follows_the_line_from_growth_to_growth() -> None:
+    env = images()
+    agent = make("ff", env)
+    ledger = play(env, agent)
+    assert isinstance(agent.learner, Firefly)
+    first, reports = 135 * 2**2 + 69 * 2 + 10, agent.learner.growth_reports
+    assert [report.target for report in reports] == [math.ceil(1.25 * first), math.ceil(1.5 * first)]
+    sizes = [first] + [report.parameters_after for report in reports]
+    assert all(report.target <= size for report, size in zip(reports, sizes[1:], strict=True))
+    assert [row.parameters for row in ledger] == [sizes[max(0, tick // 2 - 1)] for tick in range(TICKS + 1)]
 
 
 def test_the_oracle_is_the_single_model_from_scratch_on_everything_at_every_tick() -> None:
