@@ -42,7 +42,7 @@ Sizes = tuple[int, ...]  # inputs, hidden units, ..., classes
 class State(NamedTuple):
     """A stage in progress. `theta` and the optimizer's `first` and `second` are flat.
 
-    They hold layer after layer, and in a layer the members one after another, so that a layer is one matrix.
+    They hold layer after layer, each as one matrix of all members.
     """
 
     theta: Tensor
@@ -126,7 +126,7 @@ def run_stage(
     program = _program(sizes, members, reduce, _formula(settings), *_unrolled(settings, len(y)))
     scores: list[Scores] = []
     with torch.no_grad():
-        theta = torch.cat([parameter.flatten() for parameter in live])
+        theta = torch.cat([_stored(parameter).flatten() for parameter in live])
         state = _initial_state(theta, _parts(theta, sizes, members, answers), answers)
         if settings.keep_initial:
             state, _ = program.select(state, valid_x, valid_y, 0)
@@ -149,8 +149,8 @@ def run_stage(
                     on_epoch(done)
             if settings.patience is not None and done - int(state.best_epoch.max()) >= settings.patience:
                 break
-        best = torch.cat([part.flatten() for part in state.best])
-        for parameter, kept in zip(live, _layers(best, sizes, members), strict=True):
+        best = _layers(state.best[0], sizes, members) if answers == 1 else state.best
+        for parameter, kept in zip(live, best, strict=True):
             parameter.copy_(kept)
     return _joined(scores), state
 
@@ -303,7 +303,24 @@ def _layers(theta: Tensor, sizes: Sizes, members: int) -> list[Tensor]:
     """Views of the parameters: weight (members, out, in), bias (members, out), layer after layer."""
     shapes = _shapes(sizes, members)
     parts = torch.split(theta, [math.prod(shape) for shape in shapes])
-    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+    views = []
+    for part, shape in zip(parts, shapes, strict=True):
+        if _inputs_first(shape):
+            part = part.view(shape[2], *shape[:2]).permute(1, 2, 0)
+        views.append(part.view(shape))
+    return views
+
+
+def _inputs_first(shape: tuple[int, ...]) -> bool:
+    """Whether a weight (members, out, in) is stored as (in, members, out), which MKL multiplies up to twice as fast.
+
+    Of narrow layers the gradients would lose more than the forward pass wins.
+    """
+    return len(shape) == 3 and shape[1] >= 16
+
+
+def _stored(parameter: Tensor) -> Tensor:
+    return parameter.permute(2, 0, 1) if _inputs_first(tuple(parameter.shape)) else parameter
 
 
 def _parts(theta: Tensor, sizes: Sizes, members: int, answers: int) -> tuple[Tensor, ...]:
