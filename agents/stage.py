@@ -167,6 +167,8 @@ def _train_plain(
 ) -> list[StageReport]:
     body, valid_x = predictor.body, predictor.normalize(valid.x)
     orders = draws.orders().to(valid_x.device)
+    if draws.members is not None and len(train) <= settings.batch_size and settings.augmentation == "none":
+        orders = orders[0]  # a mini-batch that is the whole epoch is the same in any order: one for all members
     inputs = training_inputs(predictor.normalize, train.x, settings, draws)
     optimizer = _fresh_optimizer(body, settings)
     best = BestEpoch(body, settings, draws.members)
