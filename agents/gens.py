@@ -75,7 +75,10 @@ class GEns:
         self.predictor = self._ensemble(bodies)
 
     def _ensemble(self, bodies: list[nn.Module]) -> Ensemble:
-        return Ensemble(bodies, self._normalize, self.space).eval()
+        ensemble = Ensemble(bodies, self._normalize, self.space)
+        # As its members are; eval() would walk through hundreds of them at every tick.
+        ensemble.training = ensemble.members.training = False
+        return ensemble
 
     def train(self, train: Examples, valid: Examples) -> MembersReport:
         """Train the newest members on T with selection on V; the others are shared with the predictor before."""

@@ -22,9 +22,9 @@ from alma_env.predictor import (
     Answer,
     Fingerprint,
     answer,
+    changed_parameters,
     fingerprint,
     freeze,
-    tensor_hash,
     unwrap,
 )
 from alma_env.spaces import PredictorSpace, UntrainedPredictor
@@ -307,7 +307,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         if known.issuperset(mark.tensors):
             return  # only the structure changed, or what was deployed earlier in the episode comes back
         charged = self.meter.total > self._total_at_deployment
-        changed = [(name, p) for name, p in action.named_parameters() if tensor_hash(p) not in known]
+        changed = changed_parameters(action, mark, known)
         for name, parameter in changed:
             what = f"parameter {name!r} of {type(action).__name__} changed"
             seal = self.meter.sealed(parameter)

@@ -11,7 +11,7 @@ import functools
 import io
 import pickle
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -86,10 +86,14 @@ class Answer:
 
 def tensor_hash(tensor: Tensor) -> str:
     """Hash of a tensor's content, shape and dtype; equal on every device."""
-    flat = tensor.detach().cpu().contiguous()
-    kind = f"{tuple(flat.shape)}{flat.dtype}".encode()
-    hasher = xxhash.xxh3_128(kind)
-    if flat.numel():
+    hasher = xxhash.xxh3_128(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
+    flat = tensor.detach()
+    if flat.dtype == torch.float32 and flat.device.type == "cpu" and flat.is_contiguous():
+        hasher.update(
+            flat.numpy().data
+        )  # the usual case, without the detours; hundreds of members are hashed at each tick
+    elif flat.numel():
+        flat = flat.cpu().contiguous()
         hasher.update(memoryview(flat.reshape(-1).view(torch.uint8).numpy()))  # type: ignore[arg-type]
     return hasher.hexdigest()
 
@@ -222,6 +226,21 @@ def _of_parts(ensemble: Ensemble) -> Fingerprint:
         arrays=tuple(array for part in parts for array in part.arrays),
         parts=parts,
     )
+
+
+def changed_parameters(predictor: nn.Module, mark: Fingerprint, known: Set[str]) -> list[tuple[str, nn.Parameter]]:
+    """Names and parameters whose content is not among the `known` hashes; `mark` is the predictor's fingerprint."""
+    if type(predictor) is Ensemble:  # its members were described one by one: only new ones are looked into
+        named = [("prepare", predictor.prepare), *((f"members.{n}", m) for n, m in enumerate(predictor.members))]
+        return [
+            (f"{place}.{name}", parameter)
+            for (place, part), of_part in zip(named, mark.parts, strict=True)
+            if not known >= set(of_part.tensors)
+            for name, parameter in changed_parameters(part, of_part, known)
+        ]
+    return [
+        (name, parameter) for name, parameter in predictor.named_parameters() if tensor_hash(parameter) not in known
+    ]
 
 
 def unwrap(predictor: nn.Module) -> nn.Module:
