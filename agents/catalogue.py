@@ -21,6 +21,7 @@ from agents.firefly import Firefly
 from agents.firefly_settings import GrowthSettings
 from agents.gens import GEns
 from agents.gmoe import GMoE
+from agents.growth import require_ticks
 from agents.mixture_networks import build_mixture
 from agents.networks import Normalize, Predictor
 from agents.policies import FixedWait, Policy, as_plain_data
@@ -202,6 +203,7 @@ def make(
         raise ValueError(f"wait={wait}: the stream has only {env.ticks} mega-batches; wait at most {env.ticks}")
     if policy is None:
         policy = FixedWait(wait, replay, growth or ("every" if METHODS[id].grows else "never"))
+        require_ticks(policy.growth, env.ticks)
     settings = dataclasses.replace(recipe.settings, **hyperparameters)
     width = recipe.width if width is None else width
     build = partial(build_predictor, env=env, recipe=recipe, width=width, body=METHODS[id].body)

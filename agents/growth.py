@@ -48,6 +48,17 @@ def growth(schedule: str) -> Growth:
     )
 
 
+def require_ticks(schedule: str, ticks: int) -> None:
+    """Raises ValueError where a schedule names a tick after the last one, which would never come."""
+    name, _, numbers = schedule.partition(":")
+    late = [number for number in numbers.split(",") if int(number) > ticks] if name == "at" else []
+    if late:
+        raise ValueError(
+            f"growth={schedule!r}: tick {late[0]} never comes, since the stream has {ticks} mega-batches; "
+            f"name ticks from 1 to {ticks}"
+        )
+
+
 def _every(period: int) -> Growth:
     return lambda now: int(now.stages >= 1 and (now.stages + 1) % period == 0)
 

@@ -72,10 +72,16 @@ def run(
     Raises:
         RunMismatchError: the folder holds a run of another configuration, or one that does not repeat.
         FolderInUseError: another process writes to the folder.
-        ValueError: the agent has run before, or its policy has no description by which a folder could know it.
+        ValueError: the agent has run before, or a folder could not know it again: its config is empty, or its policy
+            has no description.
     """
     if folder is None:
         return _run(env, agent, seed, None, on_tick)
+    if not agent.config:
+        raise ValueError(
+            f"agent.config={agent.config!r} with folder={str(folder)!r}: another agent's run could not be told from this "
+            "one; give AnytimeAgent a config that says all that its numbers depend on, or leave folder out"
+        )
     if "policy" in agent.config and agent.config["policy"] is None:
         raise ValueError(f"policy={agent.policy!r} with folder={str(folder)!r}: {NO_DESCRIPTION}")
     with _locked(Path(folder)):

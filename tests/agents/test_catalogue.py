@@ -173,6 +173,7 @@ def test_the_oracle_is_the_single_model_from_scratch_on_everything_at_every_tick
         ("gmoe", {"gating": "sharp"}, "gating='sharp'.*soft"),
         ("gmoe", {"init_experts": 0}, "init_experts=0.*at least 1"),
         ("moe", {"growth": "every"}, "agent 'moe' cannot grow.*gens, gmoe"),
+        ("gens", {"growth": "at:2,7"}, "growth='at:2,7': tick 7 never comes.*1 to 6"),
         ("ff", {}, "agent 'ff' with an MLP.*CIFAR10"),
         ("sm", {"members": 3}, "'members'.*agent 'sm' has no such"),
         ("ens", {"from_scratch": True}, "only meaningful with replay"),

@@ -225,3 +225,12 @@ def test_a_process_killed_by_the_system_is_continued_by_the_same_command(tmp_pat
     one, two = (Ledger.from_json(file.read_text()) for file in (whole, killed))
     assert without_seconds(one) == without_seconds(two)
     assert two.rows[:4] == before.rows
+
+
+def test_an_agent_without_a_config_runs_but_not_into_a_folder(env, tmp_path):
+    made = sm(env)
+    agent = agents.AnytimeAgent(made.learner, made.policy, env.ticks)
+    with pytest.raises(ValueError, match="give AnytimeAgent a config"):
+        agents.run(env, agent, 0, tmp_path)
+    assert not list(tmp_path.iterdir())
+    assert len(agents.run(env, agent, 0)) == TICKS + 1
