@@ -79,8 +79,8 @@ def run(
         return _run(env, agent, seed, None, on_tick)
     if not agent.config:
         raise ValueError(
-            f"agent.config={agent.config!r} with folder={str(folder)!r}: another agent's run could not be told from this "
-            "one; give AnytimeAgent a config that says all that its numbers depend on, or leave folder out"
+            f"agent.config={agent.config!r} with folder={str(folder)!r}: another agent's run could not be told from "
+            "this one; give AnytimeAgent a config that says all that its numbers depend on, or leave folder out"
         )
     if "policy" in agent.config and agent.config["policy"] is None:
         raise ValueError(f"policy={agent.policy!r} with folder={str(folder)!r}: {NO_DESCRIPTION}")
