@@ -95,6 +95,7 @@ METHODS: dict[str, Method] = {
             "init_experts": 1,
             "tree": True,
             "from_scratch": False,
+            "together": None,
         },
         grows=True,
         body=backbones.mixture,
@@ -102,7 +103,14 @@ METHODS: dict[str, Method] = {
     "moe": Method(
         "fixed mixture of experts (ablation of the paper's first version)",
         partial(GMoE, fixed=True),
-        {"init_experts": 2, "gating": "soft", "straight_through": "dense", "tree": True, "from_scratch": False},
+        {
+            "init_experts": 2,
+            "gating": "soft",
+            "straight_through": "dense",
+            "tree": True,
+            "from_scratch": False,
+            "together": None,
+        },
         body=backbones.mixture,
     ),
     "gens-moe": Method(

@@ -14,12 +14,14 @@ from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from agents.mixture_networks import build_mixture, mixture_body
+from agents.members import WIDEST_TOGETHER
+from agents.mixture_networks import MixtureNetwork, MixtureVGG19, build_mixture, mixture_body
 from agents.networks import Predictor
 from agents.seeding import generator
 from agents.single_model import Build
+from agents.stacked_mixture import StackedMixture, can_stack_experts
 from agents.stage import Engine, Examples, OnEpoch, StageReport, StageSettings, train_stage
 from agents.tree import Routing
 from alma_env import meter
@@ -45,6 +47,7 @@ class GMoE:
         fixed: refuse to grow: with two initial experts, the fixed mixture of experts.
         from_scratch: start every stage from a new random initialisation of all weights of the grown architecture, so
             that its experts are no longer copies; only meaningful with replay.
+        together: compute all experts at once while training; None: where that is possible and faster.
         engine: how a stage is computed; a mixture runs on ``plain`` alone, since a growth would compile it anew.
         device: where to train.
         on_epoch: told after every epoch, for progress displays.
@@ -66,6 +69,7 @@ class GMoE:
         tree: bool = True,
         fixed: bool = False,
         from_scratch: bool = False,
+        together: bool | None = None,
         engine: Engine = "plain",
         device: torch.device | str = "cpu",
         on_epoch: OnEpoch | None = None,
@@ -81,6 +85,7 @@ class GMoE:
         self.init_experts = init_experts
         self.fixed = fixed
         self.from_scratch = from_scratch
+        self.together = together
         self.on_epoch = on_epoch
         self.stage = 0
         self._build = build
@@ -106,8 +111,11 @@ class GMoE:
             predictor = self._untrained(stage, self._trees())
         else:
             predictor = copy.deepcopy(self.predictor)
+        body = mixture_body(predictor)
+        together = self._pays(body) if self.together is None else self.together and can_stack_experts(body)
+        stacked = StackedMixture(body) if together else None
         report = train_stage(
-            predictor,
+            predictor if stacked is None else Predictor(predictor.normalize, stacked),
             train,
             valid,
             self.settings,
@@ -116,8 +124,18 @@ class GMoE:
             noise=generator(self.seed, "noise", stage=stage),
             on_epoch=self.on_epoch,
         )
+        if stacked is not None:
+            stacked.hand_back(body)
+            predictor.eval()
         self.stage, self.predictor = stage, predictor
         return report
+
+    def _pays(self, body: MixtureNetwork) -> bool:
+        """Whether computing all experts at once is possible, and faster."""
+        classifier = body[-1]
+        assert isinstance(classifier, nn.Linear)
+        wide = isinstance(body, MixtureVGG19) and classifier.in_features > WIDEST_TOGETHER
+        return can_stack_experts(body) and not (wide and self._device.type == "cpu")
 
     def grow(self, train: Examples, valid: Examples) -> None:
         """Split the losing expert of every mixture layer, in one pass over V. T is not looked at.

@@ -47,6 +47,28 @@ class Stacked(nn.Module):
         found: Tensor = getattr(self, _flat(name))
         return found
 
+    def layer(self, name: str, kind: type[nn.Module], x: Tensor, groups: int) -> Tensor:
+        """One layer of all members on maps (n, channels, ...) that hold the members' channels side by side.
+
+        `groups` is the number of members, or 1 where `x` is one map for all of them.
+        """
+        if kind is nn.Linear:
+            return F.linear(x, self.tensor(f"{name}.weight").flatten(0, 1), self.tensor(f"{name}.bias").flatten())
+        if kind is nn.Conv2d:
+            bias = self.tensor(f"{name}.bias").flatten() if hasattr(self, _flat(f"{name}.bias")) else None
+            return F.conv2d(x, self.tensor(f"{name}.weight").flatten(0, 1), bias, padding=1, groups=groups)
+        if kind is nn.BatchNorm2d:
+            return self._normalise(x, name)
+        return F.relu_(x) if kind is nn.ReLU else F.max_pool2d(x, 2)
+
+    def _normalise(self, x: Tensor, name: str) -> Tensor:
+        if self.training:
+            self.tensor(f"{name}.num_batches_tracked").add_(1)
+        mean, variance, weight, bias = (
+            self.tensor(f"{name}.{part}").view(-1) for part in ("running_mean", "running_var", "weight", "bias")
+        )
+        return F.batch_norm(x, mean, variance, weight, bias, self.training)
+
 
 class StackedMLP(Stacked):
     """Members that are `MLP`s."""
@@ -75,7 +97,6 @@ class StackedVGG19(Stacked):
         self._layers: list[tuple[str, type[nn.Module]]] = [
             (f"features.{number}", type(layer)) for number, layer in enumerate(bodies[0].features)
         ]
-        self._has_bias = bodies[0].features[0].bias is not None
 
     def forward(self, x: Tensor, separate: bool = False) -> Tensor:
         """Normalised images -> (members, n, classes)."""
@@ -84,28 +105,26 @@ class StackedVGG19(Stacked):
             x = x.transpose(0, 1).flatten(1, 2)  # (n, members · channels, H, W)
         x = x.contiguous(memory_format=torch.channels_last)  # as the weights are
         for name, kind in self._layers:
-            if kind is nn.Conv2d:
-                bias = self.tensor(f"{name}.bias").flatten() if self._has_bias else None
-                x = F.conv2d(x, self.tensor(f"{name}.weight").flatten(0, 1), bias, padding=1, groups=groups)
-                groups = self.members
-            elif kind is nn.BatchNorm2d:
-                x = self._normalise(x, name)
-            elif kind is nn.ReLU:
-                x = F.relu_(x)
-            else:
-                x = F.max_pool2d(x, 2)
+            x, groups = self.layer(name, kind, x, groups), self.members
         x = x.reshape(len(x), self.members, -1).transpose(0, 1)
         return torch.baddbmm(
             self.tensor("classifier.bias")[:, None], x, self.tensor("classifier.weight").transpose(1, 2)
         )
 
-    def _normalise(self, x: Tensor, name: str) -> Tensor:
-        if self.training:
-            self.tensor(f"{name}.num_batches_tracked").add_(1)
-        mean, variance, weight, bias = (
-            self.tensor(f"{name}.{part}").view(-1) for part in ("running_mean", "running_var", "weight", "bias")
-        )
-        return F.batch_norm(x, mean, variance, weight, bias, self.training)
+
+class StackedExperts(Stacked):
+    """Members that are experts of a mixture: layers one after another, of which only the first may be linear."""
+
+    def __init__(self, experts: Sequence[nn.Module]) -> None:
+        super().__init__(experts)
+        self._layers = [(name, type(layer)) for name, layer in experts[0].named_children()]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One batch (n, ...) for all experts -> (n, experts, ...)."""
+        groups = 1
+        for name, kind in self._layers:
+            x, groups = self.layer(name, kind, x, groups), self.members
+        return x.view(len(x), self.members, -1, *x.shape[2:])
 
 
 class Joint(nn.Module):

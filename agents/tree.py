@@ -215,19 +215,19 @@ class MixtureLayer(nn.Module):
             raise ValueError(f"leaf={leaf}: the layer has leaves 0 to {len(self.experts) - 1}; choose one of them")
 
 
-def leaf_depths(splits: tuple[int, ...]) -> list[int]:
-    """The number of gates on the path to each leaf, from left to right."""
-    depths = [0]
-    for leaf in splits:
-        depths[leaf : leaf + 1] = [depths[leaf] + 1] * 2
-    return depths
+def leaf_paths(splits: tuple[int, ...]) -> list[list[int]]:
+    """The way to each leaf, from left to right: 2 i for left at gate i, 2 i + 1 for right."""
+    paths: list[list[int]] = [[]]
+    for gate, leaf in enumerate(splits):
+        paths[leaf : leaf + 1] = [[*paths[leaf], 2 * gate], [*paths[leaf], 2 * gate + 1]]
+    return paths
 
 
 def balanced_splits(leaves: int) -> tuple[int, ...]:
     """A tree with this many leaves: always the highest leaf is split, the leftmost among several."""
     splits: tuple[int, ...] = ()
     while len(splits) < leaves - 1:
-        depths = leaf_depths(splits)
+        depths = list(map(len, leaf_paths(splits)))
         splits += (depths.index(min(depths)),)
     return splits
 

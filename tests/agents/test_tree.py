@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.networks import linear
-from agents.tree import MixtureLayer, Routing, balanced_splits, leaf_depths
+from agents.tree import MixtureLayer, Routing, balanced_splits, leaf_paths
 from alma_env.meter import count
 
 FEATURES, UNITS = 5, 4
@@ -92,7 +92,7 @@ def test_the_output_is_that_of_the_recursive_formula() -> None:
     shares = layer.leaf_probabilities(z)
     torch.testing.assert_close(shares[:, 3], g[0][:, 1] * g[1][:, 0] * g[3][:, 1], rtol=0, atol=1e-15)
     torch.testing.assert_close(sum(shares[:, [j]] * h[j] for j in range(5)), by_hand, rtol=0, atol=1e-14)
-    assert leaf_depths(layer.splits) == [2, 2, 3, 3, 2]
+    assert leaf_paths(layer.splits) == [[0, 4], [0, 5], [1, 2, 6], [1, 2, 7], [1, 3]]
 
 
 @pytest.mark.parametrize("tree", [True, False])
@@ -253,7 +253,7 @@ def test_draws_of_another_shape_are_refused() -> None:
 def test_greedy_descent_runs_one_expert_and_the_gates_on_its_path() -> None:
     layer, z = grown(0, 1, 2, routing=HARD).eval(), inputs(60)
     shares = layer.forward_with_shares(z)[1]
-    depths = torch.tensor(leaf_depths(layer.splits), dtype=torch.float64)
+    depths = torch.tensor([len(path) for path in leaf_paths(layer.splits)], dtype=torch.float64)
     gates = int((shares @ depths).sum())
     assert 60 < gates < 180
     assert count(layer, z).total == 2 * (60 * FEATURES * UNITS + gates * 2 * FEATURES)
@@ -309,7 +309,7 @@ def test_of_two_experts_flat_and_tree_are_the_same() -> None:
 
 def test_initial_trees_are_balanced() -> None:
     assert [balanced_splits(leaves) for leaves in (1, 2, 3, 4)] == [(), (0,), (0, 0), (0, 0, 2)]
-    assert leaf_depths(balanced_splits(8)) == [3] * 8
+    assert [len(path) for path in leaf_paths(balanced_splits(8))] == [3] * 8
 
 
 @pytest.mark.parametrize("routing", [Routing(), HARD])

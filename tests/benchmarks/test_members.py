@@ -98,6 +98,9 @@ def test_a_mixture_of_k_experts(benchmark, real_data, data, width, epochs):
     for experts in (1, 2, 3, 5):
         made = agents.make("gmoe", env, width=width, engine="plain", epochs=epochs, init_experts=experts)
         learners[f"{experts} experts"] = made.learner
+    apart = agents.make("gmoe", env, width=width, engine="plain", epochs=epochs, init_experts=5, together=False)
+    learners["5 experts apart"] = apart.learner
     times = take_turns(benchmark, f"{data} width {width}, soft mixture", learners, stages(env, 1, 6))
+    print(f"  5 experts at once: {times['5 experts apart'] / times['5 experts']:.2f} x faster than one after another")
     for experts in (1, 2, 3, 5):
         print(f"  {experts} experts: {times[f'{experts} experts'] / times['sm'] / experts:.2f} x {experts} x sm")
