@@ -30,7 +30,7 @@ from agents.firefly_settings import GrowthReport, GrowthSettings, Size, growth_t
 from agents.materialise import materialise
 from agents.networks import Predictor
 from agents.overgrown import OvergrownVGG19
-from agents.seeding import generator
+from agents.seeding import generator, stage_generators
 from agents.single_model import Build
 from agents.stage import Engine, Examples, OnEpoch, StageReport, StageSettings, train_stage
 from alma_env import meter
@@ -91,11 +91,9 @@ class Firefly:
             train,
             valid,
             self.settings,
-            order=generator(self.seed, "order", stage=stage),
-            augment=generator(self.seed, "augment", stage=stage),
-            noise=generator(self.seed, "noise", stage=stage),
             engine=self.engine,
             on_epoch=self.on_epoch,
+            **stage_generators(self.seed, stage),
         )
         self.stage, self.predictor = stage, predictor
         return report

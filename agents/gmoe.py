@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from agents.members import WIDEST_TOGETHER
 from agents.mixture_networks import MixtureNetwork, MixtureVGG19, build_mixture, mixture_body
 from agents.networks import Predictor
-from agents.seeding import generator
+from agents.seeding import generator, stage_generators
 from agents.single_model import Build
 from agents.stacked_mixture import StackedMixture, can_stack_experts
 from agents.stage import Engine, Examples, OnEpoch, StageReport, StageSettings, train_stage
@@ -119,10 +119,8 @@ class GMoE:
             train,
             valid,
             self.settings,
-            order=generator(self.seed, "order", stage=stage),
-            augment=generator(self.seed, "augment", stage=stage),
-            noise=generator(self.seed, "noise", stage=stage),
             on_epoch=self.on_epoch,
+            **stage_generators(self.seed, stage),
         )
         if stacked is not None:
             stacked.hand_back(body)

@@ -13,7 +13,7 @@ from statistics import mean
 from torch import nn
 
 from agents.networks import MLP, VGG19, Predictor
-from agents.seeding import generator
+from agents.seeding import stage_generators
 from agents.stacked import can_stack, stack
 from agents.stage import Engine, Examples, OnEpoch, StageReport, StageSettings, train_stage, train_together
 
@@ -64,8 +64,7 @@ def train_members(
 
     Both ways give the same numbers to rounding, and the same FLOPs.
     """
-    orders = [generator(seed, "order", member=member, stage=stage) for member in range(len(bodies))]
-    augments = [generator(seed, "augment", member=member, stage=stage) for member in range(len(bodies))]
+    drawn = [stage_generators(seed, stage, member) for member in range(len(bodies))]
     if together:
         stacked = stack(bodies)
         reports = train_together(
@@ -74,8 +73,8 @@ def train_members(
             train,
             valid,
             settings,
-            orders=orders,
-            augments=augments,
+            orders=[member["order"] for member in drawn],
+            augments=[member["augment"] for member in drawn],
             engine=engine,
             on_epoch=on_epoch,
         )
@@ -91,13 +90,11 @@ def train_members(
                 train,
                 valid,
                 settings,
-                order=orders[member],
-                augment=augments[member],
-                noise=generator(seed, "noise", member=member, stage=stage),
                 engine=engine,
                 on_epoch=told,
+                **generators,
             )
-            for member, body in enumerate(bodies)
+            for body, generators in zip(bodies, drawn, strict=True)
         )
     )
 

@@ -7,7 +7,7 @@ single model does.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypedDict
 
 import numpy as np
 import torch
@@ -28,3 +28,20 @@ def generator(seed: int, role: Role, *, member: int = 0, stage: int = 1) -> torc
         raise ValueError(f"seed={seed}: a run seed must be 0 or more")
     sequence = np.random.SeedSequence([seed, _ROLES[role], member, stage])
     return torch.Generator().manual_seed(int(sequence.generate_state(1, np.uint64)[0] >> np.uint64(1)))
+
+
+class StageGenerators(TypedDict):
+    """What `train_stage` draws from."""
+
+    order: torch.Generator
+    augment: torch.Generator
+    noise: torch.Generator
+
+
+def stage_generators(seed: int, stage: int, member: int = 0) -> StageGenerators:
+    """The generators with which one network is trained at a stage; by default as the single model is."""
+    return {
+        "order": generator(seed, "order", member=member, stage=stage),
+        "augment": generator(seed, "augment", member=member, stage=stage),
+        "noise": generator(seed, "noise", member=member, stage=stage),
+    }

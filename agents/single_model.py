@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from agents.networks import Predictor
-from agents.seeding import generator
+from agents.seeding import generator, stage_generators
 from agents.stage import Engine, Examples, OnEpoch, StageReport, StageSettings, train_stage
 
 Build = Callable[[torch.Generator], Predictor]
@@ -69,11 +69,9 @@ class SingleModel:
             train,
             valid,
             self.settings,
-            order=generator(self.seed, "order", stage=self.stage),
-            augment=generator(self.seed, "augment", stage=self.stage),
-            noise=generator(self.seed, "noise", stage=self.stage),
             engine=self.engine,
             on_epoch=self.on_epoch,
+            **stage_generators(self.seed, self.stage),
         )
 
     def grow(self, train: Examples, valid: Examples) -> None:
@@ -89,4 +87,5 @@ class SingleModel:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from ``state_dict``."""
         self.stage = state["stage"]
+        self.predictor = copy.deepcopy(self.predictor)
         self.predictor.load_state_dict(state["predictor"])

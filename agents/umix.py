@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from agents.ens import initialise_members, require_members
 from agents.members import together_pays
 from agents.networks import Predictor
-from agents.seeding import generator
+from agents.seeding import stage_generators
 from agents.single_model import Build
 from agents.stacked import Joint, Reduce, stack
 from agents.stage import Engine, Examples, OnEpoch, StageReport, StageSettings, train_stage
@@ -116,11 +116,9 @@ class UMix:
             train,
             valid,
             self.settings,
-            order=generator(self.seed, "order", stage=self.stage),
-            augment=generator(self.seed, "augment", stage=self.stage),
-            noise=generator(self.seed, "noise", stage=self.stage),
             engine=self.engine,
             on_epoch=self.on_epoch,
+            **stage_generators(self.seed, self.stage),
         )
         if stacked is not None:
             stacked.hand_back(members)
