@@ -20,6 +20,7 @@ import xxhash
 from numpy.typing import ArrayLike, NDArray
 
 from alma_env import _torchvision
+from alma_env.tasks import Classification
 
 # Normalisation (mean, std), per channel, of x / 255 over the train part. MNIST and CIFAR-10 are the paper's
 # numbers, which EMNIST shares with MNIST; the others are the usual published ones.
@@ -71,6 +72,27 @@ class DataSet:
             f"DataSet({self.name}: {len(self.train_y)} train, {len(self.test_y)} test, "
             f"x {self.train_x.dtype} {self.train_x.shape[1:]}, {self.classes} classes, digest {self.digest})"
         )
+
+    @property
+    def task(self) -> Classification:
+        """What is asked of a predictor."""
+        return Classification(self.classes)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one raw input."""
+        return self.train_x.shape[1:]
+
+    def protocol(self) -> dict[str, Any]:
+        """All of it that scores depend on; plain JSON values."""
+        return {
+            "data": self.name,
+            "digest": self.digest,
+            "classes": self.classes,
+            "scale": self.scale,
+            "mean": list(self.mean),
+            "std": list(self.std),
+        }
 
     def _identity(self) -> tuple[object, ...]:
         return (self.name, self.digest, self.classes, self.scale, self.mean, self.std)

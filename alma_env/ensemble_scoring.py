@@ -10,17 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from alma_env.ensemble import Ensemble
 from alma_env.errors import PredictorError
 from alma_env.meter import count
-from alma_env.predictor import Answer, Fingerprint, error_rate, freeze, run
+from alma_env.predictor import Answer, Fingerprint, freeze, run
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from alma_env.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class Scored:
         prepare: content of what all members share.
         space: where they are averaged.
         members: content of each.
-        total: sum of their contributions, (n, classes).
-        answer: the ensemble's logits, (n, classes).
+        total: sum of their contributions, (n, ...).
+        answer: what the task keeps of the ensemble's logits, (n, ...).
         prepare_flops: FLOPs per example of what they share, which is charged once.
         inference_flops: FLOPs per example of all of it.
         steady: no batch cost more than another.
@@ -52,39 +53,47 @@ def score_ensemble(
     ensemble: Ensemble,
     mark: Fingerprint,
     x: NDArray[Any],
-    y: NDArray[np.int64],
+    y: NDArray[Any],
     *,
-    classes: int,
+    task: Task,
     batch_size: int,
     before: Scored | None,
-) -> tuple[Answer, Scored]:
-    """As `predictor.answer`, to the same bits, going on from the members that were scored `before`, where they lead."""
+) -> tuple[Answer, Scored] | None:
+    """As `predictor.answer`, going on from the members that were scored `before`, where they lead.
+
+    The same to the last bit for classes. None where the task cannot tell the ensemble's answer from what it keeps of
+    its members'.
+    """
     prepare, *members = mark.parts
     marks = tuple(members)
     if before is None or not _leads(before, prepare, ensemble.space, marks):
         first = torch.from_numpy(x[:batch_size].copy())
         prepare_flops = count(freeze(ensemble.prepare), first).total / len(first)
-        first_logits, flops, steady = _run_member(ensemble, 0, x, classes, batch_size)
-        total = ensemble.part(first_logits)
-        before = Scored(prepare, ensemble.space, marks[:1], total, first_logits, prepare_flops, flops, steady)
+        kept, flops, steady = _run_member(ensemble, 0, x, y, task, batch_size)
+        first_part = task.part(kept, ensemble)
+        if first_part is None:
+            return None
+        before = Scored(prepare, ensemble.space, marks[:1], first_part, kept, prepare_flops, flops, steady)
     total, flops, steady = before.total, before.inference_flops, before.steady
     for number in range(len(before.members), len(marks)):
-        logits, cost, member_steady = _run_member(ensemble, number, x, classes, batch_size)
-        total = ensemble.add(total, ensemble.part(logits))
+        kept, cost, member_steady = _run_member(ensemble, number, x, y, task, batch_size)
+        part = task.part(kept, ensemble)
+        assert part is not None  # as of the first
+        total = ensemble.add(total, part)
         flops += cost - before.prepare_flops
         steady = steady and member_steady
     answer = before.answer if len(marks) == len(before.members) else ensemble.mean(total, len(marks))
     scored = Scored(prepare, ensemble.space, marks, total, answer, before.prepare_flops, flops, steady)
-    return Answer(error=error_rate(answer, y), inference_flops=flops, steady=steady), scored
+    return Answer(error=task.error(answer, y), inference_flops=flops, steady=steady), scored
 
 
 def _run_member(
-    ensemble: Ensemble, number: int, x: NDArray[Any], classes: int, batch_size: int
+    ensemble: Ensemble, number: int, x: NDArray[Any], y: NDArray[Any], task: Task, batch_size: int
 ) -> tuple[Tensor, float, bool]:
     # With its preparation: a member is run as a predictor of its own, so that it does not matter which came before.
     alone = freeze(nn.Sequential(ensemble.prepare, ensemble.members[number]))
     try:
-        return run(alone, x, classes=classes, batch_size=batch_size)
+        return run(alone, x, y, task=task, batch_size=batch_size)
     except PredictorError as error:
         raise PredictorError(f"member {number} of the ensemble: {error}") from error
 

@@ -207,7 +207,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         stream = None if seed is None else self._make_stream(seed)  # where the seed is refused, nothing has changed
         self._clock = time.perf_counter()
         self._steady_flops = {}
-        first, mark = Answer(error=1 - 1 / self.data.classes, inference_flops=0.0), None  # the uniform guess
+        first, mark = Answer(error=self.data.task.guess, inference_flops=0.0), None
         if predictor is not None:
             mark = fingerprint(predictor)
             if self._over_parameter_budget(mark):
@@ -333,23 +333,26 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
 
     @torch.inference_mode(False)
     def _answer(self, predictor: nn.Module, mark: Fingerprint) -> Answer:
+        x, y = self._stream.test
         if type(predictor) is Ensemble:
-            answered, self._scored = score_ensemble(
+            scored = score_ensemble(
                 predictor,
                 mark,
-                self.data.test_x,
-                self.data.test_y,
-                classes=self.data.classes,
+                x,
+                y,
+                task=self.data.task,
                 batch_size=self.evaluation_batch_size,
                 before=self._scored,
             )
-            return answered
+            if scored is not None:
+                answered, self._scored = scored
+                return answered
         kind = None if mark.structure is None else (mark.structure, mark.parameters, mark.buffers)
         answered = answer(
             freeze(predictor),
-            self.data.test_x,
-            self.data.test_y,
-            classes=self.data.classes,
+            x,
+            y,
+            task=self.data.task,
             batch_size=self.evaluation_batch_size,
             steady_flops=None if kind is None else self._steady_flops.get(kind),
         )
@@ -462,12 +465,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
     def protocol(self) -> dict[str, Any]:
         """Every number that the stream and the scores depend on, beside the seed; plain JSON values."""
         return {
-            "data": self.data.name,
-            "digest": self.data.digest,
-            "classes": self.data.classes,
-            "scale": self.data.scale,
-            "mean": list(self.data.mean),
-            "std": list(self.data.std),
+            **self.data.protocol(),
             "ticks": self.ticks,
             "valid_fraction": self.valid_fraction,
             "partition": self.partition,

@@ -28,6 +28,8 @@ from alma_env.errors import AlmaError, PredictorError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from alma_env.tasks import Task
+
 
 @dataclass(frozen=True)
 class Fingerprint:
@@ -268,51 +270,45 @@ def freeze(predictor: nn.Module) -> nn.Module:
 def answer(
     predictor: nn.Module,
     x: NDArray[Any],
-    y: NDArray[np.int64],
+    y: NDArray[Any],
     *,
-    classes: int,
+    task: Task,
     batch_size: int,
     steady_flops: float | None = None,
 ) -> Answer:
     """Make a frozen predictor answer on the whole test set; see `run` for the arguments.
 
-    Args:
-        y: labels (n,), int64.
-
     Raises:
-        PredictorError: as `run`.
+        PredictorError: as `run`, or the answers have no finite error.
         UnknownCostError: it runs an operation whose cost is unknown to the meter.
     """
-    logits, flops, steady = run(predictor, x, classes=classes, batch_size=batch_size, steady_flops=steady_flops)
-    return Answer(error=error_rate(logits, y), inference_flops=flops, steady=steady)
-
-
-def error_rate(logits: Tensor, y: NDArray[np.int64]) -> float:
-    """Fraction of examples whose highest logit, (n, classes), is not the label's (ties: the lowest class index)."""
-    return int(np.count_nonzero(logits.argmax(dim=1).cpu().numpy() != y)) / len(y)
+    kept, flops, steady = run(predictor, x, y, task=task, batch_size=batch_size, steady_flops=steady_flops)
+    return Answer(error=task.error(kept, y), inference_flops=flops, steady=steady)
 
 
 def run(
     predictor: nn.Module,
     x: NDArray[Any],
+    y: NDArray[Any],
     *,
-    classes: int,
+    task: Task,
     batch_size: int,
     steady_flops: float | None = None,
 ) -> tuple[Tensor, float, bool]:
-    """The logits (n, classes) of a frozen predictor, its FLOPs per example, and whether these are steady.
+    """What the task keeps of a frozen predictor's logits, its FLOPs per example, and whether these are steady.
 
     Args:
         predictor: what ``freeze`` returned; it is run, so it may change, and is not to be kept.
-        x: raw test inputs (n, ...), uint8 or float32.
-        classes: number of logits that are asked of the predictor.
+        x: raw test inputs (n, ...).
+        y: labels (n, ...).
+        task: what is asked of the predictor.
         batch_size: examples per forward pass; fixed by the environment, so that sums of floats repeat to the last bit.
         steady_flops: what a predictor of the same structure cost per example in every batch of an earlier, steady
             answer. If the first batch costs that, too, and looks at no data, the others are not counted.
 
     Raises:
-        PredictorError: it raised, it changed its input, or its output is not floating-point logits of shape
-            ``(batch, classes)`` without NaN.
+        PredictorError: it raised, it changed its input, or its output is not floating-point logits of the task's
+            shape without NaN.
         UnknownCostError: it runs an operation whose cost is unknown to the meter.
     """
     device = next((t.device for t in [*predictor.parameters(), *predictor.buffers()]), torch.device("cpu"))
@@ -334,7 +330,8 @@ def run(
             version = batch._version
             known = bool(costs) and costs[0] == steady_flops and not looks_at_data
             tally = None if known else Tally("inference")
-            answers.append(_logits(predictor, batch, classes, tally).clone())  # it may reuse its output
+            logits = _logits(predictor, batch, task, tally)
+            answers.append(task.keep(logits, y[start : start + batch_size]))  # a copy: it may reuse its output
             if tally is not None:
                 costs.append(tally.total() / len(part))
                 weights.append(len(part))
@@ -345,18 +342,18 @@ def run(
                     f"{_name(predictor)} changed its input in place: a predictor must leave it alone; "
                     "use x.clone() or an out-of-place operation"
                 )
-        logits = torch.cat(answers)
-        if bool(torch.isnan(logits.sum())) and bool(torch.isnan(logits).any()):  # a sum is NaN also for ∞ − ∞
+        kept = torch.cat(answers)
+        if bool(torch.isnan(kept.sum())) and bool(torch.isnan(kept).any()):  # a sum is NaN also for ∞ − ∞
             raise PredictorError(
                 f"{_name(predictor)} returned NaN logits: an answer must be comparable; has the training diverged? "
                 "Deploy another predictor at this tick, or None to keep the one before"
             )
     mean = sum(cost * weight for cost, weight in zip(costs, weights, strict=True)) / sum(weights)
     equal = len(set(costs)) == 1
-    return logits, costs[0] if equal else mean, equal and not looks_at_data
+    return kept, costs[0] if equal else mean, equal and not looks_at_data
 
 
-def _logits(predictor: nn.Module, batch: Tensor, classes: int, tally: Tally | None) -> Tensor:
+def _logits(predictor: nn.Module, batch: Tensor, task: Task, tally: Tally | None) -> Tensor:
     """One forward pass, counted where there is a tally, and checked."""
     name = _name(predictor)
     try:
@@ -370,14 +367,14 @@ def _logits(predictor: nn.Module, batch: Tensor, classes: int, tally: Tally | No
             f"{batch.dtype}: {error}. A predictor gets raw inputs and does its own scaling; "
             "deploy another one at this tick, or None to keep the one before"
         ) from error
+    expected = task.logits_shape(batch)
     if not isinstance(logits, Tensor):
         raise PredictorError(
-            f"{name} returned {type(logits).__name__}: a predictor returns a tensor of logits (n, {classes})"
+            f"{name} returned {type(logits).__name__}: a predictor returns a tensor of logits {expected}"
         )
-    expected = (len(batch), classes)
     if tuple(logits.shape) != expected:
         raise PredictorError(
-            f"{name} returned shape {tuple(logits.shape)}: logits must have shape (batch, classes) = {expected}"
+            f"{name} returned shape {tuple(logits.shape)}: logits must have shape {task.shape} = {expected}"
         )
     if not logits.is_floating_point():
         raise PredictorError(

@@ -136,6 +136,11 @@ class Stream:
     def __len__(self) -> int:
         return self.ticks
 
+    @property
+    def test(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The hidden test set (x, y)."""
+        return self.data.test_x, self.data.test_y
+
     def indices(self, t: int) -> tuple[Indices, Indices]:
         """Rows of the train part of the data set, (train, valid), read-only int64, of mega-batch t = 1..B."""
         t = _integer(t, "t")

@@ -1,0 +1,88 @@
+"""The error of a tick, by hand, for classes and for text."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from alma_env.ensemble import Ensemble
+from alma_env.ensemble_scoring import score_ensemble
+from alma_env.errors import PredictorError
+from alma_env.predictor import answer, fingerprint, freeze
+from alma_env.tasks import Classification, LanguageModelling
+
+X = np.array([[0, 1, 2], [2, 2, 0]], dtype=np.int32)
+Y = np.array([[1, 2, 0], [2, 0, 1]], dtype=np.int32)
+TEXT = LanguageModelling(3)
+
+
+class Bigrams(nn.Module):
+    """The next token's logits by the present token."""
+
+    def __init__(self, table: list[list[float]]) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.tensor(table))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.table[tokens.long()]
+
+
+def bigrams(seed: int) -> Bigrams:
+    return Bigrams(torch.randn(3, 3, generator=torch.Generator().manual_seed(seed)).tolist())
+
+
+def test_the_uniform_guess() -> None:
+    assert Classification(4).guess == 0.75
+    assert TEXT.guess == 3.0
+    kept = TEXT.keep(torch.zeros(2, 3, 3), Y)
+    assert TEXT.error(kept, Y) == pytest.approx(3.0)
+
+
+def test_perplexity_by_hand() -> None:
+    model = bigrams(0)
+    probabilities = model.table.detach().double().softmax(1)
+    surprises = [-math.log(probabilities[x, y]) for x, y in zip(X.flatten(), Y.flatten(), strict=True)]
+    for batch_size in (1, 2, 5):
+        answered = answer(freeze(model), X, Y, task=TEXT, batch_size=batch_size)
+        assert answered.error == pytest.approx(math.exp(sum(surprises) / 6), rel=1e-6)
+
+
+def test_the_perplexity_of_an_ensemble_averages_probabilities() -> None:
+    members = [bigrams(seed) for seed in range(3)]
+    mean = torch.stack([member.table.detach().double().softmax(1) for member in members]).mean(0)
+    surprise = np.mean([-math.log(mean[x, y]) for x, y in zip(X.flatten(), Y.flatten(), strict=True)])
+    ensemble, before = Ensemble(members), None
+    for count in (1, 2, 3):
+        part = Ensemble(members[:count])
+        scored = score_ensemble(part, fingerprint(part), X, Y, task=TEXT, batch_size=1, before=before)
+        assert scored is not None
+        answered, before = scored
+        whole = answer(freeze(part), X, Y, task=TEXT, batch_size=1)
+        assert answered.error == pytest.approx(whole.error, rel=1e-6)
+        assert answered.inference_flops == whole.inference_flops
+    assert answered.error == pytest.approx(math.exp(surprise), rel=1e-6)
+    alone = [math.log(answer(freeze(member), X, Y, task=TEXT, batch_size=2).error) for member in members]
+    assert math.log(answered.error) <= np.mean(alone)  # Jensen
+    assert answer(freeze(ensemble), X, Y, task=TEXT, batch_size=2).error == pytest.approx(answered.error, rel=1e-6)
+
+
+def test_an_average_of_logits_is_run_as_a_whole() -> None:
+    ensemble = Ensemble([bigrams(0), bigrams(1)], space="logit")
+    assert score_ensemble(ensemble, fingerprint(ensemble), X, Y, task=TEXT, batch_size=2, before=None) is None
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ([[0.0, -1e4, -1e4]] * 3, "perplexity inf.*None to keep"),
+        ([[math.nan, 0.0, 0.0]] * 3, "NaN logits"),
+        ([[0.0, 0.0]] * 3, r"shape \(batch, tokens, vocabulary\) = \(2, 3, 3\)"),
+    ],
+)
+def test_answers_without_an_error_are_refused(table: list[list[float]], message: str) -> None:
+    with pytest.raises(PredictorError, match=message):
+        answer(freeze(Bigrams(table)), X, Y, task=TEXT, batch_size=2)
