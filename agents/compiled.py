@@ -62,13 +62,15 @@ class Scores(NamedTuple):
 
 
 def supports(body: nn.Module, settings: StageSettings) -> bool:
-    """Whether this engine can run such a stage: MLPs in fp32 without augmentation."""
+    """Whether this engine can run such a stage: MLPs in fp32, whole epochs, without augmentation."""
     stacked = body.stacked if isinstance(body, Joint) else body
     return (
         isinstance(stacked, MLP | StackedMLP)
         and all(parameter.requires_grad for parameter in body.parameters())
         and settings.augmentation == "none"
         and settings.precision == "fp32"
+        and settings.optimizer in ("adadelta", "sgd")
+        and (settings.updates, settings.accumulation, settings.clip) == (None, 1, None)
     )
 
 

@@ -30,20 +30,31 @@ class Draws:
         return None if len(self.order) == 1 else len(self.order)
 
     def orders(self) -> Tensor:
-        """int64 (epochs, examples), or (members, epochs, examples)."""
-        drawn = [draw_orders(self.examples, self.settings.epochs, generator) for generator in self.order]
+        """int64 (epochs, per_epoch), or (members, epochs, per_epoch)."""
+        drawn = [
+            draw_orders(self.examples, self.settings.epochs, generator, self.per_epoch) for generator in self.order
+        ]
         return drawn[0] if self.members is None else torch.stack(drawn)
+
+    @property
+    def per_epoch(self) -> int:
+        """Examples that an epoch goes through: all of them once, unless the number of updates is given."""
+        updates, epochs = self.settings.updates, self.settings.epochs
+        return self.examples if updates is None else updates // epochs * self.settings.batch_size
 
     def crop_flips(self) -> CropFlip:
         """Of the same shape as the orders."""
-        shape = (self.settings.epochs, self.examples)
+        shape = (self.settings.epochs, self.per_epoch)
         drawn = [draw_crop_flip(shape, self.settings.padding, generator) for generator in self.augment]
         return drawn[0] if self.members is None else CropFlip.stack(drawn)
 
 
-def draw_orders(examples: int, epochs: int, generator: torch.Generator) -> Tensor:
-    """One random order of the examples per epoch: int64 (epochs, examples), on the CPU."""
-    return torch.stack([torch.randperm(examples, generator=generator) for _ in range(epochs)])
+def draw_orders(examples: int, epochs: int, generator: torch.Generator, per_epoch: int | None = None) -> Tensor:
+    """One random order of the examples after another, cut into epochs: int64 (epochs, per_epoch), on the CPU."""
+    per_epoch = examples if per_epoch is None else per_epoch
+    orders = -(-epochs * per_epoch // examples)
+    drawn = torch.cat([torch.randperm(examples, generator=generator) for _ in range(orders)])
+    return drawn[: epochs * per_epoch].view(epochs, per_epoch)
 
 
 def training_inputs(

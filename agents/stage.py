@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import torch
@@ -23,6 +24,7 @@ from agents.draws import Draws, training_inputs
 from agents.networks import Predictor
 from agents.settings import StageSettings
 from agents.stacked import Stacked
+from agents.switch import SwitchTransformer
 from alma_env import meter
 
 __all__ = [
@@ -167,10 +169,11 @@ def _train_plain(
 ) -> list[StageReport]:
     body, valid_x = predictor.body, predictor.normalize(valid.x)
     orders = draws.orders().to(valid_x.device)
-    if draws.members is not None and len(train) <= settings.batch_size and settings.augmentation == "none":
+    whole = draws.per_epoch == len(train) <= settings.batch_size
+    if draws.members is not None and whole and settings.augmentation == "none":
         orders = orders[0]  # a mini-batch that is the whole epoch is the same in any order: one for all members
     inputs = training_inputs(predictor.normalize, train.x, settings, draws)
-    optimizer = _fresh_optimizer(body, settings)
+    optimizer, schedule = _fresh_optimizer(body, settings)
     best = BestEpoch(body, settings, draws.members)
     in_full = getattr(body, "cost_depends_on_data", False)
     train_batch, score = (_train_batch.fn, validate.fn) if in_full else (_train_batch, validate)
@@ -180,10 +183,12 @@ def _train_plain(
     errors: list[Tensor] = []
     for epoch in range(settings.epochs):
         body.train()
-        for start in range(0, len(train), settings.batch_size):
+        for start in range(0, draws.per_epoch, settings.batch_size):
             batch = slice(start, start + settings.batch_size)
             index = orders[..., epoch, batch]  # (batch,) or (members, batch)
-            train_batch(body, optimizer, inputs(index, epoch, batch), train.y[index], settings.precision)
+            train_batch(body, optimizer, inputs(index, epoch, batch), train.y[index], settings)
+            if schedule is not None:
+                schedule.step()
         loss, error = score(body, valid_x, valid.y, settings.validation_batch)
         best.offer(loss, error)
         losses.append(loss)
@@ -257,7 +262,7 @@ def _seeded(noise: torch.Generator | None, device: torch.device) -> Iterator[Non
 def validate(body: nn.Module, x: Tensor, y: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
     """Mean cross-entropy and error fraction of `body`, put into eval mode, on normalised inputs.
 
-    Two scalars, or two tensors (members,) of a stacked body.
+    Two scalars, or two tensors (members,) of a stacked body. Of text, both are means over tokens.
     """
     body.eval()
     loss = torch.zeros((), device=x.device)
@@ -265,29 +270,55 @@ def validate(body: nn.Module, x: Tensor, y: Tensor, batch_size: int) -> tuple[Te
     with meter.phase("validation"):
         for part_x, part_y in zip(torch.split(x, batch_size), torch.split(y, batch_size), strict=True):
             logits = body(part_x)
-            loss = loss + _cross_entropy(logits, part_y, "sum")
-            wrong = wrong + (logits.argmax(-1) != part_y).sum(-1)
-    return loss / len(y), wrong / len(y)
+            if isinstance(body, Stacked):
+                loss = loss + _members_cross_entropy(logits, part_y).sum(1)
+                wrong = wrong + (logits.argmax(-1) != part_y).sum(-1)
+            else:
+                loss = loss + _cross_entropy(logits, part_y, "sum")
+                wrong = wrong + (logits.argmax(-1) != part_y).sum()
+    return loss / y.numel(), wrong / y.numel()
 
 
 @meter.count_once
-def _train_batch(body: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, precision: str) -> None:
-    with torch.autocast(x.device.type, torch.bfloat16, enabled=precision == "bf16"):
-        logits = body(x) if y.dim() == 1 else body(x, separate=True)
-    loss = _cross_entropy(logits.float(), y, "mean")
+def _train_batch(
+    body: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, settings: StageSettings
+) -> None:
     optimizer.zero_grad()
-    # The optimizers work number by number, so the sum of the members' losses trains each as its own loss would.
-    loss.sum().backward()  # type: ignore[no-untyped-call]
+    parts = settings.accumulation
+    if parts == 1:
+        _loss(body, x, y, settings).backward()  # type: ignore[no-untyped-call]
+    else:
+        for part_x, part_y in zip(x.chunk(parts), y.chunk(parts), strict=True):
+            (_loss(body, part_x, part_y, settings) / parts).backward()  # type: ignore[no-untyped-call]
+    if settings.clip is not None:
+        nn.utils.clip_grad_norm_(body.parameters(), settings.clip)
     optimizer.step()
 
 
+def _loss(body: nn.Module, x: Tensor, y: Tensor, settings: StageSettings) -> Tensor:
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
+        if isinstance(body, Stacked):
+            logits = body(x) if y.dim() == 1 else body(x, separate=True)
+            # The optimizers work number by number, so the sum of the losses trains each member as its own would.
+            return _members_cross_entropy(logits.float(), y).mean(1).sum()
+        if isinstance(body, SwitchTransformer):
+            logits, balance = body.forward_with_balance(x)
+            return _cross_entropy(logits.float(), y, "mean") + settings.balance * balance
+        logits = body(x)
+    return _cross_entropy(logits.float(), y, "mean")
+
+
 def _cross_entropy(logits: Tensor, y: Tensor, reduction: Literal["mean", "sum"]) -> Tensor:
-    """() of logits (n, classes); (members,) of logits (members, n, classes) with y (n,) or (members, n)."""
-    if logits.dim() == 2:
+    """() of logits (n, classes) with y (n,), or (n, T, vocabulary) with y (n, T)."""
+    if y.dim() == 1:
         return F.cross_entropy(logits, y, reduction=reduction)
+    return F.cross_entropy(logits.flatten(0, 1), y.flatten().long(), reduction=reduction)
+
+
+def _members_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """(members, n) of logits (members, n, classes) with y (n,) or (members, n)."""
     each = F.cross_entropy(logits.flatten(0, 1), y.expand(logits.shape[:2]).flatten(), reduction="none")
-    each = each.view(logits.shape[:2])
-    return each.mean(1) if reduction == "mean" else each.sum(1)
+    return each.view(logits.shape[:2])
 
 
 _DIVERGED = (
@@ -296,11 +327,36 @@ _DIVERGED = (
 )
 
 
-def _fresh_optimizer(body: nn.Module, settings: StageSettings) -> torch.optim.Optimizer:
+def _fresh_optimizer(
+    body: nn.Module, settings: StageSettings
+) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler | None]:
     rate, decay = settings.learning_rate, settings.weight_decay
+    optimizer: torch.optim.Optimizer
     if settings.optimizer == "adadelta":
-        return torch.optim.Adadelta(body.parameters(), rate, settings.rho, settings.eps, decay)
-    return torch.optim.SGD(body.parameters(), rate, settings.momentum, weight_decay=decay)
+        optimizer = torch.optim.Adadelta(body.parameters(), rate, settings.rho, settings.eps, decay)
+    elif settings.optimizer == "adam":
+        betas = (settings.beta1, settings.beta2)
+        optimizer = torch.optim.Adam(body.parameters(), rate, betas, settings.eps, decay)
+    else:
+        optimizer = torch.optim.SGD(body.parameters(), rate, settings.momentum, weight_decay=decay)
+    if settings.updates is None:
+        return optimizer, None
+    return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, partial(rate_factor, settings))
+
+
+def rate_factor(settings: StageSettings, done: int) -> float:
+    """The learning rate of the update after so many, as a part of the peak (METHODS E.3).
+
+    u / W up to update W, then (U − u) / (U − W), for update u of U and a warm-up of W.
+
+    >>> settings = StageSettings(epochs=1, updates=6, warmup=2, schedule="linear")
+    >>> [rate_factor(settings, done) for done in range(6)]
+    [0.5, 1.0, 0.75, 0.5, 0.25, 0.0]
+    """
+    update, updates, warmup = done + 1, settings.updates or 0, settings.warmup
+    if update <= warmup:
+        return update / warmup
+    return 1.0 if settings.schedule == "constant" else max(updates - update, 0) / (updates - warmup)
 
 
 def _require_examples(**parts: Examples) -> None:
