@@ -5,7 +5,7 @@ layer's feed-forward network is replaced by a Switch layer of experts:
 
 x ← x + Drop(Attention(LN(x)));   x ← x + Drop(FFN or Switch (LN(x)));   logits = LN(x) Eᵀ
 
-What the papers leave open is as in GPT-2: GELU, learned positions, the initial weights. Shapes: n sequences of T tokens,
+What the papers leave open is as in GPT-2: GELU, learned positions, initial weights. Shapes: n sequences of T tokens,
 N = n T tokens of the micro-batch, width d, V words in the vocabulary, E experts.
 """
 
@@ -114,29 +114,22 @@ class SwitchTransformer(nn.Module):
             if not 0 <= rate < 1:
                 raise ValueError(f"{name}={rate}: must be at least 0 and below 1; 0 turns it off")
         if not 0 < capacity_factor < math.inf:
-            raise ValueError(
-                f"capacity_factor={capacity_factor}: must be finite and above 0; with as many as there are experts, "
-                "no token is dropped"
-            )
+            raise ValueError(f"capacity_factor={capacity_factor}: must be above 0 and finite; {experts} drops nothing")
         if init not in get_args(Init):
             raise ValueError(f"init={init!r}: choose one of {', '.join(get_args(Init))}")
         self.vocabulary = vocabulary
         self.size = size
         self.checkpointing = checkpointing
-        weights = _InitialWeights(init, size.layers, generator)
-        self.embedding = weights.draw(vocabulary, size.width)  # of the input and, tied, of the output
-        self.positions = weights.draw(size.context, size.width)
+        self.embedding = nn.Parameter(torch.empty(vocabulary, size.width))  # of the input and, tied, of the output
+        self.positions = nn.Parameter(torch.empty(size.context, size.width))
         self.dropout = nn.Dropout(dropout)
         self.blocks = nn.ModuleList()
         for number in range(1, size.layers + 1):
             switches = number % 2 == 0
-            ffn = (
-                SwitchLayer(size, experts, capacity_factor, jitter, inside, weights)
-                if switches
-                else _ffn(size, weights)
-            )
-            self.blocks.append(Block(size, ffn, dropout, weights))
+            ffn = SwitchLayer(size, experts, capacity_factor, jitter, inside) if switches else FeedForward(size)
+            self.blocks.append(Block(size, ffn, dropout))
         self.norm = nn.LayerNorm(size.width)
+        _initialise(self, init, generator)
 
     @property
     def switch_layers(self) -> list[SwitchLayer]:
@@ -204,10 +197,10 @@ class SwitchTransformer(nn.Module):
 class Block(nn.Module):
     """A layer of the transformer: attention, then a feed-forward network or a Switch layer, each beside a residual."""
 
-    def __init__(self, size: SwitchSize, feed_forward: nn.Module, dropout: float, weights: _InitialWeights) -> None:
+    def __init__(self, size: SwitchSize, feed_forward: FeedForward | SwitchLayer, dropout: float) -> None:
         super().__init__()
         self.attention_norm = nn.LayerNorm(size.width)
-        self.attention = Attention(size, weights)
+        self.attention = Attention(size)
         self.feed_forward_norm = nn.LayerNorm(size.width)
         self.feed_forward = feed_forward
         self.dropout = nn.Dropout(dropout)
@@ -215,20 +208,18 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Routing | None]:
         """(n, T, d) -> (n, T, d), and how a Switch layer routed."""
         x = x + self.dropout(self.attention(self.attention_norm(x)))
-        branch, routing = self.feed_forward(self.feed_forward_norm(x)), None
-        if isinstance(self.feed_forward, SwitchLayer):
-            branch, routing = branch
+        branch, routing = self.feed_forward(self.feed_forward_norm(x))
         return x + self.dropout(branch), routing
 
 
 class Attention(nn.Module):
     """Causal self-attention of several heads, without dropout of its own: (n, T, d) -> (n, T, d)."""
 
-    def __init__(self, size: SwitchSize, weights: _InitialWeights) -> None:
+    def __init__(self, size: SwitchSize) -> None:
         super().__init__()
         self.heads = size.heads
-        self.inputs = weights.linear(size.width, 3 * size.width)  # queries, keys, values
-        self.output = weights.linear(size.width, size.width, residual=True)
+        self.inputs = _linear(size.width, 3 * size.width)  # queries, keys, values
+        self.output = _linear(size.width, size.width)
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, T, d) -> (n, T, d); a token sees itself and those before it."""
@@ -237,6 +228,19 @@ class Attention(nn.Module):
         seen = F.scaled_dot_product_attention(query, key, value, is_causal=True)
         output: Tensor = self.output(seen.transpose(1, 2).flatten(2))  # (n, T, d)
         return output
+
+
+class FeedForward(nn.Module):
+    """Two linear layers with a GELU between them: (n, T, d) -> (n, T, d)."""
+
+    def __init__(self, size: SwitchSize) -> None:
+        super().__init__()
+        self.inner = _linear(size.width, size.ffn)
+        self.outer = _linear(size.ffn, size.width)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        """(n, T, d) -> (n, T, d); there is nothing to route."""
+        return self.outer(F.gelu(self.inner(x))), None
 
 
 class SwitchLayer(nn.Module):
@@ -254,23 +258,17 @@ class SwitchLayer(nn.Module):
     """
 
     def __init__(
-        self,
-        size: SwitchSize,
-        experts: int,
-        capacity_factor: float,
-        jitter: float,
-        expert_dropout: float,
-        weights: _InitialWeights,
+        self, size: SwitchSize, experts: int, capacity_factor: float, jitter: float, expert_dropout: float
     ) -> None:
         super().__init__()
         self.capacity_factor = capacity_factor
         self.jitter = jitter
         self.expert_dropout = nn.Dropout(expert_dropout)
-        self.router = weights.draw(experts, size.width)
-        self.inner_weight = weights.draw(experts, size.ffn, size.width)
-        self.inner_bias = nn.Parameter(torch.zeros(experts, size.ffn))
-        self.outer_weight = weights.draw(experts, size.width, size.ffn, residual=True)
-        self.outer_bias = nn.Parameter(torch.zeros(experts, size.width))
+        self.router = nn.Parameter(torch.empty(experts, size.width))
+        self.inner_weight = nn.Parameter(torch.empty(experts, size.ffn, size.width))
+        self.inner_bias = nn.Parameter(torch.empty(experts, size.ffn))
+        self.outer_weight = nn.Parameter(torch.empty(experts, size.width, size.ffn))
+        self.outer_bias = nn.Parameter(torch.empty(experts, size.width))
 
     @property
     def experts(self) -> int:
@@ -323,8 +321,6 @@ class SwitchLayer(nn.Module):
 
     def append_copies(self, chosen: Tensor, noise: float, generator: torch.Generator | None) -> None:
         """Append copies of the `chosen` experts (k,), int64, and of their rows of the router; see `grow`."""
-        if chosen.dim() != 1 or chosen.is_floating_point() or not all(0 <= e < self.experts for e in chosen.tolist()):
-            raise ValueError(f"losing={chosen.tolist()}: give a list of experts, each from 0 to {self.experts - 1}")
         for name, stack in list(self.named_parameters(recurse=False)):
             copies = stack.detach()[chosen.to(stack.device)]
             if noise and name == "router":
@@ -352,10 +348,11 @@ def grow(
     Raises:
         ValueError: there is no such expert, the layers would have unequal numbers, or the noise has no generator.
     """
-    layers = len(model.switch_layers)
-    if len(losing) != layers or len({len(chosen) for chosen in losing}) > 1:
+    numbers, layers = [chosen.tolist() for chosen in losing], len(model.switch_layers)
+    known = set(range(model.experts))
+    if len(numbers) != layers or len(set(map(len, numbers))) > 1 or not all(known.issuperset(row) for row in numbers):
         raise ValueError(
-            f"losing={[chosen.tolist() for chosen in losing]}: give equally many experts for each of the {layers} "
+            f"losing={numbers}: give equally many of the experts 0 to {model.experts - 1} for each of the {layers} "
             "Switch layers"
         )
     if noise < 0 or (noise and generator is None):
@@ -417,33 +414,23 @@ def paper_gflops(size: SwitchSize, vocabulary: int, tokens: int = 512) -> float:
     return 24 * s * layers * d**2 * (1 + s / (6 * d) + vocabulary / (16 * layers * d)) / 1e9
 
 
-@dataclass(frozen=True)
-class _InitialWeights:
-    """Draws weights by the scheme `init` for a network of so many layers."""
+def _linear(inputs: int, outputs: int) -> nn.Linear:
+    """A linear layer whose weights are yet to be drawn; the library would draw them from the global generator."""
+    device = torch.get_default_device()  # also within `with torch.device("meta"):`
+    layer: nn.Linear = skip_init(nn.Linear, inputs, outputs, device=device)  # type: ignore[no-untyped-call]
+    return layer
 
-    init: Init
-    layers: int
-    generator: torch.Generator
 
-    def draw(self, *shape: int, residual: bool = False) -> nn.Parameter:
-        """A weight (..., outputs, inputs). `residual`: its output is added to the residual stream."""
-        weight = torch.empty(shape)
-        if self.init == "switch":
-            std = math.sqrt(0.1 / shape[-1])
-            nn.init.trunc_normal_(weight, 0, std, -2 * std, 2 * std, generator=self.generator)
+def _initialise(model: SwitchTransformer, init: Init, generator: torch.Generator) -> None:
+    for name, parameter in model.named_parameters():
+        if "norm" in name:
+            continue  # LayerNorm begins with 1 and 0
+        if name.endswith("bias"):
+            nn.init.zeros_(parameter)
+        elif init == "switch":
+            std = math.sqrt(0.1 / parameter.shape[-1])
+            nn.init.trunc_normal_(parameter, 0, std, -2 * std, 2 * std, generator=generator)
         else:
-            std = 0.02 / math.sqrt(2 * self.layers) if residual else 0.02
-            nn.init.normal_(weight, 0, std, generator=self.generator)
-        return nn.Parameter(weight)
-
-    def linear(self, inputs: int, outputs: int, *, residual: bool = False) -> nn.Linear:
-        layer: nn.Linear = skip_init(nn.Linear, inputs, outputs, device=torch.get_default_device())  # type: ignore[no-untyped-call]
-        layer.weight = self.draw(outputs, inputs, residual=residual)
-        nn.init.zeros_(layer.bias)
-        return layer
-
-
-def _ffn(size: SwitchSize, weights: _InitialWeights) -> nn.Module:
-    return nn.Sequential(
-        weights.linear(size.width, size.ffn), nn.GELU(), weights.linear(size.ffn, size.width, residual=True)
-    )
+            to_residual = name.endswith(("output.weight", "outer.weight", "outer_weight"))
+            std = 0.02 / math.sqrt(2 * model.size.layers) if to_residual else 0.02
+            nn.init.normal_(parameter, 0, std, generator=generator)
