@@ -1,0 +1,594 @@
+"""The Switch Transformer: its counts, its routing, what one expert reduces it to, and its growth."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.func import functional_call
+
+from agents.switch import (
+    SIZES,
+    SwitchLayer,
+    SwitchSize,
+    SwitchTransformer,
+    expert_losses,
+    forward_flops,
+    grow,
+    paper_gflops,
+    parameter_count,
+)
+from alma_env._torchvision import datasets
+from alma_env.meter import count
+
+VOCABULARY, BPE = 13, 50_257
+SMALL = SwitchSize(layers=4, width=16, heads=2, context=12)
+MILLIONS = {  # of parameters, with 50 257 words and 512 positions
+    "base": {4: 63.8, 6: 76.4, 8: 89.0, 12: 114.2},
+    "large": {4: 209.1, 6: 265.7, 8: 322.4, 12: 435.8},
+}
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def build(experts: int = 4, seed: int = 0, **options: Any) -> SwitchTransformer:
+    """In float64 and evaluation mode, with large weights, so that routes and logits differ clearly."""
+    model = SwitchTransformer(VOCABULARY, SMALL, experts=experts, generator=seeded(seed), **options).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, dtype=parameter.dtype, generator=seeded(seed + 1)))
+    return model
+
+
+def text(n: int = 3, length: int = 12, seed: int = 5) -> Tensor:
+    return torch.randint(0, VOCABULARY, (n, length), generator=seeded(seed))
+
+
+def layer(experts: int, capacity_factor: float = 1.0, width: int = 4, **options: float) -> SwitchLayer:
+    """In float64 and evaluation mode. The router's first rows are the unit matrix: p = softmax(x) where E = d."""
+    size = SwitchSize(layers=2, width=width, heads=1)
+    model = SwitchTransformer(
+        2, size, experts=experts, capacity_factor=capacity_factor, init="switch", generator=seeded(), **options
+    )
+    (switch,) = model.double().eval().switch_layers
+    with torch.no_grad():
+        switch.router.copy_(torch.eye(experts, width))
+        for name, parameter in switch.named_parameters():
+            if name.endswith("bias"):
+                parameter.copy_(torch.randn(parameter.shape, generator=seeded(1)))
+    return switch
+
+
+def routed_by(*probabilities: list[float]) -> Tensor:
+    """One sequence (1, T, E) of tokens that `layer` gives these probabilities."""
+    return torch.tensor([probabilities], dtype=torch.float64).log()
+
+
+def balance_of(x: Tensor) -> float:
+    return layer(x.shape[-1], width=x.shape[-1])(x)[1].balance.item()
+
+
+# --- counts ---
+
+
+@pytest.mark.parametrize("name", MILLIONS)
+@pytest.mark.parametrize("experts", [4, 6, 8, 12])
+def test_the_paper_sizes_have_their_parameters(name: str, experts: int) -> None:
+    with torch.device("meta"):
+        model = SwitchTransformer(BPE, SIZES[name], experts=experts, generator=seeded())
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    assert parameters == parameter_count(BPE, SIZES[name], experts)
+    assert round(parameters / 1e6, 1) == MILLIONS[name][experts]
+
+
+def test_the_tiny_model_has_one_switch_layer_and_its_parameters() -> None:
+    model = SwitchTransformer(100, SIZES["tiny"], experts=3, generator=seeded())
+    assert len(model.switch_layers) == 1
+    assert sum(p.numel() for p in model.parameters()) == parameter_count(100, SIZES["tiny"], 3)
+
+
+@pytest.mark.parametrize("experts", [1, 3])
+@pytest.mark.parametrize("length", [12, 7])
+def test_the_forward_flops_are_those_of_the_closed_form(experts: int, length: int) -> None:
+    charge = count(build(experts), text(3, length))
+    assert charge.total == 3 * forward_flops(VOCABULARY, SMALL, experts, length)
+
+
+def test_the_closed_forms_give_the_published_gflops_and_the_plain_count() -> None:
+    published = [round(paper_gflops(SIZES[name], BPE), 1) for name in ("base", "large")]
+    assert published == [42.3, 126.3]
+    routers = [2 * 512 * 512 * 4 * 3, 2 * 512 * 768 * 4 * 6]
+    plain = [forward_flops(BPE, SIZES[name], 4, 512) - r for name, r in zip(("base", "large"), routers, strict=True)]
+    assert [round(flops / 1e9, 1) for flops in plain] == [48.9, 136.2]
+
+
+def test_the_number_of_experts_does_not_change_the_flops_of_the_experts() -> None:
+    x = torch.randn(2, 10, 4, dtype=torch.float64, generator=seeded())
+    for experts in (1, 2, 4):
+        assert count(layer(experts), x).total == 2 * 20 * (8 * 4**2) + 2 * 20 * 4 * experts
+
+
+def test_in_training_what_is_dropped_costs_nothing() -> None:
+    x = routed_by([0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4])
+    switch = layer(2, width=2).train()
+    assert count(switch, x).total == 2 * 2 * (8 * 2**2) + 2 * 4 * 2 * 2  # two of four tokens
+
+
+# --- routing ---
+
+
+def test_a_token_goes_to_its_likeliest_expert_and_is_weighted_by_its_probability() -> None:
+    x = torch.randn(2, 5, 4, dtype=torch.float64, generator=seeded(3))
+    switch = layer(3)
+    output, routing = switch(x)
+    for sequence in range(2):
+        for position in range(5):
+            token = x[sequence, position]
+            odds = [math.exp(value) for value in token[:3].tolist()]
+            expert = odds.index(max(odds))
+            hidden = F.gelu(switch.inner_weight[expert] @ token + switch.inner_bias[expert])
+            answer = switch.outer_weight[expert] @ hidden + switch.outer_bias[expert]
+            torch.testing.assert_close(output[sequence, position], odds[expert] / sum(odds) * answer)
+            assert routing.experts[sequence, position] == expert
+    assert len(routing.experts.unique()) == 3
+
+
+def test_the_balance_loss_of_three_tokens_by_hand() -> None:
+    # f = (2/3, 1/3), P = (0.6, 0.4): 2 (0.4 + 0.4/3) = 16/15.
+    assert balance_of(routed_by([0.9, 0.1], [0.6, 0.4], [0.3, 0.7])) == pytest.approx(16 / 15)
+    # f = (2/3, 1/3), P = (0.34, 0.66): below 1, since f and P need not agree.
+    assert balance_of(routed_by([0.51, 0.49], [0.51, 0.49], [1e-12, 1.0])) == pytest.approx(0.89333333)
+
+
+def test_the_balance_loss_is_1_where_all_is_uniform_and_at_most_the_number_of_experts() -> None:
+    assert balance_of(torch.zeros(2, 7, 4, dtype=torch.float64)) == pytest.approx(1)  # ties: f = (1, 0, 0, 0)
+    assert balance_of(routed_by(*[[1.0, 1e-12, 1e-12, 1e-12]] * 5)) == pytest.approx(4)
+    for seed in range(20):
+        x = 3 * torch.randn(1, 6, 4, dtype=torch.float64, generator=seeded(seed))
+        fractions = torch.bincount(x.argmax(-1).flatten(), minlength=4) / 6
+        assert fractions.square().sum().item() <= balance_of(x) <= 4
+
+
+def test_the_balance_of_the_model_is_the_sum_over_its_switch_layers() -> None:
+    model = build()
+    with torch.no_grad():
+        for switch in model.switch_layers:
+            switch.router.zero_()
+    assert model.forward_with_balance(text())[1].item() == pytest.approx(2)
+
+
+@pytest.mark.parametrize(
+    ("experts", "factor", "tokens", "capacity"),
+    [(4, 1.0, 8, 2), (4, 1.0, 9, 3), (3, 1.25, 6, 3), (10, 1.1, 100, 11), (4, 0.5, 4096, 512), (1, 0.5, 8, 8)],
+)
+def test_the_capacity_is_rounded_up(experts: int, factor: float, tokens: int, capacity: int) -> None:
+    assert layer(experts, factor, width=12).capacity(tokens) == capacity
+
+
+def test_the_later_tokens_of_an_overloaded_expert_are_dropped_in_training_alone() -> None:
+    first, second = [0.8, 0.2], [0.1, 0.9]
+    x = routed_by(first, second, first, first, first, second).view(2, 3, 2)  # capacity 3 over both sequences
+    switch = layer(2, width=2)
+    everything = switch(x)[0].view(6, 2)
+    trained = switch.train()(x)[0].view(6, 2)
+    torch.testing.assert_close(trained[[0, 1, 2, 3, 5]], everything[[0, 1, 2, 3, 5]])
+    assert (trained[4] == 0).all()
+    assert (everything != 0).all()
+
+
+def test_a_dropped_token_passes_by_the_residual_connection() -> None:
+    model = build(capacity_factor=1e-9)  # one token for each expert
+    block = model.blocks[1]
+    x = torch.randn(1, 9, 16, dtype=torch.float64, generator=seeded())
+    attended = x + block.attention(block.attention_norm(x))
+    unchanged = (block.train()(x)[0] == attended).all(-1).flatten()
+    routes = block.eval()(x)[1].experts.flatten().tolist()
+    assert unchanged.tolist() == [expert in routes[:place] for place, expert in enumerate(routes)]
+
+
+def test_permuting_tokens_permutes_the_outputs_where_none_is_dropped() -> None:
+    x = torch.randn(1, 24, 4, dtype=torch.float64, generator=seeded(2))
+    order = torch.randperm(24, generator=seeded(4))
+    roomy, tight = layer(4, capacity_factor=4).train(), layer(4).train()
+    torch.testing.assert_close(roomy(x[:, order])[0], roomy(x)[0][:, order])
+    assert not torch.allclose(tight(x[:, order])[0], tight(x)[0][:, order])
+
+
+def test_the_router_learns_through_the_experts_weight_and_through_the_balance_loss() -> None:
+    x = torch.randn(2, 5, 4, dtype=torch.float64, generator=seeded(6))
+    switch = layer(3).train()
+    router = switch.router.detach().clone().requires_grad_()
+
+    def outputs(router: Tensor) -> tuple[Tensor, Tensor]:
+        output, routing = functional_call(switch, {"router": router}, (x,))
+        return output, routing.balance
+
+    assert torch.autograd.gradcheck(outputs, (router,))  # f is constant around this point
+    for value in outputs(router):
+        (gradient,) = torch.autograd.grad(value.sum(), router, retain_graph=True)
+        assert (gradient != 0).all()
+
+
+def test_dropped_tokens_teach_the_router_by_the_balance_loss_alone() -> None:
+    x = routed_by([0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]).requires_grad_()
+    output, routing = layer(2, width=2).train()(x)
+    (of_output,) = torch.autograd.grad(output.sum(), x, retain_graph=True)
+    (of_balance,) = torch.autograd.grad(routing.balance, x)
+    assert (of_output[0, :2] != 0).all()
+    assert (of_output[0, 2:] == 0).all()
+    assert (of_balance != 0).all()
+
+
+def test_every_expert_that_has_tokens_learns_and_no_other() -> None:
+    switch = layer(3, width=3).train()
+    switch(routed_by([0.8, 0.1, 0.1], [0.1, 0.1, 0.8]))[0].sum().backward()
+    for stack in (switch.inner_weight, switch.inner_bias, switch.outer_weight, switch.outer_bias):
+        assert [bool(gradient.any()) for gradient in stack.grad] == [True, False, True]
+
+
+def test_jitter_disturbs_the_router_in_training_alone_and_no_further_than_its_size() -> None:
+    x = torch.ones(1, 1000, 4, dtype=torch.float64)
+    still, jittery = layer(4), layer(4, jitter=0.1)
+    assert torch.equal(jittery(x)[0], still(x)[0])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        logits = jittery.train().probabilities(x[0]).log()
+    spread = logits - logits.mean(1, keepdim=True)
+    assert 0.15 < (spread.amax(1) - spread.amin(1)).max() <= 0.2
+    assert len(jittery(x)[1].experts.unique()) == 4
+
+
+def test_dropout_is_that_of_the_experts_too_unless_they_have_their_own() -> None:
+    def rates(**options: float) -> tuple[float, float]:
+        model = build(**options)
+        return model.blocks[1].dropout.p, model.switch_layers[0].expert_dropout.p
+
+    assert rates(dropout=0.2) == (0.2, 0.2)
+    assert rates(dropout=0.2, expert_dropout=0.4) == (0.2, 0.4)
+    inside = build(experts=1, expert_dropout=0.5)
+    logits = inside(text())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        assert not torch.allclose(inside.train()(text()), logits)
+
+
+# --- the model ---
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_no_logit_depends_on_a_later_token(training: bool) -> None:
+    model = build().train(training)
+    tokens = text(1)
+    logits = model(tokens)
+    for position in range(12):
+        changed = tokens.clone()
+        changed[0, position] = (changed[0, position] + 1) % VOCABULARY
+        differences = (model(changed) - logits).abs().amax(-1)[0]
+        assert (differences[:position] < 1e-12).all()
+        assert differences[position] > 1e-3
+
+
+def test_at_evaluation_a_sequence_is_answered_alike_alone_and_in_a_batch() -> None:
+    model, tokens = build(), text(4, 9)
+    torch.testing.assert_close(model(tokens)[2:3], model(tokens[2:3]))
+    torch.testing.assert_close(model(tokens)[:, :5], model(tokens[:, :5]))
+
+
+def test_tokens_may_be_of_either_integer_type() -> None:
+    model, tokens = build(), text()
+    assert torch.equal(model(tokens.int()), model(tokens))
+
+
+def test_one_expert_is_gpt2() -> None:
+    datasets()  # lets transformers import torchvision on a CPU build of torch
+    transformers = pytest.importorskip("transformers")
+    model = build(experts=1)
+    config = transformers.GPT2Config(
+        vocab_size=VOCABULARY,
+        n_positions=SMALL.context,
+        n_embd=SMALL.width,
+        n_layer=SMALL.layers,
+        n_head=SMALL.heads,
+        activation_function="gelu",
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    gpt2 = transformers.GPT2LMHeadModel(config).double().eval()
+    ours = {
+        name.replace("_weight", ".weight").replace("_bias", ".bias"): parameter[0]
+        if "feed_forward.inner_" in name or "feed_forward.outer_" in name
+        else parameter
+        for name, parameter in model.named_parameters()
+    }
+    names = {
+        "transformer.wte": "embedding",
+        "transformer.wpe": "positions",
+        "transformer.ln_f": "norm",
+        ".ln_1": ".attention_norm",
+        ".ln_2": ".feed_forward_norm",
+        "transformer.h.": "blocks.",
+        ".attn.c_attn": ".attention.inputs",
+        ".attn.c_proj": ".attention.output",
+        ".mlp.c_fc": ".feed_forward.inner",
+        ".mlp.c_proj": ".feed_forward.outer",
+    }
+    with torch.no_grad():
+        for name, parameter in gpt2.named_parameters():
+            mapped = name
+            for theirs, own in names.items():
+                mapped = mapped.replace(theirs, own)
+            source = ours.pop(mapped if mapped in ours else mapped.removesuffix(".weight"))
+            # Its linear layers hold their weights transposed.
+            parameter.copy_(source.T if "c_" in name and source.dim() == 2 else source)
+        assert all("router" in name for name in ours)
+        difference = gpt2(text()).logits - model(text())
+    assert difference.abs().max() < 1e-10
+    assert model.forward_with_balance(text())[1].item() == 2
+
+
+@pytest.mark.parametrize("experts", [1, 4])
+def test_checkpointing_changes_no_loss_and_no_gradient(experts: int) -> None:
+    results = []
+    for checkpointing in (False, True):
+        model = build(experts, dropout=0.1, jitter=0.1, checkpointing=checkpointing).train()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            logits, balance = model.forward_with_balance(text())
+            loss = F.cross_entropy(logits.flatten(0, 1), text(seed=6).flatten()) + 0.01 * balance
+            loss.backward()
+        gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+        results.append((loss.detach(), gradients))
+    (loss, gradients), (again, recomputed) = results
+    assert torch.equal(loss, again)
+    for name, gradient in gradients.items():
+        torch.testing.assert_close(recomputed[name], gradient, msg=name)
+
+
+def test_checkpointing_recomputes_the_blocks() -> None:
+    def flops(checkpointing: bool) -> int:
+        model = build(1, checkpointing=checkpointing).train()
+        return count(lambda: model(text(1)).sum().backward()).total
+
+    assert flops(True) > flops(False)
+
+
+def test_it_learns_to_repeat() -> None:
+    tokens = torch.arange(12).remainder(3).repeat(4, 1)
+    model = SwitchTransformer(VOCABULARY, SMALL, experts=2, generator=seeded())
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    for _ in range(30):
+        logits, balance = model.forward_with_balance(tokens[:, :-1])
+        loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()) + 0.01 * balance
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert torch.equal(model.eval()(tokens[:, :-1]).argmax(-1), tokens[:, 1:])
+
+
+def test_under_autocast_the_router_works_in_float32() -> None:
+    model = SwitchTransformer(VOCABULARY, SMALL, experts=4, generator=seeded())
+    x = torch.randn(6, 16, generator=seeded(1))
+    exact = model.switch_layers[0].probabilities(x)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(model.switch_layers[0].probabilities(x), exact)
+        logits, balance = model.forward_with_balance(text())
+    assert (logits.dtype, balance.dtype) == (torch.bfloat16, torch.float32)
+    F.cross_entropy(logits.float().flatten(0, 1), text(seed=6).flatten()).add(balance).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
+
+
+def test_the_whole_model_may_be_bfloat16() -> None:
+    model = SwitchTransformer(VOCABULARY, SMALL, experts=4, generator=seeded()).bfloat16()
+    logits, balance = model.forward_with_balance(text())
+    assert (logits.dtype, balance.dtype) == (torch.bfloat16, torch.float32)
+
+
+@pytest.mark.parametrize("experts", [1, 4])
+def test_it_survives_copying_pickling_and_exporting(experts: int) -> None:
+    model, tokens = build(experts, capacity_factor=0.5, dropout=0.1, jitter=0.1), text()
+    with torch.no_grad():
+        logits = model(tokens)
+        assert torch.equal(copy.deepcopy(model)(tokens), logits)
+        assert torch.equal(pickle.loads(pickle.dumps(model))(tokens), logits)
+        shapes = {0: torch.export.Dim("n", min=2, max=64), 1: torch.export.Dim("length", min=2, max=SMALL.context)}
+        exported = torch.export.export(model, (tokens,), dynamic_shapes=(shapes,)).module()
+        for other in (tokens, text(2, 5), text(7, 12, seed=8), torch.zeros(2, 2, dtype=torch.int64)):
+            torch.testing.assert_close(exported(other), model(other))
+
+
+# --- initial weights ---
+
+
+@pytest.mark.parametrize("init", ["gpt", "switch"])
+def test_weights_are_drawn_from_the_generator_alone(init: Any) -> None:
+    before = torch.get_rng_state()
+    first, second, other = (
+        SwitchTransformer(VOCABULARY, SMALL, experts=3, init=init, generator=seeded(seed)).state_dict()
+        for seed in (1, 1, 2)
+    )
+    assert torch.equal(torch.get_rng_state(), before)
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name])
+        assert torch.equal(tensor, other[name]) == (name.endswith("bias") or "norm" in name)
+
+
+def test_initial_weights_have_the_deviations_of_their_scheme() -> None:
+    size = SwitchSize(layers=2, width=64, heads=2, context=64)
+    gpt, switch = (SwitchTransformer(200, size, experts=4, init=i, generator=seeded()) for i in ("gpt", "switch"))
+    into_residual = 0
+    for name, parameter in gpt.named_parameters():
+        if parameter.dim() == 1 or name.endswith("bias"):
+            assert torch.equal(parameter, torch.full_like(parameter, float("norm.weight" in name)))
+            continue
+        halves = parameter.shape[-2:] in ((64, 256), (64, 64)) and "positions" not in name
+        into_residual += halves
+        assert parameter.std().item() == pytest.approx(0.01 if halves else 0.02, rel=0.15), name
+    assert into_residual == 4  # the outputs of two attentions, of the feed-forward network and of the experts
+    for name, parameter in switch.named_parameters():
+        if parameter.dim() > 1 and not name.endswith("bias"):
+            std = math.sqrt(0.1 / (256 if ".outer" in name else 64))
+            assert parameter.abs().max() <= 2 * std
+            assert parameter.std().item() == pytest.approx(0.88 * std, rel=0.15), name  # the tails are cut
+
+
+# --- growth ---
+
+
+def test_growth_copies_experts_and_router_rows_behind_the_others() -> None:
+    model = build(4)
+    before = copy.deepcopy(model.state_dict())
+    grown = grow(model, [torch.tensor([2, 0]), torch.tensor([3, 1])])
+    assert (model.experts, grown.experts) == (4, 6)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name])
+        after = grown.state_dict()[name]
+        if name.startswith(("blocks.1.feed_forward.", "blocks.3.feed_forward.")):
+            order = [0, 1, 2, 3, 2, 0] if name.startswith("blocks.1") else [0, 1, 2, 3, 3, 1]
+            assert torch.equal(after, tensor[order])
+        else:
+            assert torch.equal(after, tensor)
+    assert sum(p.numel() for p in grown.parameters()) == parameter_count(VOCABULARY, SMALL, 6)
+    assert all(parameter.is_leaf and parameter.requires_grad for parameter in grown.parameters())
+
+
+def test_copies_get_no_token_and_the_experts_weight_shrinks() -> None:
+    model = build(4)
+    grown = grow(model, [torch.tensor([0, 2])] * 2)
+    x = torch.randn(2, 9, 16, dtype=torch.float64, generator=seeded(7))
+    old, new = model.switch_layers[0], grown.switch_layers[0]
+    before, after = old(x), new(x)
+    assert torch.equal(before[1].experts, after[1].experts)
+    p = old.probabilities(x.flatten(0, 1))
+    shrink = (1 / (1 + p[:, 0] + p[:, 2])).view(2, 9, 1)
+    torch.testing.assert_close(after[0], shrink * before[0])
+    assert set(before[1].experts.unique().tolist()) == {0, 1, 2, 3}
+    _, routes = grown.forward_with_routes(text())
+    assert all(route.max() < 4 for route in routes)
+
+
+def test_growth_in_training_leaves_less_room_for_the_originals() -> None:
+    x = routed_by([0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.1, 0.9])
+    switch = layer(2, capacity_factor=1.5, width=2).train()
+    assert (switch(x)[0] != 0).all()
+    switch.append_copies(torch.tensor([0, 1]), 0.0, None)
+    assert (switch(x)[0] != 0).any(-1).tolist() == [[True, True, False, True]]
+
+
+def test_noise_falls_on_the_copied_rows_of_the_router_alone() -> None:
+    model = SwitchTransformer(VOCABULARY, SwitchSize(2, 256, 2), experts=3, generator=seeded())
+    chosen = [torch.tensor([1, 1])]
+    plain, noisy, again = (grow(model, chosen, seeded(4), noise) for noise in (0.0, 0.01, 0.01))
+    for name, tensor in plain.state_dict().items():
+        assert torch.equal(noisy.state_dict()[name], again.state_dict()[name])
+        assert torch.equal(noisy.state_dict()[name], tensor) == (not name.endswith("router"))
+    row = model.switch_layers[0].router[1]
+    added = noisy.switch_layers[0].router - plain.switch_layers[0].router
+    assert (added[:3] == 0).all()
+    torch.testing.assert_close(added[3:].std(1), (0.01 * row.std()).expand(2), rtol=0.2, atol=0)
+
+
+def test_a_grown_model_trains_on() -> None:
+    grown = grow(build(2), [torch.tensor([0])] * 2, seeded(), 0.01).train()
+    logits, balance = grown.forward_with_balance(text())
+    (F.cross_entropy(logits.flatten(0, 1), text(seed=6).flatten()) + balance).backward()
+    assert all((switch.router.grad[-1] != 0).any() for switch in grown.switch_layers)
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_the_loss_of_an_expert_is_that_of_its_tokens(training: bool) -> None:
+    model, tokens, targets = build(capacity_factor=0.5).train(training), text(), text(seed=6)
+    losses = expert_losses(model, tokens, targets)
+    assert model.training == training
+    logits, routes = model.eval().forward_with_routes(tokens)
+    expected = torch.zeros(2, 4, dtype=torch.float64)
+    for sequence in range(3):
+        for position in range(12):
+            surprise = -logits[sequence, position].softmax(0)[targets[sequence, position]].log().item()
+            for number, route in enumerate(routes):
+                expected[number, route[sequence, position]] += surprise
+    torch.testing.assert_close(torch.stack(losses), expected, rtol=1e-5, atol=1e-5)
+    assert (expected > 0).sum() > 4
+
+
+def test_routes_are_not_told_in_training() -> None:
+    with pytest.raises(RuntimeError, match=r"training=True: .* call eval\(\)"):
+        build().train().forward_with_routes(text())
+
+
+def test_the_cost_depends_on_the_data_with_several_experts() -> None:
+    assert [build(experts).cost_depends_on_data for experts in (1, 2)] == [False, True]
+
+
+# --- refusals ---
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"experts": 0}, "experts=0: must be at least 1"),
+        ({"capacity_factor": 0.0}, "capacity_factor=0.0: must be above 0"),
+        ({"capacity_factor": math.inf}, "capacity_factor=inf: must be above 0 and finite; 2 drops nothing"),
+        ({"jitter": -0.1}, "jitter=-0.1: must be at least 0 and below 1; 0 turns it off"),
+        ({"dropout": 1.0}, "dropout=1.0: must be"),
+        ({"expert_dropout": math.nan}, "expert_dropout=nan: must be"),
+        ({"init": "xavier"}, "init='xavier': choose one of gpt, switch"),
+    ],
+)
+def test_an_argument_out_of_its_range_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SwitchTransformer(VOCABULARY, SMALL, generator=seeded(), **{"experts": 2, **options})
+
+
+def test_an_empty_vocabulary_is_refused() -> None:
+    with pytest.raises(ValueError, match="vocabulary=0: must be at least 1"):
+        SwitchTransformer(0, SMALL, experts=2, generator=seeded())
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ((1, 16, 2), "layers=1: must be at least 2"),
+        ((2, 0, 2), "width=0: must be at least 1"),
+        ((2, 16, 3), "width=16, heads=3: the width must be a multiple of the heads"),
+        ((2, 16, 2, 0), "context=0: must be at least 1"),
+    ],
+)
+def test_a_size_that_cannot_be_is_refused(sizes: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        SwitchSize(*sizes)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        (torch.zeros(2, 13, dtype=torch.int64), "length 13: the context is 12 tokens; cut the sequences"),
+        (torch.zeros(5, dtype=torch.int64), r"shape \(5,\), torch.int64: give \(n, T\) token numbers"),
+        (torch.zeros(2, 5), r"shape \(2, 5\), torch.float32: give .* int32 or int64"),
+    ],
+)
+def test_what_are_no_tokens_is_refused(tokens: Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        build()(tokens)
+
+
+@pytest.mark.parametrize(
+    ("losing", "noise", "message"),
+    [
+        ([[0]], 0.0, r"losing=\[\[0\]\]: give equally many of the experts 0 to 3 for each of the 2 Switch layers"),
+        ([[0], [1, 2]], 0.0, "give equally many"),
+        ([[0], [4]], 0.0, "of the experts 0 to 3"),
+        ([[0], [1]], 0.1, "noise=0.1: .* needs a generator"),
+        ([[0], [1]], -0.1, "noise=-0.1: must not be negative"),
+    ],
+)
+def test_a_growth_that_cannot_be_is_refused(losing: list[list[int]], noise: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        grow(build(), [torch.tensor(chosen) for chosen in losing], noise=noise)
