@@ -1,0 +1,143 @@
+"""Text as tokens: byte-level BPE (ALMA paper, appendix on language modelling), and files of token ids.
+
+The work is done by Hugging Face's `tokenizers`, an optional extra, which is imported only when it is needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+END_OF_TEXT = "<|endoftext|>"
+SMALLEST_VOCABULARY = 257  # the bytes and the end of a text
+LARGEST_VOCABULARY = 2**31  # ids are int32
+ID = np.dtype("<i4")
+
+_PIECE = 1 << 16  # characters
+_BATCH = 1 << 18  # characters; an encoded one takes some twenty times as many bytes
+# No word of byte-level BPE reaches over a single line end between two visible characters.
+_SEAM = re.compile(r"(?<=\S)\n(?=\S)")
+
+
+def tokenizers() -> Any:
+    """The package `tokenizers`.
+
+    Raises ImportError, with the remedy, when it is not installed.
+    """
+    try:
+        return importlib.import_module("tokenizers")
+    except ImportError as error:
+        raise ImportError(
+            "streams of text need the package tokenizers, which is not installed: pip install 'alma-env[text]'"
+        ) from error
+
+
+def trained(texts: Iterable[str], vocabulary_size: int) -> Any:
+    """A byte-level BPE tokeniser of at most `vocabulary_size` tokens, END_OF_TEXT (id 0) and the 256 bytes included.
+
+    It depends on the texts as a multiset: neither on their order nor on the number of threads. Memory grows with the
+    number of different words.
+    """
+    library = tokenizers()
+    tokenizer = library.Tokenizer(library.models.BPE())
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = library.decoders.ByteLevel()
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=vocabulary_size,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    # In pieces, because the library takes 256 texts at a time, and a text may be a whole book.
+    tokenizer.train_from_iterator((piece for text in texts for piece in pieces(text)), trainer)
+    return tokenizer
+
+
+def loaded(file: Path, *, named: Path | None = None) -> Any:
+    """The tokeniser of a tokenizer.json, set to encode texts as they are: nothing cut off, nothing put between.
+
+    `named` is what errors call the file when it is a copy.
+
+    Raises ValueError when the file holds none, or none that knows END_OF_TEXT.
+    """
+    library, name = tokenizers(), str(named or file)
+    try:
+        tokenizer = library.Tokenizer.from_str(file.read_text(encoding="utf-8"))
+    except Exception as error:  # the library raises no narrower class
+        raise ValueError(
+            f"tokenizer={name!r}: cannot be read ({error}); give a tokenizer.json of Hugging Face's tokenizers"
+        ) from error
+    if tokenizer.token_to_id(END_OF_TEXT) is None:
+        raise ValueError(
+            f"tokenizer={name!r}: has no token {END_OF_TEXT}, which separates documents; "
+            "add it as a special token, or train a tokeniser with tokenizer=None"
+        )
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    # "<|endoftext|>" written in a text is text: it must not end the document.
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def vocabulary_of(tokenizer: Any) -> int:
+    """The number of ids that a model must know: the largest id + 1."""
+    return int(max(tokenizer.get_vocab(with_added_tokens=True).values())) + 1
+
+
+def pieces(text: str) -> Iterator[str]:
+    """The text in pieces of not much more than `_PIECE` characters, cut where byte-level BPE does not notice."""
+    start = 0
+    while len(text) - start > _PIECE and (seam := _SEAM.search(text, start + _PIECE)):
+        yield text[start : seam.end()]
+        start = seam.end()
+    yield text[start:]
+
+
+def write(tokenizer: Any, texts: Iterable[str], file: Path, *, cut: bool) -> int:
+    """Write the ids of the texts, END_OF_TEXT after each, as int32 (little-endian); returns how many there are.
+
+    `cut` says that the tokeniser is one of `trained`, for which long texts may be encoded in `pieces`.
+    """
+    end, count = tokenizer.token_to_id(END_OF_TEXT), 0
+    with file.open("wb") as out:
+        for batch in _batches(texts, cut=cut):
+            encodings = tokenizer.encode_batch_fast([piece for piece, _ in batch], add_special_tokens=False)
+            for encoding, (_, last) in zip(encodings, batch, strict=True):
+                ids = [*encoding.ids, end] if last else encoding.ids
+                out.write(np.array(ids, dtype=ID).data)
+                count += len(ids)
+    return count
+
+
+def _batches(texts: Iterable[str], *, cut: bool) -> Iterator[list[tuple[str, bool]]]:
+    """Lists of (piece, whether it is the last of its text), of not much more than `_BATCH` characters each."""
+    batch: list[tuple[str, bool]] = []
+    size = 0
+    for text in texts:
+        parts = list(pieces(text)) if cut else [text]
+        for i, piece in enumerate(parts, start=1):
+            batch.append((piece, i == len(parts)))
+            size += len(piece)
+            if size >= _BATCH:
+                yield batch
+                batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def sequences(file: Path, n: int, length: int, mode: str) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """x and y, int32 (n, length), of a file of n * length + 1 ids: y is what follows x, one id later.
+
+    Two maps, so that with mode "c" (copy on write) a change of x is none of y.
+    """
+    x, y = (
+        np.memmap(file, dtype=ID, mode=mode, offset=offset, shape=(n, length))  # type: ignore[call-overload]
+        for offset in (0, ID.itemsize)
+    )
+    return x, y
