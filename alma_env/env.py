@@ -333,7 +333,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
 
     @torch.inference_mode(False)
     def _answer(self, predictor: nn.Module, mark: Fingerprint) -> Answer:
-        if type(predictor) is Ensemble:
+        if isinstance(predictor, Ensemble) and mark.parts:
             answered, self._scored = score_ensemble(
                 predictor,
                 mark,
