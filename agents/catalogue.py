@@ -44,6 +44,7 @@ class Method:
         keywords: its own hyper-parameters, beside those of every agent and of a stage, with their defaults.
         grows: whether it grows, at every stage from the second on unless the policy says otherwise.
         always: training at every tick on everything seen so far is part of the method.
+        keywords_of: whose annotations tell the types of keywords that the learner passes on.
         body: makes the network that it trains.
     """
 
@@ -52,6 +53,7 @@ class Method:
     keywords: dict[str, Any]
     grows: bool = False
     always: bool = False
+    keywords_of: Callable[..., object] | None = None
     body: Body = backbones.plain
 
 
@@ -64,6 +66,8 @@ def _oracle(build: Build, settings: StageSettings, *, of: str, **keywords: Any) 
 
 def _ensemble_of_mixtures(build: Build, settings: StageSettings, *, experts: int, **keywords: Any) -> Learner:
     """gEns whose members are fixed mixtures of experts."""
+    if experts < 1:
+        raise ValueError(f"experts={experts}: a mixture needs at least 1 expert; the paper has 2")
     return GEns(lambda drawn: build_mixture(build, drawn, experts), settings, **keywords)
 
 
@@ -118,6 +122,7 @@ METHODS: dict[str, Method] = {
         _ensemble_of_mixtures,
         {"experts": 2, "members": 1, "warm_start": False, "space": "prob"},
         grows=True,
+        keywords_of=GEns,
         body=backbones.mixture,
     ),
     "ff": Method(
@@ -125,6 +130,7 @@ METHODS: dict[str, Method] = {
         Firefly,
         {field.name: field.default for field in dataclasses.fields(GrowthSettings)} | {"from_scratch": False},
         grows=True,
+        keywords_of=GrowthSettings,
         body=backbones.firefly,
     ),
     "oracle": Method(
@@ -177,8 +183,9 @@ def make(
     """
     if id not in METHODS:
         raise ValueError(f"agent {id!r}: unknown; the agents are {', '.join(METHODS)}")
-    of_every = {"width": width, "wait": wait, "replay": replay, "growth": growth, "seed": seed, "engine": engine}
-    check_types(of_every, _OF_EVERY_AGENT, _EXAMPLES)
+    of_every: dict[str, Any] = {"width": width, "wait": wait, "replay": replay, "growth": growth, "seed": seed, "engine": engine}
+    of_every = check_types(of_every, _OF_EVERY_AGENT, _EXAMPLES)
+    width, wait, replay, growth, seed = (of_every[name] for name in ("width", "wait", "replay", "growth", "seed"))
     if policy is not None and (wait != 1 or replay or growth is not None):
         raise ValueError(
             f"wait={wait}, replay={replay}, growth={growth!r} beside a policy: a policy decides both when to train and "
@@ -190,7 +197,9 @@ def make(
         known = sorted(set(_SETTINGS) | set(own))
         raise ValueError(f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter; it has {', '.join(known)}")
     recipe = recipe_for(env.data.name)
-    check_types(hyperparameters, _types_of(METHODS[id]) | _SETTINGS, own | dataclasses.asdict(recipe.settings))
+    hyperparameters = check_types(
+        hyperparameters, _types_of(METHODS[id]) | _SETTINGS, own | dataclasses.asdict(recipe.settings)
+    )
     if METHODS[id].always:
         if policy is not None or wait != 1:
             raise ValueError(f"wait={wait} or a policy with agent {id!r}: it trains at every tick; leave both out")
@@ -239,11 +248,13 @@ def make(
 
 
 def _types_of(method: Method) -> dict[str, Any]:
-    """Types of a method's own keywords: as its learner annotates them, else those of their defaults."""
-    hints = {name: p.annotation for name, p in inspect.signature(method.learner, eval_str=True).parameters.items()}
-    # An unannotated whole number may stand for any number.
-    of_default = {name: {int: float}.get(type(value), type(value)) for name, value in method.keywords.items()}
-    return of_default | {name: hints[name] for name in method.keywords if name in hints}
+    """Types of a method's own keywords, as they are annotated."""
+    hints: dict[str, Any] = {}
+    for source in (method.keywords_of, method.learner):
+        if source is not None:
+            parameters = inspect.signature(source, eval_str=True).parameters
+            hints |= {name: parameter.annotation for name, parameter in parameters.items()}
+    return {name: hints[name] for name in method.keywords if name in hints}
 
 
 def build_predictor(

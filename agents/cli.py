@@ -102,7 +102,9 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     recipe = recipe_for(env.data.name)
     _set_threads(options.threads, recipe.backbone)
     keep_freed_memory()
-    waits = options.wait or [wait for wait in recipe.waits if wait <= env.ticks] or [1]
+    every_tick = options.agent in catalogue.METHODS and catalogue.METHODS[options.agent].always
+    usual = [1] if every_tick else [wait for wait in recipe.waits if wait <= env.ticks] or [1]
+    waits = options.wait or usual
     widths = options.width or [recipe.width]
     for option, values in (("--width", widths), ("--wait", waits), ("--seeds", options.seeds)):
         _require_distinct(option, values)
@@ -131,7 +133,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
             if options.fresh:
                 runs.clear(path)
             epochs = agent.config["stage"]["epochs"]
-            work = partial(catalogue.training_examples, env, epochs, wait=wait, replay=options.replay)
+            work = partial(catalogue.training_examples, env, epochs, wait=wait, replay=options.replay or every_tick)
             on_tick = progress.begin(f"{label}, seed {seed}", agent, work)
             if options.tensorboard:
                 on_tick = _also_to_tensorboard(path, on_tick)

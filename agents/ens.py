@@ -73,9 +73,9 @@ class Ens:
 
     def train(self, train: Examples, valid: Examples) -> MembersReport:
         """Fine-tune every member on T with selection on V. The predictor handed out before stays as it was."""
-        self.stage += 1
-        if self.from_scratch and self.stage > 1:
-            bodies: list[nn.Module] = [predictor.body for predictor in self._initialise(self.stage)]
+        stage = self.stage + 1
+        if self.from_scratch and stage > 1:
+            bodies: list[nn.Module] = [predictor.body for predictor in self._initialise(stage)]
         else:
             bodies = copy.deepcopy(list(self.predictor.members))
         report = train_members(
@@ -85,11 +85,12 @@ class Ens:
             valid,
             self.settings,
             seed=self.seed,
-            stage=self.stage,
+            stage=stage,
             together=self.together,
             engine=self.engine,
             on_epoch=self.on_epoch,
         )
+        self.stage = stage
         self.predictor = Ensemble(bodies, self.predictor.prepare).eval()
         return report
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from agents.draws import draw_orders
 from agents.firefly_network import CONVOLUTIONS, FireflyVGG19
-from agents.firefly_settings import GrowthReport, GrowthSettings, Size, growth_target
+from agents.firefly_settings import GrowthReport, GrowthSettings, Size, growth_target, require_units
 from agents.materialise import materialise
 from agents.networks import Predictor
 from agents.overgrown import OvergrownVGG19
@@ -78,6 +78,7 @@ class Firefly:
         self._device = torch.device(device)
         self.predictor = build(generator(seed, "init", stage=1)).to(self._device).eval()
         self._initial_widths = _growable(self.predictor).widths
+        require_units(self._initial_widths, self.growth)
 
     def train(self, train: Examples, valid: Examples) -> StageReport:
         """Fine-tune on T with selection on V, and keep the best epoch."""

@@ -58,7 +58,7 @@ class GrowthSettings:
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name}={getattr(self, name)}: must be above 0 and finite")
         if not 0 <= self.penalty < math.inf:
-            raise ValueError(f"penalty={self.penalty}: must not be negative")
+            raise ValueError(f"penalty={self.penalty}: must be 0 or more, and finite")
 
 
 @dataclass(frozen=True)
@@ -80,11 +80,25 @@ class GrowthReport:
     target: int
 
 
+def units_per_growth(initial_widths: Sequence[int], settings: GrowthSettings) -> int:
+    """Units that a growth adds with the budget ``neurons``."""
+    # The rate as it is written: as a float, 0.1999… · 240 would give 47 units, not 48.
+    return math.floor(Fraction(str(settings.growth_rate)) * sum(initial_widths)) + settings.quirks
+
+
+def require_units(initial_widths: Sequence[int], settings: GrowthSettings) -> None:
+    """Raises ValueError where a growth would cost its passes over the data and add nothing."""
+    if settings.budget == "neurons" and units_per_growth(initial_widths, settings) == 0:
+        raise ValueError(
+            f"growth_rate={settings.growth_rate} with budget='neurons': of {sum(initial_widths)} channels that is less "
+            f"than one unit per growth; set it to {math.ceil(1e4 / sum(initial_widths)) / 1e4} or more"
+        )
+
+
 def growth_target(
     network: FireflyVGG19, initial_widths: Sequence[int], growth: int, settings: GrowthSettings
 ) -> tuple[Size, int]:
     """How a network's size is measured from its widths and residual layers, and the size to reach at growth 1, 2, …"""
-    rate = Fraction(str(settings.growth_rate))  # as it is written: a float's 0.1999… · 240 would give 47 units, not 48
 
     def parameters(widths: Sequence[int], residuals: Sequence[int]) -> int:
         return parameter_count(widths, network.classes, network.in_channels, residuals)
@@ -93,6 +107,7 @@ def growth_target(
         return sum(width * (1 + layers) for width, layers in zip(widths, residuals, strict=True))
 
     if settings.budget == "parameters":
+        rate = Fraction(str(settings.growth_rate))
         return parameters, math.ceil(parameters(initial_widths, [0] * CONVOLUTIONS) * (1 + rate * growth))
-    units = math.floor(rate * sum(initial_widths)) + settings.quirks
+    units = units_per_growth(initial_widths, settings)
     return neurons, neurons(network.widths, network.residuals) + units

@@ -82,8 +82,7 @@ class GEns:
 
     def train(self, train: Examples, valid: Examples) -> MembersReport:
         """Train the newest members on T with selection on V; the others are shared with the predictor before."""
-        self.stage += 1
-        self._grown = False
+        stage = self.stage + 1
         bodies = list(self.predictor.members)
         newest = copy.deepcopy(bodies[-self.newest :])
         report = train_members(
@@ -93,11 +92,12 @@ class GEns:
             valid,
             self.settings,
             seed=self.seed,
-            stage=self.stage,
-            together=self.together and len(newest) > 1,
+            stage=stage,
+            together=self.together,
             engine=self.engine,
             on_epoch=self.on_epoch,
         )
+        self.stage, self._grown = stage, False
         self.predictor = self._ensemble([*bodies[: -self.newest], *newest])
         return report
 
@@ -128,7 +128,7 @@ class GEns:
         self.stage, self.newest, self._grown = state["stage"], state["newest"], state["grown"]
         bodies: list[nn.Module] = []
         for weights in state["members"]:
-            body = self._build(torch.Generator()).to(self._device).body
+            body = self._build(torch.Generator()).to(self._device).eval().body
             body.load_state_dict(weights)
             bodies.append(body)
         self.predictor = self._ensemble(bodies)

@@ -78,6 +78,8 @@ class GMoE:
             raise ValueError(f"split_by={split_by!r}: choose one of loss, usage, random")
         if engine != "plain":
             raise ValueError(f"engine={engine!r} with agent 'gmoe': a growing network is not compiled; use 'plain'")
+        if together and gating == "hard":
+            raise ValueError("together=True with gating='hard': each example has its own expert; leave together out")
         self.settings = settings
         self.seed = seed
         self.routing = Routing(gating, straight_through, tree)

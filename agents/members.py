@@ -65,7 +65,7 @@ def train_members(
     Both ways give the same numbers to rounding, and the same FLOPs.
     """
     drawn = [stage_generators(seed, stage, member) for member in range(len(bodies))]
-    if together:
+    if together and len(bodies) > 1:
         stacked = stack(bodies)
         reports = train_together(
             normalize,

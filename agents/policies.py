@@ -122,7 +122,9 @@ class FixedWait:
     growth: str = "never"
 
     def __post_init__(self) -> None:
-        check_types(dataclasses.asdict(self), {"wait": int, "replay": bool, "growth": str}, {"growth": "every"})
+        kinds = {"wait": int, "replay": bool, "growth": str}
+        for name, value in check_types(dataclasses.asdict(self), kinds, {"growth": "every"}).items():
+            object.__setattr__(self, name, value)
         if self.wait < 1:
             raise ValueError(f"wait={self.wait}: the waiting time must be at least 1 mega-batch")
         read_growth(self.growth)

@@ -59,20 +59,20 @@ class SingleModel:
 
     def train(self, train: Examples, valid: Examples) -> StageReport:
         """Fine-tune on T with selection on V, and keep the best epoch. The predictor before stays as it was."""
-        self.stage += 1
-        if self.from_scratch and self.stage > 1:
-            self.predictor = self._initialise(self.stage)
-        else:
-            self.predictor = copy.deepcopy(self.predictor)
-        return train_stage(
-            self.predictor,
+        stage = self.stage + 1
+        anew = self.from_scratch and stage > 1
+        predictor = self._initialise(stage) if anew else copy.deepcopy(self.predictor)
+        report = train_stage(
+            predictor,
             train,
             valid,
             self.settings,
             engine=self.engine,
             on_epoch=self.on_epoch,
-            **stage_generators(self.seed, self.stage),
+            **stage_generators(self.seed, stage),
         )
+        self.stage, self.predictor = stage, predictor
+        return report
 
     def grow(self, train: Examples, valid: Examples) -> None:
         """Refused: a single model has a fixed architecture."""

@@ -199,8 +199,9 @@ class MixtureLayer(nn.Module):
         outputs, order = [], []
         for number, expert in enumerate(self.experts):
             rows = (leaf == number).nonzero().squeeze(1)
-            if torch.compiler.is_exporting():
-                # In an exported program, whose one graph serves all routes, no convolution may be empty: a spare row.
+            if torch.compiler.is_exporting() and any(isinstance(part, nn.Conv2d) for part in expert.modules()):
+                # In an exported program, whose one graph serves all routes, no convolution may be empty: a spare row
+                # for each expert, which costs as much as an example.
                 outputs.append(expert(z.index_select(0, torch.cat([rows, rows.new_zeros(1)])))[:-1])
             elif self.training and not len(rows):
                 continue  # BatchNorm has no statistics of nothing

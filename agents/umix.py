@@ -88,7 +88,7 @@ class UMix:
         self._build = build
         self._device = torch.device(device)
         self.predictor = self._initialise(stage=1)
-        bodies = list(self._mixture().members)
+        bodies = list(mixture_of(self.predictor).members)
         self.together = together_pays(bodies, settings) if together is None else together
 
     def _initialise(self, stage: int) -> Predictor:
@@ -96,33 +96,26 @@ class UMix:
         mixture = UniformMixture([member.body for member in members], self.reduce)
         return Predictor(members[0].normalize, mixture).eval()
 
-    def _mixture(self) -> UniformMixture:
-        body = self.predictor.body
-        assert isinstance(body, UniformMixture)
-        return body
-
     def train(self, train: Examples, valid: Examples) -> StageReport:
         """Train the members jointly on T with selection on V. The predictor handed out before stays as it was."""
-        self.stage += 1
-        if self.from_scratch and self.stage > 1:
-            self.predictor = self._initialise(self.stage)
-        else:
-            self.predictor = copy.deepcopy(self.predictor)
-        members = list(self._mixture().members)
+        stage = self.stage + 1
+        anew = self.from_scratch and stage > 1
+        predictor = self._initialise(stage) if anew else copy.deepcopy(self.predictor)
+        members = list(mixture_of(predictor).members)
         stacked = stack(members) if self.together else None
-        body = self.predictor.body if stacked is None else Joint(stacked, self.reduce)
+        body = predictor.body if stacked is None else Joint(stacked, self.reduce)
         report = train_stage(
-            Predictor(self.predictor.normalize, body),
+            Predictor(predictor.normalize, body),
             train,
             valid,
             self.settings,
             engine=self.engine,
             on_epoch=self.on_epoch,
-            **stage_generators(self.seed, self.stage),
+            **stage_generators(self.seed, stage),
         )
         if stacked is not None:
             stacked.hand_back(members)
-        self.predictor.eval()
+        self.stage, self.predictor = stage, predictor.eval()
         return report
 
     def grow(self, train: Examples, valid: Examples) -> None:
@@ -141,3 +134,9 @@ class UMix:
         self.stage = state["stage"]
         self.predictor = copy.deepcopy(self.predictor)
         self.predictor.load_state_dict(state["predictor"])
+
+
+def mixture_of(predictor: Predictor) -> UniformMixture:
+    """The predictor's body."""
+    assert isinstance(predictor.body, UniformMixture)
+    return predictor.body

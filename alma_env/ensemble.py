@@ -42,6 +42,14 @@ class Ensemble(nn.Module):
         self.prepare = nn.Identity() if prepare is None else prepare
         self.space = space
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it answers with the average of its members and with nothing else: no hooks, nothing added to it."""
+        own = vars(self)
+        usual = own.keys() <= vars(nn.Module()).keys() | {"space"} and own["_modules"].keys() == {"members", "prepare"}
+        empty = all(not value for name, value in own.items() if isinstance(value, dict) and name != "_modules")
+        return type(self) is Ensemble and usual and empty and type(self.members) is nn.ModuleList
+
     def forward(self, x: Tensor) -> Tensor:
         """Raw inputs (n, ...) -> logits (n, classes)."""
         x = self.prepare(x)

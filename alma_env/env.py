@@ -334,7 +334,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
     @torch.inference_mode(False)
     def _answer(self, predictor: nn.Module, mark: Fingerprint) -> Answer:
         x, y = self._stream.test
-        if type(predictor) is Ensemble:
+        if isinstance(predictor, Ensemble) and mark.parts:
             scored = score_ensemble(
                 predictor,
                 mark,

@@ -177,7 +177,7 @@ def fingerprint(predictor: nn.Module) -> Fingerprint:
     The training flag does not count, since answers are given in eval mode. Module-level global variables that a
     forward may read are outside of the module and are not seen.
     """
-    if type(predictor) is Ensemble:
+    if isinstance(predictor, Ensemble) and predictor.is_plain:
         return _of_parts(predictor)
     buffer = io.BytesIO()
     describe = _Describe(buffer)
@@ -232,7 +232,9 @@ def _of_parts(ensemble: Ensemble) -> Fingerprint:
 
 def changed_parameters(predictor: nn.Module, mark: Fingerprint, known: Set[str]) -> list[tuple[str, nn.Parameter]]:
     """Names and parameters whose content is not among the `known` hashes; `mark` is the predictor's fingerprint."""
-    if type(predictor) is Ensemble:  # its members were described one by one: only new ones are looked into
+    if (
+        isinstance(predictor, Ensemble) and mark.parts
+    ):  # its members were described one by one: only new ones are looked into
         named = [("prepare", predictor.prepare), *((f"members.{n}", m) for n, m in enumerate(predictor.members))]
         return [
             (f"{place}.{name}", parameter)

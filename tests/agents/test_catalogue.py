@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -175,6 +176,9 @@ def test_the_oracle_is_the_single_model_from_scratch_on_everything_at_every_tick
         ("moe", {"growth": "every"}, "agent 'moe' cannot grow.*gens, gmoe"),
         ("gens", {"growth": "at:2,7"}, "growth='at:2,7': tick 7 never comes.*1 to 6"),
         ("ff", {}, "agent 'ff' with an MLP.*CIFAR10"),
+        ("gens-moe", {"experts": 0}, "^experts=0.*at least 1"),
+        ("gens-moe", {"members": 2.5}, "members=2.5: must be a whole number"),
+        ("gmoe", {"gating": "hard", "together": True}, "together=True with gating='hard'.*leave together out"),
         ("sm", {"members": 3}, "'members'.*agent 'sm' has no such"),
         ("ens", {"from_scratch": True}, "only meaningful with replay"),
         ("oracle", {"wait": 3}, "trains at every tick"),
@@ -185,6 +189,58 @@ def test_the_oracle_is_the_single_model_from_scratch_on_everything_at_every_tick
 def test_bad_hyper_parameters_are_refused_with_a_remedy(id: str, keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         agents.make(id, digits(), **{**SMALL, **keywords})
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"candidates": 2.5}, "candidates=2.5: must be a whole number"),
+        ({"score_points": 1.5}, "score_points=1.5: must be a whole number"),
+        ({"width": 1, "budget": "neurons", "growth_rate": 0.05}, "growth_rate=0.05.*set it to 0.0625"),
+    ],
+)
+def test_bad_hyper_parameters_of_firefly_are_refused_before_anything_is_trained(
+    keywords: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        make("ff", images(), **keywords)
+    assert make("ff", images(), **{"width": 1, "budget": "neurons", "growth_rate": 0.0625})
+
+
+@EVERYWHERE
+def test_what_is_restored_answers_as_it_did(id: str, stream: Callable[[], AlmaEnv]) -> None:
+    env = stream()
+    before, after = make(id, env), make(id, env)
+    observation, _ = env.reset(seed=0, options={"predictor": before.predictor})
+    for _ in range(4 if METHODS[id].grows else 2):
+        with env.meter:
+            predictor = before.observe(observation)
+        observation, *_ = env.step(predictor)
+    after.load_state_dict(before.state_dict(), env.megabatch)
+    x = torch.from_numpy(env.data.test_x.copy())
+    assert torch.equal(after.predictor(x), before.predictor(x))
+    assert not any(module.training for module in after.predictor.modules())
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    numbers = {"width": np.int64(3), "wait": np.int64(2), "seed": np.int64(2), "replay": np.bool_(True)}
+    recipe = {"epochs": np.int32(1), "learning_rate": np.float32(0.5), "members": np.int64(2)}
+    plain = {"width": 3, "wait": 2, "seed": 2, "replay": True, "epochs": 1, "learning_rate": 0.5, "members": 2}
+    for number, stream in enumerate((digits, images)):
+        agents_ = [agents.make("ens", env := stream(), **keywords) for keywords in ({**numbers, **recipe}, plain)]
+        assert agents_[0].config == agents_[1].config
+        agents.run(env, agents_[0], 0, tmp_path / str(number))
+    policy = agents.fixed_wait(np.int64(3))
+    agents.run(env := digits(), agents.make("sm", env, policy=policy, epochs=1), 0, tmp_path / "policy")
+
+
+def test_an_ensemble_of_one_is_trained_together_or_apart() -> None:
+    curves = []
+    for together in (True, False):
+        env = digits()
+        curves.append(curve(play(env, make("ens", env, members=1, together=together))))
+    env = digits()
+    assert curves[0] == curves[1] == curve(play(env, make("sm", env)))
 
 
 def test_test_labels_change_no_weight() -> None:

@@ -149,6 +149,12 @@ def test_messages_and_labels_are_not_taken_for_markup(capsys, tmp_path, monkeypa
     assert run(capsys, "run", *QUICK, "--wait", "4", "--out", str(out))[0] == 0
 
 
+def test_the_oracle_trains_at_every_tick_without_being_told_to(capsys, tmp_path):
+    status, out, err = run(capsys, "run", *QUICK, "--agent", "oracle", "--out", str(tmp_path))
+    assert (status, err) == (0, "")
+    assert "oracle 4, wait 1, replay" in out
+
+
 def test_all_runs_are_checked_before_the_first_begins(capsys, tmp_path):
     arguments = ["run", *QUICK, "--wait", "2", "5", "--out", str(tmp_path)]
     status, out, err = run(capsys, *arguments)

@@ -121,3 +121,25 @@ def test_an_ensemble_is_safe_to_keep_while_its_members_change(env):
             parameter.zero_()
     env.step(None)
     assert env.ledger[1].error == error
+
+
+def upside_down(total, members):
+    return -total
+
+
+@pytest.mark.parametrize("change", ["hook", "method", "module"])
+def test_an_ensemble_that_was_changed_is_run_as_what_it_is(env, change):
+    prepare = Prepare()
+    ensemble = Ensemble(members("a", "b"), prepare)
+    if change == "hook":
+        ensemble.register_forward_hook(lambda module, inputs, output: -output)
+    elif change == "method":
+        ensemble.mean = upside_down
+    else:
+        ensemble.register_module("unused", nn.Linear(3, 3))
+    wrong = ensemble(torch.from_numpy(env.data.test_x.copy())).argmax(1).numpy() != env.data.test_y
+    error, _, parameters = row(env, ensemble)
+    assert error == pytest.approx(wrong.mean())
+    assert parameters == sum(parameter.numel() for parameter in ensemble.parameters())
+    env.reset(seed=0, options={"predictor": Ensemble(members("a", "b"), prepare)})
+    assert (env.ledger[0].error == error) == (change == "module")
