@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ from torch import nn
 from agents.firefly_network import CONVOLUTIONS, FireflyVGG19
 from agents.mixture_networks import MixtureMLP, MixtureVGG19
 from agents.networks import MLP, VGG19
+from agents.switch import SIZES, SwitchTransformer
 
 # (backbone, shape of an input, width, classes, generator of the weights) -> network on normalised inputs
 Body = Callable[[str, tuple[int, ...], int, int, torch.Generator], nn.Module]
@@ -20,6 +22,9 @@ def plain(backbone: str, shape: tuple[int, ...], width: int, classes: int, gener
     """The backbone itself."""
     if backbone == "mlp":
         return MLP(math.prod(shape), width, classes, generator=generator)
+    if backbone == "switch":
+        size = dataclasses.replace(SIZES["tiny"], context=shape[0])
+        return SwitchTransformer(classes, size, experts=width, generator=generator)
     return VGG19(width, classes, shape[0], generator=generator)
 
 

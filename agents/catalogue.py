@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import torch
+from torch import nn
 
 from agents import backbones
 from agents.anytime import AnytimeAgent, Learner
@@ -29,6 +30,7 @@ from agents.recipes import Recipe, recipe_for
 from agents.single_model import Build, SingleModel
 from agents.stage import OnEpoch, StageSettings
 from agents.umix import UMix
+from alma_env.text_corpus import TextCorpus
 
 if TYPE_CHECKING:
     from alma_env import AlmaEnv
@@ -183,7 +185,14 @@ def make(
     """
     if id not in METHODS:
         raise ValueError(f"agent {id!r}: unknown; the agents are {', '.join(METHODS)}")
-    of_every: dict[str, Any] = {"width": width, "wait": wait, "replay": replay, "growth": growth, "seed": seed, "engine": engine}
+    of_every: dict[str, Any] = {
+        "width": width,
+        "wait": wait,
+        "replay": replay,
+        "growth": growth,
+        "seed": seed,
+        "engine": engine,
+    }
     of_every = check_types(of_every, _OF_EVERY_AGENT, _EXAMPLES)
     width, wait, replay, growth, seed = (of_every[name] for name in ("width", "wait", "replay", "growth", "seed"))
     if policy is not None and (wait != 1 or replay or growth is not None):
@@ -262,7 +271,9 @@ def build_predictor(
 ) -> Predictor:
     """The untrained predictor of a recipe, its weights drawn from the generator."""
     data = env.data
-    network = body(recipe.backbone, data.train_x.shape[1:], width, data.classes, generator)
+    network = body(recipe.backbone, data.input_shape, width, data.classes, generator)
+    if isinstance(data, TextCorpus):
+        return Predictor(nn.Identity(), network)
     return Predictor(Normalize(data.scale, data.mean, data.std), network)
 
 
@@ -292,6 +303,8 @@ def training_examples(env: AlmaEnv, epochs: int, *, wait: int, replay: bool, unt
 
 def expected_steps(env: AlmaEnv, settings: StageSettings, *, wait: int, replay: bool) -> int:
     """About how many mini-batch steps a run with a fixed waiting time makes."""
+    if settings.updates is not None:
+        return -(-env.ticks // wait) * settings.updates
     per_stage = wait * env.examples_per_tick
     examples = training_examples(env, settings.epochs, wait=wait, replay=replay)
     return examples // min(per_stage, settings.batch_size)

@@ -17,13 +17,13 @@ class Recipe:
     """How a data set is learned.
 
     Attributes:
-        backbone: ``mlp`` or ``vgg19``.
+        backbone: ``mlp``, ``vgg19``, or ``switch`` for text.
         width: units per hidden layer, or channels per convolution, where none is asked for.
         waits: waiting times w in mega-batches that ``alma run`` compares where none is asked for.
         settings: how one stage is trained.
     """
 
-    backbone: Literal["mlp", "vgg19"]
+    backbone: Literal["mlp", "vgg19", "switch"]
     width: int
     waits: tuple[int, ...]
     settings: StageSettings
@@ -39,12 +39,30 @@ _SGD = StageSettings(
     augmentation="crop_flip",
 )
 
+# One GPU's share of a paper's update is 3 accumulated parts of 8 sequences; few updates, for a text of a few megabytes.
+_ADAM = StageSettings(
+    epochs=10,
+    updates=1_000,
+    batch_size=24,
+    accumulation=3,
+    optimizer="adam",
+    learning_rate=1e-3,
+    beta1=0.9,
+    beta2=0.98,
+    eps=1e-8,
+    schedule="linear",
+    warmup=100,
+    validation_batch=8,
+)
+
 RECIPES: dict[str, Recipe] = {
     "MNIST": Recipe("mlp", 32, (1, 10, 50, 500), _ADADELTA),
     "FashionMNIST": Recipe("mlp", 32, (1, 10, 50, 500), _ADADELTA),
     "EMNIST": Recipe("mlp", 32, (1, 5, 50), _ADADELTA),
     "CIFAR10": Recipe("vgg19", 32, (2, 10, 100), _SGD),
     "CIFAR100": Recipe("vgg19", 32, (1, 5, 50), replace(_SGD, epochs=200)),
+    # METHODS E.3; the width is the number of experts in each Switch layer.
+    "Text": Recipe("switch", 4, (1, 4), _ADAM),
     "Digits": Recipe("mlp", 32, (1, 5, 20), _ADADELTA),
 }
 

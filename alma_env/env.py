@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Mapping
 from numbers import Integral, Real
@@ -29,6 +30,8 @@ from alma_env.predictor import (
 )
 from alma_env.spaces import PredictorSpace, UntrainedPredictor
 from alma_env.stream import Stream
+from alma_env.text import TextStream
+from alma_env.text_corpus import TextCorpus
 
 if TYPE_CHECKING:
     from alma_env.data import DataSet
@@ -57,6 +60,17 @@ def _require_numbers(whole: Mapping[str, object], real: Mapping[str, object]) ->
         for name, value in names.items():
             if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
                 raise TypeError(f"{name}={value!r}: must be {words}, for example {name}={example}")
+
+
+def _part_space(data: DataSet, n: int) -> spaces.Dict:
+    x = data.train_x
+    low, high = (0, 255) if x.dtype == np.uint8 else (-np.inf, np.inf)
+    return spaces.Dict(
+        {
+            "x": spaces.Box(low, high, (n, *x.shape[1:]), x.dtype.type),
+            "y": spaces.Box(0, data.classes - 1, (n,), np.int64),
+        }
+    )
 
 
 class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
@@ -116,7 +130,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
 
     def __init__(
         self,
-        data: DataSet,
+        data: DataSet | TextCorpus,
         ticks: int,
         *,
         valid_fraction: float = 0.1,
@@ -146,8 +160,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
 
         self.meter = Meter()
         self.ledger = Ledger()
-        # Made here, too, so that a wrong number of ticks is refused at once and not at the first reset.
-        self._stream = Stream(data, ticks, seed=0, valid_fraction=valid_fraction, scheme=partition)
+        self._stream: Stream | TextStream | None = None
         self.stream_seed: int | None = None
         self._deployed: Fingerprint | None = None
         self._known: set[str] = set()  # content of all tensors and arrays that were deployed in this episode
@@ -156,23 +169,23 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self._scored: Scored | None = None  # the members of the ensemble that was scored last
         self._clock = time.perf_counter()
 
-        self.action_space = PredictorSpace(data.train_x.shape[1:], data.classes)
-        train, valid = self._stream.indices(1)
-        self.examples_per_tick = len(train)
-        self.observation_space = cast(
-            "gym.Space[Observation]",
-            spaces.Dict({"train": self._part_space(len(train)), "valid": self._part_space(len(valid))}),
-        )
-
-    def _part_space(self, n: int) -> spaces.Dict:
-        x = self.data.train_x
-        low, high = (0, 255) if x.dtype == np.uint8 else (-np.inf, np.inf)
-        return spaces.Dict(
-            {
-                "x": spaces.Box(low, high, (n, *x.shape[1:]), x.dtype.type),
-                "y": spaces.Box(0, self.data.classes - 1, (n,), np.int64),
-            }
-        )
+        self.action_space = PredictorSpace(data.input_shape, data.classes, per_token=isinstance(data, TextCorpus))
+        self.examples_per_tick = 0  # of text it is known when a stream is
+        if isinstance(data, TextCorpus):
+            if (valid_fraction, partition) != (0.1, "alma"):
+                raise ValueError(
+                    f"valid_fraction={valid_fraction}, partition={partition!r} with text: its validation set is given "
+                    "and its documents are permuted by seed; leave both out"
+                )
+            part = spaces.Dict({"x": data.part_space(), "y": data.part_space()})
+            parts: dict[str, gym.Space[Any]] = {"train": part, "valid": part}
+        else:
+            # Made here, too, so that a wrong number of ticks is refused at once and not at the first reset.
+            self._stream = Stream(data, ticks, seed=0, valid_fraction=valid_fraction, scheme=partition)
+            train, valid = self._stream.indices(1)
+            self.examples_per_tick = len(train)
+            parts = {"train": _part_space(data, len(train)), "valid": _part_space(data, len(valid))}
+        self.observation_space = cast("gym.Space[Observation]", spaces.Dict(parts))
 
     @property
     def tick(self) -> int:
@@ -204,7 +217,9 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         if predictor is not None:
             self._check_action(predictor)
             predictor = unwrap(predictor)
-        stream = None if seed is None else self._make_stream(seed)  # where the seed is refused, nothing has changed
+        # Where the seed or the predictor is refused, nothing has changed: a seed is looked up before it is drawn.
+        drawn = int(copy.deepcopy(self.np_random).integers(2**31)) if seed is None else seed
+        stream = self._make_stream(drawn)
         self._clock = time.perf_counter()
         self._steady_flops = {}
         first, mark = Answer(error=self.data.task.guess, inference_flops=0.0), None
@@ -215,11 +230,11 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
                     f"predictor with {mark.parameters} parameters: parameter_budget={self.parameter_budget}; "
                     "start with a smaller one, or raise the budget"
                 )
-            first = self._answer(predictor, mark)
+            first = self._answer(predictor, mark, stream)
 
         super().reset(seed=seed)
         self.stream_seed = seed if seed is not None else int(self.np_random.integers(2**31))
-        self._stream = self._make_stream(self.stream_seed) if stream is None else stream
+        self._set_stream(stream)
         self.meter.reset()
         self.ledger = Ledger()
         self._deployed = mark
@@ -266,6 +281,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
                 if arrived
                 else f"tick={tick}: nothing has arrived yet; call reset() first"
             )
+        assert self._stream is not None
         return self._stream.megabatch(tick)
 
     def observation(self) -> Observation:
@@ -286,7 +302,8 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self._check_metered(action, mark)
         if self._over_parameter_budget(mark):
             return None
-        answered = self._answer(action, mark)
+        assert self._stream is not None
+        answered = self._answer(action, mark, self._stream)
         self._deployed = mark
         self._known |= {*mark.tensors, *mark.arrays}
         self._total_at_deployment = self.meter.total
@@ -332,8 +349,8 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         return self.observation(), reward, False, True, self._info()
 
     @torch.inference_mode(False)
-    def _answer(self, predictor: nn.Module, mark: Fingerprint) -> Answer:
-        x, y = self._stream.test
+    def _answer(self, predictor: nn.Module, mark: Fingerprint, stream: Stream | TextStream) -> Answer:
+        x, y = stream.test
         if isinstance(predictor, Ensemble) and mark.parts:
             scored = score_ensemble(
                 predictor,
@@ -397,8 +414,17 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             "refused": last.refused,
         }
 
-    def _make_stream(self, seed: int) -> Stream:
+    def _make_stream(self, seed: int) -> Stream | TextStream:
+        if isinstance(self.data, TextCorpus):
+            return self.data.stream(self.ticks, seed)
         return Stream(self.data, self.ticks, seed=seed, valid_fraction=self.valid_fraction, scheme=self.partition)
+
+    def _set_stream(self, stream: Stream | TextStream) -> None:
+        if isinstance(stream, TextStream):
+            if self._scored is not None and stream != self._stream:
+                self._scored = None  # on the evaluation set of another seed
+            self.examples_per_tick = stream.sequences
+        self._stream = stream
 
     def _check_action(self, action: object) -> None:
         if not self.action_space.contains(action):
@@ -450,7 +476,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
                     "environment of the same data and protocol; make one with the saved values"
                 )
         self.stream_seed = int(state["stream_seed"])
-        self._stream = self._make_stream(self.stream_seed)
+        self._set_stream(self._make_stream(self.stream_seed))
         self.np_random.bit_generator.state = state["generator"]
         self.ledger = Ledger.from_json(state["ledger"])
         self._deployed = None if state["deployed"] is None else Fingerprint.from_dict(state["deployed"])

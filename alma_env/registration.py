@@ -8,6 +8,8 @@ import gymnasium as gym
 
 from alma_env.data import from_arrays, load
 from alma_env.env import AlmaEnv
+from alma_env.text import tiny_text
+from alma_env.text_corpus import TextCorpus
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +25,8 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "Digits-ALMA-v0": {"data": "Digits", "ticks": 20},
 }
 ARRAYS_ID = "Arrays-ALMA-v0"
+TEXT_ID = "Text-ALMA-v0"
+TEXT_KEYWORDS = ("train", "valid", "test", "sequence_length", "vocabulary_size", "tokenizer", "cache")
 
 PROTOCOL_KEYWORDS = (
     "valid_fraction",
@@ -49,6 +53,22 @@ def build_from_arrays(train: Any = None, test: Any = None, ticks: int = 50, **ke
     return AlmaEnv(from_arrays(train, test, **keywords), ticks, **protocol)
 
 
+def build_from_text(train: Any = None, ticks: int = 4, **keywords: Any) -> AlmaEnv:
+    """Entry point of ``Text-ALMA-v0``: a stream of token sequences from files of plain text."""
+    protocol = _protocol(keywords, ("ticks",), TEXT_KEYWORDS)
+    if train == "tiny":  # the text that comes with the package
+        if keywords.keys() & {"valid", "test"}:
+            raise ValueError("train='tiny' with valid or test: the tiny text has its own; leave them out")
+        train, keywords["valid"] = tiny_text()
+    if train is None or keywords.get("valid") is None:
+        raise ValueError(
+            f"{TEXT_ID} without text: give it, alma_env.make('{TEXT_ID}', train=FOLDER, valid=FILE), or train='tiny' "
+            "for the little text that comes with the package"
+        )
+    protocol.setdefault("evaluation_batch_size", 8)
+    return AlmaEnv(TextCorpus(train, **keywords), ticks, **protocol)
+
+
 def _protocol(keywords: dict[str, Any], taken: tuple[str, ...], of_data: tuple[str, ...]) -> dict[str, Any]:
     """Take the protocol's keywords out of ``keywords``; what is left must be the data's."""
     protocol = {name: keywords.pop(name) for name in PROTOCOL_KEYWORDS if name in keywords}
@@ -66,6 +86,8 @@ def register_all() -> None:
             gym.register(id, entry_point="alma_env.registration:build", kwargs=dict(keywords))
     if ARRAYS_ID not in gym.registry:
         gym.register(ARRAYS_ID, entry_point="alma_env.registration:build_from_arrays")
+    if TEXT_ID not in gym.registry:
+        gym.register(TEXT_ID, entry_point="alma_env.registration:build_from_text")
 
 
 def make(id: str, **keywords: Any) -> AlmaEnv:
@@ -75,7 +97,8 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
         id: for example ``"CIFAR10-ALMA-v0"``; ``alma envs`` lists them.
         keywords: any number of the protocol: ``ticks``, ``valid_fraction``, ``partition``, ``flops_budget``,
             ``parameter_budget``; of the data: ``root``, ``download``, EMNIST's ``split``; of ``Arrays-ALMA-v0``:
-            ``train``, ``test``, ``classes``, ``mean``, ``std``.
+            ``train``, ``test``, ``classes``, ``mean``, ``std``; of ``Text-ALMA-v0``: ``train``, ``valid``, ``test``,
+            ``sequence_length``, ``vocabulary_size``, ``tokenizer``, ``cache``.
 
     Raises:
         ValueError: an unknown id, or a keyword's value that breaks its rule.
@@ -88,7 +111,7 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
         >>> info["tick"], info["error"]
         (0, 0.9)
     """
-    known = [*PROTOCOLS, ARRAYS_ID]
+    known = [*PROTOCOLS, ARRAYS_ID, TEXT_ID]
     if id not in known:
         raise ValueError(f"id={id!r}: unknown environment; the ids are {', '.join(known)}")
     if "data" in keywords:

@@ -19,29 +19,33 @@ class UntrainedPredictor(nn.Module):
     Args:
         input_shape: shape of one raw input.
         classes: number of logits C.
+        per_token: answer with logits (n, T, C), the same for all tokens, as for text.
         seed: fixes the weights; they can be drawn again, which is how the environment knows a sample from a
             predictor that has learned something.
     """
 
-    def __init__(self, input_shape: Sequence[int], classes: int, seed: int) -> None:
+    def __init__(self, input_shape: Sequence[int], classes: int, seed: int, per_token: bool = False) -> None:
         super().__init__()
+        self.per_token = per_token
         self.input_shape = tuple(input_shape)
         self.classes = classes
         self.seed = seed
         self.weight = nn.Parameter(self._draw())
 
     def _draw(self) -> Tensor:
-        inputs = int(np.prod(self.input_shape))
+        inputs = 1 if self.per_token else int(np.prod(self.input_shape))
         weight = np.random.default_rng(self.seed).standard_normal((self.classes, inputs))
         return torch.from_numpy(weight / np.sqrt(inputs)).float()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Raw inputs (n, ...) → logits (n, C), float32."""
+        """Raw inputs (n, ...) → logits (n, C), float32; per token (n, T) → (n, T, C)."""
+        if self.per_token:
+            return self.weight[:, 0].expand(*x.shape, self.classes)
         return nn.functional.linear(x.flatten(1).float(), self.weight)
 
     def is_pristine(self) -> bool:
         """Whether this is still exactly what was drawn from the seed."""
-        plain = {"training", "input_shape", "classes", "seed"}
+        plain = {"training", "input_shape", "classes", "seed", "per_token"}
         return (
             type(self) is UntrainedPredictor
             and {name for name in vars(self) if not name.startswith("_")} <= plain
@@ -68,7 +72,15 @@ class PredictorSpace(gym.Space["nn.Module | None"]):
         (True, True, False)
     """
 
-    def __init__(self, input_shape: Sequence[int], classes: int, seed: int | np.random.Generator | None = None) -> None:
+    def __init__(
+        self,
+        input_shape: Sequence[int],
+        classes: int,
+        seed: int | np.random.Generator | None = None,
+        *,
+        per_token: bool = False,
+    ) -> None:
+        self.per_token = per_token
         self.input_shape = tuple(int(side) for side in input_shape)
         self.classes = int(classes)
         super().__init__(shape=None, dtype=None, seed=seed)
@@ -85,7 +97,7 @@ class PredictorSpace(gym.Space["nn.Module | None"]):
                 f"mask={mask!r}, probability={probability!r}: a PredictorSpace has no finite set to mask; "
                 "call sample() without them"
             )
-        return UntrainedPredictor(self.input_shape, self.classes, int(self.np_random.integers(2**31)))
+        return UntrainedPredictor(self.input_shape, self.classes, int(self.np_random.integers(2**31)), self.per_token)
 
     def contains(self, x: Any) -> bool:
         """Whether x may be deployed: a module, or None."""
@@ -96,6 +108,7 @@ class PredictorSpace(gym.Space["nn.Module | None"]):
             isinstance(other, PredictorSpace)
             and self.input_shape == other.input_shape
             and self.classes == other.classes
+            and self.per_token == other.per_token
         )
 
     __hash__ = None  # type: ignore[assignment]

@@ -94,6 +94,11 @@ class TextStream:
     def __len__(self) -> int:
         return self.ticks
 
+    @property
+    def test(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The hidden evaluation set (x, y)."""
+        return self.data.test_x, self.data.test_y
+
     def megabatch(self, t: int) -> dict[str, Part]:
         """{"train": {"x", "y"}, "valid": {"x", "y"}} of mega-batch t = 1..B.
 

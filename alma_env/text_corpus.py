@@ -1,0 +1,106 @@
+"""What an environment is given for text: the files, and how they are to become a stream for each seed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import xxhash
+from gymnasium import spaces
+
+from alma_env import tokens
+from alma_env.corpus import Paths, content_digest, files_of
+from alma_env.tasks import LanguageModelling
+from alma_env.text import TextStream, text_stream
+
+
+@dataclass(frozen=True)
+class TextCorpus:
+    """Plain text for language modelling; see `alma_env.text.text_stream` for the arguments.
+
+    The vocabulary is `vocabulary_size`, or that of the given tokeniser, whatever the seed: a tokeniser that is trained
+    on too little text to fill it leaves the last ids without a use.
+    """
+
+    train: Paths
+    valid: Paths
+    test: Paths | None = None
+    sequence_length: int = 512
+    vocabulary_size: int = 50_000
+    tokenizer: str | Path | None = None
+    cache: str | Path | None = None
+    name: str = field(default="Text", init=False)
+    held_out_valid: ClassVar[bool] = True  # the validation set is the same at every tick
+
+    @cached_property
+    def vocabulary(self) -> int:
+        """V."""
+        return (
+            self.vocabulary_size
+            if self.tokenizer is None
+            else tokens.vocabulary_of(tokens.loaded(Path(self.tokenizer)))
+        )
+
+    @property
+    def task(self) -> LanguageModelling:
+        """What is asked of a predictor."""
+        return LanguageModelling(self.vocabulary)
+
+    @property
+    def classes(self) -> int:
+        """Logits per token."""
+        return self.vocabulary
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """(T,)."""
+        return (self.sequence_length,)
+
+    @cached_property
+    def digest(self) -> str:
+        """xxh3_128 (hex) of the bytes of all files."""
+        digest = xxhash.xxh3_128()
+        for role in ("train", "valid", "test"):
+            paths = getattr(self, role)
+            if paths is not None:
+                files = files_of(paths, role)
+                digest.update(f" {role} {len(files)} ".encode())
+                content_digest(files, digest)
+        return digest.hexdigest()
+
+    def protocol(self) -> dict[str, Any]:
+        """All of it that scores depend on; plain JSON values."""
+        given = None if self.tokenizer is None else xxhash.xxh3_128_hexdigest(Path(self.tokenizer).read_bytes())
+        return {
+            "data": self.name,
+            "digest": self.digest,
+            "vocabulary": self.vocabulary,
+            "sequence_length": self.sequence_length,
+            "tokenizer": given,
+        }
+
+    def stream(self, ticks: int, seed: int) -> TextStream:
+        """Made at the first call for these arguments and this content; later ones find it in the cache."""
+        return text_stream(
+            self.train,
+            valid=self.valid,
+            test=self.test,
+            ticks=ticks,
+            seed=seed,
+            sequence_length=self.sequence_length,
+            vocabulary_size=self.vocabulary_size,
+            tokenizer=self.tokenizer,
+            cache=self.cache,
+        )
+
+    def part_space(self) -> spaces.Space[Any]:
+        """x or y of a part: any number of sequences, which depends on the seed, as one int32 array (n, T)."""
+        sequence = spaces.Box(0, self.vocabulary - 1, self.input_shape, np.int32)
+        return spaces.Sequence(sequence, stack=True)
+
+    def __hash__(self) -> int:
+        return hash(json.dumps([str(self.train), str(self.valid), str(self.test), self.sequence_length]))
