@@ -183,7 +183,14 @@ def make(
     """
     if id not in METHODS:
         raise ValueError(f"agent {id!r}: unknown; the agents are {', '.join(METHODS)}")
-    of_every: dict[str, Any] = {"width": width, "wait": wait, "replay": replay, "growth": growth, "seed": seed, "engine": engine}
+    of_every: dict[str, Any] = {
+        "width": width,
+        "wait": wait,
+        "replay": replay,
+        "growth": growth,
+        "seed": seed,
+        "engine": engine,
+    }
     of_every = check_types(of_every, _OF_EVERY_AGENT, _EXAMPLES)
     width, wait, replay, growth, seed = (of_every[name] for name in ("width", "wait", "replay", "growth", "seed"))
     if policy is not None and (wait != 1 or replay or growth is not None):
