@@ -250,7 +250,7 @@ class SwitchLayer(nn.Module):
 
     In training an expert takes tokens, in their order over the whole micro-batch, up to its capacity; the others are
     dropped: y = 0. An expert is one matrix product per linear layer over exactly its tokens, no padding. A single
-    expert drops nothing, p = 1: it is the plain feed-forward network.
+    expert drops nothing, p = 1: it is the plain feed-forward network, beside a router that decides nothing.
 
     Attributes:
         router: W_r (E, d).

@@ -260,6 +260,17 @@ def test_dropout_is_that_of_the_experts_too_unless_they_have_their_own() -> None
         assert not torch.allclose(inside.train()(text()), logits)
 
 
+def test_dropout_stands_on_the_embeddings_and_on_both_residual_branches() -> None:
+    model = build(experts=1).train()
+    x = torch.randn(2, 5, 16, dtype=torch.float64, generator=seeded())
+    for block in model.blocks:
+        block.dropout.p = 1.0
+        assert torch.equal(block(x)[0], x)
+    assert not torch.equal(model(text(seed=1)), model(text(seed=2)))
+    model.dropout.p = 1.0
+    assert torch.equal(model(text(seed=1)), model(text(seed=2)))
+
+
 # --- the model ---
 
 
