@@ -205,7 +205,7 @@ def test_empty_or_unequal_parts_are_refused() -> None:
     [
         ("epochs", 0),
         ("batch_size", 0),
-        ("optimizer", "adam"),
+        ("optimizer", "lion"),
         ("learning_rate", 0.0),
         ("learning_rate", float("nan")),
         ("momentum", 1.0),
