@@ -4,12 +4,15 @@ grow:     per mixture layer, L_j = Σ_{(x,y) ∈ V} π_j(z(x)) · loss(x, y);  s
 stage k:  as SM, on the grown network
 predict:  argmax f(x; θ_k)
 
-A growth does not change the function. Before the first one the network is the single model's, draw by draw.
+With a tree of gates a growth does not change the function, and before the first one the network is the single model's,
+draw by draw. On text the mixtures are Switch layers, where π_j is 1 for a token's expert, and the experts with the
+largest L_j are copied, several at a time.
 """
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -23,7 +26,8 @@ from agents.seeding import generator, stage_generators
 from agents.single_model import Build
 from agents.stacked_mixture import StackedMixture, can_stack_experts
 from agents.stage import Engine, Examples, OnEpoch, StageReport, StageSettings, train_stage
-from agents.tree import Routing
+from agents.switch import SwitchLayer
+from agents.tree import MixtureLayer, Routing
 from alma_env import meter
 
 SplitBy = Literal["loss", "usage", "random"]
@@ -42,6 +46,8 @@ class GMoE:
         straight_through: how hard gates are trained, see `Routing`.
         split_by: which leaf is split: that with the largest ``loss`` on V, weighted by how much each example uses it;
             the largest ``usage`` Σ π_j, as the authors' code does; or a ``random`` one.
+        grow_by: how many experts, those with the largest values, are split in each mixture layer: at every growth, or
+            at the first, the second and so on, the last number for all later ones; a text holds them with commas.
         init_experts: experts per mixture layer before the first growth.
         tree: False is the flat ablation: one softmax over all experts, whose growth changes the function.
         fixed: refuse to grow: with two initial experts, the fixed mixture of experts.
@@ -65,6 +71,7 @@ class GMoE:
         gating: Literal["soft", "hard"] = "soft",
         straight_through: Literal["dense", "sparse"] = "dense",
         split_by: SplitBy = "loss",
+        grow_by: int | str = 1,
         init_experts: int = 1,
         tree: bool = True,
         fixed: bool = False,
@@ -84,6 +91,8 @@ class GMoE:
         self.seed = seed
         self.routing = Routing(gating, straight_through, tree)
         self.split_by = split_by
+        self.grow_by = _numbers(grow_by)
+        self.growths = 0
         self.init_experts = init_experts
         self.fixed = fixed
         self.from_scratch = from_scratch
@@ -93,18 +102,26 @@ class GMoE:
         self._build = build
         self._device = torch.device(device)
         self.predictor = self._untrained(stage=1)
+        leaves = _mixtures(self.predictor)[0].leaves
+        for number in self.grow_by:
+            if number > leaves:
+                raise ValueError(
+                    f"grow_by={grow_by!r}: {number} experts cannot be split when there are {leaves}; split at most as "
+                    "many as there are, or begin with more"
+                )
+            leaves += number
 
     def _untrained(self, stage: int, trees: list[tuple[int, ...]] | None = None) -> Predictor:
         """A new predictor; its mixtures grow to be `trees`, with untrained experts, if these are given."""
         drawn = generator(self.seed, "init", stage=stage)
         predictor = build_mixture(self._build, drawn, self.init_experts, self.routing)
         if trees is not None:
-            for layer, splits in zip(mixture_body(predictor).mixtures, trees, strict=True):
+            for layer, splits in zip(_mixtures(predictor), trees, strict=True):
                 layer.regrow(splits, drawn)
         return predictor.to(self._device).eval()
 
     def _trees(self) -> list[tuple[int, ...]]:
-        return [layer.splits for layer in mixture_body(self.predictor).mixtures]
+        return [layer.splits for layer in _mixtures(self.predictor)]
 
     def train(self, train: Examples, valid: Examples) -> StageReport:
         """Fine-tune on T with selection on V, and keep the best epoch."""
@@ -114,8 +131,10 @@ class GMoE:
         else:
             predictor = copy.deepcopy(self.predictor)
         body = mixture_body(predictor)
-        together = self._pays(body) if self.together is None else self.together and can_stack_experts(body)
-        stacked = StackedMixture(body) if together else None
+        together = self._pays(body) if self.together is None else self.together
+        stacked = (
+            StackedMixture(body) if isinstance(body, MixtureNetwork) and together and can_stack_experts(body) else None
+        )
         report = train_stage(
             predictor if stacked is None else Predictor(predictor.normalize, stacked),
             train,
@@ -124,21 +143,23 @@ class GMoE:
             on_epoch=self.on_epoch,
             **stage_generators(self.seed, stage),
         )
-        if stacked is not None:
+        if stacked is not None and isinstance(body, MixtureNetwork):
             stacked.hand_back(body)
             predictor.eval()
         self.stage, self.predictor = stage, predictor
         return report
 
-    def _pays(self, body: MixtureNetwork) -> bool:
+    def _pays(self, body: nn.Module) -> bool:
         """Whether computing all experts at once is possible, and faster."""
+        if not isinstance(body, MixtureNetwork):
+            return False
         classifier = body[-1]
         assert isinstance(classifier, nn.Linear)
         wide = isinstance(body, MixtureVGG19) and classifier.in_features > WIDEST_TOGETHER
         return can_stack_experts(body) and not (wide and self._device.type == "cpu")
 
     def grow(self, train: Examples, valid: Examples) -> None:
-        """Split the losing expert of every mixture layer, in one pass over V. T is not looked at.
+        """Split the losing expert of every mixture layer, or several, in one pass over V. T is not looked at.
 
         Raises:
             ValueError: the mixture is fixed.
@@ -148,29 +169,32 @@ class GMoE:
                 "grow with a fixed mixture of experts: it keeps its experts; use growth='never', or the agent 'gmoe'"
             )
         predictor = copy.deepcopy(self.predictor)
-        layers = mixture_body(predictor).mixtures
+        layers = _mixtures(predictor)
         # By the number of splits, so that two growths before one stage draw different gates.
         drawn = [
             generator(self.seed, "grow", stage=len(layer.splits) + 1, member=number)
             for number, layer in enumerate(layers)
         ]
+        k = self.grow_by[min(self.growths, len(self.grow_by) - 1)]
         if self.split_by == "random":
-            leaves = [
-                int(torch.randint(len(layer.experts), (), generator=draws))
-                for layer, draws in zip(layers, drawn, strict=True)
+            losing = [
+                torch.randperm(layer.leaves, generator=draws)[:k] for layer, draws in zip(layers, drawn, strict=True)
             ]
         else:
             with meter.phase("growth"):
                 totals = leaf_totals(predictor, valid, self.settings.validation_batch, self.split_by)
-            leaves = [int(total.argmax()) for total in totals]  # the leftmost among equals
-        for layer, leaf, draws in zip(layers, leaves, drawn, strict=True):
-            layer.split(leaf, draws)
+            losing = [total.argsort(descending=True, stable=True)[:k] for total in totals]  # of equals the leftmost
+        for layer, leaves, draws in zip(layers, losing, drawn, strict=True):
+            for leaf in sorted(leaves.tolist(), reverse=True):  # a split moves the leaves to its right
+                layer.split(leaf, draws)
+        self.growths += 1
         self.predictor = predictor
 
     def state_dict(self) -> dict[str, Any]:
         """Weights, buffers, the splits of each mixture layer and the number of stages."""
         return {
             "stage": self.stage,
+            "growths": self.growths,
             "trees": [list(splits) for splits in self._trees()],
             "predictor": self.predictor.state_dict(),
         }
@@ -179,7 +203,7 @@ class GMoE:
         """Go on from ``state_dict``."""
         predictor = self._untrained(1, [tuple(splits) for splits in state["trees"]])
         predictor.load_state_dict(state["predictor"])
-        self.stage, self.predictor = state["stage"], predictor
+        self.stage, self.growths, self.predictor = state["stage"], state["growths"], predictor
 
 
 @torch.no_grad()
@@ -188,15 +212,30 @@ def leaf_totals(
 ) -> list[Tensor]:
     """Per mixture layer the losses L_j that its leaves answer for, or their usage: float64 (leaves,).
 
-    In every layer they add up to the sum of all examples' losses, or to the number of examples. `predictor` is put into
+    In every layer they add up to the sum of all examples' losses, in nats, or to the number of examples; on text every
+    token is one. `predictor` is put into
     eval mode.
     """
     body = mixture_body(predictor.eval())
     valid = valid.to(next(body.parameters()).device)
-    totals = [torch.zeros(len(layer.experts), dtype=torch.float64, device=valid.y.device) for layer in body.mixtures]
+    totals = [torch.zeros(layer.leaves, dtype=torch.float64, device=valid.y.device) for layer in body.mixtures]
     for x, y in zip(torch.split(valid.x, batch_size), torch.split(valid.y, batch_size), strict=True):
         logits, shares = body.forward_with_shares(predictor.normalize(x))
-        value = F.cross_entropy(logits, y, reduction="none") if split_by == "loss" else torch.ones_like(logits[:, 0])
+        losses = F.cross_entropy(logits.flatten(0, -2), y.flatten().long(), reduction="none")
+        value = (losses if split_by == "loss" else torch.ones_like(losses)).double()[:, None]
         for total, share in zip(totals, shares, strict=True):
-            total += (share.double() * value.double()[:, None]).sum(0)
+            total += (share.flatten(0, -2).double() * value).sum(0)
     return totals
+
+
+def _mixtures(predictor: Predictor) -> Sequence[MixtureLayer | SwitchLayer]:
+    return mixture_body(predictor).mixtures
+
+
+def _numbers(grow_by: int | str) -> list[int]:
+    numbers = [number.strip() for number in str(grow_by).split(",")]
+    if isinstance(grow_by, bool) or not all(
+        number.isascii() and number.isdigit() and int(number) for number in numbers
+    ):
+        raise ValueError(f"grow_by={grow_by!r}: must be a whole number from 1, or several, for example grow_by='2,2,4'")
+    return list(map(int, numbers))

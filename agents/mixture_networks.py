@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from agents.networks import VGG19_BLOCKS, Predictor, convolution, linear
 from agents.single_model import Build
+from agents.switch import SwitchTransformer
 from agents.tree import MixtureLayer, Routing, balanced_splits
 
 
@@ -103,26 +104,35 @@ def build_mixture(
     """The predictor that `build` makes, with so many untrained experts in each of its mixtures.
 
     The further experts and gates are drawn after everything else. More than one expert is the fixed mixture of the
-    ALMA paper's first version, section 5.2.
+    ALMA paper's first version, section 5.2. A Switch Transformer has its experts and its routing already.
 
     Raises:
-        ValueError: fewer than one expert.
+        ValueError: fewer than one expert, or experts or a routing for a Switch Transformer.
         TypeError: the body is not a mixture network.
     """
     if experts < 1:
         raise ValueError(f"init_experts={experts}: a mixture needs at least 1 expert; the paper begins with 1")
     predictor = build(generator)
-    for layer in mixture_body(predictor).mixtures:
+    body = mixture_body(predictor)
+    if isinstance(body, SwitchTransformer):
+        if experts != 1 or routing not in (None, Routing()):
+            raise ValueError(
+                f"init_experts={experts}, {routing} with a Switch Transformer: it sends each token to one expert, and "
+                "its width is the number of experts to begin with; leave these out"
+            )
+        return predictor
+    for layer in body.mixtures:
         layer.routing = routing or Routing()
         layer.regrow(balanced_splits(experts) if layer.routing.tree else (0,) * (experts - 1), generator)
     return predictor
 
 
-def mixture_body(predictor: Predictor) -> MixtureNetwork:
-    """The predictor's body. Raises TypeError unless it is a mixture network."""
-    if not isinstance(predictor.body, MixtureNetwork):
+def mixture_body(predictor: Predictor) -> MixtureNetwork | SwitchTransformer:
+    """The predictor's body. Raises TypeError unless it is a network whose `mixtures` can grow."""
+    if not isinstance(predictor.body, MixtureNetwork | SwitchTransformer):
         raise TypeError(
-            f"build made a {type(predictor.body).__name__}: a mixture of experts grows a MixtureMLP or a MixtureVGG19"
+            f"build made a {type(predictor.body).__name__}: a mixture of experts grows a MixtureMLP, a MixtureVGG19 or "
+            "a SwitchTransformer"
         )
     return predictor.body
 

@@ -25,20 +25,12 @@ class StageSettings:
 
     epochs: int = 100
     batch_size: int = 128
-    updates: int | None = None
-    accumulation: int = 1
     optimizer: Literal["adadelta", "sgd", "adam"] = "sgd"
     learning_rate: float = 0.01
     momentum: float = 0.9
     weight_decay: float = 0.0
     rho: float = 0.9
-    beta1: float = 0.9
-    beta2: float = 0.98
     eps: float = 1e-6
-    schedule: Literal["constant", "linear"] = "constant"
-    warmup: int = 0
-    clip: float | None = None
-    balance: float = 0.01
     augmentation: Literal["none", "crop_flip"] = "none"
     padding: int = 4
     select: Literal["val_loss", "val_error"] = "val_loss"
@@ -47,6 +39,14 @@ class StageSettings:
     keep_initial: bool = False
     precision: Literal["fp32", "bf16"] = "fp32"
     validation_batch: int = 512
+    updates: int | None = None
+    accumulation: int = 1
+    beta1: float = 0.9
+    beta2: float = 0.98
+    schedule: Literal["constant", "linear"] = "constant"
+    warmup: int = 0
+    clip: float | None = None
+    balance: float = 0.01
 
     def __post_init__(self) -> None:
         for name, choices in _CHOICES.items():

@@ -11,11 +11,11 @@ N = n T tokens of the micro-batch, width d, V words in the vocabulary, E experts
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -85,6 +85,7 @@ class SwitchTransformer(nn.Module):
         init: of the weights. ``gpt``: N(0, 0.02²), on the way into the residual stream divided by √(2 layers);
             ``switch``: normal of variance 0.1 / fan-in, cut at two deviations. Biases are 0.
         checkpointing: recompute each block in the backward pass in place of keeping its activations.
+        copy_noise: deviation of the Gaussian noise on a copied row of the router, in units of the row's own.
         generator: of the initial weights.
 
     Raises:
@@ -103,6 +104,7 @@ class SwitchTransformer(nn.Module):
         expert_dropout: float | None = None,
         init: Init = "gpt",
         checkpointing: bool = False,
+        copy_noise: float = 0.0,
         generator: torch.Generator,
     ) -> None:
         super().__init__()
@@ -115,6 +117,8 @@ class SwitchTransformer(nn.Module):
                 raise ValueError(f"{name}={rate}: must be at least 0 and below 1; 0 turns it off")
         if not 0 < capacity_factor < math.inf:
             raise ValueError(f"capacity_factor={capacity_factor}: must be above 0 and finite; {experts} drops nothing")
+        if not 0 <= copy_noise < math.inf:
+            raise ValueError(f"copy_noise={copy_noise}: must not be negative; 0 copies a row as it is")
         if init not in get_args(Init):
             raise ValueError(f"init={init!r}: choose one of {', '.join(get_args(Init))}")
         self.vocabulary = vocabulary
@@ -129,17 +133,22 @@ class SwitchTransformer(nn.Module):
             ffn = SwitchLayer(size, experts, capacity_factor, jitter, inside) if switches else FeedForward(size)
             self.blocks.append(Block(size, ffn, dropout))
         self.norm = nn.LayerNorm(size.width)
-        _initialise(self, init, generator)
+        draw = partial(_draw, init=init, layers=size.layers)
+        for layer in self.mixtures:
+            layer.draw, layer.copy_noise = draw, copy_noise
+        for name, parameter in self.named_parameters():
+            if "norm" not in name:  # LayerNorm begins with 1 and 0
+                draw(name, parameter, generator)
 
     @property
-    def switch_layers(self) -> list[SwitchLayer]:
+    def mixtures(self) -> list[SwitchLayer]:
         """The Switch layers, in the order of the forward pass."""
         return [block.feed_forward for block in self.blocks if isinstance(block.feed_forward, SwitchLayer)]
 
     @property
     def experts(self) -> int:
         """Experts in each Switch layer."""
-        return self.switch_layers[0].experts
+        return self.mixtures[0].experts
 
     @property
     def cost_depends_on_data(self) -> bool:
@@ -170,6 +179,15 @@ class SwitchTransformer(nn.Module):
             )
         logits, routings = self._run(tokens)
         return logits, [routing.experts for routing in routings]
+
+    def forward_with_shares(self, tokens: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The logits (n, T, V), and per Switch layer each expert's share of each token (n, T, E): 1 or 0.
+
+        Raises:
+            RuntimeError: the model is in training mode.
+        """
+        logits, routes = self.forward_with_routes(tokens)
+        return logits, [F.one_hot(route, self.experts) for route in routes]
 
     def _run(self, tokens: Tensor) -> tuple[Tensor, list[Routing]]:
         if tokens.dim() != 2 or tokens.dtype not in (torch.int32, torch.int64):
@@ -255,7 +273,13 @@ class SwitchLayer(nn.Module):
     Attributes:
         router: W_r (E, d).
         inner_weight, inner_bias, outer_weight, outer_bias: of the experts, (E, 4 d, d), (E, 4 d), (E, d, 4 d), (E, d).
+        splits: the expert that each growth copied. The copies stand behind the initial experts.
+        draw: the model's scheme of initial weights, for experts that are added untrained.
+        copy_noise: see `SwitchTransformer`.
     """
+
+    draw: Callable[[str, Tensor, torch.Generator], None]
+    copy_noise: float
 
     def __init__(
         self, size: SwitchSize, experts: int, capacity_factor: float, jitter: float, expert_dropout: float
@@ -269,6 +293,7 @@ class SwitchLayer(nn.Module):
         self.inner_bias = nn.Parameter(torch.empty(experts, size.ffn))
         self.outer_weight = nn.Parameter(torch.empty(experts, size.width, size.ffn))
         self.outer_bias = nn.Parameter(torch.empty(experts, size.width))
+        self.splits: tuple[int, ...] = ()
 
     @property
     def experts(self) -> int:
@@ -319,71 +344,49 @@ class SwitchLayer(nn.Module):
         kept = torch.cat(outputs)
         return kept.new_zeros(tokens.shape).index_copy(0, order, kept)
 
-    def append_copies(self, chosen: Tensor, noise: float, generator: torch.Generator | None) -> None:
-        """Append copies of the `chosen` experts (k,), int64, and of their rows of the router; see `grow`."""
+    @property
+    def leaves(self) -> int:
+        """E: the experts are what the leaves of a tree of experts are."""
+        return self.experts
+
+    def split(self, leaf: int, generator: torch.Generator) -> None:
+        """Append a copy of expert `leaf` and of its row of the router (ALMA paper, section 4, gMoE on text).
+
+        No token changes its expert: a copy has its original's logit, and of equals the first is taken, so that a copy
+        gets no token until the balance loss, or the noise, has told the two apart. (For a lone token the products of a
+        matrix's rows may be rounded differently, and the copy, which is the same, may be taken.) The function changes
+        none the less: p_i becomes p_i / (1 + p_copied).
+        """
+        if not 0 <= leaf < self.experts:
+            raise ValueError(f"leaf={leaf}: the layer has experts 0 to {self.experts - 1}; choose one of them")
+        copies = {name: stack.detach()[leaf : leaf + 1] for name, stack in self.named_parameters(recurse=False)}
+        if self.copy_noise:
+            row = copies["router"]
+            draws = torch.randn(row.shape, generator=generator).to(row)
+            copies["router"] = row + self.copy_noise * row.std(1, keepdim=True) * draws
+        self._append(leaf, copies)
+
+    def regrow(self, splits: tuple[int, ...], generator: torch.Generator) -> None:
+        """Add untrained experts until there are as many as after `splits`.
+
+        Raises:
+            ValueError: the layer has already grown otherwise.
+        """
+        if splits[: len(self.splits)] != self.splits:
+            raise ValueError(
+                f"splits={splits}: the layer has been split at {self.splits} already; begin with a new one"
+            )
+        for leaf in splits[len(self.splits) :]:
+            new = {name: torch.empty_like(stack[:1]) for name, stack in self.named_parameters(recurse=False)}
+            for name, parameter in new.items():
+                self.draw(name, parameter, generator)
+            self._append(leaf, new)
+
+    def _append(self, leaf: int, new: dict[str, Tensor]) -> None:
         for name, stack in list(self.named_parameters(recurse=False)):
-            copies = stack.detach()[chosen.to(stack.device)]
-            if noise and name == "router":
-                draws = torch.randn(copies.shape, generator=generator).to(copies)
-                copies = copies + noise * copies.std(1, keepdim=True) * draws
-            setattr(self, name, nn.Parameter(torch.cat([stack.detach(), copies]), requires_grad=stack.requires_grad))
-
-
-def grow(
-    model: SwitchTransformer, losing: Sequence[Tensor], generator: torch.Generator | None = None, noise: float = 0.0
-) -> SwitchTransformer:
-    """A model with copies of the losing experts, after the others (ALMA paper, section 4, gMoE on text).
-
-    No token changes its expert: a copy has its original's logit, and of equals the first is taken, so that a copy gets
-    no token until the balance loss has told the two apart. (For a lone token the products of a matrix's rows may be
-    rounded differently, and the copy, which is the same, may be taken.) The function changes none the less: p_i becomes
-    p_i / (1 + Σ_copied p_j).
-
-    Args:
-        model: is left as it is.
-        losing: per Switch layer, the experts to copy (k,), int64; equally many in each.
-        generator: of the noise.
-        noise: deviation of the Gaussian noise on the copied rows of the router, in units of each row's own; 0 for none.
-
-    Raises:
-        ValueError: there is no such expert, the layers would have unequal numbers, or the noise has no generator.
-    """
-    numbers, layers = [chosen.tolist() for chosen in losing], len(model.switch_layers)
-    known = set(range(model.experts))
-    if len(numbers) != layers or len(set(map(len, numbers))) > 1 or not all(known.issuperset(row) for row in numbers):
-        raise ValueError(
-            f"losing={numbers}: give equally many of the experts 0 to {model.experts - 1} for each of the {layers} "
-            "Switch layers"
-        )
-    if noise < 0 or (noise and generator is None):
-        raise ValueError(f"noise={noise}: must not be negative, and needs a generator to draw from")
-    grown = copy.deepcopy(model)
-    for layer, chosen in zip(grown.switch_layers, losing, strict=True):
-        layer.append_copies(chosen, noise, generator)
-    return grown
-
-
-@torch.no_grad()
-def expert_losses(model: SwitchTransformer, tokens: Tensor, targets: Tensor) -> list[Tensor]:
-    """Per Switch layer, the summed loss, in nats, of the tokens that are routed to each expert: (E,), float64.
-
-    Nothing is dropped. Losing experts are those with the largest sums over the whole validation set.
-
-    Args:
-        model: in either mode; it is left in it.
-        tokens: (n, T), as in `SwitchTransformer.forward`.
-        targets: the next tokens (n, T), int64.
-    """
-    training = model.training
-    try:
-        logits, routes = model.eval().forward_with_routes(tokens)
-    finally:
-        model.train(training)
-    losses = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="none").double()
-    return [
-        torch.stack([torch.where(route.flatten() == expert, losses, 0).sum() for expert in range(model.experts)])
-        for route in routes
-    ]
+            grown = torch.cat([stack.detach(), new[name].detach()])
+            setattr(self, name, nn.Parameter(grown, requires_grad=stack.requires_grad))
+        self.splits += (leaf,)
 
 
 def parameter_count(vocabulary: int, size: SwitchSize, experts: int) -> int:
@@ -421,16 +424,14 @@ def _linear(inputs: int, outputs: int) -> nn.Linear:
     return layer
 
 
-def _initialise(model: SwitchTransformer, init: Init, generator: torch.Generator) -> None:
-    for name, parameter in model.named_parameters():
-        if "norm" in name:
-            continue  # LayerNorm begins with 1 and 0
+def _draw(name: str, parameter: Tensor, generator: torch.Generator, *, init: Init, layers: int) -> None:
+    """Initial weights, in place, on the device that the generator draws for."""
+    with torch.no_grad():
         if name.endswith("bias"):
-            nn.init.zeros_(parameter)
+            parameter.zero_()
         elif init == "switch":
             std = math.sqrt(0.1 / parameter.shape[-1])
             nn.init.trunc_normal_(parameter, 0, std, -2 * std, 2 * std, generator=generator)
         else:
             to_residual = name.endswith(("output.weight", "outer.weight", "outer_weight"))
-            std = 0.02 / math.sqrt(2 * model.size.layers) if to_residual else 0.02
-            nn.init.normal_(parameter, 0, std, generator=generator)
+            nn.init.normal_(parameter, 0, 0.02 / math.sqrt(2 * layers) if to_residual else 0.02, generator=generator)

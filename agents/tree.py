@@ -79,6 +79,11 @@ class MixtureLayer(nn.Module):
         self.gates = None
         self.splits: tuple[int, ...] = ()
 
+    @property
+    def leaves(self) -> int:
+        """Number of experts."""
+        return len(self.experts)
+
     def forward(self, z: Tensor, draws: Tensor | None = None) -> Tensor:
         """(n, ...) -> (n, ...).
 

@@ -18,9 +18,7 @@ from agents.switch import (
     SwitchLayer,
     SwitchSize,
     SwitchTransformer,
-    expert_losses,
     forward_flops,
-    grow,
     paper_gflops,
     parameter_count,
 )
@@ -58,7 +56,7 @@ def layer(experts: int, capacity_factor: float = 1.0, width: int = 4, **options:
     model = SwitchTransformer(
         2, size, experts=experts, capacity_factor=capacity_factor, init="switch", generator=seeded(), **options
     )
-    (switch,) = model.double().eval().switch_layers
+    (switch,) = model.double().eval().mixtures
     with torch.no_grad():
         switch.router.copy_(torch.eye(experts, width))
         for name, parameter in switch.named_parameters():
@@ -91,7 +89,7 @@ def test_the_paper_sizes_have_their_parameters(name: str, experts: int) -> None:
 
 def test_the_tiny_model_has_one_switch_layer_and_its_parameters() -> None:
     model = SwitchTransformer(100, SIZES["tiny"], experts=3, generator=seeded())
-    assert len(model.switch_layers) == 1
+    assert len(model.mixtures) == 1
     assert sum(p.numel() for p in model.parameters()) == parameter_count(100, SIZES["tiny"], 3)
 
 
@@ -160,7 +158,7 @@ def test_the_balance_loss_is_1_where_all_is_uniform_and_at_most_the_number_of_ex
 def test_the_balance_of_the_model_is_the_sum_over_its_switch_layers() -> None:
     model = build()
     with torch.no_grad():
-        for switch in model.switch_layers:
+        for switch in model.mixtures:
             switch.router.zero_()
     assert model.forward_with_balance(text())[1].item() == pytest.approx(2)
 
@@ -249,7 +247,7 @@ def test_jitter_disturbs_the_router_in_training_alone_and_no_further_than_its_si
 def test_dropout_is_that_of_the_experts_too_unless_they_have_their_own() -> None:
     def rates(**options: float) -> tuple[float, float]:
         model = build(**options)
-        return model.blocks[1].dropout.p, model.switch_layers[0].expert_dropout.p
+        return model.blocks[1].dropout.p, model.mixtures[0].expert_dropout.p
 
     assert rates(dropout=0.2) == (0.2, 0.2)
     assert rates(dropout=0.2, expert_dropout=0.4) == (0.2, 0.4)
@@ -387,9 +385,9 @@ def test_it_learns_to_repeat() -> None:
 def test_under_autocast_the_router_works_in_float32() -> None:
     model = SwitchTransformer(VOCABULARY, SMALL, experts=4, generator=seeded())
     x = torch.randn(6, 16, generator=seeded(1))
-    exact = model.switch_layers[0].probabilities(x)
+    exact = model.mixtures[0].probabilities(x)
     with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(model.switch_layers[0].probabilities(x), exact)
+        assert torch.equal(model.mixtures[0].probabilities(x), exact)
         logits, balance = model.forward_with_balance(text())
     assert (logits.dtype, balance.dtype) == (torch.bfloat16, torch.float32)
     F.cross_entropy(logits.float().flatten(0, 1), text(seed=6).flatten()).add(balance).backward()
@@ -453,10 +451,20 @@ def test_initial_weights_have_the_deviations_of_their_scheme() -> None:
 # --- growth ---
 
 
+def grow(model: SwitchTransformer, losing: list[list[int]], seed: int = 0) -> SwitchTransformer:
+    """A copy of the model with copies of these experts of each Switch layer."""
+    grown, draws = copy.deepcopy(model), seeded(seed)
+    for switch, leaves in zip(grown.mixtures, losing, strict=True):
+        for leaf in leaves:
+            switch.split(leaf, draws)
+    return grown
+
+
 def test_growth_copies_experts_and_router_rows_behind_the_others() -> None:
     model = build(4)
     before = copy.deepcopy(model.state_dict())
-    grown = grow(model, [torch.tensor([2, 0]), torch.tensor([3, 1])])
+    grown = grow(model, [[2, 0], [3, 1]])
+    assert [switch.splits for switch in grown.mixtures] == [(2, 0), (3, 1)]
     assert (model.experts, grown.experts) == (4, 6)
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name])
@@ -472,9 +480,9 @@ def test_growth_copies_experts_and_router_rows_behind_the_others() -> None:
 
 def test_copies_get_no_token_and_the_experts_weight_shrinks() -> None:
     model = build(4)
-    grown = grow(model, [torch.tensor([0, 2])] * 2)
+    grown = grow(model, [[0, 2]] * 2)
     x = torch.randn(2, 9, 16, dtype=torch.float64, generator=seeded(7))
-    old, new = model.switch_layers[0], grown.switch_layers[0]
+    old, new = model.mixtures[0], grown.mixtures[0]
     before, after = old(x), new(x)
     assert torch.equal(before[1].experts, after[1].experts)
     p = old.probabilities(x.flatten(0, 1))
@@ -489,44 +497,59 @@ def test_growth_in_training_leaves_less_room_for_the_originals() -> None:
     x = routed_by([0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.1, 0.9])
     switch = layer(2, capacity_factor=1.5, width=2).train()
     assert (switch(x)[0] != 0).all()
-    switch.append_copies(torch.tensor([0, 1]), 0.0, None)
+    for expert in (0, 1):
+        switch.split(expert, seeded())
     assert (switch(x)[0] != 0).any(-1).tolist() == [[True, True, False, True]]
 
 
 def test_noise_falls_on_the_copied_rows_of_the_router_alone() -> None:
-    model = SwitchTransformer(VOCABULARY, SwitchSize(2, 256, 2), experts=3, generator=seeded())
-    chosen = [torch.tensor([1, 1])]
-    plain, noisy, again = (grow(model, chosen, seeded(4), noise) for noise in (0.0, 0.01, 0.01))
+    models = [
+        SwitchTransformer(VOCABULARY, SwitchSize(2, 256, 2), experts=3, copy_noise=noise, generator=seeded())
+        for noise in (0.0, 0.01, 0.01)
+    ]
+    plain, noisy, again = (grow(model, [[1, 1]], seed=4) for model in models)
     for name, tensor in plain.state_dict().items():
         assert torch.equal(noisy.state_dict()[name], again.state_dict()[name])
         assert torch.equal(noisy.state_dict()[name], tensor) == (not name.endswith("router"))
-    row = model.switch_layers[0].router[1]
-    added = noisy.switch_layers[0].router - plain.switch_layers[0].router
+    row = plain.mixtures[0].router[1]
+    added = noisy.mixtures[0].router - plain.mixtures[0].router
     assert (added[:3] == 0).all()
     torch.testing.assert_close(added[3:].std(1), (0.01 * row.std()).expand(2), rtol=0.2, atol=0)
 
 
 def test_a_grown_model_trains_on() -> None:
-    grown = grow(build(2), [torch.tensor([0])] * 2, seeded(), 0.01).train()
+    grown = grow(build(2, copy_noise=0.01), [[0]] * 2).train()
     logits, balance = grown.forward_with_balance(text())
     (F.cross_entropy(logits.flatten(0, 1), text(seed=6).flatten()) + balance).backward()
-    assert all((switch.router.grad[-1] != 0).any() for switch in grown.switch_layers)
+    assert all((switch.router.grad[-1] != 0).any() for switch in grown.mixtures)
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_the_loss_of_an_expert_is_that_of_its_tokens(training: bool) -> None:
-    model, tokens, targets = build(capacity_factor=0.5).train(training), text(), text(seed=6)
-    losses = expert_losses(model, tokens, targets)
-    assert model.training == training
-    logits, routes = model.eval().forward_with_routes(tokens)
-    expected = torch.zeros(2, 4, dtype=torch.float64)
-    for sequence in range(3):
-        for position in range(12):
-            surprise = -logits[sequence, position].softmax(0)[targets[sequence, position]].log().item()
-            for number, route in enumerate(routes):
-                expected[number, route[sequence, position]] += surprise
-    torch.testing.assert_close(torch.stack(losses), expected, rtol=1e-5, atol=1e-5)
-    assert (expected > 0).sum() > 4
+def test_experts_that_are_added_untrained_are_drawn_as_the_first_ones_were() -> None:
+    model = SwitchTransformer(VOCABULARY, SwitchSize(2, 256, 2), experts=1, generator=seeded())
+    switch = model.mixtures[0]
+    first = {name: stack.clone() for name, stack in switch.named_parameters()}
+    switch.regrow((0, 0), seeded(1))
+    assert (switch.experts, switch.splits) == (3, (0, 0))
+    for name, stack in switch.named_parameters():
+        assert torch.equal(stack[:1], first[name])
+        if "bias" in name:
+            assert (stack == 0).all()
+            continue
+        assert not torch.equal(stack[1], stack[2])
+        assert stack[1:].std().item() == pytest.approx(0.01 if name == "outer_weight" else 0.02, rel=0.15), name
+    with pytest.raises(ValueError, match=r"has been split at \(0, 0\) already"):
+        switch.regrow((1,), seeded())
+
+
+def test_the_share_of_an_expert_is_its_tokens() -> None:
+    model = build()
+    logits, shares = model.forward_with_shares(text())
+    routed, routes = model.forward_with_routes(text())
+    assert torch.equal(logits, routed)
+    for share, route in zip(shares, routes, strict=True):
+        assert share.shape == (*route.shape, 4)
+        assert (share.sum(-1) == 1).all()
+        assert torch.equal(share.argmax(-1), route)
 
 
 def test_routes_are_not_told_in_training() -> None:
@@ -550,6 +573,7 @@ def test_the_cost_depends_on_the_data_with_several_experts() -> None:
         ({"jitter": -0.1}, "jitter=-0.1: must be at least 0 and below 1; 0 turns it off"),
         ({"dropout": 1.0}, "dropout=1.0: must be"),
         ({"expert_dropout": math.nan}, "expert_dropout=nan: must be"),
+        ({"copy_noise": -0.1}, "copy_noise=-0.1: must not be negative"),
         ({"init": "xavier"}, "init='xavier': choose one of gpt, switch"),
     ],
 )
@@ -590,16 +614,7 @@ def test_what_are_no_tokens_is_refused(tokens: Tensor, message: str) -> None:
         build()(tokens)
 
 
-@pytest.mark.parametrize(
-    ("losing", "noise", "message"),
-    [
-        ([[0]], 0.0, r"losing=\[\[0\]\]: give equally many of the experts 0 to 3 for each of the 2 Switch layers"),
-        ([[0], [1, 2]], 0.0, "give equally many"),
-        ([[0], [4]], 0.0, "of the experts 0 to 3"),
-        ([[0], [1]], 0.1, "noise=0.1: .* needs a generator"),
-        ([[0], [1]], -0.1, "noise=-0.1: must not be negative"),
-    ],
-)
-def test_a_growth_that_cannot_be_is_refused(losing: list[list[int]], noise: float, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        grow(build(), [torch.tensor(chosen) for chosen in losing], noise=noise)
+@pytest.mark.parametrize("leaf", [-1, 4])
+def test_an_expert_that_is_not_there_is_not_copied(leaf: int) -> None:
+    with pytest.raises(ValueError, match=f"leaf={leaf}: the layer has experts 0 to 3"):
+        build().mixtures[0].split(leaf, seeded())
