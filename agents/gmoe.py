@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any, Literal
 
 import torch
@@ -46,8 +47,8 @@ class GMoE:
         straight_through: how hard gates are trained, see `Routing`.
         split_by: which leaf is split: that with the largest ``loss`` on V, weighted by how much each example uses it;
             the largest ``usage`` Σ π_j, as the authors' code does; or a ``random`` one.
-        grow_by: how many experts, those with the largest values, are split in each mixture layer: at every growth, or
-            at the first, the second and so on, the last number for all later ones; a text holds them with commas.
+        grow_by: how many experts, those with the largest values, are split in each mixture layer: at every growth,
+            or, of several numbers, at the first, the second and so on; the last holds for all later ones.
         init_experts: experts per mixture layer before the first growth.
         tree: False is the flat ablation: one softmax over all experts, whose growth changes the function.
         fixed: refuse to grow: with two initial experts, the fixed mixture of experts.
@@ -71,7 +72,7 @@ class GMoE:
         gating: Literal["soft", "hard"] = "soft",
         straight_through: Literal["dense", "sparse"] = "dense",
         split_by: SplitBy = "loss",
-        grow_by: int | str = 1,
+        grow_by: int | Sequence[int] = 1,
         init_experts: int = 1,
         tree: bool = True,
         fixed: bool = False,
@@ -232,10 +233,10 @@ def _mixtures(predictor: Predictor) -> Sequence[MixtureLayer | SwitchLayer]:
     return mixture_body(predictor).mixtures
 
 
-def _numbers(grow_by: int | str) -> list[int]:
-    numbers = [number.strip() for number in str(grow_by).split(",")]
-    if isinstance(grow_by, bool) or not all(
-        number.isascii() and number.isdigit() and int(number) for number in numbers
-    ):
-        raise ValueError(f"grow_by={grow_by!r}: must be a whole number from 1, or several, for example grow_by='2,2,4'")
+def _numbers(grow_by: int | Sequence[int]) -> list[int]:
+    numbers = list(grow_by) if isinstance(grow_by, Sequence) else [grow_by]
+    if not numbers or any(isinstance(k, bool) or not isinstance(k, Integral) or k < 1 for k in numbers):
+        raise ValueError(
+            f"grow_by={grow_by!r}: must be a whole number from 1, or several of them, for example grow_by=(2, 2, 4)"
+        )
     return list(map(int, numbers))

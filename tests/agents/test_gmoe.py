@@ -152,6 +152,38 @@ def test_the_losing_expert_of_each_layer_is_split(backbone: Backbone, split_by: 
     assert [layer.splits[-1] for layer in mixture_body(learner.predictor).mixtures] == expected
 
 
+def test_several_losing_experts_are_split_at_once(backbone: Backbone) -> None:
+    learner = backbone.grown(2, init_experts=2, grow_by=(1, 2))
+    assert [layer.leaves for layer in mixture_body(learner.predictor).mixtures] == [5] * len(learner._trees())
+    learner.train(*backbone.stage(3))
+    before, valid = copy.deepcopy(learner.predictor), backbone.stage(4)[1]
+    learner.grow(*backbone.stage(4))  # by 2: the last number holds for all later growths
+    assert (learner.predictor.double()(valid.x) - before.double()(valid.x)).abs().max() < 1e-12
+    after = mixture_body(learner.predictor.float()).mixtures
+    totals = leaf_totals(before.float(), valid, 512)
+    for old, new, total in zip(mixture_body(before).mixtures, after, totals, strict=True):
+        weights = [_weights(expert) for expert in new.experts]
+        copied = {leaf for leaf, expert in enumerate(old.experts) if weights.count(_weights(expert)) == 2}
+        assert copied == set(total.argsort(descending=True)[:2].tolist())
+
+
+def _weights(expert: torch.nn.Module) -> list[float]:
+    return next(expert.parameters()).flatten().tolist()
+
+
+@pytest.mark.parametrize("grow_by", [0, -1, 1.5, "2", True, (), (2, 0)])
+def test_growing_by_what_is_no_number_is_refused(grow_by: Any) -> None:
+    with pytest.raises(
+        ValueError, match=r"grow_by=.*: must be a whole number from 1, or several .* grow_by=\(2, 2, 4\)"
+    ):
+        GMoE(mixture_mlp, MLP_BACKBONE.settings, seed=0, grow_by=grow_by)
+
+
+def test_growing_by_more_experts_than_there_are_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"grow_by=\(1, 3\): 3 experts cannot be split when there are 2"):
+        GMoE(mixture_mlp, MLP_BACKBONE.settings, seed=0, grow_by=(1, 3))
+
+
 def test_growth_is_charged_as_one_forward_pass_over_v(backbone: Backbone) -> None:
     learner, meter = backbone.grown(1), Meter()
     train, valid = backbone.stage(3)
