@@ -9,7 +9,8 @@
 """
 
 from agents.anytime import AnytimeAgent, Learner
-from agents.catalogue import METHODS, make
+from agents.catalogue import make
+from agents.methods import METHODS, TEXT_METHODS
 from agents.policies import Decision, FixedWait, Policy, Progress, fixed_wait
 from agents.recipes import RECIPES, Recipe
 from agents.runs import RunMismatchError, run
@@ -19,6 +20,7 @@ from agents.stage import Examples, StageReport, StageSettings
 __all__ = [
     "METHODS",
     "RECIPES",
+    "TEXT_METHODS",
     "AnytimeAgent",
     "Decision",
     "Examples",

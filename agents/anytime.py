@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from torch import nn
 
 from agents.policies import Policy, Progress, StatefulPolicy
 from agents.stage import Examples
+from agents.union import union
 
 MegaBatch = Mapping[str, Mapping[str, np.ndarray[Any, Any]]]
 
@@ -67,20 +67,31 @@ class AnytimeAgent:
         policy: when to.
         ticks: length of the stream, B.
         config: the full recipe, as plain data, for the record of a run.
+        held_out_valid: the validation part is the same set in every mega-batch, as in a stream of text: it is used as
+            it is, not gathered.
     """
 
-    def __init__(self, learner: Learner, policy: Policy, ticks: int, config: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        learner: Learner,
+        policy: Policy,
+        ticks: int,
+        config: dict[str, Any] | None = None,
+        *,
+        held_out_valid: bool = False,
+    ) -> None:
         self.learner = learner
         self.policy = policy
         self.ticks = ticks
         self.config = config or {}
+        self.held_out_valid = held_out_valid
         self.training_on = 0  # training examples of the stage that runs, for progress displays
         self.tick = 0
         self.pending = 0
         self.stages = 0
         self._validation: tuple[float, float] | None = None  # loss and error of the last stage's best epoch
         self._previous_loss: float | None = None  # that loss of the stage before it
-        self._gathered: list[tuple[Examples, Examples]] = []  # one pair (T_i, V_i) per mega-batch so far
+        self._gathered: list[MegaBatch] = []  # one per tick so far
 
     @property
     def predictor(self) -> nn.Module:
@@ -97,7 +108,8 @@ class AnytimeAgent:
         if not decision.train:
             return None
         recent = self._gathered if decision.replay else self._gathered[-self.pending :]
-        train, valid = (_union([pair[part] for pair in recent]) for part in (0, 1))
+        train = union([megabatch["train"] for megabatch in recent])
+        valid = union([megabatch["valid"] for megabatch in (recent[-1:] if self.held_out_valid else recent)])
         for _ in range(decision.grow if self.stages else 0):
             self.learner.grow(train, valid)
         self.training_on = len(train)
@@ -154,12 +166,4 @@ class AnytimeAgent:
     def _gather(self, observation: MegaBatch) -> None:
         self.tick += 1
         self.pending += 1
-        self._gathered.append((_examples(observation["train"]), _examples(observation["valid"])))
-
-
-def _examples(part: Mapping[str, np.ndarray[Any, Any]]) -> Examples:
-    return Examples(torch.from_numpy(part["x"]), torch.from_numpy(part["y"]))
-
-
-def _union(parts: list[Examples]) -> Examples:
-    return Examples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
+        self._gathered.append(observation)

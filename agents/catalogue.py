@@ -3,145 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import torch
 from torch import nn
 
 from agents import backbones
-from agents.anytime import AnytimeAgent, Learner
+from agents.anytime import AnytimeAgent
 from agents.backbones import Body
 from agents.checks import check_types
 from agents.compiled import choose_engine
-from agents.ens import Ens
-from agents.firefly import Firefly
-from agents.firefly_settings import GrowthSettings
-from agents.gens import GEns
-from agents.gmoe import GMoE
 from agents.growth import require_ticks
-from agents.mixture_networks import build_mixture
+from agents.methods import METHODS, method_for, types_of
 from agents.networks import Normalize, Predictor
 from agents.policies import FixedWait, Policy, as_plain_data
 from agents.recipes import Recipe, recipe_for
-from agents.single_model import Build, SingleModel
 from agents.stage import OnEpoch, StageSettings
-from agents.umix import UMix
 from alma_env.text_corpus import TextCorpus
 
 if TYPE_CHECKING:
     from alma_env import AlmaEnv
-
-
-@dataclass(frozen=True)
-class Method:
-    """One line of ``alma agents``.
-
-    Attributes:
-        title: the paper's name of the method and what it does.
-        learner: makes its learner, from what builds an untrained predictor, the settings of a stage, and keywords.
-        keywords: its own hyper-parameters, beside those of every agent and of a stage, with their defaults.
-        grows: whether it grows, at every stage from the second on unless the policy says otherwise.
-        always: training at every tick on everything seen so far is part of the method.
-        keywords_of: whose annotations tell the types of keywords that the learner passes on.
-        body: makes the network that it trains.
-    """
-
-    title: str
-    learner: Callable[..., Learner]
-    keywords: dict[str, Any]
-    grows: bool = False
-    always: bool = False
-    keywords_of: Callable[..., object] | None = None
-    body: Body = backbones.plain
-
-
-def _oracle(build: Build, settings: StageSettings, *, of: str, **keywords: Any) -> Learner:
-    """The fixed-size method ``of``, which forgets its weights, but no data, at every tick."""
-    if of not in ("sm", "ens", "umix"):
-        raise ValueError(f"of={of!r}: the oracle is one of the architectures of fixed size: sm, ens, umix")
-    return METHODS[of].learner(build, settings, from_scratch=True, **keywords)
-
-
-def _ensemble_of_mixtures(build: Build, settings: StageSettings, *, experts: int, **keywords: Any) -> Learner:
-    """gEns whose members are fixed mixtures of experts."""
-    if experts < 1:
-        raise ValueError(f"experts={experts}: a mixture needs at least 1 expert; the paper has 2")
-    return GEns(lambda drawn: build_mixture(build, drawn, experts), settings, **keywords)
-
-
-METHODS: dict[str, Method] = {
-    "sm": Method("SM, single model: one network, fine-tuned at every stage", SingleModel, {"from_scratch": False}),
-    "ens": Method(
-        "Ens, ensemble: independent single models, their probabilities averaged",
-        Ens,
-        {"members": 5, "from_scratch": False, "together": None},
-    ),
-    "umix": Method(
-        "UMix, uniform mixture: networks trained jointly, their logits averaged",
-        UMix,
-        {"members": 5, "reduce": "mean", "from_scratch": False, "together": None},
-    ),
-    "gens": Method(
-        "gEns, growing ensemble: a new single model per stage, the older ones frozen",
-        GEns,
-        {"members": 1, "warm_start": False, "space": "prob", "together": None},
-        grows=True,
-    ),
-    "gmoe": Method(
-        "gMoE, growing mixture of experts: the expert with the largest loss is split before each stage",
-        GMoE,
-        {
-            "gating": "soft",
-            "straight_through": "dense",
-            "split_by": "loss",
-            "init_experts": 1,
-            "tree": True,
-            "from_scratch": False,
-            "together": None,
-        },
-        grows=True,
-        body=backbones.mixture,
-    ),
-    "moe": Method(
-        "fixed mixture of experts (ablation of the paper's first version)",
-        partial(GMoE, fixed=True),
-        {
-            "init_experts": 2,
-            "gating": "soft",
-            "straight_through": "dense",
-            "tree": True,
-            "from_scratch": False,
-            "together": None,
-        },
-        body=backbones.mixture,
-    ),
-    "gens-moe": Method(
-        "growing ensemble of fixed mixtures of experts (ablation of the paper's first version)",
-        _ensemble_of_mixtures,
-        {"experts": 2, "members": 1, "warm_start": False, "space": "prob"},
-        grows=True,
-        keywords_of=GEns,
-        body=backbones.mixture,
-    ),
-    "ff": Method(
-        "FF, Firefly: a VGG19 that is widened before each stage where that lowers the loss most",
-        Firefly,
-        {field.name: field.default for field in dataclasses.fields(GrowthSettings)} | {"from_scratch": False},
-        grows=True,
-        keywords_of=GrowthSettings,
-        body=backbones.firefly,
-    ),
-    "oracle": Method(
-        "oracle, for regret: at every tick the architecture of another method, from scratch on everything so far",
-        _oracle,
-        {"of": "sm"},
-        always=True,
-    ),
-}
 
 _SETTINGS = get_type_hints(StageSettings)
 _OF_EVERY_AGENT = {"width": int | None, "wait": int, "replay": bool, "growth": str | None, "seed": int, "engine": str}
@@ -177,14 +58,14 @@ def make(
         engine: ``plain``, ``compiled``, or ``auto``: compiled where the expected work pays for compiling.
         device: ``cpu``, ``cuda``, …; ``auto`` takes a GPU where there is one.
         on_epoch: told after every epoch.
-        hyperparameters: the method's own, such as ``from_scratch``, and the fields of ``StageSettings``, such as
-            ``epochs``.
+        hyperparameters: the method's own, such as ``from_scratch``, the fields of ``StageSettings``, such as
+            ``epochs``, and on text those of ``agents.backbones.switch_transformer``, such as ``size``.
 
     Raises:
         ValueError: an unknown agent or hyper-parameter, or a value that breaks its rule.
     """
-    if id not in METHODS:
-        raise ValueError(f"agent {id!r}: unknown; the agents are {', '.join(METHODS)}")
+    recipe = recipe_for(env.data.name)
+    method = method_for(id, recipe.backbone)
     of_every: dict[str, Any] = {
         "width": width,
         "wait": wait,
@@ -200,39 +81,44 @@ def make(
             f"wait={wait}, replay={replay}, growth={growth!r} beside a policy: a policy decides both when to train and "
             "when to grow; give either it or them"
         )
-    own = dict(METHODS[id].keywords)
-    unknown = sorted(set(hyperparameters) - set(_SETTINGS) - set(own))
+    own, network = dict(method.keywords), backbones.keywords_of(recipe.backbone)
+    known = {*_SETTINGS, *own, *network}
+    unknown = sorted(set(hyperparameters) - known)
     if unknown:
-        known = sorted(set(_SETTINGS) | set(own))
-        raise ValueError(f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter; it has {', '.join(known)}")
-    recipe = recipe_for(env.data.name)
+        raise ValueError(f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter; it has {', '.join(sorted(known))}")
     hyperparameters = check_types(
-        hyperparameters, _types_of(METHODS[id]) | _SETTINGS, own | dataclasses.asdict(recipe.settings)
+        hyperparameters,
+        types_of(method) | backbones.types_of(recipe.backbone) | _SETTINGS,
+        own | network | dataclasses.asdict(recipe.settings),
     )
-    if METHODS[id].always:
+    if method.always:
         if policy is not None or wait != 1:
             raise ValueError(f"wait={wait} or a policy with agent {id!r}: it trains at every tick; leave both out")
         replay = True
     if type(policy) is FixedWait:  # the same run as with its three keywords, so one record
         wait, replay, growth, policy = policy.wait, policy.replay, policy.growth, None
-    own.update({name: hyperparameters.pop(name) for name in list(hyperparameters) if name in own})
+    for keywords in (own, network):
+        keywords.update({name: hyperparameters.pop(name) for name in list(hyperparameters) if name in keywords})
     if own.get("from_scratch") and not replay and policy is None:
         raise ValueError(
             "from_scratch=True without replay would forget all earlier data: it is only meaningful with replay=True"
         )
-    if growth not in (None, "never") and not METHODS[id].grows:
-        growing = ", ".join(name for name, method in METHODS.items() if method.grows)
+    if growth not in (None, "never") and not method.grows:
+        growing = ", ".join(name for name, other in METHODS.items() if other.grows)
         raise ValueError(
             f"growth={growth!r}: agent {id!r} cannot grow; leave it out, or take one that grows: {growing}"
         )
     if wait > env.ticks:
         raise ValueError(f"wait={wait}: the stream has only {env.ticks} mega-batches; wait at most {env.ticks}")
     if policy is None:
-        policy = FixedWait(wait, replay, growth or ("every" if METHODS[id].grows else "never"))
+        policy = FixedWait(wait, replay, growth or ("every" if method.grows else "never"))
         require_ticks(policy.growth, env.ticks)
     settings = dataclasses.replace(recipe.settings, **hyperparameters)
     width = recipe.width if width is None else width
-    build = partial(build_predictor, env=env, recipe=recipe, width=width, body=METHODS[id].body)
+
+    def build(generator: torch.Generator) -> Predictor:
+        return build_predictor(generator, env=env, recipe=recipe, width=width, body=method.body, **network)
+
     where = choose_device(device)
     chosen = choose_engine(
         engine,
@@ -241,7 +127,7 @@ def make(
         full_steps=expected_steps(env, settings, wait=wait, replay=replay),
         device=where,
     )
-    learner = METHODS[id].learner(build, settings, seed=seed, engine=chosen, device=where, on_epoch=on_epoch, **own)
+    learner = method.learner(build, settings, seed=seed, engine=chosen, device=where, on_epoch=on_epoch, **own)
     config = {
         "id": id,
         "backbone": recipe.backbone,
@@ -250,28 +136,29 @@ def make(
         "seed": seed,
         "engine": chosen,
         "device": str(where),
-        **own,
+        **_plain(network | own),
         "stage": dataclasses.asdict(settings),
     }
-    return AnytimeAgent(learner, policy, env.ticks, config)
+    return AnytimeAgent(learner, policy, env.ticks, config, held_out_valid=env.data.held_out_valid)
 
 
-def _types_of(method: Method) -> dict[str, Any]:
-    """Types of a method's own keywords, as they are annotated."""
-    hints: dict[str, Any] = {}
-    for source in (method.keywords_of, method.learner):
-        if source is not None:
-            parameters = inspect.signature(source, eval_str=True).parameters
-            hints |= {name: parameter.annotation for name, parameter in parameters.items()}
-    return {name: hints[name] for name in method.keywords if name in hints}
+def _plain(keywords: dict[str, Any]) -> dict[str, Any]:
+    """As JSON gives them back."""
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in keywords.items()}
 
 
 def build_predictor(
-    generator: torch.Generator, *, env: AlmaEnv, recipe: Recipe, width: int, body: Body = backbones.plain
+    generator: torch.Generator,
+    *,
+    env: AlmaEnv,
+    recipe: Recipe,
+    width: int,
+    body: Body = backbones.plain,
+    **keywords: Any,
 ) -> Predictor:
-    """The untrained predictor of a recipe, its weights drawn from the generator."""
+    """The untrained predictor of a recipe, its weights drawn from the generator; `keywords` are the backbone's."""
     data = env.data
-    network = body(recipe.backbone, data.input_shape, width, data.classes, generator)
+    network = body(recipe.backbone, data.input_shape, width, data.classes, generator, **keywords)
     if isinstance(data, TextCorpus):
         return Predictor(nn.Identity(), network)
     return Predictor(Normalize(data.scale, data.mean, data.std), network)

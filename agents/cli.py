@@ -9,7 +9,7 @@ import hashlib
 import itertools
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,9 @@ from rich.table import Table
 import alma_env
 from agents import catalogue, report, runs
 from agents.allocator import keep_freed_memory
+from agents.backbones import keywords_of
 from agents.console import RunProgress
+from agents.methods import METHODS, TEXT_METHODS
 from agents.recipes import recipe_for
 from agents.stage import StageSettings
 from alma_env import AlmaError, Ledger, Row
@@ -102,7 +104,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
     recipe = recipe_for(env.data.name)
     _set_threads(options.threads, recipe.backbone)
     keep_freed_memory()
-    every_tick = options.agent in catalogue.METHODS and catalogue.METHODS[options.agent].always
+    every_tick = options.agent in METHODS and METHODS[options.agent].always
     usual = [1] if every_tick else [wait for wait in recipe.waits if wait <= env.ticks] or [1]
     waits = options.wait or usual
     widths = options.width or [recipe.width]
@@ -260,20 +262,25 @@ def _envs(options: argparse.Namespace, console: Console) -> int:
 
 
 def _agents(options: argparse.Namespace, console: Console) -> int:
-    table = Table(title="Agents", title_justify="left", show_lines=True)
-    for column in ("id", "method", "hyper-parameters of its own (default)"):
-        table.add_column(column)
-    for id, method in catalogue.METHODS.items():
-        keywords = ", ".join(f"{name}={value}" for name, value in method.keywords.items())
-        table.add_row(id, escape(method.title), escape(keywords))
-    console.print(table)
+    for title, methods in (("Agents", METHODS), ("Agents on text", TEXT_METHODS)):
+        table = Table(title=title, title_justify="left", show_lines=True)
+        for column in ("id", "method", "hyper-parameters of its own (default)"):
+            table.add_column(column)
+        for id, method in methods.items():
+            table.add_row(id, escape(method.title), escape(_defaults(method.keywords)))
+        console.print(table)
     names = ", ".join(field.name for field in dataclasses.fields(StageSettings))
     console.print(
-        f"Of every agent: width, wait, replay, growth, seed, engine, device; of a stage: {names}.",
+        f"Of every agent: width, wait, replay, growth, seed, engine, device; of a stage: {names}. "
+        f"Of the network on text: {_defaults(keywords_of('switch'))}.",
         markup=False,
         highlight=False,
     )
     return 0
+
+
+def _defaults(keywords: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in keywords.items())
 
 
 def _show(options: argparse.Namespace, console: Console) -> int:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import platformdirs
@@ -72,6 +72,8 @@ class DataSet:
             f"DataSet({self.name}: {len(self.train_y)} train, {len(self.test_y)} test, "
             f"x {self.train_x.dtype} {self.train_x.shape[1:]}, {self.classes} classes, digest {self.digest})"
         )
+
+    held_out_valid: ClassVar[bool] = False  # a part of each mega-batch is its validation set
 
     @property
     def task(self) -> Classification:

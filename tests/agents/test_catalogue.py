@@ -14,8 +14,8 @@ import torch
 
 import agents
 import alma_env
-from agents.catalogue import METHODS
 from agents.firefly import Firefly
+from agents.methods import METHODS
 from alma_env import AlmaEnv, Ledger
 
 TICKS = 6
