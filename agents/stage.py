@@ -104,7 +104,8 @@ def train_stage(
     comes from `noise`, if given. An epoch with a loss that is not finite is never the best; when all are, the weights
     from before the stage stay and a `RuntimeWarning` tells.
 
-    A body with an attribute `cost_depends_on_data` that is true has each of its steps counted in full.
+    A body with an attribute `cost_depends_on_data` that is true has each of its steps counted in full. Where a single
+    number decides the cost, a body says it in place of that (`alma_env.meter.cost_varies_with`).
 
     Raises:
         ValueError: `train` or `valid` is empty, or its inputs and labels differ in number; the engine cannot run it.
@@ -336,7 +337,7 @@ def _fresh_optimizer(
         optimizer = torch.optim.Adadelta(body.parameters(), rate, settings.rho, settings.eps, decay)
     elif settings.optimizer == "adam":
         betas = (settings.beta1, settings.beta2)
-        optimizer = torch.optim.Adam(body.parameters(), rate, betas, settings.eps, decay)
+        optimizer = torch.optim.Adam(body.parameters(), rate, betas, settings.eps, decay, fused=True)
     else:
         optimizer = torch.optim.SGD(body.parameters(), rate, settings.momentum, weight_decay=decay)
     if settings.updates is None:

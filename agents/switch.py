@@ -24,6 +24,8 @@ from torch import Tensor, nn
 from torch.nn.utils import skip_init
 from torch.utils.checkpoint import checkpoint
 
+from alma_env import meter
+
 Init = Literal["gpt", "switch"]
 
 
@@ -149,11 +151,6 @@ class SwitchTransformer(nn.Module):
     def experts(self) -> int:
         """Experts in each Switch layer."""
         return self.mixtures[0].experts
-
-    @property
-    def cost_depends_on_data(self) -> bool:
-        """Whether two batches of one size may cost differently: in training, what is dropped costs nothing."""
-        return self.experts > 1
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Tokens (n, T), int32 or int64, T up to the context -> logits (n, T, V)."""
@@ -330,9 +327,10 @@ class SwitchLayer(nn.Module):
         """FFN_i of each token (N, d), 0 where it is dropped. `sizes` (E,): the tokens that chose each expert."""
         order = chosen.argsort(stable=True)  # by expert, those of one expert in the order of the tokens
         queues = torch.split(order, sizes.tolist())
-        if self.training:
-            queues = tuple(queue[: self.capacity(len(tokens))] for queue in queues)
+        if self.training and (capacity := self.capacity(len(tokens))) < len(tokens):
+            queues = tuple(queue[:capacity] for queue in queues)
             order = torch.cat(queues)
+            meter.cost_varies_with(len(order))  # what is dropped costs nothing
         # Taking the stacks apart at once has a stack as its gradient; one by one, each expert would fill a whole one.
         stacks = (self.inner_weight, self.inner_bias, self.outer_weight, self.outer_bias)
         outputs = []

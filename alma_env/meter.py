@@ -20,8 +20,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as disable_modes
 
 from alma_env.counting import Charges, Counting, Tally, enter_mode, exit_mode
-from alma_env.once import CountOnce
+from alma_env.once import CountOnce, cost_varies_with
 from alma_env.seals import Seal, Seals, storage_id, tensors_of
+
+__all__ = ["Charge", "Meter", "cost_varies_with", "count", "count_once", "phase", "running"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -329,10 +331,13 @@ def count_once(fn: Callable[P, R], fast: Callable[P, R] | None = None) -> CountO
     copies of the arguments. Every call then runs `fast`, or `fn`, outside of the counter and charges the meter that is
     running in this thread, if one is. `fast` may be compiled; it must do what `fn` does.
 
-    All that `fn` changes must be among its arguments, and its cost must not depend on the values in its tensors.
+    All that `fn` changes must be among its arguments. Its cost must not depend on the values in its tensors, but by way
+    of a number that it says (:func:`cost_varies_with`): then calls are counted in full until the number has had three
+    values, which two determine and the third confirms what a call costs.
 
     Raises:
-        RuntimeError: `fn` writes to a parameter that is not among its arguments.
+        RuntimeError: `fn` writes to a parameter that is not among its arguments, or its cost does not vary with the
+            number that it says.
         UnknownCostError: `fn` runs an operation whose cost is unknown.
     """
     return CountOnce(fn, fast, running)

@@ -1,12 +1,18 @@
-"""Steps of fixed shape: counted once per signature, then charged per call, with no counter in their way."""
+"""Steps of fixed shape: counted once per signature, then charged per call, with no counter in their way.
+
+Where part of a step's cost depends on the data, as with the tokens that a Switch layer drops, the step says by way of
+which number (:func:`cost_varies_with`): a few calls, counted in full, then tell the cost of all others.
+"""
 
 from __future__ import annotations
 
 import copy
 import functools
 import random
+import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import MethodType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
@@ -14,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from alma_env.counting import Charges, Counting, Tally
+from alma_env.counting import Charges, Counting, Phase, Tally
 from alma_env.seals import Seals, tensors_of
 
 if TYPE_CHECKING:
@@ -26,6 +32,88 @@ R = TypeVar("R")
 _MOST_RECORDS = 4096
 
 
+class _Thread(threading.local):
+    said: list[int] | None = None  # what the innermost step that runs in this thread has said
+
+
+_thread = _Thread()
+
+
+def cost_varies_with(number: int) -> None:
+    """Say, in a step of :func:`alma_env.meter.count_once`, that its cost depends on the data by way of `number`.
+
+    For example the rows of a matrix product, where the data decide which they are. Of all calls with one signature, the
+    FLOPs must be a + b · (sum of the numbers said in the call). Outside of such steps this does nothing.
+    """
+    if _thread.said is not None:
+        _thread.said.append(number)
+
+
+@contextmanager
+def _listening(*, for_outer: bool) -> Iterator[list[int]]:
+    """The numbers that are said in this block; `for_outer` has an outer step hear them, too."""
+    outer = _thread.said
+    said: list[int] = []
+    _thread.said = said
+    try:
+        yield said
+    finally:
+        _thread.said = outer
+        if outer is not None and for_outer:
+            outer += said
+
+
+class _Cost:
+    """What calls with one signature are charged: a constant, or an affine function of the number that they say."""
+
+    def __init__(self, step: str) -> None:
+        self.step = step
+        self.counted: dict[int, Charges] = {}  # by number; 0 where none was said
+        self.varies = False
+
+    @property
+    def known(self) -> bool:
+        """Whether no more calls need counting: two give the function, and a third has confirmed it."""
+        return len(self.counted) > (2 if self.varies else 0)
+
+    def learn(self, said: list[int], charges: Charges) -> None:
+        """Take in a call that was counted in full."""
+        number = sum(said)
+        self.varies = self.varies or bool(said)
+        if (number in self.counted or len(self.counted) > 1) and _by_phase(self.at(number)) != _by_phase(charges):
+            raise self._broken(number)
+        self.counted[number] = charges
+
+    def at(self, number: int) -> Charges:
+        """The charges of a call that says this number."""
+        if number in self.counted:
+            return self.counted[number]
+        if len(self.counted) < 2:
+            raise self._broken(number)
+        (n, one), (m, other) = list(self.counted.items())[:2]
+        low, high = _by_phase(one), _by_phase(other)
+        charges = []
+        for phase in low | high:
+            pairs = zip(low.get(phase, (0, 0)), high.get(phase, (0, 0)), strict=True)
+            values = [divmod(a * (m - number) + b * (number - n), m - n) for a, b in pairs]
+            if any(remainder for _, remainder in values):
+                raise self._broken(number)
+            (forward, _), (backward, _) = values
+            charges.append((phase, forward, backward))
+        return tuple(charge for charge in charges if any(charge[1:]))
+
+    def _broken(self, number: int) -> RuntimeError:
+        return RuntimeError(
+            f"count_once: {self.step} said that its cost varies with {number}, but calls with one signature do not "
+            f"cost a + b · (that number): counted were {self.counted}; say a number that the cost is proportional to, "
+            "in each call, or let the meter count the step in full"
+        )
+
+
+def _by_phase(charges: Charges) -> dict[Phase, tuple[int, int]]:
+    return {phase: (forward, backward) for phase, forward, backward in charges}
+
+
 class CountOnce(Generic[P, R]):
     """What :func:`alma_env.meter.count_once` returns: a function that charges the running meter."""
 
@@ -34,7 +122,7 @@ class CountOnce(Generic[P, R]):
         self.fn = fn
         self.fast = fn if fast is None else fast
         self._find = find
-        self._records: dict[Any, Charges] = {}
+        self._records: dict[Any, _Cost] = {}
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else MethodType(self, instance)
@@ -45,19 +133,28 @@ class CountOnce(Generic[P, R]):
         if meter is None:
             return self.fast(*args, **kwargs)
         key, tensors = signature(args, kwargs)
-        charges = self._records.get(key)
-        if charges is None:
-            charges = count_on_copies(self.fn, args, kwargs, meter)
+        cost = self._records.get(key)
+        if cost is None:
+            cost = _Cost(getattr(self.fn, "__qualname__", repr(self.fn)))
+            with _listening(for_outer=False) as said:
+                charges = count_on_copies(self.fn, args, kwargs, meter)
+            cost.learn(said, charges)
             if len(self._records) >= _MOST_RECORDS:
                 self._records.clear()
-            self._records[key] = charges
+            self._records[key] = cost
+        if not cost.known:
+            with _listening(for_outer=True) as said, meter.tallying(tally := Tally(None)):
+                out = self.fn(*args, **kwargs)
+            cost.learn(said, tally.charges())
+            return out
         above = meter.lift()
         try:
-            out = self.fast(*args, **kwargs)
+            with _listening(for_outer=True) as said:
+                out = self.fast(*args, **kwargs)
         finally:
             meter.lower(above)
-            meter.charge(charges)
             meter.write(tensors)
+            meter.charge(cost.at(sum(said)))
         if out is not None:
             meter.write(tensors_of(out))
         return out

@@ -10,9 +10,14 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
+from agents import stage
+from agents.networks import Predictor
+from agents.settings import StageSettings
+from agents.stage import Examples, train_stage
 from agents.switch import (
     SIZES,
     SwitchLayer,
@@ -23,7 +28,7 @@ from agents.switch import (
     parameter_count,
 )
 from alma_env._torchvision import datasets
-from alma_env.meter import count
+from alma_env.meter import Charge, Meter, count, count_once
 
 VOCABULARY, BPE = 13, 50_257
 SMALL = SwitchSize(layers=4, width=16, heads=2, context=12)
@@ -557,8 +562,47 @@ def test_routes_are_not_told_in_training() -> None:
         build().train().forward_with_routes(text())
 
 
-def test_the_cost_depends_on_the_data_with_several_experts() -> None:
-    assert [build(experts).cost_depends_on_data for experts in (1, 2)] == [False, True]
+@pytest.mark.parametrize(
+    ("options", "settings"),
+    [
+        ({}, {}),
+        ({"jitter": 0.1, "dropout": 0.1, "capacity_factor": 1.25}, {"accumulation": 3, "clip": 1.0}),
+        ({"checkpointing": True, "dropout": 0.1}, {"accumulation": 2}),
+        ({}, {"precision": "bf16"}),
+        ({"capacity_factor": 4.0}, {"optimizer": "sgd"}),
+        ({"experts": 1}, {}),
+    ],
+)
+def test_a_stage_is_charged_what_full_counting_charges(
+    options: dict[str, Any], settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = StageSettings(
+        **{"epochs": 3, "batch_size": 6, "optimizer": "adam", "learning_rate": 0.01, "validation_batch": 4} | settings
+    )
+    model = SwitchTransformer(VOCABULARY, SMALL, generator=seeded(), **{"experts": 3} | options)
+    models = [model, grow(model, [torch.tensor([0, 0])] * 2)]  # the same shapes but for the experts
+    train, valid = Examples(text(20), text(20, seed=6)), Examples(text(5, seed=7), text(5, seed=8))
+
+    def charges() -> list[Charge]:
+        meter, taken = Meter(), []
+        for body in copy.deepcopy(models):
+            with meter, torch.random.fork_rng(devices=[]):
+                predictor = Predictor(nn.Identity(), body)
+                train_stage(predictor, train, valid, recipe, order=seeded(), augment=seeded(), noise=seeded(1))
+            taken.append(meter.take())
+        return taken
+
+    steps = []
+    count_step = stage._train_batch.fn
+    monkeypatch.setattr(
+        stage, "_train_batch", count_once(lambda *args: (steps.append(is_in_torch_dispatch_mode()), count_step(*args)))
+    )
+    once = charges()
+    counted = sum(steps)
+    monkeypatch.setattr(stage, "_train_batch", count_step)
+    monkeypatch.setattr(stage, "validate", stage.validate.fn)
+    assert once == charges()
+    assert counted < len(steps)
 
 
 # --- refusals ---
