@@ -114,6 +114,9 @@ def make(
         policy = FixedWait(wait, replay, growth or ("every" if method.grows else "never"))
         require_ticks(policy.growth, env.ticks)
     settings = dataclasses.replace(recipe.settings, **hyperparameters)
+    if settings.augmentation != "none" and len(env.data.input_shape) == 1:
+        kind = "text" if isinstance(env.data, TextCorpus) else f"inputs of shape {env.data.input_shape}"
+        raise ValueError(f"augmentation={settings.augmentation!r} on {kind}: it crops and flips images; leave it out")
     width = recipe.width if width is None else width
 
     def build(generator: torch.Generator) -> Predictor:

@@ -1,0 +1,309 @@
+"""Agents on text: the learners of the images over a Switch Transformer, on a stream of a few pages."""
+
+from __future__ import annotations
+
+import bz2
+import copy
+import dataclasses
+import math
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import agents
+import alma_env
+from agents.gmoe import GMoE, leaf_totals
+from agents.methods import TEXT_METHODS
+from agents.mixture_networks import mixture_body
+from agents.switch import SIZES, SwitchTransformer, forward_flops, parameter_count
+from agents.union import union
+from alma_env import AlmaEnv, Ledger
+from alma_env.text import tiny_text
+
+VOCABULARY, LENGTH, TICKS = 280, 16, 3
+UPDATES, BATCH = 4, 8
+SMALL: dict[str, Any] = {
+    "width": 2,
+    "epochs": 2,
+    "updates": UPDATES,
+    "warmup": 1,
+    "batch_size": BATCH,
+    "accumulation": 2,
+    "learning_rate": 1e-3,
+    "validation_batch": 16,
+}
+FORWARD = forward_flops(VOCABULARY, dataclasses.replace(SIZES["tiny"], context=LENGTH), 2, LENGTH)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A few pages of the text that comes with the package, and a cache for their tokens."""
+    folder = tmp_path_factory.mktemp("pages")
+    text = bz2.decompress(tiny_text()[0].read_bytes()).decode()
+    files = {}
+    for role, start, characters in (("train", 0, 9_000), ("valid", 9_000, 1_000), ("test", 10_000, 1_500)):
+        files[role] = folder / f"{role}.txt"
+        words = text[start : start + characters].split()
+        # A document of ten words each.
+        files[role].write_text("\n\n".join(" ".join(words[i : i + 10]) for i in range(0, len(words), 10)))
+    return {**files, "cache": folder / "cache"}
+
+
+@pytest.fixture
+def env(pages: dict[str, Path]) -> AlmaEnv:
+    return make_env(pages)
+
+
+def make_env(pages: dict[str, Path], **keywords: Any) -> AlmaEnv:
+    return alma_env.make(
+        "Text-ALMA-v0",
+        **{"ticks": TICKS, "vocabulary_size": VOCABULARY, "sequence_length": LENGTH, **pages, **keywords},
+    )
+
+
+def make(id: str, env: AlmaEnv, **keywords: Any) -> agents.AnytimeAgent:
+    if id == "gmoe":
+        keywords = {"grow_by": (2, 1), **keywords}
+    return agents.make(id, env, **{**SMALL, **keywords})
+
+
+def play(env: AlmaEnv, agent: agents.AnytimeAgent) -> Ledger:
+    return agents.run(env, agent, seed=0)
+
+
+def curve(ledger: Ledger) -> list[tuple[Any, ...]]:
+    return [(row.error, row.parameters, row.inference_flops, row.flops, row.digest) for row in ledger]
+
+
+EVERY = pytest.mark.parametrize("id", TEXT_METHODS)
+
+
+@EVERY
+def test_the_same_seed_gives_the_same_curve_and_another_seed_another(id: str, env: AlmaEnv) -> None:
+    first, second = (curve(play(env, make(id, env, dropout=0.1))) for _ in range(2))
+    assert first == second
+    assert curve(play(env, make(id, env, dropout=0.1, seed=1))) != first
+    errors = [row[0] for row in first]
+    assert errors[-1] < errors[1] < errors[0]  # it learns
+
+
+@EVERY
+def test_going_on_after_any_tick_gives_the_same_curve(id: str, pages: dict[str, Path]) -> None:
+    env = make_env(pages)
+    agent = make(id, env, dropout=0.1)
+    observation, _ = env.reset(seed=0, options={"predictor": agent.predictor})
+    states = []
+    while not env.done:
+        states.append(copy.deepcopy((env.state_dict(), agent.state_dict())))
+        with env.meter:
+            predictor = agent.observe(observation)
+        observation, *_ = env.step(predictor)
+    undisturbed = curve(env.ledger)
+    for env_state, agent_state in states:
+        env = make_env(pages)
+        env.load_state_dict(env_state)
+        agent = make(id, env, dropout=0.1)
+        agent.load_state_dict(agent_state, env.megabatch)
+        observation = env.observation()
+        while not env.done:
+            with env.meter:
+                predictor = agent.observe(observation)
+            observation, *_ = env.step(predictor)
+        assert curve(env.ledger) == undisturbed
+
+
+# --- closed forms ---
+
+# Room for all tokens, so that none is dropped and the cost of a step is that of its tokens.
+ROOM = {"capacity_factor": 16.0}
+
+
+@pytest.mark.parametrize("wait", [1, 3])
+@pytest.mark.parametrize("id", ["sm", "ens", "gens"])
+def test_comp_and_mem_of_whole_streams_are_the_closed_forms(id: str, wait: int, env: AlmaEnv) -> None:
+    ledger = play(env, make(id, env, wait=wait, **ROOM))
+    stages = TICKS // wait
+    members = 2 if id == "ens" else 1
+    score = ledger.score()
+    assert score.paper_flops == stages * members * UPDATES * BATCH * 3 * FORWARD
+    at_ticks = [max(1, tick // wait) if id == "gens" else members for tick in range(TICKS + 1)]
+    assert score.mem == sum(at_ticks) * parameter_count(VOCABULARY, _context(), 2)
+    assert [row.inference_flops for row in ledger] == [n * FORWARD for n in at_ticks]
+    # The validation set is the same at every tick, so waiting for more mega-batches does not make it larger.
+    valid = len(env.observation()["valid"]["x"])
+    validated = SMALL["epochs"] * stages * members * valid * FORWARD
+    assert score.comp_by_phase["validation"] == pytest.approx(validated, rel=0.05)  # softmax and the like beside it
+    assert score.comp_by_phase["validation"] >= validated
+
+
+def test_comp_and_mem_of_a_growing_mixture_are_the_closed_forms(env: AlmaEnv) -> None:
+    ledger = play(env, make("gmoe", env, **ROOM))
+    experts = [2, 2, 4, 5]  # at the ticks 0 to 3: 2, then 2 more, then 1
+    router = 2 * LENGTH * SIZES["tiny"].width  # FLOPs of one more row
+    forwards = [FORWARD + (k - 2) * router for k in experts]
+    assert [row.parameters for row in ledger] == [parameter_count(VOCABULARY, _context(), k) for k in experts]
+    assert [row.inference_flops for row in ledger] == forwards
+    valid = len(env.observation()["valid"]["x"])
+    for tick in (2, 3):
+        growth = ledger[tick].flops["growth"]  # one pass over V with the experts from before
+        assert growth == pytest.approx(valid * forwards[tick - 1], rel=0.05)
+        training = UPDATES * BATCH * 3 * forwards[tick]
+        assert ledger[tick].paper_flops - growth == training
+
+
+def test_what_is_dropped_in_training_costs_nothing(env: AlmaEnv) -> None:
+    ample, tight = (play(env, make("sm", env, capacity_factor=factor)).score().paper_flops for factor in (16.0, 0.5))
+    d, tokens = SIZES["tiny"].width, TICKS * UPDATES * BATCH * LENGTH
+    assert ample - tight >= 3 * tokens * 16 * d * d / 2  # at least half of the tokens pass an expert of 16 d² by
+
+
+def _context() -> Any:
+    return dataclasses.replace(SIZES["tiny"], context=LENGTH)
+
+
+# --- identities ---
+
+
+def weights(predictor: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return dict(predictor.state_dict())
+
+
+def equal(one: torch.nn.Module, other: torch.nn.Module) -> bool:
+    pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_member_0_of_an_ensemble_is_the_single_model_at_every_stage(env: AlmaEnv) -> None:
+    single, ensemble = make("sm", env), make("ens", env)
+    observation, _ = env.reset(seed=0)
+    for tick in range(1, TICKS + 1):
+        for agent in (single, ensemble):
+            agent.observe(observation)
+        assert equal(single.predictor, ensemble.predictor.members[0])
+        assert not equal(single.predictor, ensemble.predictor.members[1])
+        if tick < TICKS:
+            observation, *_ = env.step(None)
+
+
+def test_growing_learners_begin_as_the_single_model(env: AlmaEnv) -> None:
+    observation, _ = env.reset(seed=0)
+    single, *growing = (make(id, env) for id in ("sm", "gmoe", "gens"))
+    for agent in (single, *growing):
+        agent.observe(observation)
+    assert equal(single.predictor, growing[0].predictor)
+    assert equal(single.predictor, growing[1].predictor.members[0])
+
+
+def test_the_experts_with_the_largest_losses_on_the_validation_set_are_copied(env: AlmaEnv) -> None:
+    agent = make("gmoe", env, width=4, grow_by=2)
+    observation, _ = env.reset(seed=0)
+    agent.observe(observation)
+    learner = agent.learner
+    assert isinstance(learner, GMoE)
+    valid = union([observation["valid"]])
+    (totals,) = leaf_totals(learner.predictor, valid, 7)
+    with torch.no_grad():
+        (_, (routes,)) = mixture_body(learner.predictor).forward_with_routes(valid.x)
+        losses = torch.nn.functional.cross_entropy(
+            learner.predictor(valid.x).flatten(0, 1), valid.y.flatten().long(), reduction="none"
+        )
+    by_hand = [losses[routes.flatten() == expert].double().sum().item() for expert in range(4)]
+    assert totals.tolist() == pytest.approx(by_hand, rel=1e-5)
+    before = mixture_body(learner.predictor).mixtures[0]
+    learner.grow(valid, valid)
+    (after,) = mixture_body(learner.predictor).mixtures
+    losing = sorted(np.argsort(by_hand)[-2:].tolist(), reverse=True)
+    assert after.splits == tuple(losing)
+    for name, stack in after.named_parameters(recurse=False):
+        assert torch.equal(stack, before.get_parameter(name)[[0, 1, 2, 3, *losing]])
+
+
+def test_an_ensembles_perplexity_averages_probabilities(env: AlmaEnv) -> None:
+    """METHODS F.2, row 13: at most the geometric mean of the members' perplexities."""
+    agent = make("ens", env, members=3)
+    observation, _ = env.reset(seed=0)
+    with env.meter:
+        predictor = agent.observe(observation)
+    env.step(predictor)
+    alone = []
+    for member in predictor.members:
+        env.reset(seed=0, options={"predictor": member})
+        alone.append(env.ledger[0].error)
+    env.reset(seed=0, options={"predictor": predictor})
+    assert env.ledger[0].error < math.exp(np.mean(np.log(alone)))
+
+
+def test_the_hidden_text_touches_no_weight(pages: dict[str, Path]) -> None:
+    other = pages["test"].with_name("other.txt")
+    other.write_text(pages["test"].read_text().upper())
+    envs = [make_env(pages), make_env(pages, test=other)]
+    ours, others = (play(env, make("gmoe", env)) for env in envs)
+    assert [row.digest for row in ours] == [row.digest for row in others]
+    assert [row.error for row in ours] != [row.error for row in others]
+
+
+# --- several mega-batches ---
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel what is mapped where")
+def test_the_union_of_mapped_mega_batches_stays_in_a_file(env: AlmaEnv) -> None:
+    env.reset(seed=0)
+    env.step(None)
+    parts = [env.megabatch(tick)["train"] for tick in (1, 2)]
+    assert all(isinstance(part["x"], np.memmap) for part in parts)
+    both = union(parts)
+    assert both.x.dtype == both.y.dtype == torch.int32
+    for tensor in (both.x, both.y):
+        (mapping,) = (line.split() for line in _maps() if _holds(line, tensor.data_ptr()))
+        assert int(mapping[4]) != 0  # the inode of the file behind this piece of memory
+    for name in ("x", "y"):
+        assert np.array_equal(getattr(both, name).numpy(), np.concatenate([part[name] for part in parts]))
+
+
+def _maps() -> list[str]:
+    return Path("/proc/self/maps").read_text().splitlines()
+
+
+def _holds(line: str, address: int) -> bool:
+    start, end = (int(number, 16) for number in line.split()[0].split("-"))
+    return start <= address < end
+
+
+# --- what is refused ---
+
+
+@pytest.mark.parametrize(
+    ("id", "keywords", "message"),
+    [
+        ("umix", {}, "agent 'umix' on text: the agents for text are sm, ens, gens, gmoe, oracle"),
+        ("ff", {}, "agent 'ff' on text"),
+        ("transformer", {}, "agent 'transformer': unknown"),
+        ("sm", {"size": "huge"}, "size='huge': choose one of tiny, base, large"),
+        ("sm", {"width": 0}, "width=0: on text it is the number of experts"),
+        ("sm", {"dropout": 1.5}, "dropout=1.5: must be"),
+        ("sm", {"checkpointing": 1}, "checkpointing=1: must be True or False"),
+        ("sm", {"capacity_factor": "a"}, "capacity_factor='a': must be a number"),
+        ("sm", {"engine": "compiled"}, "engine='compiled'"),
+        ("sm", {"augmentation": "crop_flip"}, "augmentation='crop_flip' on text"),
+        ("gmoe", {"gating": "soft"}, "'gating': agent 'gmoe' has no such hyper-parameter"),
+        ("gmoe", {"grow_by": (3,)}, "3 experts cannot be split when there are 2"),
+        ("oracle", {"of": "umix"}, "of='umix': .* sm, ens"),
+        ("sm", {"updates": 5}, "updates=5 with epochs=2"),
+    ],
+)
+def test_what_does_not_fit_is_refused(id: str, keywords: dict[str, Any], message: str, env: AlmaEnv) -> None:
+    with pytest.raises(ValueError, match=message):
+        agents.make(id, env, **{**SMALL, **keywords})
+
+
+def test_the_network_on_text_is_that_of_the_keywords(env: AlmaEnv) -> None:
+    agent = make("sm", env, size="base", width=3, jitter=0.01, checkpointing=True, copy_noise=0.01)
+    body = mixture_body(agent.predictor)
+    assert isinstance(body, SwitchTransformer)
+    assert (body.size.layers, body.size.width, body.experts) == (6, 512, 3)
+    assert (body.checkpointing, body.mixtures[0].jitter, body.mixtures[0].copy_noise) == (True, 0.01, 0.01)
+    assert agent.config["size"] == "base"
