@@ -82,24 +82,28 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
 
     ## Action Space
     ``PredictorSpace``: the action is the predictor deployed at this tick, any ``torch.nn.Module`` that maps a batch of
-    raw inputs to floating-point logits of shape ``(batch, classes)``, or ``None`` to keep the one deployed before. The
-    environment answers with a copy of it in eval mode; the module stays the learner's own. A predictor whose content
-    has not changed is not run again.
+    raw inputs to floating-point logits of shape ``(batch, classes)``, or ``None`` to keep the one deployed before; for
+    text, token ids ``(batch, T)`` to logits ``(batch, T, V)`` of the token after each. The environment answers with a
+    copy of it in eval mode; the module stays the learner's own. A predictor whose content has not changed is not run
+    again.
 
     ## Observation Space
     The mega-batch that has just arrived, as NumPy arrays: ``{"train": {"x", "y"}, "valid": {"x", "y"}}``; images are
     uint8 ``(n, C, H, W)``, one's own arrays uint8 or float32 ``(n, ...)``, labels int64 ``(n,)``. All mega-batches have
     the same size; 90 % of each is ``train`` and 10 % is ``valid``. After the last tick nothing new arrives and the last
-    mega-batch is returned once more, since a Gymnasium observation must lie in the space.
+    mega-batch is returned once more, since a Gymnasium observation must lie in the space. Of text, ``x`` and ``y`` are
+    token ids, int32 ``(n, T)`` in ``0..V-1``, memory-mapped, and ``y`` is the token after each of ``x``; all of the
+    mega-batch is ``train``, and ``valid`` is the same held-out set at every tick. Their n depends on the seed, so their
+    space is a ``Sequence``.
 
     ## Rewards
-    Minus the error of the tick: the fraction of wrong answers on the test set. The return of an episode is minus the
-    cumulative error of ticks 1..B, also when a budget ends it early.
+    Minus the error of the tick: the fraction of wrong answers on the test set, or for text the perplexity per token.
+    The return of an episode is minus the cumulative error of ticks 1..B, also when a budget ends it early.
 
     ## Starting State
     ``reset(seed=s)`` fixes the stream: the mega-batches are a pure function of the data set, ``s`` and ``B``. Tick 0 is
-    the answer before any data: the uniform guess (error 1 − 1/C, no parameters), or the untrained module given as
-    ``reset(options={"predictor": module})``. Then D_1 is released.
+    the answer before any data: the uniform guess (error 1 − 1/C, or perplexity V; no parameters), or the untrained
+    module given as ``reset(options={"predictor": module})``. Then D_1 is released.
 
     ## Episode End
     *Termination:* after tick ``B``. *Truncation:* at the tick at which a budget is broken; the predictor deployed
@@ -107,10 +111,11 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
     reward of the last step.
 
     ## Arguments
-    * ``data``: the ``DataSet`` that is streamed. ``alma_env.make(id, ...)`` loads it by name.
+    * ``data``: the ``DataSet`` or ``TextCorpus`` that is streamed. ``alma_env.make(id, ...)`` loads it by name.
     * ``ticks``: the number of mega-batches ``B``.
-    * ``valid_fraction``: the part of each mega-batch set aside for validation, 0.1.
-    * ``partition``: ``"alma"``, or ``"continuum"``: the partition of ``continuum.scenarios.ALMA`` with the same seed.
+    * ``valid_fraction``: the part of each mega-batch set aside for validation, 0.1; not for text.
+    * ``partition``: ``"alma"``, or ``"continuum"``: the partition of ``continuum.scenarios.ALMA`` with the same seed;
+      not for text.
     * ``flops_budget``: most FLOPs that may be spent over the episode, or None.
     * ``parameter_budget``: most parameters that a deployed predictor may have, or None.
     * ``evaluation_batch_size``: test examples per forward pass; part of the protocol, since float sums depend on it.
@@ -167,24 +172,24 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self._total_at_deployment = 0
         self._steady_flops: dict[tuple[str, int, int], float] = {}  # inference FLOPs, by structure
         self._scored: Scored | None = None  # the members of the ensemble that was scored last
+        self._scored_on: Stream | TextStream | None = None
         self._clock = time.perf_counter()
 
-        self.action_space = PredictorSpace(data.input_shape, data.classes, per_token=isinstance(data, TextCorpus))
-        self.examples_per_tick = 0  # of text it is known when a stream is
         if isinstance(data, TextCorpus):
             if (valid_fraction, partition) != (0.1, "alma"):
                 raise ValueError(
                     f"valid_fraction={valid_fraction}, partition={partition!r} with text: its validation set is given "
                     "and its documents are permuted by seed; leave both out"
                 )
+            data.check(ticks)  # at once, and not at the first reset
             part = spaces.Dict({"x": data.part_space(), "y": data.part_space()})
             parts: dict[str, gym.Space[Any]] = {"train": part, "valid": part}
         else:
-            # Made here, too, so that a wrong number of ticks is refused at once and not at the first reset.
+            # Made here, too, for the same reason.
             self._stream = Stream(data, ticks, seed=0, valid_fraction=valid_fraction, scheme=partition)
             train, valid = self._stream.indices(1)
-            self.examples_per_tick = len(train)
             parts = {"train": _part_space(data, len(train)), "valid": _part_space(data, len(valid))}
+        self.action_space = PredictorSpace(data.input_shape, data.classes, per_token=isinstance(data, TextCorpus))
         self.observation_space = cast("gym.Space[Observation]", spaces.Dict(parts))
 
     @property
@@ -196,6 +201,18 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
     def done(self) -> bool:
         """Whether every tick has its answer."""
         return self.tick == self.ticks
+
+    @property
+    def examples_per_tick(self) -> int:
+        """Training examples in each mega-batch; for text, sequences, whose number depends on the stream's seed.
+
+        Before the first ``reset`` they are those of the text's stream of seed 0, which is made where it is not cached.
+        """
+        if self._stream is None:
+            self._stream = self._make_stream(0)
+        if isinstance(self._stream, TextStream):
+            return self._stream.sequences
+        return len(self._stream.indices(1)[0])
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -234,7 +251,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
 
         super().reset(seed=seed)
         self.stream_seed = seed if seed is not None else int(self.np_random.integers(2**31))
-        self._set_stream(stream)
+        self._stream = stream
         self.meter.reset()
         self.ledger = Ledger()
         self._deployed = mark
@@ -352,6 +369,8 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
     def _answer(self, predictor: nn.Module, mark: Fingerprint, stream: Stream | TextStream) -> Answer:
         x, y = stream.test
         if isinstance(predictor, Ensemble) and mark.parts:
+            # Of text, each seed has an evaluation set of its own.
+            same_test = not isinstance(stream, TextStream) or stream == self._scored_on
             scored = score_ensemble(
                 predictor,
                 mark,
@@ -359,10 +378,11 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
                 y,
                 task=self.data.task,
                 batch_size=self.evaluation_batch_size,
-                before=self._scored,
+                before=self._scored if same_test else None,
             )
             if scored is not None:
                 answered, self._scored = scored
+                self._scored_on = stream
                 return answered
         kind = None if mark.structure is None else (mark.structure, mark.parameters, mark.buffers)
         answered = answer(
@@ -419,13 +439,6 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             return self.data.stream(self.ticks, seed)
         return Stream(self.data, self.ticks, seed=seed, valid_fraction=self.valid_fraction, scheme=self.partition)
 
-    def _set_stream(self, stream: Stream | TextStream) -> None:
-        if isinstance(stream, TextStream):
-            if self._scored is not None and stream != self._stream:
-                self._scored = None  # on the evaluation set of another seed
-            self.examples_per_tick = stream.sequences
-        self._stream = stream
-
     def _check_action(self, action: object) -> None:
         if not self.action_space.contains(action):
             raise TypeError(
@@ -476,7 +489,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
                     "environment of the same data and protocol; make one with the saved values"
                 )
         self.stream_seed = int(state["stream_seed"])
-        self._set_stream(self._make_stream(self.stream_seed))
+        self._stream = self._make_stream(self.stream_seed)
         self.np_random.bit_generator.state = state["generator"]
         self.ledger = Ledger.from_json(state["ledger"])
         self._deployed = None if state["deployed"] is None else Fingerprint.from_dict(state["deployed"])

@@ -21,3 +21,7 @@ class UnknownCostError(AlmaError, RuntimeError):
 
 class DataUnavailableError(AlmaError, FileNotFoundError):
     """A data set is neither on disk nor to be had by download."""
+
+
+class MissingPackageError(AlmaError, ImportError):
+    """A package that an optional extra brings is not installed."""

@@ -81,6 +81,8 @@ class Score:
         cer: cumulative error rate Σ_{t=0..B} e_t, a sum of fractions (for text: of perplexities).
         cer_from_1: the same from tick 1, as the published version of the paper writes it; differs by exactly e_0.
         mean_error: cer / (ticks + 1).
+        mean_error_from_1: cer_from_1 / ticks, None before tick 1. For text the paper's average perplexity, whose first
+            point is after the first mega-batch; with tick 0 it would be little more than the size of the vocabulary.
         final_error: error at the last tick.
         mem: Σ_t |θ_t|, free parameters.
         comp: Σ_t FLOPs, everything that was executed.
@@ -96,6 +98,7 @@ class Score:
     cer: float
     cer_from_1: float
     mean_error: float
+    mean_error_from_1: float | None
     final_error: float
     mem: int
     comp: int
@@ -161,11 +164,13 @@ class Ledger:
         for row in self.rows:
             for phase, flops in row.flops.items():
                 phases[phase] = phases.get(phase, 0) + flops
+        ticks, cer_from_1 = len(self.rows) - 1, sum(row.error for row in self.rows[1:])
         return Score(
-            ticks=len(self.rows) - 1,
+            ticks=ticks,
             cer=cer,
-            cer_from_1=sum(row.error for row in self.rows[1:]),
+            cer_from_1=cer_from_1,
             mean_error=cer / len(self.rows),
+            mean_error_from_1=cer_from_1 / ticks if ticks else None,
             final_error=self.rows[-1].error,
             mem=sum(row.parameters for row in self.rows),
             comp=self.comp,

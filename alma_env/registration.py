@@ -25,8 +25,10 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "Digits-ALMA-v0": {"data": "Digits", "ticks": 20},
 }
 ARRAYS_ID = "Arrays-ALMA-v0"
+ARRAYS_KEYWORDS = ("name", "classes", "scale", "mean", "std")
 TEXT_ID = "Text-ALMA-v0"
 TEXT_KEYWORDS = ("train", "valid", "test", "sequence_length", "vocabulary_size", "tokenizer", "cache")
+TINY_SIZES = {"sequence_length": 64, "vocabulary_size": 1_000}  # of the text that comes with the package
 
 PROTOCOL_KEYWORDS = (
     "valid_fraction",
@@ -49,24 +51,31 @@ def build_from_arrays(train: Any = None, test: Any = None, ticks: int = 50, **ke
         raise ValueError(
             f"{ARRAYS_ID} without data: give it, alma_env.make('{ARRAYS_ID}', train=(x, y), test=(x, y), ticks=50)"
         )
-    protocol = _protocol(keywords, ("train", "test", "ticks"), ("name", "classes", "scale", "mean", "std"))
+    protocol = _protocol(keywords, ("train", "test", "ticks"), ARRAYS_KEYWORDS)
     return AlmaEnv(from_arrays(train, test, **keywords), ticks, **protocol)
 
 
-def build_from_text(train: Any = None, ticks: int = 4, **keywords: Any) -> AlmaEnv:
-    """Entry point of ``Text-ALMA-v0``: a stream of token sequences from files of plain text."""
-    protocol = _protocol(keywords, ("ticks",), TEXT_KEYWORDS)
-    if train == "tiny":  # the text that comes with the package
-        if keywords.keys() & {"valid", "test"}:
-            raise ValueError("train='tiny' with valid or test: the tiny text has its own; leave them out")
-        train, keywords["valid"] = tiny_text()
-    if train is None or keywords.get("valid") is None:
+def build_from_text(train: Any = "tiny", ticks: int = 4, **keywords: Any) -> AlmaEnv:
+    """Entry point of ``Text-ALMA-v0``: a stream of token sequences from files of plain text.
+
+    ``train="tiny"`` is the text that comes with the package, with a vocabulary and sequences that fit its size.
+    """
+    protocol = _protocol(keywords, ("train", "ticks"), TEXT_KEYWORDS[1:])
+    if train == "tiny":
+        for name in ("valid", "test"):
+            if keywords.pop(name, None) is not None:
+                raise ValueError(
+                    f"{name} with train='tiny': the text that comes with the package has its own; leave {name} out, "
+                    "or give train, too"
+                )
+        train, valid = tiny_text()
+        keywords = TINY_SIZES | keywords | {"valid": valid}
+    if keywords.get("valid") is None:
         raise ValueError(
-            f"{TEXT_ID} without text: give it, alma_env.make('{TEXT_ID}', train=FOLDER, valid=FILE), or train='tiny' "
-            "for the little text that comes with the package"
+            f"train={str(train)!r} without valid: text is validated on a set of its own, not on a part of each "
+            f"mega-batch; give one, alma_env.make('{TEXT_ID}', train=FOLDER, valid=FILE)"
         )
-    protocol.setdefault("evaluation_batch_size", 8)
-    return AlmaEnv(TextCorpus(train, **keywords), ticks, **protocol)
+    return AlmaEnv(TextCorpus(train, **keywords), ticks, **({"evaluation_batch_size": 8} | protocol))
 
 
 def _protocol(keywords: dict[str, Any], taken: tuple[str, ...], of_data: tuple[str, ...]) -> dict[str, Any]:
@@ -77,6 +86,13 @@ def _protocol(keywords: dict[str, Any], taken: tuple[str, ...], of_data: tuple[s
             known = ", ".join((*taken, *PROTOCOL_KEYWORDS, *of_data))
             raise TypeError(f"{name}={value!r}: unknown keyword of this environment; it has {known}")
     return protocol
+
+
+def keywords_of(id: str) -> tuple[str, ...]:
+    """The keywords that `make` takes for an environment."""
+    of_data = {TEXT_ID: TEXT_KEYWORDS, ARRAYS_ID: ("train", "test", *ARRAYS_KEYWORDS)}.get(id, ("root", "download"))
+    split = ("split",) if "split" in PROTOCOLS.get(id, {}) else ()
+    return ("ticks", *PROTOCOL_KEYWORDS, *of_data, *split)
 
 
 def register_all() -> None:
@@ -98,7 +114,8 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
         keywords: any number of the protocol: ``ticks``, ``valid_fraction``, ``partition``, ``flops_budget``,
             ``parameter_budget``; of the data: ``root``, ``download``, EMNIST's ``split``; of ``Arrays-ALMA-v0``:
             ``train``, ``test``, ``classes``, ``mean``, ``std``; of ``Text-ALMA-v0``: ``train``, ``valid``, ``test``,
-            ``sequence_length``, ``vocabulary_size``, ``tokenizer``, ``cache``.
+            ``sequence_length``, ``vocabulary_size``, ``tokenizer``, ``cache``, see `alma_env.text.text_stream`; without
+            ``train`` and ``valid`` it streams the little text that comes with the package.
 
     Raises:
         ValueError: an unknown id, or a keyword's value that breaks its rule.

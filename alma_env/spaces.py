@@ -63,6 +63,7 @@ class PredictorSpace(gym.Space["nn.Module | None"]):
         input_shape: shape of one raw input, for example (3, 32, 32).
         classes: number of logits C that a predictor must return for each input.
         seed: seed of ``sample``.
+        per_token: the logits are (n, T, C), as for text.
 
     Example:
         >>> space = PredictorSpace((1, 8, 8), 10, seed=0)
@@ -114,4 +115,5 @@ class PredictorSpace(gym.Space["nn.Module | None"]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"PredictorSpace(input_shape={self.input_shape}, classes={self.classes})"
+        per_token = ", per_token=True" if self.per_token else ""
+        return f"PredictorSpace(input_shape={self.input_shape}, classes={self.classes}{per_token})"

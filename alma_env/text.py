@@ -175,8 +175,44 @@ def text_stream(
     mega-batch, 24 bytes per document, and the largest document; the size of the corpus does not matter otherwise.
 
     Raises ValueError or TypeError for arguments that make no stream or text that is not UTF-8, DataUnavailableError
-    for files that are missing or cannot be read and for a damaged cache, ImportError without `tokenizers`.
+    for files that are missing or cannot be read and for a damaged cache, MissingPackageError (an ImportError) without
+    `tokenizers`.
     """
+    recipe = checked(
+        train,
+        valid=valid,
+        test=test,
+        ticks=ticks,
+        seed=seed,
+        sequence_length=sequence_length,
+        vocabulary_size=vocabulary_size,
+        tokenizer=tokenizer,
+    )
+    root = cache_folder(cache)
+    before = recipe.stamps()
+    key = recipe.key()
+
+    def make(folder: Path) -> None:
+        packing.make(recipe, folder)
+        if recipe.stamps() != before:  # the digest in the key may not be that of what was read
+            raise DataUnavailableError("train, valid, test or tokenizer: a file changed while it was read; try again")
+
+    return _stream(built(root, key, make))
+
+
+def checked(
+    train: Paths,
+    *,
+    valid: Paths,
+    test: Paths | None,
+    ticks: int,
+    seed: int,
+    sequence_length: int,
+    vocabulary_size: int,
+    tokenizer: str | os.PathLike[str] | None,
+) -> packing.Recipe:
+    """The arguments of `text_stream`, as far as they can be checked without reading the text; raises as it does."""
+    tokens.tokenizers()
     ticks, seed = _integer(ticks, "ticks"), _integer(seed, "seed")
     length, vocabulary_size = _integer(sequence_length, "sequence_length"), _integer(vocabulary_size, "vocabulary_size")
     if ticks < 1:
@@ -194,19 +230,15 @@ def text_stream(
     if test is not None:
         files["test"] = files_of(test, "test")
     _check_apart(files)
-    given = None if tokenizer is None else _file(tokenizer)
-    recipe = packing.Recipe(files, ticks, seed, length, vocabulary_size, given)
-    default = platformdirs.user_cache_path("alma-env", appauthor=False) / "text"
-    root = default if cache is None else _path(cache, "cache").expanduser()
-    before = recipe.stamps()
-    key = recipe.key()
+    given = None if tokenizer is None else tokenizer_file(tokenizer)
+    return packing.Recipe(files, ticks, seed, length, vocabulary_size, given)
 
-    def make(folder: Path) -> None:
-        packing.make(recipe, folder)
-        if recipe.stamps() != before:  # the digest in the key may not be that of what was read
-            raise DataUnavailableError("train, valid, test or tokenizer: a file changed while it was read; try again")
 
-    return _stream(built(root.absolute(), key, make))
+def cache_folder(cache: str | os.PathLike[str] | None) -> Path:
+    """The folder for tokens: the given one, or the user's."""
+    if cache is None:
+        return platformdirs.user_cache_path("alma-env", appauthor=False) / "text"
+    return _path(cache, "cache").expanduser().absolute()
 
 
 def _path(value: str | os.PathLike[str], name: str) -> Path:
@@ -216,7 +248,8 @@ def _path(value: str | os.PathLike[str], name: str) -> Path:
         raise TypeError(f"{name}={value!r}: must be a path") from None
 
 
-def _file(tokenizer: str | os.PathLike[str]) -> Path:
+def tokenizer_file(tokenizer: str | os.PathLike[str]) -> Path:
+    """The file of a given tokeniser; raises DataUnavailableError when it is not there."""
     file = _path(tokenizer, "tokenizer").expanduser()
     if not file.is_file():
         raise DataUnavailableError(

@@ -15,15 +15,15 @@ from gymnasium import spaces
 from alma_env import tokens
 from alma_env.corpus import Paths, content_digest, files_of
 from alma_env.tasks import LanguageModelling
-from alma_env.text import TextStream, text_stream
+from alma_env.text import TextStream, cache_folder, checked, text_stream, tokenizer_file
 
 
 @dataclass(frozen=True)
 class TextCorpus:
     """Plain text for language modelling; see `alma_env.text.text_stream` for the arguments.
 
-    The vocabulary is `vocabulary_size`, or that of the given tokeniser, whatever the seed: a tokeniser that is trained
-    on too little text to fill it leaves the last ids without a use.
+    The vocabulary V is `vocabulary_size`, or that of the given tokeniser, whatever the seed: a tokeniser that is
+    trained on too little text to fill it leaves the last ids without a use.
     """
 
     train: Paths
@@ -36,14 +36,20 @@ class TextCorpus:
     name: str = field(default="Text", init=False)
     held_out_valid: ClassVar[bool] = True  # the validation set is the same at every tick
 
+    def check(self, ticks: int) -> None:
+        """See that a stream of so many mega-batches can be asked for, without reading the text.
+
+        Raises what `text_stream` raises for arguments and files; whether the text suffices is found out at a reset.
+        """
+        checked(**self._arguments(ticks, seed=0))
+        cache_folder(self.cache)
+
     @cached_property
     def vocabulary(self) -> int:
         """V."""
-        return (
-            self.vocabulary_size
-            if self.tokenizer is None
-            else tokens.vocabulary_of(tokens.loaded(Path(self.tokenizer)))
-        )
+        if self.tokenizer is None:
+            return int(self.vocabulary_size)
+        return tokens.vocabulary_of(tokens.loaded(tokenizer_file(self.tokenizer)))
 
     @property
     def task(self) -> LanguageModelling:
@@ -58,7 +64,7 @@ class TextCorpus:
     @property
     def input_shape(self) -> tuple[int, ...]:
         """(T,)."""
-        return (self.sequence_length,)
+        return (int(self.sequence_length),)
 
     @cached_property
     def digest(self) -> str:
@@ -74,28 +80,31 @@ class TextCorpus:
 
     def protocol(self) -> dict[str, Any]:
         """All of it that scores depend on; plain JSON values."""
-        given = None if self.tokenizer is None else xxhash.xxh3_128_hexdigest(Path(self.tokenizer).read_bytes())
+        file = None if self.tokenizer is None else tokenizer_file(self.tokenizer)
+        given = None if file is None else xxhash.xxh3_128_hexdigest(file.read_bytes())
         return {
             "data": self.name,
             "digest": self.digest,
             "vocabulary": self.vocabulary,
-            "sequence_length": self.sequence_length,
+            "sequence_length": int(self.sequence_length),
             "tokenizer": given,
         }
 
     def stream(self, ticks: int, seed: int) -> TextStream:
         """Made at the first call for these arguments and this content; later ones find it in the cache."""
-        return text_stream(
-            self.train,
-            valid=self.valid,
-            test=self.test,
-            ticks=ticks,
-            seed=seed,
-            sequence_length=self.sequence_length,
-            vocabulary_size=self.vocabulary_size,
-            tokenizer=self.tokenizer,
-            cache=self.cache,
-        )
+        return text_stream(**self._arguments(ticks, seed), cache=self.cache)
+
+    def _arguments(self, ticks: int, seed: int) -> dict[str, Any]:
+        return {
+            "train": self.train,
+            "valid": self.valid,
+            "test": self.test,
+            "ticks": ticks,
+            "seed": seed,
+            "sequence_length": self.sequence_length,
+            "vocabulary_size": self.vocabulary_size,
+            "tokenizer": self.tokenizer,
+        }
 
     def part_space(self) -> spaces.Space[Any]:
         """x or y of a part: any number of sequences, which depends on the seed, as one int32 array (n, T)."""

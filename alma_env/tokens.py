@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from alma_env.errors import MissingPackageError
+
 END_OF_TEXT = "<|endoftext|>"
 SMALLEST_VOCABULARY = 257  # the bytes and the end of a text
 LARGEST_VOCABULARY = 2**31  # ids are int32
@@ -28,12 +30,12 @@ _SEAM = re.compile(r"(?<=\S)\n(?=\S)")
 def tokenizers() -> Any:
     """The package `tokenizers`.
 
-    Raises ImportError, with the remedy, when it is not installed.
+    Raises MissingPackageError (an ImportError), with the remedy, when it is not installed.
     """
     try:
         return importlib.import_module("tokenizers")
     except ImportError as error:
-        raise ImportError(
+        raise MissingPackageError(
             "streams of text need the package tokenizers, which is not installed: pip install 'alma-env[text]'"
         ) from error
 

@@ -37,6 +37,8 @@ def test_the_score_is_the_sum_of_the_rows(ledger):
     assert score.cer == pytest.approx(0.3 + 0.2 + (0.1 + 0.2 / 3))
     assert score.cer - score.cer_from_1 == pytest.approx(ledger[0].error)
     assert score.mean_error == score.cer / 3
+    assert score.mean_error_from_1 == pytest.approx((0.2 + (0.1 + 0.2 / 3)) / 2)
+    assert Ledger([row(0)]).score().mean_error_from_1 is None
     assert score.final_error == ledger[2].error
     assert (score.mem, score.comp, score.paper_flops) == (30, 3 * 607, 1500)
     assert score.comp_by_phase == {"training": 1800, "validation": 21}
