@@ -25,6 +25,7 @@ from agents.networks import Predictor
 from agents.settings import StageSettings
 from agents.stacked import Stacked
 from agents.switch import SwitchTransformer
+from agents.token_loss import token_cross_entropy
 from alma_env import meter
 
 __all__ = [
@@ -304,7 +305,7 @@ def _loss(body: nn.Module, x: Tensor, y: Tensor, settings: StageSettings) -> Ten
             return _members_cross_entropy(logits.float(), y).mean(1).sum()
         if isinstance(body, SwitchTransformer):
             logits, balance = body.forward_with_balance(x)
-            return _cross_entropy(logits.float(), y, "mean") + settings.balance * balance
+            return token_cross_entropy(logits.flatten(0, 1), y.flatten().long()) + settings.balance * balance
         logits = body(x)
     return _cross_entropy(logits.float(), y, "mean")
 

@@ -577,11 +577,11 @@ def test_a_stage_is_charged_what_full_counting_charges(
     options: dict[str, Any], settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe = StageSettings(
-        **{"epochs": 3, "batch_size": 6, "optimizer": "adam", "learning_rate": 0.01, "validation_batch": 4} | settings
+        **{"epochs": 1, "batch_size": 6, "optimizer": "adam", "learning_rate": 0.01, "validation_batch": 4} | settings
     )
     model = SwitchTransformer(VOCABULARY, SMALL, generator=seeded(), **{"experts": 3} | options)
     models = [model, grow(model, [torch.tensor([0, 0])] * 2)]  # the same shapes but for the experts
-    train, valid = Examples(text(20), text(20, seed=6)), Examples(text(5, seed=7), text(5, seed=8))
+    train, valid = Examples(text(30), text(30, seed=6)), Examples(text(5, seed=7), text(5, seed=8))
 
     def charges() -> list[Charge]:
         meter, taken = Meter(), []
