@@ -20,7 +20,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import alma_env
-from agents import catalogue, report, runs
+from agents import catalogue, parallel, report, runs
 from agents.allocator import keep_freed_memory
 from agents.backbones import keywords_of
 from agents.console import RunProgress
@@ -28,7 +28,7 @@ from agents.methods import METHODS, TEXT_METHODS
 from agents.recipes import recipe_for
 from agents.stage import StageSettings
 from alma_env import AlmaError, Ledger, Row
-from alma_env.registration import PROTOCOLS
+from alma_env.registration import PROTOCOLS, TEXT_ID, TEXT_KEYWORDS
 
 DEFAULT_ENV = "Digits-ALMA-v0"
 
@@ -40,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status: int = options.command(options, console)
         return status
+    except parallel.OtherRankError:
+        return 2  # the first rank has said it
     except (AlmaError, ValueError, TypeError) as error:
         return _refuse(options, str(error))
     except OSError as error:
@@ -49,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "with room on its disk",
         )
     except KeyboardInterrupt:
+        if parallel.rank() > 0:
+            return 130
         how = "the same command without --fresh" if getattr(options, "fresh", False) else "the same command"
         Console(stderr=True).print(f"stopped; {how} goes on from here", highlight=False)
         return 130
@@ -57,7 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _refuse(options: argparse.Namespace, message: str) -> int:
     # Escaped, since a remedy such as 'alma-env[tensorboard]' would be taken for markup.
     console = Console(stderr=True)
-    console.print(f"[bold red]alma {options.name}:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    who = f" on rank {parallel.rank()}" if parallel.rank() > 0 else ""
+    console.print(f"[bold red]alma {options.name}{who}:[/] {escape(message)}", highlight=False, soft_wrap=True)
     return 2
 
 
@@ -99,6 +104,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace, console: Console) -> int:
+    with parallel.joined(options.device):
+        return _run_all(options, console if parallel.rank() == 0 else Console(quiet=True))
+
+
+def _run_all(options: argparse.Namespace, console: Console) -> int:
     protocol, hyperparameters = _split_settings(options.env, _key_values(options.set))
     env = alma_env.make(options.env, **protocol)
     recipe = recipe_for(env.data.name)
@@ -133,15 +143,17 @@ def _run(options: argparse.Namespace, console: Console) -> int:
             agent = make(width=width, wait=wait, seed=seed, on_epoch=progress.on_epoch)
             path = folder / run_name(config)
             if options.fresh:
-                runs.clear(path)
+                parallel.from_first(partial(runs.clear, path))
             epochs = agent.config["stage"]["epochs"]
             work = partial(catalogue.training_examples, env, epochs, wait=wait, replay=options.replay or every_tick)
             on_tick = progress.begin(f"{label}, seed {seed}", agent, work)
-            if options.tensorboard:
+            if options.tensorboard and parallel.rank() == 0:
                 on_tick = _also_to_tensorboard(path, on_tick)
             ledger = runs.run(env, agent, seed, path, on_tick=on_tick)
             progress.end(ledger)
             groups.setdefault(label, []).append(ledger)
+    if parallel.rank() > 0:
+        return 0
     console.print(report.table(groups, title=f"{options.env}, {env.ticks} mega-batches"))
     picture = report.draw_errors(groups, folder / "errors.png", title=f"{options.env}: error at every tick")
     _say(console, f"Runs are in {folder}/")
@@ -211,7 +223,7 @@ def _value(text: str) -> Any:
 def _split_settings(env_id: str, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Sort ``--set`` keys into the environment's and the agent's."""
     protocol_keys = {"ticks", "root", "download", *alma_env.registration.PROTOCOL_KEYWORDS}
-    protocol_keys |= set(PROTOCOLS.get(env_id, {}))
+    protocol_keys |= set(PROTOCOLS.get(env_id, {})) | (set(TEXT_KEYWORDS) if env_id == TEXT_ID else set())
     protocol = {key: value for key, value in values.items() if key in protocol_keys}
     return protocol, {key: value for key, value in values.items() if key not in protocol_keys}
 

@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from agents import parallel
 from agents.networks import MLP
 from agents.stacked import Joint, Reduce, StackedMLP
 from alma_env import meter
@@ -90,13 +91,14 @@ def choose_engine(
     Raises:
         ValueError: the engine is unknown, or `compiled` was asked for and cannot run such a stage.
     """
-    possible = supports(body, settings) and torch.device(device).type == "cpu" and _has_compiler()
+    alone = parallel.ranks() == 1
+    possible = alone and supports(body, settings) and torch.device(device).type == "cpu" and _has_compiler()
     if engine == "auto":
         return "compiled" if possible and full_steps >= COMPILE_FROM_STEPS else "plain"
     if engine == "compiled":
         if not possible:
             raise ValueError(
-                "engine='compiled': needs an MLP in fp32 without augmentation, on the CPU, and a C++ compiler; "
+                "engine='compiled': needs an MLP in fp32 without augmentation, on one CPU process, and a C++ compiler; "
                 "use engine='auto' or 'plain'"
             )
         return "compiled"

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from agents import parallel
 from agents.members import WIDEST_TOGETHER
 from agents.mixture_networks import MixtureNetwork, MixtureVGG19, build_mixture, mixture_body
 from agents.networks import Predictor
@@ -214,11 +215,12 @@ def leaf_totals(
     """Per mixture layer the losses L_j that its leaves answer for, or their usage: float64 (leaves,).
 
     In every layer they add up to the sum of all examples' losses, in nats, or to the number of examples; on text every
-    token is one. `predictor` is put into
-    eval mode.
+    token is one. `predictor` is put into eval mode. Of several ranks each looks at its share of the examples, and all
+    are given the totals.
     """
     body = mixture_body(predictor.eval())
-    valid = valid.to(next(body.parameters()).device)
+    own = parallel.share(0, len(valid))
+    valid = Examples(valid.x[own], valid.y[own]).to(next(body.parameters()).device)
     totals = [torch.zeros(layer.leaves, dtype=torch.float64, device=valid.y.device) for layer in body.mixtures]
     for x, y in zip(torch.split(valid.x, batch_size), torch.split(valid.y, batch_size), strict=True):
         logits, shares = body.forward_with_shares(predictor.normalize(x))
@@ -226,7 +228,7 @@ def leaf_totals(
         value = (losses if split_by == "loss" else torch.ones_like(losses)).double()[:, None]
         for total, share in zip(totals, shares, strict=True):
             total += (share.flatten(0, -2).double() * value).sum(0)
-    return totals
+    return [parallel.added_up(total) for total in totals]
 
 
 def _mixtures(predictor: Predictor) -> Sequence[MixtureLayer | SwitchLayer]:

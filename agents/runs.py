@@ -24,7 +24,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ import numpy as np
 import torch
 
 import alma_env
+from agents import parallel
 from agents.anytime import AnytimeAgent
 from agents.policies import NO_DESCRIPTION
 from alma_env import AlmaEnv, AlmaError, Ledger, Row
@@ -84,7 +85,8 @@ def run(
         )
     if "policy" in agent.config and agent.config["policy"] is None:
         raise ValueError(f"policy={agent.policy!r} with folder={str(folder)!r}: {NO_DESCRIPTION}")
-    with _locked(Path(folder)):
+    with ExitStack() as lock:
+        parallel.from_first(lambda: lock.enter_context(_locked(Path(folder))))
         return _run(env, agent, seed, RunFolder(Path(folder), describe(env, agent, seed)), on_tick)
 
 
@@ -101,8 +103,10 @@ def _run(env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None, 
     while not env.done:
         with env.meter:
             predictor = agent.observe(observation)
+        parallel.add_up(env.meter)
         done_before = len(env.ledger)
         observation, *_ = env.step(predictor)
+        parallel.require_same(env.ledger[-1].digest, "the deployed predictor")
         for row in env.ledger.rows[done_before:]:
             if files is not None:
                 files.write(row)
@@ -133,7 +137,8 @@ def _begin(env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None
 
 def describe(env: AlmaEnv, agent: AnytimeAgent, seed: int) -> dict[str, Any]:
     """The configuration of a run: everything that its numbers depend on."""
-    return {
+    several = {"ranks": parallel.ranks()} if parallel.ranks() > 1 else {}
+    return several | {
         "env": env.spec.id if env.spec is not None else type(env).__name__,
         "protocol": env.protocol(),
         "agent": agent.config,
@@ -223,7 +228,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 class RunFolder:
-    """The files of one run.
+    """The files of one run. Of several ranks the first alone has them, and tells the others what is in them.
 
     Args:
         path: the folder; made where it does not exist.
@@ -233,9 +238,13 @@ class RunFolder:
     def __init__(self, path: Path, config: dict[str, Any]) -> None:
         self.path = path
         self._checkpointed = time.monotonic()
-        path.mkdir(parents=True, exist_ok=True)
-        self._check_config(json.loads(json.dumps(config)))
-        self.rows = self._read_rows()
+        self._writes = parallel.rank() == 0
+        self.rows = parallel.from_first(lambda: self._open(json.loads(json.dumps(config))))
+
+    def _open(self, config: dict[str, Any]) -> list[Row]:
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._check_config(config)
+        return self._read_rows()
 
     def _check_config(self, config: dict[str, Any]) -> None:
         file = self.path / "config.json"
@@ -262,6 +271,10 @@ class RunFolder:
 
     def write(self, row: Row) -> None:
         """Append a row, flushed as the file is closed; where it stands already, check that it is the same."""
+        if not self._writes:
+            if row.tick == len(self.rows):
+                self.rows.append(row)
+            return
         if row.tick < len(self.rows):
             there = self.rows[row.tick]
             if _without_seconds([there]) != _without_seconds([row]):
@@ -281,7 +294,7 @@ class RunFolder:
 
     def checkpoint(self, env: AlmaEnv, agent: AnytimeAgent, *, force: bool = False) -> None:
         """Save environment and agent if some seconds have passed since the last time."""
-        if not force and time.monotonic() - self._checkpointed < CHECKPOINT_SECONDS:
+        if not self._writes or (not force and time.monotonic() - self._checkpointed < CHECKPOINT_SECONDS):
             return
         temporary = self.path / "checkpoint.pt.partial"
         torch.save({"env": env.state_dict(), "agent": agent.state_dict()}, temporary)
@@ -290,6 +303,9 @@ class RunFolder:
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """What ``checkpoint`` saved last; None if nothing, or if the ledger does not hold the rows that led there."""
+        return parallel.from_first(self._load_checkpoint)
+
+    def _load_checkpoint(self) -> dict[str, Any] | None:
         file = self.path / "checkpoint.pt"
         if not file.exists():
             return None

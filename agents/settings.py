@@ -15,12 +15,12 @@ class StageSettings:
     `keep_initial` makes the weights from before the stage a candidate too. `momentum` belongs to sgd, `rho` to
     adadelta, `beta1` and `beta2` to adam, `eps` to both of these. `validation_batch` changes speed only.
 
-    With `updates` a stage has so many mini-batch steps, however many examples there are: `epochs` then is the number
-    of equal parts that they are cut into, with a validation after each, and the examples are gone through again and
-    again, in a new order each time. `warmup` is the number of updates over which the learning rate rises linearly from
-    0; with `schedule` linear it then falls to 0 at the last update. A mini-batch is computed in `accumulation` equal
-    parts, one after another. `clip` is the largest norm of a gradient, `balance` the factor of the loss with which a
-    Switch Transformer's routers are balanced.
+    With `updates` a stage has so many mini-batch steps, however many examples there are: `epochs` then is the number of
+    equal parts that they are cut into, with a validation after each, and the examples are gone through again and again,
+    in a new order each time. `warmup` is the number of updates over which the learning rate rises linearly from 0; with
+    `schedule` linear it then falls to 0 at the last update. A mini-batch is computed in `accumulation` equal parts, one
+    after another; by several processes in as many parts each (`agents.parallel`). `clip` is the largest norm of a
+    gradient, `balance` the factor of the loss with which a Switch Transformer's routers are balanced.
     """
 
     epochs: int = 100

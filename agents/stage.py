@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from agents import compiled
+from agents import compiled, parallel
 from agents.best_epoch import BestEpoch
 from agents.draws import Draws, training_inputs
 from agents.networks import Predictor
@@ -156,6 +156,8 @@ def _train(
     device = next(predictor.parameters()).device
     train, valid = train.to(device), valid.to(device)
     if engine == "compiled" and device.type == "cpu":
+        if parallel.ranks() > 1:
+            raise ValueError(f"engine='compiled' with {parallel.ranks()} ranks: it runs alone; use engine='plain'")
         return _train_compiled(predictor, train, valid, settings, draws, on_epoch)
     with _seeded(draws.noise, device):
         return _train_plain(predictor, train, valid, settings, draws, on_epoch)
@@ -169,7 +171,8 @@ def _train_plain(
     draws: Draws,
     on_epoch: OnEpoch | None,
 ) -> list[StageReport]:
-    body, valid_x = predictor.body, predictor.normalize(valid.x)
+    body, own = predictor.body, parallel.share(0, len(valid))
+    valid_x, valid_y = predictor.normalize(valid.x[own]), valid.y[own]
     orders = draws.orders().to(valid_x.device)
     whole = draws.per_epoch == len(train) <= settings.batch_size
     if draws.members is not None and whole and settings.augmentation == "none":
@@ -178,27 +181,35 @@ def _train_plain(
     optimizer, schedule = _fresh_optimizer(body, settings)
     best = BestEpoch(body, settings, draws.members)
     in_full = getattr(body, "cost_depends_on_data", False)
-    train_batch, score = (_train_batch.fn, validate.fn) if in_full else (_train_batch, validate)
+    train_batch, validate_own = (_train_batch.fn, validate.fn) if in_full else (_train_batch, validate)
+    parallel.require_shares(settings, draws.per_epoch, len(valid))
+
+    def score() -> tuple[Tensor, ...]:
+        means = validate_own(body, valid_x, valid_y, settings.validation_batch)
+        return parallel.mean_of_shares(means, len(valid_y), len(valid))
+
     if settings.keep_initial:
-        best.offer(*score(body, valid_x, valid.y, settings.validation_batch))
+        best.offer(*score())
     losses: list[Tensor] = []
     errors: list[Tensor] = []
-    for epoch in range(settings.epochs):
-        body.train()
-        for start in range(0, draws.per_epoch, settings.batch_size):
-            batch = slice(start, start + settings.batch_size)
-            index = orders[..., epoch, batch]  # (batch,) or (members, batch)
-            train_batch(body, optimizer, inputs(index, epoch, batch), train.y[index], settings)
-            if schedule is not None:
-                schedule.step()
-        loss, error = score(body, valid_x, valid.y, settings.validation_batch)
-        best.offer(loss, error)
-        losses.append(loss)
-        errors.append(error)
-        if on_epoch is not None:
-            on_epoch(epoch + 1)
-        if settings.patience is not None and epoch + 1 - int(best.epoch) >= settings.patience:
-            break
+    all_used = not in_full or isinstance(body, SwitchTransformer)
+    with parallel.replicated(body, partial(_loss, settings=settings), all_used=all_used):
+        for epoch in range(settings.epochs):
+            body.train()
+            for start in range(0, draws.per_epoch, settings.batch_size):
+                batch = parallel.share(start, min(start + settings.batch_size, draws.per_epoch))
+                index = orders[..., epoch, batch]  # (batch,) or (members, batch)
+                train_batch(body, optimizer, inputs(index, epoch, batch), train.y[index], settings)
+                if schedule is not None:
+                    schedule.step()
+            loss, error = score()
+            best.offer(loss, error)
+            losses.append(loss)
+            errors.append(error)
+            if on_epoch is not None:
+                on_epoch(epoch + 1)
+            if settings.patience is not None and epoch + 1 - int(best.epoch) >= settings.patience:
+                break
     best.restore()
     body.eval()
     return _reports(torch.stack(losses), torch.stack(errors), best.epoch, best.criterion)
@@ -253,9 +264,10 @@ def _seeded(noise: torch.Generator | None, device: torch.device) -> Iterator[Non
         yield
         return
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        torch.default_generator.manual_seed(noise.initial_seed())
+        seed = noise.initial_seed() + parallel.rank()  # ranks that see different examples need different draws
+        torch.default_generator.manual_seed(seed)
         if device.type == "cuda":
-            torch.cuda.manual_seed(noise.initial_seed())
+            torch.cuda.manual_seed(seed)
         yield
 
 
@@ -286,12 +298,16 @@ def _train_batch(
     body: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, settings: StageSettings
 ) -> None:
     optimizer.zero_grad()
-    parts = settings.accumulation
+    parts, replica = settings.accumulation, parallel.replica_of(body)
+    loss = partial(_loss, body, settings=settings) if replica is None else replica
     if parts == 1:
-        _loss(body, x, y, settings).backward()  # type: ignore[no-untyped-call]
+        loss(x, y).backward()
     else:
-        for part_x, part_y in zip(x.chunk(parts), y.chunk(parts), strict=True):
-            (_loss(body, part_x, part_y, settings) / parts).backward()  # type: ignore[no-untyped-call]
+        along = int(isinstance(body, Stacked) and y.dim() > 1)  # members come first where each has its own batch
+        pairs = zip(x.chunk(parts, along), y.chunk(parts, along), strict=True)
+        for part, (part_x, part_y) in enumerate(pairs, 1):
+            with parallel.gradients_kept(replica, last=part == parts):
+                (loss(part_x, part_y) / parts).backward()
     if settings.clip is not None:
         nn.utils.clip_grad_norm_(body.parameters(), settings.clip)
     optimizer.step()

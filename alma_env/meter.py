@@ -258,6 +258,29 @@ class Meter:
         self._declared, self._declared_flops = [], {}
         return charge
 
+    def pending(self) -> dict[str, Any]:
+        """What was charged since the last :meth:`take`, as plain JSON values."""
+        return {
+            "counted": [list(charge) for charge in self._tally.charges()],
+            "declared": dict(self._declared_flops),
+            "reasons": list(self._declared),
+        }
+
+    def include(self, pending: Mapping[str, Any]) -> None:
+        """Charge what another meter's :meth:`pending` returned: that of a process that works on the same predictor.
+
+        It is charged only: nothing is sealed by it, so that parameters which were written elsewhere stay refused.
+
+        Raises:
+            RuntimeError: the meter is running.
+        """
+        if self._owner is not None:
+            raise RuntimeError("the meter is running: include charges outside of its `with meter:` block")
+        self._tally.add(pending["counted"])
+        for phase, declared in pending["declared"].items():
+            self._declared_flops[phase] = self._declared_flops.get(phase, 0) + declared
+        self._declared += pending["reasons"]
+
     def sealed(self, tensor: Tensor) -> Seal | None:
         """What is known about the content of `tensor`; None when no metered block left it with what it holds now."""
         return self._seals.find(tensor)
@@ -274,13 +297,7 @@ class Meter:
 
     def state_dict(self) -> dict[str, Any]:
         """The charges, as plain JSON values: the total, what was not taken yet, and the seals by content."""
-        return {
-            "total": self.total,
-            "counted": [list(charge) for charge in self._tally.charges()],
-            "declared": dict(self._declared_flops),
-            "reasons": list(self._declared),
-            "seals": [list(seal) for seal in self._seals.state()],
-        }
+        return {"total": self.total, **self.pending(), "seals": [list(seal) for seal in self._seals.state()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what :meth:`state_dict` returned.
@@ -291,9 +308,7 @@ class Meter:
         if self._owner is not None:
             raise RuntimeError("the meter is running: load its state outside of its `with meter:` block")
         self.reset()
-        self._tally.add(state["counted"])
-        self._declared_flops = dict(state["declared"])
-        self._declared = list(state["reasons"])
+        self.include(state)
         self._seals.restore(state["seals"])
         self.total = state["total"]
 
