@@ -20,15 +20,14 @@ from rich.markup import escape
 from rich.table import Table
 
 import alma_env
-from agents import catalogue, parallel, report, runs
+from agents import backbones, catalogue, parallel, report, runs
 from agents.allocator import keep_freed_memory
-from agents.backbones import keywords_of
 from agents.console import RunProgress
 from agents.methods import METHODS, TEXT_METHODS
 from agents.recipes import recipe_for
 from agents.stage import StageSettings
 from alma_env import AlmaError, Ledger, Row
-from alma_env.registration import PROTOCOLS, TEXT_ID, TEXT_KEYWORDS
+from alma_env.registration import PROTOCOLS, TEXT_ID, keywords_of
 
 DEFAULT_ENV = "Digits-ALMA-v0"
 
@@ -85,7 +84,8 @@ def _parser() -> argparse.ArgumentParser:
         action="extend",
         default=[],
         metavar="KEY=VALUE",
-        help="any hyper-parameter of the agent or number of the protocol, e.g. epochs=20 ticks=50",
+        help="any hyper-parameter of the agent or keyword of the environment, e.g. epochs=20 ticks=50; for text its "
+        "files: train=FOLDER valid=FILE test=FILE vocabulary_size=8000 sequence_length=128",
     )
     run.add_argument("--engine", default="auto", choices=["auto", "plain", "compiled"], help="how to train")
     run.add_argument("--device", default="auto", help="cpu, cuda, …; default auto")
@@ -111,6 +111,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 def _run_all(options: argparse.Namespace, console: Console) -> int:
     protocol, hyperparameters = _split_settings(options.env, _key_values(options.set))
     env = alma_env.make(options.env, **protocol)
+    measure = report.measure_of(env.protocol())
     recipe = recipe_for(env.data.name)
     _set_threads(options.threads, recipe.backbone)
     keep_freed_memory()
@@ -138,7 +139,7 @@ def _run_all(options: argparse.Namespace, console: Console) -> int:
     labels = report.labels(configs)
     groups: dict[str, list[Ledger]] = {}
     folder = options.out / options.env
-    with RunProgress(console) as progress:
+    with RunProgress(console, measure) as progress:
         for (width, wait, seed), config, label in zip(combinations, configs, labels, strict=True):
             agent = make(width=width, wait=wait, seed=seed, on_epoch=progress.on_epoch)
             path = folder / run_name(config)
@@ -154,11 +155,15 @@ def _run_all(options: argparse.Namespace, console: Console) -> int:
             groups.setdefault(label, []).append(ledger)
     if parallel.rank() > 0:
         return 0
-    console.print(report.table(groups, title=f"{options.env}, {env.ticks} mega-batches"))
-    picture = report.draw_errors(groups, folder / "errors.png", title=f"{options.env}: error at every tick")
+    console.print(report.table(groups, title=f"{options.env}, {env.ticks} mega-batches", measure=measure))
     _say(console, f"Runs are in {folder}/")
-    _say(console, f"Error curves: {picture.resolve()}")
+    _draw(console, groups, folder, f"{options.env}: {measure.name} at every tick", measure)
     return 0
+
+
+def _draw(console: Console, groups: dict[str, list[Ledger]], folder: Path, title: str, measure: report.Measure) -> None:
+    picture = report.draw_errors(groups, folder / f"{measure.plural}.png", title=title, measure=measure)
+    _say(console, f"{measure.name.capitalize()} curves: {picture.resolve()}")
 
 
 def _say(console: Console, message: str) -> None:
@@ -222,8 +227,7 @@ def _value(text: str) -> Any:
 
 def _split_settings(env_id: str, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Sort ``--set`` keys into the environment's and the agent's."""
-    protocol_keys = {"ticks", "root", "download", *alma_env.registration.PROTOCOL_KEYWORDS}
-    protocol_keys |= set(PROTOCOLS.get(env_id, {})) | (set(TEXT_KEYWORDS) if env_id == TEXT_ID else set())
+    protocol_keys = {"data", *keywords_of(env_id)}  # data: which `make` refuses with a remedy
     protocol = {key: value for key, value in values.items() if key in protocol_keys}
     return protocol, {key: value for key, value in values.items() if key not in protocol_keys}
 
@@ -268,6 +272,9 @@ def _envs(options: argparse.Namespace, console: Console) -> int:
         recipe = recipe_for(protocol["data"])
         waits = ", ".join(map(str, recipe.waits))
         table.add_row(id, protocol["data"], str(protocol["ticks"]), f"{recipe.backbone}-{recipe.width}", waits)
+    recipe = recipe_for("Text")
+    waits = ", ".join(map(str, recipe.waits))
+    table.add_row(TEXT_ID, "files of text, or the package's own", "4", f"{recipe.backbone}-{recipe.width}", waits)
     table.add_row(alma_env.registration.ARRAYS_ID, "your own arrays (Python only)", "ticks=…", "mlp-32", "1, 5")
     console.print(table)
     return 0
@@ -284,7 +291,7 @@ def _agents(options: argparse.Namespace, console: Console) -> int:
     names = ", ".join(field.name for field in dataclasses.fields(StageSettings))
     console.print(
         f"Of every agent: width, wait, replay, growth, seed, engine, device; of a stage: {names}. "
-        f"Of the network on text: {_defaults(keywords_of('switch'))}.",
+        f"Of the network on text: {_defaults(backbones.keywords_of('switch'))}.",
         markup=False,
         highlight=False,
     )
@@ -312,15 +319,16 @@ def _show(options: argparse.Namespace, console: Console) -> int:
             finished[key] = folder, config, ledger
     if len(files) == 1 and finished:
         console.print_json(json.dumps(config))
-    if finished:
-        streams = ", ".join(sorted({config["env"] for _, config, _ in finished.values()}))
-        groups: dict[str, list[Ledger]] = {}
-        labels = report.labels([config for _, config, _ in finished.values()])
-        for label, (_, _, ledger) in zip(labels, finished.values(), strict=True):
-            groups.setdefault(label, []).append(ledger)
-        console.print(report.table(groups, title=streams))
-        picture = report.draw_errors(groups, options.folder / "errors.png", title=streams)
-        _say(console, f"Error curves: {picture.resolve()}")
+    for measure in (report.ERROR_RATE, report.PERPLEXITY):  # error rates and perplexities have no common table
+        alike = [run for run in finished.values() if report.measure_of(run[1]["protocol"]) == measure]
+        if alike:
+            streams = ", ".join(sorted({config["env"] for _, config, _ in alike}))
+            groups: dict[str, list[Ledger]] = {}
+            labels = report.labels([config for _, config, _ in alike])
+            for label, (_, _, ledger) in zip(labels, alike, strict=True):
+                groups.setdefault(label, []).append(ledger)
+            console.print(report.table(groups, title=streams, measure=measure))
+            _draw(console, groups, options.folder, streams, measure)
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -9,25 +10,30 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from agents.report import engineering
+from agents.report import ERROR_RATE, Measure, engineering
+from alma_env import Ledger
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from agents.anytime import AnytimeAgent
-    from alma_env import Ledger, Row
+    from alma_env import Row
 
 
 class RunProgress:
     """One bar per run; it advances with the training examples, so that the time left is honest for any wait."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, measure: Measure = ERROR_RATE) -> None:
         self._console = console
+        self._measure = measure
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("tick {task.fields[tick]}/{task.fields[ticks]}"),
-            TextColumn("error {task.fields[error]:.3f}  CER {task.fields[cer]:.2f}  {task.fields[comp]}FLOPs"),
+            TextColumn(
+                f"{measure.name} {{task.fields[error]:.3f}}  {measure.heading} {{task.fields[sum]:.2f}}  "
+                "{task.fields[comp]}FLOPs"
+            ),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
@@ -56,32 +62,32 @@ class RunProgress:
             agent: the agent that runs.
             examples: training examples that the run processes up to a tick, ``examples(until=tick)``.
         """
+        measure = self._measure
         self._agent = agent
         self._description = description
-        cer, comp = 0.0, 0
+        ledger = Ledger()
         task = self._progress.add_task(
             description,
-            total=max(examples(until=agent.ticks), 1),
+            total=None,  # known when the stream is; making that of a text may take a while
             tick=0,
             ticks=agent.ticks,
-            error=1.0,
-            cer=0.0,
+            error=math.nan,
+            sum=math.nan,
             comp="",
         )
         self._task = task
 
         def on_tick(row: Row) -> None:
-            nonlocal cer, comp
-            cer += row.error
-            comp += row.comp
+            ledger.append(row)
             self._advanced = examples(until=row.tick)
             self._progress.update(
                 task,
+                total=max(examples(until=agent.ticks), 1),
                 completed=self._advanced,
                 tick=row.tick,
                 error=row.error,
-                cer=cer,
-                comp=engineering(comp) + " ",
+                sum=measure.sum(ledger.score()),
+                comp=engineering(ledger.comp) + " ",
             )
 
         return on_tick
@@ -98,9 +104,10 @@ class RunProgress:
     def end(self, ledger: Ledger) -> None:
         """The run is over."""
         if not self._console.is_terminal:  # no live bar there
-            score = ledger.score()
+            score, measure = ledger.score(), self._measure
             self._console.print(
-                f"{self._description}: CER {score.cer:.2f}, final error {score.final_error:.4f}, "
+                f"{self._description}: {measure.heading} {measure.sum(score):.2f}, "
+                f"final {measure.name} {score.final_error:.4f}, "
                 f"Comp {engineering(score.comp)} FLOPs, {score.seconds:.1f} s",
                 markup=False,
                 highlight=False,

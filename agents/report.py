@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
@@ -97,47 +97,96 @@ def _items(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
             yield path, value if isinstance(value, str) else json.dumps(value)
 
 
-def table(groups: Mapping[str, Sequence[Ledger]], *, title: str) -> Table:
+@dataclass(frozen=True)
+class Measure:
+    """What the errors of a data set are, and how they are summed up over the ticks.
+
+    Attributes:
+        name: of the error of one tick.
+        plural: of several, for the name of the picture's file.
+        total: the field of ``Score`` that sums them up.
+        heading: of that column.
+        meaning: of that column, for the caption.
+        digits: after the point, of the sum and of one error.
+        logarithmic: how the curves are drawn.
+    """
+
+    name: str
+    plural: str
+    total: str
+    heading: str
+    meaning: str
+    digits: tuple[int, int]
+    logarithmic: bool = False
+
+    def sum(self, score: Score) -> float:
+        """What the errors add up to; NaN where there is nothing to add up, before tick 1."""
+        value = getattr(score, self.total)
+        return float("nan") if value is None else float(value)
+
+
+ERROR_RATE = Measure("error", "errors", "cer", "CER", "sum of the test error over ticks 0..B (fractions)", (2, 3))
+# At tick 0 it is the size of the vocabulary, beside which nothing else would be seen in a sum, or with an axis from 0.
+PERPLEXITY = Measure(
+    "perplexity",
+    "perplexities",
+    "mean_error_from_1",
+    "average perplexity",
+    "per token of the test text, mean over ticks 1..B",
+    (2, 2),
+    logarithmic=True,
+)
+
+
+def measure_of(protocol: Mapping[str, Any]) -> Measure:
+    """The measure of an environment by its ``protocol()``: text has a vocabulary."""
+    return PERPLEXITY if "vocabulary" in protocol else ERROR_RATE
+
+
+def table(groups: Mapping[str, Sequence[Ledger]], *, title: str, measure: Measure = ERROR_RATE) -> Table:
     """One line per configuration: CER, Mem, Comp and final error, mean ± standard deviation over its seeds.
 
     Args:
         groups: label of a configuration → the ledgers of its seeds.
         title: headline.
+        measure: what their errors are; of text the average perplexity stands in the place of CER.
     """
     out = Table(
         title=escape(title),
         title_justify="left",
-        caption=_CAPTION,
+        caption=_CAPTION.format(heading=measure.heading, meaning=measure.meaning),
         caption_justify="left",
         box=SIMPLE_HEAD,
         collapse_padding=True,  # 80 columns suffice
         pad_edge=False,
     )
     out.add_column("agent", overflow="fold")  # a label is never cut: its end may be what differs
-    for name in ("n", *COLUMNS):
-        out.add_column(name, justify="right", no_wrap=True)
+    for name in ("n", measure.heading, f"final {measure.name}", "Mem", "Comp", "paper", "s"):
+        # What is long stands in two lines, so that 80 columns suffice.
+        heading = name.replace(" ", "\n") if len(name) > 12 else name
+        out.add_column(heading, justify="right", no_wrap=True)
     for label, ledgers in groups.items():
-        out.add_row(escape(label), str(len(ledgers)), *cells([ledger.score() for ledger in ledgers]))
+        out.add_row(escape(label), str(len(ledgers)), *cells([ledger.score() for ledger in ledgers], measure))
     return out
 
 
-COLUMNS = ("CER", "final error", "Mem", "Comp", "paper", "s")
 _CAPTION = (
-    "n: seeds. CER: sum of the test error over ticks 0..B (fractions). Mem: sum of parameters. Comp: FLOPs executed, "
+    "n: seeds. {heading}: {meaning}. Mem: sum of parameters. Comp: FLOPs executed, "
     "validation and growth included; paper: 6 per forward multiply-add in training, plus growth. "
     "±: standard deviation over seeds."
 )
 
 
-def cells(scores: Sequence[Score]) -> tuple[str, ...]:
-    """The ``COLUMNS`` of one configuration's seeds, as text."""
+def cells(scores: Sequence[Score], measure: Measure = ERROR_RATE) -> tuple[str, ...]:
+    """The columns of one configuration's seeds after their number, as text."""
 
     def over(name: str) -> Spread:
         return Spread.of([float(getattr(score, name)) for score in scores])
 
+    of_sum, of_one = measure.digits
     return (
-        _with_deviation(over("cer"), ".2f"),
-        _with_deviation(over("final_error"), ".3f"),
+        _with_deviation(Spread.of([measure.sum(score) for score in scores]), f".{of_sum}f"),
+        _with_deviation(over("final_error"), f".{of_one}f"),
         *(engineering(over(name).mean) for name in ("mem", "comp", "paper_flops")),
         f"{over('seconds').mean:.0f}",
     )
@@ -161,7 +210,9 @@ def engineering(value: float) -> str:
     return f"{value:.3g}"
 
 
-def draw_errors(groups: Mapping[str, Sequence[Ledger]], file: Path, *, title: str) -> Path:
+def draw_errors(
+    groups: Mapping[str, Sequence[Ledger]], file: Path, *, title: str, measure: Measure = ERROR_RATE
+) -> Path:
     """Draw the test error at every tick, one curve per configuration, with a band of one standard deviation.
 
     The error is a step function: between two trainings the predictor does not change. The configurations may differ in
@@ -174,14 +225,14 @@ def draw_errors(groups: Mapping[str, Sequence[Ledger]], file: Path, *, title: st
         ticks = np.arange(errors.shape[1])
         middle = errors.mean(axis=0)
         colour = _COLOURS[place % len(_COLOURS)]
-        cer = errors.sum(axis=1).mean()
+        total = mean(measure.sum(ledger.score()) for ledger in ledgers)
         axes.step(
             ticks,
             middle,
             where="post",
             color=colour,
             linestyle=_LINES[place % len(_LINES)],
-            label=f"{label}: CER {cer:.2f}",
+            label=f"{label}: {measure.heading} {total:.{measure.digits[0]}f}",
         )
         axes.plot(ticks[-1], middle[-1], "o", color=colour, markersize=4, clip_on=False)  # a step has no width there
         if len(ledgers) > 1:
@@ -190,8 +241,14 @@ def draw_errors(groups: Mapping[str, Sequence[Ledger]], file: Path, *, title: st
                 ticks, middle - deviation, middle + deviation, step="post", color=colour, alpha=0.15, linewidth=0
             )
     axes.set_xlabel("tick (mega-batches seen)")
-    axes.set_ylabel("test error")
-    axes.set_ylim(bottom=0)
+    axes.set_ylabel(f"test {measure.name}")
+    if measure.logarithmic:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_minor_locator(NullLocator())
+    else:
+        axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_title(title, loc="left")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -104,3 +105,19 @@ def test_a_table_shows_its_labels_as_they_are() -> None:
     assert "[a] title" in text
     column = "".join(line.split("  ")[0].strip() for line in text.splitlines())
     assert label.replace(" ", "") in column.replace(" ", "")
+
+
+def test_a_table_of_perplexities_leaves_tick_0_out_and_keeps_to_80_columns() -> None:
+    console = Console(width=80, record=True)
+    seeds = [ledger([300.0, 40.0, 20.0]), ledger([300.0, 60.0, 40.0])]
+    console.print(report.table({"sm 4, wait 1": seeds}, title="text", measure=report.PERPLEXITY))
+    text = console.export_text()
+    assert "40.00 ± 14.14  30.00 ± 14.14" in text
+    assert "mean over ticks 1..B" in " ".join(text.split())
+    for word in ("CER", "fractions", "error", "…"):
+        assert word not in text
+
+
+def test_before_tick_1_there_is_no_average_perplexity_to_show() -> None:
+    assert math.isnan(report.PERPLEXITY.sum(ledger([300.0]).score()))
+    assert report.ERROR_RATE.sum(ledger([0.9]).score()) == 0.9
