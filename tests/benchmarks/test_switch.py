@@ -1,0 +1,155 @@
+"""Training steps of the Switch Transformer beside those of a dense GPT-2, and what the meter adds to them.
+
+Ratios within one run, in CPU time of one thread; the steps take turns, so that a machine whose speed drifts slows all.
+
+OMP_NUM_THREADS=1 pytest -m benchmark -s tests/benchmarks/test_switch.py
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from agents import stage
+from agents.allocator import keep_freed_memory
+from agents.settings import StageSettings
+from agents.switch import SIZES, SwitchSize, SwitchTransformer
+from alma_env._torchvision import datasets
+from alma_env.meter import Meter
+
+pytestmark = pytest.mark.benchmark
+
+Step = Callable[[Tensor, Tensor], object]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(
+    ("name", "vocabulary", "sequences", "tokens"),
+    [("tiny", 8_000, 8, 512), ("tiny", 50_257, 4, 512), ("base", 8_000, 1, 512), ("base", 50_257, 1, 512)],
+)
+def test_four_experts_and_one_against_the_dense_gpt2_of_transformers(
+    benchmark: Any, name: str, vocabulary: int, sequences: int, tokens: int
+) -> None:
+    size = dataclasses.replace(SIZES[name], context=tokens)
+    steps = {
+        "GPT-2": gpt2_step(vocabulary, size),
+        "1 expert": switch_step(vocabulary, size, 1),
+        "4 experts": switch_step(vocabulary, size, 4),
+    }
+    times = in_turns(steps, vocabulary, (sequences, tokens), turns=8)
+    ratios = {
+        step: median(dense / own for dense, own in zip(times["GPT-2"], times[step], strict=True)) for step in times
+    }
+    rates = {step: sequences * tokens / median(times[step]) for step in times}
+    benchmark.extra_info.update(ratios=ratios, rates=rates)
+    benchmark.pedantic(lambda: None, rounds=1)
+    told = ", ".join(f"{step} {rates[step]:,.0f} ({ratios[step]:.2f} x)" for step in steps)
+    print(f"\n{name}, {vocabulary} words, {sequences} x {tokens} tokens: tokens/s in training {told}")
+
+
+@pytest.mark.parametrize(
+    ("size", "vocabulary", "sequences", "tokens"),
+    [
+        pytest.param(SwitchSize(layers=2, width=32, heads=2), 256, 4, 32, id="smallest"),
+        pytest.param(SIZES["tiny"], 2_000, 4, 64, id="tiny-256-tokens"),
+        pytest.param(SIZES["tiny"], 8_000, 8, 128, id="tiny-1024-tokens"),
+    ],
+)
+def test_the_meter_beside_no_meter_and_beside_counting_each_step(
+    benchmark: Any, size: SwitchSize, vocabulary: int, sequences: int, tokens: int
+) -> None:
+    model, optimizer, settings = switch(vocabulary, size, 4)
+
+    def metered(step: Callable[..., None]) -> Step:
+        meter = Meter()
+
+        def run(x: Tensor, y: Tensor) -> float:
+            with meter:
+                start = time.process_time()
+                step(model, optimizer, x, y, settings)
+                return time.process_time() - start  # without the seals, which are laid once in a stage
+
+        return run
+
+    steps = {
+        "off": switch_step(vocabulary, size, 4, (model, optimizer, settings)),
+        "on": metered(stage._train_batch),
+        "in full": metered(stage._train_batch.fn),
+    }
+    times = in_turns(steps, vocabulary, (sequences, tokens), turns=40)
+    ratios = {step: median(own / off for off, own in zip(times["off"], times[step], strict=True)) for step in times}
+    benchmark.extra_info.update(ratios=ratios)
+    benchmark.pedantic(lambda: None, rounds=1)
+    print(
+        f"\nwidth {size.width}, {vocabulary} words, {sequences} x {tokens} tokens: {1e3 * median(times['off']):.1f} ms "
+        f"a step; with the meter {ratios['on']:.3f} x, each step counted in full {ratios['in full']:.3f} x"
+    )
+
+
+def in_turns(steps: dict[str, Step], vocabulary: int, shape: tuple[int, int], turns: int) -> dict[str, list[float]]:
+    """Seconds of each step, turn by turn; the first three turns, which count and allocate, are left out."""
+    keep_freed_memory()  # as the command line does
+    generator = torch.Generator().manual_seed(0)
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(turns + 3):
+        x = torch.randint(0, vocabulary, shape, generator=generator)
+        for name, step in steps.items():
+            start = time.process_time()
+            own = step(x, x.roll(-1, 1))
+            times[name].append(own if isinstance(own, float) else time.process_time() - start)
+    return {name: rounds[3:] for name, rounds in times.items()}
+
+
+def switch(
+    vocabulary: int, size: SwitchSize, experts: int
+) -> tuple[SwitchTransformer, torch.optim.Optimizer, StageSettings]:
+    model = SwitchTransformer(vocabulary, size, experts=experts, generator=torch.Generator().manual_seed(0)).train()
+    settings = StageSettings(optimizer="adam", learning_rate=1e-4)
+    return model, stage._fresh_optimizer(model, settings)[0], settings
+
+
+def switch_step(vocabulary: int, size: SwitchSize, experts: int, parts: tuple[Any, ...] | None = None) -> Step:
+    model, optimizer, settings = parts or switch(vocabulary, size, experts)
+    return lambda x, y: stage._train_batch(model, optimizer, x, y, settings)
+
+
+def gpt2_step(vocabulary: int, size: SwitchSize) -> Step:
+    datasets()  # lets transformers import torchvision on a CPU build of torch
+    transformers = pytest.importorskip("transformers")
+    config = transformers.GPT2Config(
+        vocab_size=vocabulary,
+        n_positions=size.context,
+        n_embd=size.width,
+        n_layer=size.layers,
+        n_head=size.heads,
+        activation_function="gelu",
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    model: nn.Module = transformers.GPT2LMHeadModel(config).train()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-4, fused=True)
+
+    def step(x: Tensor, y: Tensor) -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(x).logits.flatten(0, 1), y.flatten()).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+
+    return step
