@@ -21,7 +21,7 @@ from rich.table import Table
 
 import alma_env
 from agents import backbones, catalogue, parallel, report, runs
-from agents.allocator import keep_freed_memory
+from agents.allocator import keep_freed_memory, return_freed_memory
 from agents.console import RunProgress
 from agents.methods import METHODS, TEXT_METHODS
 from agents.recipes import recipe_for
@@ -114,7 +114,10 @@ def _run_all(options: argparse.Namespace, console: Console) -> int:
     measure = report.measure_of(env.protocol())
     recipe = recipe_for(env.data.name)
     _set_threads(options.threads, recipe.backbone)
-    keep_freed_memory()
+    if recipe.backbone == "switch":
+        return_freed_memory()
+    else:
+        keep_freed_memory()
     every_tick = options.agent in METHODS and METHODS[options.agent].always
     usual = [1] if every_tick else [wait for wait in recipe.waits if wait <= env.ticks] or [1]
     waits = options.wait or usual
