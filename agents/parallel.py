@@ -5,8 +5,8 @@ agent on the same stream from the same seeds, hold the same weights, and take th
 into as many equal shares as there are ranks; each computes its own, in `accumulation` parts, and PyTorch's
 `DistributedDataParallel` averages the gradients. So n ranks do what one process does with n times the accumulation on
 the same mini-batch, to rounding: a Switch Transformer's capacity is that of a part. Where two experts are all but
-equal, rounding may send a token to the other one; from then on the two runs go their own ways. Dropout and jitter each
-rank draws for itself.
+equal, rounding may send a token to the other one; from then on the two runs go their own ways. What a network draws
+while it trains (dropout, jitter, hard gates) each rank draws for itself.
 
 The validation set, and whatever growth looks at, is cut likewise, and the sums are added up. The FLOPs of the ranks are
 therefore those of the one process, and the meter adds them up; adding gradients is communication, which is free
@@ -54,9 +54,13 @@ def rank() -> int:
     return dist.get_rank() if ranks() > 1 else 0
 
 
+class _Joined:
+    left = False  # torchrun's ranks cannot find each other a second time: the first time's addresses are still there
+
+
 @contextmanager
 def joined(device: str = "auto") -> Iterator[None]:
-    """Be one of the processes that ``torchrun`` has started; does nothing in a process that it has not started.
+    """Be one of the processes that ``torchrun`` has started; does nothing in a lone process, or inside another such block.
 
     They talk through NCCL on GPUs and through Gloo on CPUs. On GPUs each takes the one of its local rank, which then is
     what ``cuda`` means. A process that ends with an error takes the others with it: ``torchrun`` ends them.
@@ -65,11 +69,21 @@ def joined(device: str = "auto") -> Iterator[None]:
         device: where agents will train: ``auto``, ``cpu``, ``cuda``.
 
     Raises:
+        RuntimeError: this process has left the others before.
         ValueError: a machine has fewer GPUs than ranks, or the device names one GPU for all.
     """
-    if not (dist.is_available() and dist.is_torchelastic_launched()) or int(os.environ["WORLD_SIZE"]) == 1:
+    if (
+        ranks() > 1
+        or not (dist.is_available() and dist.is_torchelastic_launched())
+        or int(os.environ["WORLD_SIZE"]) == 1
+    ):
         yield
         return
+    if _Joined.left:
+        raise RuntimeError(
+            "parallel.joined(): this process has left the other ranks, and would wait for them without end; put one "
+            "block around all that they do together"
+        )
     backend = "gloo"
     if torch.cuda.is_available() and device != "cpu":
         local, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
@@ -86,6 +100,7 @@ def joined(device: str = "auto") -> Iterator[None]:
     yield
     # Not after an error: the others may be waiting for a message of this rank, and its end is what tells them.
     dist.destroy_process_group()
+    _Joined.left = True
 
 
 def share(start: int, stop: int) -> slice:

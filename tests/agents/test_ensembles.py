@@ -198,6 +198,16 @@ def test_members_at_once_have_the_numbers_of_members_one_after_another(kind: Any
         torch.testing.assert_close(learners[1].predictor.state_dict()[name], tensor, rtol=1e-8, atol=1e-8)
 
 
+def test_members_at_once_compute_a_mini_batch_in_parts_as_members_one_after_another_do() -> None:
+    settings = dataclasses.replace(SGD, augmentation="none", batch_size=10, accumulation=5)
+    backbone = Backbone(in_float64(build_mlp), settings, (1, 8, 8), 40)
+    learners = [make(Ens, backbone, members=3, together=together) for together in (False, True)]
+    for learner in learners:
+        train(learner, backbone, 1)
+    for name, tensor in learners[0].predictor.state_dict().items():
+        torch.testing.assert_close(learners[1].predictor.state_dict()[name], tensor, rtol=1e-8, atol=1e-8)
+
+
 @pytest.fixture
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The compiled engine's own arithmetic, run operation by operation."""

@@ -255,6 +255,33 @@ def test_count_inside_of_a_running_meter_charges_it_in_its_current_phase() -> No
     assert meter.take().flops == {"growth": 2 * PRODUCT}
 
 
+def test_a_meter_takes_in_what_other_processes_were_charged() -> None:
+    ours, theirs = Meter(), Meter()
+    for meter in (ours, theirs):
+        with meter:
+            product()
+            with meter.phase("growth"):
+                product()
+    theirs.declare(7, phase="growth", reason="x")
+    ours.include(json.loads(json.dumps(theirs.pending())))
+    assert (ours.total, theirs.total) == (4 * PRODUCT + 7, 2 * PRODUCT + 7)
+    charge = ours.take()
+    assert charge.flops == {"training": 2 * PRODUCT, "growth": 2 * PRODUCT + 7}
+    assert charge.forward == {"training": 2 * PRODUCT, "growth": 2 * PRODUCT}
+    assert charge.declared == ("x",)
+    with ours, pytest.raises(RuntimeError, match="include charges outside of its `with meter:` block"):
+        ours.include(theirs.pending())
+
+
+def test_charges_of_other_processes_seal_nothing() -> None:
+    ours, theirs, weight = Meter(), Meter(), torch.zeros(4, 4)
+    with theirs:
+        weight += product()
+    ours.include(theirs.pending())
+    assert ours.total == PRODUCT
+    assert ours.sealed(weight) is None
+
+
 # --- state and copies ---
 
 

@@ -1,0 +1,359 @@
+"""Several processes train as one does. The tests start ``torchrun`` on this file, which then is what each rank runs."""
+
+from __future__ import annotations
+
+import bz2
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import agents
+import alma_env
+from agents import cli, parallel, runs
+from agents.networks import MLP, VGG19, Normalize, Predictor, linear
+from agents.stage import Examples, StageSettings, train_stage
+from alma_env import Ledger
+from alma_env.text import tiny_text
+
+TICKS = 2
+STAGE = {"epochs": 2, "updates": 4, "warmup": 1, "batch_size": 16, "validation_batch": 64}
+LEARNERS: dict[str, dict[str, Any]] = {
+    "gmoe": {"width": 2},
+    "ens": {"width": 1, "members": 2},
+}
+IMAGE_LEARNERS: dict[str, dict[str, Any]] = {
+    "ens": {"members": 2, "together": True},
+    "gmoe": {"together": True},
+}
+
+
+def text(folder: Path) -> dict[str, Any]:
+    """A few documents of the text that comes with the package, for all ranks, and a small protocol."""
+    for name, file, characters in zip(("train", "valid"), tiny_text(), (12_000, 1_000), strict=True):
+        path = folder / f"{name}.txt"
+        if not path.exists():
+            path.write_text(bz2.decompress(file.read_bytes()).decode()[:characters])
+    files = {name: str(folder / name) for name in ("train.txt", "valid.txt", "cache")}
+    protocol = {"ticks": TICKS, "vocabulary_size": 300, "sequence_length": 32, "cache": files["cache"]}
+    return {"train": files["train.txt"], "valid": files["valid.txt"], **protocol}
+
+
+def run_all(folder: Path, accumulation: int) -> dict[str, Ledger]:
+    """The ledger of each learner, with so many parts of a mini-batch in this process."""
+    env = alma_env.make("Text-ALMA-v0", **text(folder))
+    ledgers = {}
+    for id, keywords in LEARNERS.items():
+        agent = agents.make(id, env, device="cpu", accumulation=accumulation, **keywords, **STAGE)
+        ledgers[id] = agents.run(env, agent, 0)
+    digits = alma_env.make("Digits-ALMA-v0", ticks=TICKS)
+    for id, keywords in IMAGE_LEARNERS.items():
+        settings = {"epochs": 2, "updates": 4, "batch_size": 16, "accumulation": accumulation}
+        agent = agents.make(id, digits, width=8, device="cpu", **settings, **keywords)
+        ledgers[f"digits {id}"] = agents.run(digits, agent, 0)
+    return ledgers
+
+
+class Experts(torch.nn.Module):
+    """A linear layer for dark images, one for bright ones, and one for images that do not exist."""
+
+    cost_depends_on_data = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.experts = torch.nn.ModuleList(linear(4, 3, generator) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        logits = x.new_zeros(len(x), 3)
+        kinds = (x.mean(1) > 0).int()
+        for kind, expert in enumerate(self.experts):
+            if (rows := (kinds == kind).nonzero().flatten()).numel():
+                logits = logits.index_copy(0, rows, expert(x[rows]))
+        return logits
+
+
+def experts_weights(accumulation: int) -> list[float]:
+    """The weights of three experts, of which some have no example in a part, or at all, after a stage."""
+    generator = torch.Generator().manual_seed(1)
+    x, y = torch.rand(16, 4, generator=generator), torch.randint(0, 3, (16,), generator=generator)
+    x[:13] -= 1
+    data, body = Examples(x, y), Experts()
+    settings = StageSettings(epochs=3, batch_size=8, accumulation=accumulation, weight_decay=0.1)
+    order = torch.Generator().manual_seed(2)
+    predictor = Predictor(torch.nn.Identity(), body)
+    train_stage(predictor, data, data, settings, order=order, augment=torch.Generator())
+    return torch.nn.utils.parameters_to_vector(body.parameters()).tolist()
+
+
+def error_of(call: Callable[[], object]) -> str:
+    """What the call raises, in words."""
+    try:
+        call()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return "nothing"
+
+
+def stage_error(body: torch.nn.Module, settings: StageSettings, engine: Any = "plain") -> str:
+    """What training on 32 images raises."""
+    x = torch.zeros(32, 3, 32, 32, dtype=torch.uint8)
+    data = Examples(x, torch.zeros(32, dtype=torch.int64))
+    predictor = Predictor(Normalize(255, (0.5,), (0.25,)), body)
+    order, augment = torch.Generator(), torch.Generator()
+    return error_of(lambda: train_stage(predictor, data, data, settings, order=order, augment=augment, engine=engine))
+
+
+def refusals() -> dict[str, Any]:
+    """What cannot be done by two ranks, and what is said."""
+    mlp = MLP(3072, 4, 10, generator=torch.Generator())
+    vgg19 = VGG19(2, 10, generator=torch.Generator())
+    digits = alma_env.make("Digits-ALMA-v0", ticks=TICKS)
+    first = parallel.rank() == 0
+
+    def fail() -> None:
+        raise OSError("no room on the disk")
+
+    return {
+        "parts": stage_error(mlp, StageSettings(epochs=1, batch_size=9, accumulation=3)),
+        "remainder": stage_error(mlp, StageSettings(epochs=1, batch_size=18, accumulation=3)),
+        "BatchNorm": stage_error(vgg19, StageSettings(epochs=1, batch_size=16)),
+        "engine": stage_error(mlp, StageSettings(epochs=1, batch_size=16), "compiled"),
+        "compiled": error_of(lambda: agents.make("sm", digits, engine="compiled")),
+        "different": error_of(lambda: parallel.require_same("one" if first else "other", "the predictor")),
+        "first": error_of(lambda: parallel.from_first(fail)),
+        "shares": [[part.start, part.stop] for part in (parallel.share(0, 7), parallel.share(4, 8))],
+    }
+
+
+class Stopped(Exception):
+    """Stands for the end of all processes in the middle of a run."""
+
+
+def stopped_and_continued(folder: Path) -> Ledger:
+    """A run that was stopped in the last stage and went on from the checkpoint before it."""
+    env = alma_env.make("Text-ALMA-v0", **text(folder))
+    runs.CHECKPOINT_SECONDS = 0.0
+
+    def stop(epoch: int) -> None:
+        if env.tick == TICKS - 1:
+            raise Stopped
+
+    def make(on_epoch: Callable[[int], None] | None = None) -> agents.AnytimeAgent:
+        return agents.make("gmoe", env, device="cpu", accumulation=2, on_epoch=on_epoch, **LEARNERS["gmoe"], **STAGE)
+
+    path = folder / f"run-{parallel.rank()}"  # each rank is given another one, so that one can see who writes
+    with contextlib.suppress(Stopped):
+        agents.run(env, make(stop), 0, path)
+        raise AssertionError("the run was to be stopped")
+    return agents.run(env, make(), 0, path)
+
+
+def command(folder: Path) -> list[str]:
+    """The arguments of ``alma`` that run the growing learner."""
+    settings = {**text(folder), **STAGE, "accumulation": 2}
+    agent = ["--agent", "gmoe", "--width", "2", "--wait", "1", "--device", "cpu", "--out", str(folder / "out")]
+    return ["run", "Text-ALMA-v0", *agent, "--set", *(f"{name}={value}" for name, value in settings.items())]
+
+
+def fail_on_the_second_rank(folder: Path) -> int:
+    """The command line, with an error on one rank after tick 1."""
+    runs.CHECKPOINT_SECONDS = 0.0
+    write = runs.RunFolder.write
+
+    def write_or_fail(self: runs.RunFolder, row: alma_env.Row) -> None:
+        write(self, row)
+        if row.tick == 1 and parallel.rank() == 1:
+            raise ValueError("an error on one rank alone")
+
+    runs.RunFolder.write = write_or_fail  # type: ignore[method-assign]
+    return cli.main(command(folder))
+
+
+def go_on(folder: Path) -> int:
+    """The command line again, then all that the tests ask the ranks."""
+    with parallel.joined("cpu"):
+        status = cli.main(command(folder))
+        answers = {
+            "ledgers": {name: ledger.to_json() for name, ledger in run_all(folder, 2).items()},
+            "continued": stopped_and_continued(folder).to_json(),
+            "experts": experts_weights(2),
+            "refusals": refusals(),
+        }
+        rank = parallel.rank()
+    answers["again"] = error_of(parallel.joined("cpu").__enter__)
+    (folder / f"answers-{rank}.json").write_text(json.dumps(answers))
+    return status
+
+
+def torchrun(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run this file on two ranks, which must end in time."""
+    root = Path(__file__).parents[2]
+    paths = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    return subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
+    )
+
+
+def of_words(ledger: str) -> list[alma_env.Row]:
+    """The rows of a ledger's text, without their seconds."""
+    return [dataclasses.replace(row, seconds=0.0) for row in Ledger.from_json(ledger)]
+
+
+pytestmark = pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="PyTorch was built without Gloo")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Text, runs and answers of the ranks."""
+    return tmp_path_factory.mktemp("ranks")
+
+
+@dataclasses.dataclass(frozen=True)
+class Failed:
+    """A run that an error on one rank has ended: what was said, and the ledger until then."""
+
+    returncode: int
+    stderr: str
+    ledger: str
+
+
+@pytest.fixture(scope="module")
+def failed(folder: Path) -> Failed:
+    """Run the command, and fail."""
+    done = torchrun("fail", str(folder))
+    return Failed(done.returncode, done.stderr, "".join(file.read_text() for file in folder.rglob("ledger.jsonl")))
+
+
+@pytest.fixture(scope="module")
+def answers(folder: Path, failed: Failed) -> list[dict[str, Any]]:
+    """Run it again; what each of two ranks answers, and the first one has printed."""
+    done = torchrun("go on", str(folder))
+    assert done.returncode == 0, done.stderr
+    return [json.loads((folder / f"answers-{n}.json").read_text()) | {"printed": done.stdout} for n in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def alone(folder: Path, failed: Failed) -> dict[str, Ledger]:
+    """The same by one process with twice the accumulation."""
+    return run_all(folder, 4)
+
+
+LEDGERS = [*LEARNERS, *(f"digits {id}" for id in IMAGE_LEARNERS)]
+
+
+@pytest.mark.parametrize("name", LEDGERS)
+def test_two_ranks_give_the_curve_of_one_process_with_twice_the_accumulation(answers, alone, name):
+    ours = of_words(answers[0]["ledgers"][name])
+    assert [row.error for row in ours] == pytest.approx([row.error for row in alone[name]], rel=1e-5)
+    assert [row.parameters for row in ours] == [row.parameters for row in alone[name]]
+
+
+@pytest.mark.parametrize("name", LEDGERS)
+def test_the_flops_of_the_ranks_add_up_to_those_of_one_process(answers, alone, name):
+    ours = of_words(answers[0]["ledgers"][name])
+    assert [row.flops for row in ours] == [row.flops for row in alone[name]]
+    assert [row.paper_flops for row in ours] == [row.paper_flops for row in alone[name]]
+    assert all(row.flops["training"] > 0 < row.flops["validation"] for row in ours[1:])
+    assert any("growth" in row.flops for row in ours) == name.endswith("gmoe")
+
+
+def test_all_ranks_hold_the_same_weights_and_the_same_ledger(answers):
+    one, two = (rank["ledgers"] for rank in answers)
+    for name in LEDGERS:
+        assert of_words(one[name]) == of_words(two[name])
+        assert len({row.digest for row in of_words(one[name])}) == TICKS + 1
+
+
+def test_experts_without_examples_in_a_part_or_at_all_are_trained_as_by_one_process(answers):
+    for rank in answers:
+        assert rank["experts"] == pytest.approx(experts_weights(4), rel=1e-5)
+    assert experts_weights(4)[30:] == torch.nn.utils.parameters_to_vector(Experts().parameters()).tolist()[30:]
+
+
+def test_a_stopped_run_goes_on_to_the_same_ledger(answers):
+    for rank in answers:
+        assert of_words(rank["continued"]) == of_words(rank["ledgers"]["gmoe"])
+
+
+@pytest.mark.usefixtures("answers")
+def test_the_first_rank_alone_writes(folder):
+    assert sorted(file.name for file in folder.glob("run-0/*")) == [
+        "checkpoint.pt",
+        "config.json",
+        "ledger.jsonl",
+        "lock",
+    ]
+    assert not (folder / "run-1").exists()
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ("parts", "ValueError: a mini-batch of 9 examples with 2 ranks, accumulation=3: .* a multiple of 6"),
+        ("remainder", "ValueError: a mini-batch of 14 examples .* a multiple of 6, and set updates"),
+        ("BatchNorm", "ValueError: VGG19 with 2 ranks: it has BatchNorm, .* train it in one process"),
+        ("engine", "ValueError: engine='compiled' with 2 ranks: .* use engine='plain'"),
+        ("compiled", "ValueError: engine='compiled': needs .* one CPU process"),
+        ("different", r"RanksDifferError: the predictor differs between ranks \(one, other\)"),
+    ],
+)
+def test_what_ranks_cannot_do_is_refused_on_each(answers, case, message):
+    for rank in answers:
+        assert re.match(message, rank["refusals"][case])
+
+
+def test_what_the_first_rank_cannot_do_ends_the_others_too(answers):
+    one, two = (rank["refusals"]["first"] for rank in answers)
+    assert one == "OSError: no room on the disk"
+    assert two == "OtherRankError: the first rank failed: OSError: no room on the disk"
+
+
+def test_who_has_left_does_not_wait_for_the_others_again(answers):
+    for rank in answers:
+        assert rank["again"].startswith("RuntimeError: parallel.joined(): this process has left the other ranks")
+
+
+def test_the_shares_of_the_ranks_are_the_whole(answers):
+    assert [rank["refusals"]["shares"] for rank in answers] == [[[0, 3], [4, 6]], [[3, 7], [6, 8]]]
+
+
+def test_an_error_on_one_rank_ends_both(failed):
+    assert failed.returncode != 0
+    assert "alma run on rank 1: an error on one rank alone" in failed.stderr
+    assert [row.tick for row in of_words(failed.ledger)] == [0, 1]
+
+
+def test_the_same_command_goes_on(folder, failed, answers):
+    (ledger,) = folder.glob("out/**/ledger.jsonl")
+    assert ledger.read_text().startswith(failed.ledger)
+    assert of_words(ledger.read_text()) == of_words(answers[0]["ledgers"]["gmoe"])
+    assert json.loads((ledger.parent / "config.json").read_text())["ranks"] == 2
+    assert answers[0]["printed"].count("Runs are in") == 1
+
+
+def test_a_lone_process_is_its_own_first_rank():
+    assert (parallel.ranks(), parallel.rank()) == (1, 0)
+    assert parallel.share(3, 9) == slice(3, 9)
+    assert parallel.from_first(lambda: 7) == 7
+    means = (torch.ones(2), torch.zeros(2))
+    assert parallel.mean_of_shares(means, 5, 5) is means
+    with parallel.joined():
+        assert not torch.distributed.is_initialized()
+
+
+if __name__ == "__main__":
+    sys.exit({"fail": fail_on_the_second_rank, "go on": go_on}[sys.argv[1]](Path(sys.argv[2])))
