@@ -120,7 +120,7 @@ class LanguageModelling:
     def error(self, kept: Tensor, y: NDArray[Any]) -> float:
         """exp of the mean negative log-likelihood over all tokens."""
         # In parts: in double precision all of it would be twice as large again.
-        mean = -sum(part.double().sum().item() for part in kept.split(1024)) / kept.numel()
+        mean = -sum(part.double().sum().item() for part in torch.split(kept, 1024)) / kept.numel()
         try:
             perplexity = math.exp(mean)
         except OverflowError:
