@@ -60,7 +60,7 @@ class _Joined:
 
 @contextmanager
 def joined(device: str = "auto") -> Iterator[None]:
-    """Be one of the processes that ``torchrun`` started; does nothing in a lone process, or inside another such block.
+    """Be one of the processes that ``torchrun`` has started; in a lone process, or inside another such block, nothing.
 
     They talk through NCCL on GPUs and through Gloo on CPUs. On GPUs each takes the one of its local rank, which then is
     what ``cuda`` means. A process that ends with an error takes the others with it: ``torchrun`` ends them.
