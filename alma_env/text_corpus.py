@@ -88,6 +88,7 @@ class TextCorpus:
             "vocabulary": self.vocabulary,
             "sequence_length": int(self.sequence_length),
             "tokenizer": given,
+            "tokenizers": tokens.tokenizers().__version__,  # another one may train another tokeniser
         }
 
     def stream(self, ticks: int, seed: int) -> TextStream:
