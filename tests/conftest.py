@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable
 
 import pytest
 
+import agents
 import alma_env
 
 
@@ -23,3 +25,37 @@ def real_data() -> Callable[..., alma_env.DataSet]:
             pytest.skip(str(error))
 
     return load
+
+
+@pytest.fixture
+def goes_on_after_any_tick() -> Callable[..., None]:
+    """Check that a run which is saved and restored at any tick ends with the same ledger, the seconds aside."""
+
+    def check(
+        make_env: Callable[[], alma_env.AlmaEnv], make_agent: Callable[[alma_env.AlmaEnv], agents.AnytimeAgent]
+    ) -> None:
+        def finish(env: alma_env.AlmaEnv, agent: agents.AnytimeAgent, saved: list | None = None) -> list:
+            while not env.done:
+                if saved is not None:
+                    saved.append(copy.deepcopy((env.state_dict(), agent.state_dict())))
+                with env.meter:
+                    predictor = agent.observe(env.observation())
+                env.step(predictor)
+            return [
+                (row.error, row.parameters, row.inference_flops, row.flops, row.paper_flops, row.digest)
+                for row in env.ledger
+            ]
+
+        env, saved = make_env(), []
+        agent = make_agent(env)
+        env.reset(seed=0, options={"predictor": agent.predictor})
+        undisturbed = finish(env, agent, saved)
+        assert len(saved) == env.ticks
+        for env_state, agent_state in saved:
+            env = make_env()
+            env.load_state_dict(env_state)
+            agent = make_agent(env)
+            agent.load_state_dict(agent_state, env.megabatch)
+            assert finish(env, agent) == undisturbed
+
+    return check

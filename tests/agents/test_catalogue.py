@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -67,28 +66,10 @@ def test_the_same_seed_gives_the_same_curve_and_another_seed_another(id: str, st
 
 
 @EVERYWHERE
-def test_going_on_after_any_tick_gives_the_same_curve(id: str, stream: Callable[[], AlmaEnv]) -> None:
-    env = stream()
-    agent = make(id, env)
-    observation, _ = env.reset(seed=0, options={"predictor": agent.predictor})
-    states = []
-    while not env.done:
-        states.append(copy.deepcopy((env.state_dict(), agent.state_dict())))
-        with env.meter:
-            predictor = agent.observe(observation)
-        observation, *_ = env.step(predictor)
-    undisturbed = curve(env.ledger)
-    for env_state, agent_state in states:
-        env = stream()
-        env.load_state_dict(env_state)
-        agent = make(id, env)
-        agent.load_state_dict(agent_state, env.megabatch)
-        observation = env.observation()
-        while not env.done:
-            with env.meter:
-                predictor = agent.observe(observation)
-            observation, *_ = env.step(predictor)
-        assert curve(env.ledger) == undisturbed
+def test_going_on_after_any_tick_gives_the_same_curve(
+    id: str, stream: Callable[[], AlmaEnv], goes_on_after_any_tick: Callable[..., None]
+) -> None:
+    goes_on_after_any_tick(stream, lambda env: make(id, env))
 
 
 # Of the MLP-4 on the digits and of the VGG19-2 on the images, by METHODS.md, B.0 and C: parameters and multiply-adds of

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import bz2
-import copy
 import dataclasses
 import math
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -92,28 +92,10 @@ def test_the_same_seed_gives_the_same_curve_and_another_seed_another(id: str, en
 
 
 @EVERY
-def test_going_on_after_any_tick_gives_the_same_curve(id: str, pages: dict[str, Path]) -> None:
-    env = make_env(pages)
-    agent = make(id, env, dropout=0.1)
-    observation, _ = env.reset(seed=0, options={"predictor": agent.predictor})
-    states = []
-    while not env.done:
-        states.append(copy.deepcopy((env.state_dict(), agent.state_dict())))
-        with env.meter:
-            predictor = agent.observe(observation)
-        observation, *_ = env.step(predictor)
-    undisturbed = curve(env.ledger)
-    for env_state, agent_state in states:
-        env = make_env(pages)
-        env.load_state_dict(env_state)
-        agent = make(id, env, dropout=0.1)
-        agent.load_state_dict(agent_state, env.megabatch)
-        observation = env.observation()
-        while not env.done:
-            with env.meter:
-                predictor = agent.observe(observation)
-            observation, *_ = env.step(predictor)
-        assert curve(env.ledger) == undisturbed
+def test_going_on_after_any_tick_gives_the_same_curve(
+    id: str, pages: dict[str, Path], goes_on_after_any_tick: Callable[..., None]
+) -> None:
+    goes_on_after_any_tick(lambda: make_env(pages), lambda env: make(id, env, dropout=0.1))
 
 
 # --- closed forms ---

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 import agents
-from agents.allocator import keep_freed_memory
 from agents.stage import Examples
 from alma_env import AlmaEnv
 
@@ -21,12 +20,8 @@ pytestmark = pytest.mark.benchmark
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
+def memory_as_in_the_command_line():
     keep_freed_memory()
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def stages(env: AlmaEnv, wait: int, count: int) -> list[tuple[Examples, Examples]]:

@@ -23,14 +23,6 @@ from alma_env import AlmaEnv
 pytestmark = pytest.mark.benchmark
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def evaluate(predictor, x, y, batch_size) -> float:
     """The evaluation that a loop of one's own would have."""
     predictor.eval()

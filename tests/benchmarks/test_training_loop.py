@@ -34,14 +34,6 @@ MNIST = StageSettings(epochs=100, optimizer="adadelta", learning_rate=1.0)
 CIFAR10 = StageSettings(epochs=2, learning_rate=0.01, weight_decay=1e-4, augmentation="crop_flip", validation_batch=128)
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 @pytest.mark.parametrize("wait", [1, 10])
 @pytest.mark.parametrize("width", [4, 32, 64])
 def test_a_stage_on_mnist_against_a_tutorial_loop_over_a_tensor_dataset(
