@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import agents
+from agents.allocator import keep_freed_memory
 from agents.stage import Examples
 from alma_env import AlmaEnv
 
