@@ -193,6 +193,63 @@ def test_executed_flops_equal_the_sum_by_hand() -> None:
     assert charge.forward["training"] == 4 * 40 * 2 * multiply_adds
 
 
+def test_a_stage_of_so_many_updates_equals_a_loop_written_by_hand() -> None:
+    """Adam, warm-up and linear decay to 0, accumulated parts, clipping; the examples are gone through again."""
+    settings = StageSettings(
+        epochs=3,
+        updates=6,
+        batch_size=16,
+        accumulation=2,
+        optimizer="adam",
+        learning_rate=0.01,
+        eps=1e-8,
+        schedule="linear",
+        warmup=2,
+        clip=0.5,
+    )
+    predictor, train, valid = small_mlp(), examples(40), examples(9, seed=5)
+    by_hand = copy.deepcopy(predictor)
+    report = run(predictor, settings)
+
+    order = seeded(1)
+    indices = torch.cat([torch.randperm(40, generator=order) for _ in range(3)])[: 6 * 16].split(16)
+    steps = torch.optim.Adam(by_hand.parameters(), betas=(0.9, 0.98), eps=1e-8)
+    norms, losses, states = [], [], []
+    for update, index in enumerate(indices, 1):
+        steps.param_groups[0]["lr"] = 0.01 * (update / 2 if update <= 2 else (6 - update) / (6 - 2))
+        steps.zero_grad()
+        F.cross_entropy(by_hand(train.x[index]), train.y[index]).backward()  # the mean of two halves is the whole's
+        norms.append(float(torch.nn.utils.clip_grad_norm_(by_hand.parameters(), 0.5)))
+        steps.step()
+        if update % 2 == 0:
+            with torch.no_grad():
+                losses.append(F.cross_entropy(by_hand(valid.x), valid.y).item())
+            states.append(copy.deepcopy(by_hand.state_dict()))
+    assert max(norms) > 0.5  # so that something was clipped
+    assert report.validation_loss == pytest.approx(losses, rel=1e-4)
+    assert report.best_epoch == min(range(3), key=losses.__getitem__) + 1
+    for name, tensor in predictor.state_dict().items():
+        torch.testing.assert_close(tensor, states[report.best_epoch - 1][name], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"updates": 5, "epochs": 2}, "updates=5 with epochs=2: .* choose a multiple of 2"),
+        ({"updates": 4, "epochs": 2, "warmup": 4}, "warmup=4: must be below updates=4"),
+        ({"warmup": 1}, "warmup=1: a schedule needs to know .* set updates, too"),
+        ({"schedule": "linear"}, "schedule='linear'.* set updates, too"),
+        ({"accumulation": 3}, "accumulation=3 with batch_size=16: .* choose a divisor"),
+        ({"clip": 0.0}, "clip=0.0: must be above 0, or None"),
+        ({"beta2": 1.0}, "beta2=1.0"),
+        ({"balance": -0.01}, "balance=-0.01"),
+    ],
+)
+def test_settings_of_updates_that_do_not_fit_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(SETTINGS, **settings)
+
+
 def test_empty_or_unequal_parts_are_refused() -> None:
     with pytest.raises(ValueError, match="valid: 0 examples"):
         run(small_mlp(), SETTINGS, valid=examples(0))
