@@ -32,7 +32,7 @@ class Report(Protocol):
 class Learner(Protocol):
     """How to train and grow; when to is the policy's affair.
 
-    ``predictor`` is what is deployed: a module from raw inputs (n, ...) to logits (n, C).
+    ``predictor`` is what is deployed: a module from raw inputs (n, ...) to logits (n, C), or (n, T, V) of text.
     """
 
     @property

@@ -14,7 +14,7 @@ from agents.backbones import Body
 from agents.checks import check_types
 from agents.compiled import choose_engine
 from agents.growth import require_ticks
-from agents.methods import METHODS, method_for, types_of
+from agents.methods import method_for, methods_for, types_of
 from agents.networks import Normalize, Predictor
 from agents.policies import FixedWait, Policy, as_plain_data
 from agents.recipes import Recipe, recipe_for
@@ -49,7 +49,8 @@ def make(
     Args:
         id: the method; ``alma agents`` lists them.
         env: the environment, for the shapes, the normalisation and the length of the stream; nothing else is read.
-        width: units per hidden layer or channels per convolution; the recipe's where not given.
+        width: units per hidden layer, channels per convolution, or experts per Switch layer on text; the recipe's where
+            not given.
         wait: waiting time w in mega-batches.
         replay: train on everything gathered so far, not on the last w mega-batches alone.
         growth: when a growing method grows, see ``agents.growth``; before each stage but the first where not given.
@@ -104,7 +105,7 @@ def make(
             "from_scratch=True without replay would forget all earlier data: it is only meaningful with replay=True"
         )
     if growth not in (None, "never") and not method.grows:
-        growing = ", ".join(name for name, other in METHODS.items() if other.grows)
+        growing = ", ".join(name for name, other in methods_for(recipe.backbone).items() if other.grows)
         raise ValueError(
             f"growth={growth!r}: agent {id!r} cannot grow; leave it out, or take one that grows: {growing}"
         )

@@ -149,19 +149,23 @@ TEXT_METHODS: dict[str, Method] = {
 }
 
 
+def methods_for(backbone: str) -> dict[str, Method]:
+    """The methods by id, as they are on data that the backbone is for."""
+    return TEXT_METHODS if backbone == "switch" else METHODS
+
+
 def method_for(id: str, backbone: str) -> Method:
-    """The method of an id, as it is on data that the backbone is for.
+    """One of these methods.
 
     Raises:
         ValueError: there is no such method, or the paper has none of this kind for text.
     """
     if id not in METHODS:
         raise ValueError(f"agent {id!r}: unknown; the agents are {', '.join(METHODS)}")
-    if backbone != "switch":
-        return METHODS[id]
-    if id not in TEXT_METHODS:
-        raise ValueError(f"agent {id!r} on text: the agents for text are {', '.join(TEXT_METHODS)}")
-    return TEXT_METHODS[id]
+    methods = methods_for(backbone)
+    if id not in methods:
+        raise ValueError(f"agent {id!r} on text: the agents for text are {', '.join(methods)}")
+    return methods[id]
 
 
 def types_of(method: Method) -> dict[str, Any]:

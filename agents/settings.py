@@ -91,7 +91,15 @@ class StageSettings:
                 f"parts, each followed by a validation; choose a multiple of {self.epochs}"
             )
         if self.warmup >= self.updates:
-            raise ValueError(f"warmup={self.warmup}: must be below updates={self.updates}")
+            raise ValueError(
+                f"warmup={self.warmup} with updates={self.updates}: a stage begins with the warm-up; lower warmup, "
+                f"for example to {self.updates // 10}, or raise updates"
+            )
+        if self.schedule == "linear" and self.updates == 1:
+            raise ValueError(
+                "updates=1 with schedule='linear': the learning rate of the last update is 0, so that nothing would be "
+                "learned; use at least 2 updates, or schedule='constant'"
+            )
 
 
 _CHOICES = {

@@ -45,7 +45,7 @@ OnEpoch = Callable[[int], None]  # told the number of epochs done
 
 @dataclass(frozen=True)
 class Examples:
-    """Raw inputs `x` (n, ...), uint8 or float32, and labels `y` (n,), int64."""
+    """Raw inputs `x` (n, ...), uint8 or float32, and labels `y` (n,), int64; of text both are int32 (n, T)."""
 
     x: Tensor
     y: Tensor

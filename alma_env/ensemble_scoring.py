@@ -64,22 +64,20 @@ def score_ensemble(
     The same to the last bit for classes. None where the task cannot tell the ensemble's answer from what it keeps of
     its members'.
     """
+    if not task.keeps_enough_for(ensemble):
+        return None
     prepare, *members = mark.parts
     marks = tuple(members)
     if before is None or not _leads(before, prepare, ensemble.space, marks):
         first = torch.from_numpy(x[:batch_size].copy())
         prepare_flops = count(freeze(ensemble.prepare), first).total / len(first)
         kept, flops, steady = _run_member(ensemble, 0, x, y, task, batch_size)
-        first_part = task.part(kept, ensemble)
-        if first_part is None:
-            return None
-        before = Scored(prepare, ensemble.space, marks[:1], first_part, kept, prepare_flops, flops, steady)
+        part = task.part(kept, ensemble)
+        before = Scored(prepare, ensemble.space, marks[:1], part, kept, prepare_flops, flops, steady)
     total, flops, steady = before.total, before.inference_flops, before.steady
     for number in range(len(before.members), len(marks)):
         kept, cost, member_steady = _run_member(ensemble, number, x, y, task, batch_size)
-        part = task.part(kept, ensemble)
-        assert part is not None  # as of the first
-        total = ensemble.add(total, part)
+        total = ensemble.add(total, task.part(kept, ensemble))
         flops += cost - before.prepare_flops
         steady = steady and member_steady
     answer = before.answer if len(marks) == len(before.members) else ensemble.mean(total, len(marks))

@@ -42,8 +42,11 @@ class Task(Protocol):
     def keep(self, logits: Tensor, y: NDArray[Any]) -> Tensor:
         """What is kept of the logits of a batch, first dimension n; a new tensor."""
 
-    def part(self, kept: Tensor, ensemble: Ensemble) -> Tensor | None:
-        """What a member of which this was kept contributes to its ensemble; None where that cannot be told."""
+    def keeps_enough_for(self, ensemble: Ensemble) -> bool:
+        """Whether the ensemble's answer can be told from what is kept of its members'."""
+
+    def part(self, kept: Tensor, ensemble: Ensemble) -> Tensor:
+        """What a member of which this was kept then contributes to its ensemble."""
 
     def error(self, kept: Tensor, y: NDArray[Any]) -> float:
         """The error of the tick, from what was kept of all test examples.
@@ -76,6 +79,10 @@ class Classification:
     def keep(self, logits: Tensor, y: NDArray[Any]) -> Tensor:
         """The logits (n, classes)."""
         return logits.clone()
+
+    def keeps_enough_for(self, ensemble: Ensemble) -> bool:
+        """All logits are kept."""
+        return True
 
     def part(self, kept: Tensor, ensemble: Ensemble) -> Tensor:
         """The ensemble knows."""
@@ -113,9 +120,13 @@ class LanguageModelling:
         pairs = zip(logits, targets, strict=True)
         return torch.stack([-F.cross_entropy(row.float(), target, reduction="none") for row, target in pairs])
 
-    def part(self, kept: Tensor, ensemble: Ensemble) -> Tensor | None:
+    def keeps_enough_for(self, ensemble: Ensemble) -> bool:
         """An average of probabilities needs the target's alone; one of logits needs them all."""
-        return kept if ensemble.space == "prob" else None
+        return ensemble.space == "prob"
+
+    def part(self, kept: Tensor, ensemble: Ensemble) -> Tensor:
+        """Log-probabilities, as they are."""
+        return kept
 
     def error(self, kept: Tensor, y: NDArray[Any]) -> float:
         """exp of the mean negative log-likelihood over all tokens."""

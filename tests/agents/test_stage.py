@@ -236,7 +236,8 @@ def test_a_stage_of_so_many_updates_equals_a_loop_written_by_hand() -> None:
     ("settings", "message"),
     [
         ({"updates": 5, "epochs": 2}, "updates=5 with epochs=2: .* choose a multiple of 2"),
-        ({"updates": 4, "epochs": 2, "warmup": 4}, "warmup=4: must be below updates=4"),
+        ({"updates": 4, "epochs": 2, "warmup": 4}, "warmup=4 with updates=4: .* lower warmup"),
+        ({"updates": 1, "epochs": 1, "schedule": "linear"}, "updates=1 with schedule='linear': .* at least 2 updates"),
         ({"warmup": 1}, "warmup=1: a schedule needs to know .* set updates, too"),
         ({"schedule": "linear"}, "schedule='linear'.* set updates, too"),
         ({"accumulation": 3}, "accumulation=3 with batch_size=16: .* choose a divisor"),

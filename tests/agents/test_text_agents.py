@@ -118,8 +118,7 @@ def test_comp_and_mem_of_whole_streams_are_the_closed_forms(id: str, wait: int, 
     # The validation set is the same at every tick, so waiting for more mega-batches does not make it larger.
     valid = len(env.observation()["valid"]["x"])
     validated = SMALL["epochs"] * stages * members * valid * FORWARD
-    assert score.comp_by_phase["validation"] == pytest.approx(validated, rel=0.05)  # softmax and the like beside it
-    assert score.comp_by_phase["validation"] >= validated
+    assert score.comp_by_phase["validation"] == validated
 
 
 def test_comp_and_mem_of_a_growing_mixture_are_the_closed_forms(env: AlmaEnv) -> None:
@@ -132,7 +131,7 @@ def test_comp_and_mem_of_a_growing_mixture_are_the_closed_forms(env: AlmaEnv) ->
     valid = len(env.observation()["valid"]["x"])
     for tick in (2, 3):
         growth = ledger[tick].flops["growth"]  # one pass over V with the experts from before
-        assert growth == pytest.approx(valid * forwards[tick - 1], rel=0.05)
+        assert growth == valid * forwards[tick - 1]
         training = UPDATES * BATCH * 3 * forwards[tick]
         assert ledger[tick].paper_flops - growth == training
 
