@@ -120,7 +120,8 @@ class LanguageModelling:
     def error(self, kept: Tensor, y: NDArray[Any]) -> float:
         """exp of the mean negative log-likelihood over all tokens."""
         # In parts: in double precision all of it would be twice as large again.
-        mean = -sum(part.double().sum().item() for part in kept.split(1024)) / kept.numel()
+        parts = (kept[start : start + 1024] for start in range(0, len(kept), 1024))
+        mean = -sum(part.double().sum().item() for part in parts) / kept.numel()
         try:
             perplexity = math.exp(mean)
         except OverflowError:
