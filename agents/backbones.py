@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,7 +14,8 @@ from torch import nn
 from agents.firefly_network import CONVOLUTIONS, FireflyVGG19
 from agents.mixture_networks import MixtureMLP, MixtureVGG19
 from agents.networks import MLP, VGG19
-from agents.switch import SIZES, Init, SwitchTransformer
+from agents.switch import SwitchTransformer
+from agents.switch_size import SIZES
 
 # (backbone, shape of an input, width, classes, generator of the weights, the backbone's own keywords) -> network on
 # normalised inputs
@@ -54,35 +55,12 @@ def firefly(backbone: str, shape: tuple[int, ...], width: int, classes: int, gen
 
 
 def switch_transformer(
-    shape: tuple[int, ...],
-    width: int,
-    classes: int,
-    generator: torch.Generator,
-    *,
-    size: str = "tiny",
-    capacity_factor: float = 1.0,
-    jitter: float = 0.0,
-    dropout: float = 0.0,
-    expert_dropout: float | None = None,
-    init: str = "gpt",
-    checkpointing: bool = False,
-    copy_noise: float = 0.0,
+    shape: tuple[int, ...], width: int, classes: int, generator: torch.Generator, *, size: str = "tiny", **keywords: Any
 ) -> nn.Module:
-    """A Switch Transformer for sequences of `shape`, with `width` experts in each Switch layer.
+    """A Switch Transformer for sequences of `shape` (T,), with `width` experts in each Switch layer.
 
-    Args:
-        shape: (T,).
-        width: experts to begin with.
-        classes: size of the vocabulary.
-        generator: of the initial weights.
-        size: layers, width and heads by name: tiny, base, large.
-        capacity_factor: see `SwitchTransformer` for this and the others.
-        jitter: of the router's input in training.
-        dropout: of embeddings and residual branches.
-        expert_dropout: of the experts' hidden units.
-        init: scheme of the initial weights.
-        checkpointing: compute activations twice in place of keeping them.
-        copy_noise: on the copied rows of the routers at a growth.
+    `classes` is the size of the vocabulary, `size` one of tiny, base and large; `keywords` are those of
+    `SwitchTransformer`.
 
     Raises:
         ValueError: a keyword breaks its rule.
@@ -91,19 +69,8 @@ def switch_transformer(
         raise ValueError(f"size={size!r}: choose one of {', '.join(SIZES)}")
     if width < 1:
         raise ValueError(f"width={width}: on text it is the number of experts in each Switch layer, at least 1")
-    return SwitchTransformer(
-        classes,
-        dataclasses.replace(SIZES[size], context=shape[0]),
-        experts=width,
-        capacity_factor=capacity_factor,
-        jitter=jitter,
-        dropout=dropout,
-        expert_dropout=expert_dropout,
-        init=cast("Init", init),
-        checkpointing=checkpointing,
-        copy_noise=copy_noise,
-        generator=generator,
-    )
+    in_size = dataclasses.replace(SIZES[size], context=shape[0])
+    return SwitchTransformer(classes, in_size, experts=width, generator=generator, **keywords)
 
 
 def keywords_of(backbone: str) -> dict[str, Any]:
@@ -119,5 +86,10 @@ def types_of(backbone: str) -> dict[str, Any]:
 def _own(backbone: str) -> dict[str, inspect.Parameter]:
     if backbone != "switch":
         return {}
-    parameters = inspect.signature(switch_transformer, eval_str=True).parameters
-    return {name: parameter for name, parameter in parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}
+    parameters = {
+        name: parameter
+        for made in (switch_transformer, SwitchTransformer)
+        for name, parameter in inspect.signature(made, eval_str=True).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY and name not in ("experts", "generator")
+    }
+    return parameters

@@ -181,11 +181,11 @@ def _train_plain(
     optimizer, schedule = _fresh_optimizer(body, settings)
     best = BestEpoch(body, settings, draws.members)
     in_full = getattr(body, "cost_depends_on_data", False)
-    train_batch, validate_own = (_train_batch.fn, validate.fn) if in_full else (_train_batch, validate)
+    train_batch = _train_batch.fn if in_full else _train_batch
     parallel.require_shares(settings, draws.per_epoch, len(valid))
 
     def score() -> tuple[Tensor, ...]:
-        means = validate_own(body, valid_x, valid_y, settings.validation_batch)
+        means = validate(body, valid_x, valid_y, settings.validation_batch, in_full=in_full)
         return parallel.mean_of_shares(means, len(valid_y), len(valid))
 
     if settings.keep_initial:
@@ -271,26 +271,30 @@ def _seeded(noise: torch.Generator | None, device: torch.device) -> Iterator[Non
         yield
 
 
-@meter.count_once
-@torch.no_grad()
-def validate(body: nn.Module, x: Tensor, y: Tensor, batch_size: int) -> tuple[Tensor, Tensor]:
+def validate(body: nn.Module, x: Tensor, y: Tensor, batch_size: int, *, in_full: bool = False) -> tuple[Tensor, Tensor]:
     """Mean cross-entropy and error fraction of `body`, put into eval mode, on normalised inputs.
 
-    Two scalars, or two tensors (members,) of a stacked body. Of text, both are means over tokens.
+    Two scalars, or two tensors (members,) of a stacked body. Of text, both are means over tokens. `in_full` has each
+    batch counted operation by operation.
     """
     body.eval()
-    loss = torch.zeros((), device=x.device)
-    wrong = torch.zeros((), device=x.device)
-    with meter.phase("validation"):
-        for part_x, part_y in zip(torch.split(x, batch_size), torch.split(y, batch_size), strict=True):
-            logits = body(part_x)
-            if isinstance(body, Stacked):
-                loss = loss + _members_cross_entropy(logits, part_y).sum(1)
-                wrong = wrong + (logits.argmax(-1) != part_y).sum(-1)
-            else:
-                loss = loss + _cross_entropy(logits, part_y, "sum")
-                wrong = wrong + (logits.argmax(-1) != part_y).sum()
+    score = _score_batch.fn if in_full else _score_batch
+    loss, wrong = torch.zeros((), device=x.device), torch.zeros((), device=x.device)
+    for batch in zip(torch.split(x, batch_size), torch.split(y, batch_size), strict=True):
+        batch_loss, batch_wrong = score(body, *batch)
+        loss, wrong = loss + batch_loss, wrong + batch_wrong
     return loss / y.numel(), wrong / y.numel()
+
+
+@meter.count_once
+@torch.no_grad()
+def _score_batch(body: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Summed cross-entropy and number of wrong answers. Of a batch: what is counted first runs on copies."""
+    with meter.phase("validation"):
+        logits = body(x)
+        if isinstance(body, Stacked):
+            return _members_cross_entropy(logits, y).sum(1), (logits.argmax(-1) != y).sum(-1)
+        return _cross_entropy(logits, y, "sum"), (logits.argmax(-1) != y).sum()
 
 
 @meter.count_once

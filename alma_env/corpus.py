@@ -30,7 +30,8 @@ _BYTE_ORDER_MARK = "\ufeff".encode()
 def files_of(paths: Paths, role: str) -> tuple[Path, ...]:
     """The files of a folder, a file, or a list of files, by name; `role` names the argument in errors.
 
-    Of a folder, those that end in .txt, .gz or .bz2 and do not begin with a dot; its sub-folders are not read.
+    Of a folder, those that end in .txt, .gz or .bz2 and do not begin with a dot; archives (.tar.gz) and sub-folders are
+    not read.
     """
     if isinstance(paths, (str, os.PathLike)):
         given = Path(paths).expanduser()
@@ -58,13 +59,16 @@ def _checked(file: Path, role: str) -> Path:
     if not file.is_file():
         raise DataUnavailableError(f"{role}: {str(file)!r} is not there; give a folder or a file that exists")
     if not _suffix(file):
-        raise ValueError(f"{role}: {str(file)!r} must end in one of {', '.join(_OPENERS)}; rename or convert it")
+        raise ValueError(
+            f"{role}: {str(file)!r} must end in one of {', '.join(_OPENERS)}; rename, convert or unpack it"
+        )
     return file
 
 
 def _suffix(file: Path) -> str:
     suffix = file.suffix.lower()
-    return suffix if suffix in _OPENERS else ""
+    archive = Path(file.stem).suffix.lower() == ".tar"
+    return suffix if suffix in _OPENERS and not archive else ""
 
 
 def content_digest(files: Iterable[Path], digest: Any) -> None:

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 import platformdirs
 import xxhash
+from gymnasium import spaces
 from numpy.typing import ArrayLike, NDArray
 
 from alma_env import _torchvision
@@ -84,6 +85,16 @@ class DataSet:
     def input_shape(self) -> tuple[int, ...]:
         """Shape of one raw input."""
         return self.train_x.shape[1:]
+
+    def part_space(self, n: int) -> spaces.Dict:
+        """Of a part of a mega-batch with n examples."""
+        low, high = (0, 255) if self.train_x.dtype == np.uint8 else (-np.inf, np.inf)
+        return spaces.Dict(
+            {
+                "x": spaces.Box(low, high, (n, *self.input_shape), self.train_x.dtype.type),
+                "y": spaces.Box(0, self.classes - 1, (n,), np.int64),
+            }
+        )
 
     def protocol(self) -> dict[str, Any]:
         """All of it that scores depend on; plain JSON values."""

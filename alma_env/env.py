@@ -62,17 +62,6 @@ def _require_numbers(whole: Mapping[str, object], real: Mapping[str, object]) ->
                 raise TypeError(f"{name}={value!r}: must be {words}, for example {name}={example}")
 
 
-def _part_space(data: DataSet, n: int) -> spaces.Dict:
-    x = data.train_x
-    low, high = (0, 255) if x.dtype == np.uint8 else (-np.inf, np.inf)
-    return spaces.Dict(
-        {
-            "x": spaces.Box(low, high, (n, *x.shape[1:]), x.dtype.type),
-            "y": spaces.Box(0, data.classes - 1, (n,), np.int64),
-        }
-    )
-
-
 class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
     """Anytime learning at macroscale (Caccia, Xu, Ott, Ranzato, Denoyer; arXiv 2106.09563, section 3).
 
@@ -182,13 +171,12 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
                     "and its documents are permuted by seed; leave both out"
                 )
             data.check(ticks)  # at once, and not at the first reset
-            part = spaces.Dict({"x": data.part_space(), "y": data.part_space()})
-            parts: dict[str, gym.Space[Any]] = {"train": part, "valid": part}
+            parts: dict[str, gym.Space[Any]] = {"train": data.part_space(), "valid": data.part_space()}
         else:
             # Made here, too, for the same reason.
             self._stream = Stream(data, ticks, seed=0, valid_fraction=valid_fraction, scheme=partition)
             train, valid = self._stream.indices(1)
-            parts = {"train": _part_space(data, len(train)), "valid": _part_space(data, len(valid))}
+            parts = {"train": data.part_space(len(train)), "valid": data.part_space(len(valid))}
         self.action_space = PredictorSpace(data.input_shape, data.classes, per_token=isinstance(data, TextCorpus))
         self.observation_space = cast("gym.Space[Observation]", spaces.Dict(parts))
 

@@ -82,7 +82,8 @@ class Score:
         cer_from_1: the same from tick 1, as the published version of the paper writes it; differs by exactly e_0.
         mean_error: cer / (ticks + 1).
         mean_error_from_1: cer_from_1 / ticks, None before tick 1. For text the paper's average perplexity, whose first
-            point is after the first mega-batch; with tick 0 it would be little more than the size of the vocabulary.
+            point is after the first mega-batch; with tick 0 it would be little more than the size of the vocabulary, as
+            it is for a learner that waits, whose untrained answers count.
         final_error: error at the last tick.
         mem: Σ_t |θ_t|, free parameters.
         comp: Σ_t FLOPs, everything that was executed.

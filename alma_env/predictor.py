@@ -232,9 +232,8 @@ def _of_parts(ensemble: Ensemble) -> Fingerprint:
 
 def changed_parameters(predictor: nn.Module, mark: Fingerprint, known: Set[str]) -> list[tuple[str, nn.Parameter]]:
     """Names and parameters whose content is not among the `known` hashes; `mark` is the predictor's fingerprint."""
-    if (
-        isinstance(predictor, Ensemble) and mark.parts
-    ):  # its members were described one by one: only new ones are looked into
+    if isinstance(predictor, Ensemble) and mark.parts:
+        # Its members were described one by one: only new ones are looked into.
         named = [("prepare", predictor.prepare), *((f"members.{n}", m) for n, m in enumerate(predictor.members))]
         return [
             (f"{place}.{name}", parameter)

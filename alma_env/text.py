@@ -18,6 +18,7 @@ The text that comes with the package (`tiny_text`) is about a hundred passages, 
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,7 +159,7 @@ def text_stream(
     mega-batches have as many sequences as the smallest, and what is left over is dropped.
 
     Args:
-        train: a folder, a file or a list of files: .txt, .txt.gz or .txt.bz2, in UTF-8, with blank lines between
+        train: a folder, a file or a list of files: .txt, .gz or .bz2, in UTF-8, with blank lines between
             documents. They are read in the order of their names.
         valid: the held-out validation set, likewise.
         test: likewise; None holds out one more part of the stream, of the size of a mega-batch, which is not released.
@@ -197,7 +198,23 @@ def text_stream(
         if recipe.stamps() != before:  # the digest in the key may not be that of what was read
             raise DataUnavailableError("train, valid, test or tokenizer: a file changed while it was read; try again")
 
-    return _stream(built(root, key, make))
+    folder = built(root, key, make)
+    _warn_of_what_is_dropped(packing.manifest_of(folder))
+    return _stream(folder)
+
+
+def _warn_of_what_is_dropped(manifest: dict[str, Any]) -> None:
+    settings, names = manifest["settings"], [packing.train_file(t) for t in range(1, manifest["settings"]["ticks"] + 1)]
+    there = sum(manifest["tokens"][name] for name in names)
+    kept = sum(manifest["sequences"][name] for name in names) * settings["sequence_length"]
+    if kept < there / 2:
+        warnings.warn(
+            f"{there - kept:,} of {there:,} tokens of train are left out, since all mega-batches get the size of the "
+            "smallest: its documents are short, or others long; separate documents by blank lines, or lower ticks or "
+            "sequence_length",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def checked(

@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 from alma_env import tokens
 from alma_env.corpus import Paths, content_digest, files_of
+from alma_env.errors import DataUnavailableError
 from alma_env.tasks import LanguageModelling
 from alma_env.text import TextStream, cache_folder, checked, text_stream, tokenizer_file
 
@@ -43,6 +44,7 @@ class TextCorpus:
         """
         checked(**self._arguments(ticks, seed=0))
         cache_folder(self.cache)
+        self._require_unchanged()
 
     @cached_property
     def vocabulary(self) -> int:
@@ -69,6 +71,7 @@ class TextCorpus:
     @cached_property
     def digest(self) -> str:
         """xxh3_128 (hex) of the bytes of all files."""
+        self._require_unchanged()
         digest = xxhash.xxh3_128()
         for role in ("train", "valid", "test"):
             paths = getattr(self, role)
@@ -93,7 +96,22 @@ class TextCorpus:
 
     def stream(self, ticks: int, seed: int) -> TextStream:
         """Made at the first call for these arguments and this content; later ones find it in the cache."""
+        self._require_unchanged()
         return text_stream(**self._arguments(ticks, seed), cache=self.cache)
+
+    @cached_property
+    def _stamps(self) -> list[tuple[int, int]]:
+        return self._stamps_now()
+
+    def _stamps_now(self) -> list[tuple[int, int]]:
+        return checked(**self._arguments(ticks=1, seed=0)).stamps()
+
+    def _require_unchanged(self) -> None:
+        """The digest is computed once: a stream of other text must not be scored under it."""
+        if self._stamps_now() != self._stamps:
+            raise DataUnavailableError(
+                "train, valid, test or tokenizer: a file has changed since the environment was made; make it anew"
+            )
 
     def _arguments(self, ticks: int, seed: int) -> dict[str, Any]:
         return {
@@ -107,10 +125,10 @@ class TextCorpus:
             "tokenizer": self.tokenizer,
         }
 
-    def part_space(self) -> spaces.Space[Any]:
-        """x or y of a part: any number of sequences, which depends on the seed, as one int32 array (n, T)."""
+    def part_space(self) -> spaces.Dict:
+        """Of a part of a mega-batch: any number of sequences, which depends on the seed, as int32 arrays (n, T)."""
         sequence = spaces.Box(0, self.vocabulary - 1, self.input_shape, np.int32)
-        return spaces.Sequence(sequence, stack=True)
+        return spaces.Dict({name: spaces.Sequence(sequence, stack=True) for name in ("x", "y")})
 
     def __hash__(self) -> int:
         return hash(json.dumps([str(self.train), str(self.valid), str(self.test), self.sequence_length]))

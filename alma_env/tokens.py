@@ -66,7 +66,7 @@ def loaded(file: Path, *, named: Path | None = None) -> Any:
 
     `named` is what errors call the file when it is a copy.
 
-    Raises ValueError when the file holds none, or none that knows END_OF_TEXT.
+    Raises ValueError when the file holds none, or none that knows END_OF_TEXT and gives every text back as it was.
     """
     library, name = tokenizers(), str(named or file)
     try:
@@ -84,7 +84,24 @@ def loaded(file: Path, *, named: Path | None = None) -> Any:
     tokenizer.no_padding()
     # "<|endoftext|>" written in a text is text: it must not end the document.
     tokenizer.encode_special_tokens = True
+    _require_lossless(tokenizer, name)
     return tokenizer
+
+
+def _require_lossless(tokenizer: Any, name: str) -> None:
+    """What is lost on the way to tokens would be missing from the perplexity, without a word."""
+    if tokenizer.decoder is None:
+        tokenizer.decoder = tokenizers().decoders.ByteLevel()
+    try:
+        back = tokenizer.decode(tokenizer.encode(_PROBE, add_special_tokens=False).ids, skip_special_tokens=False)
+    except Exception as error:  # the library raises no narrower class
+        raise ValueError(f"tokenizer={name!r}: cannot encode {_PROBE!r} ({error}); {_BYTE_LEVEL}") from error
+    if back.removeprefix(" ") != _PROBE:
+        raise ValueError(f"tokenizer={name!r}: makes {back!r} of {_PROBE!r}; {_BYTE_LEVEL}")
+
+
+_PROBE = "Naïve “Text”,\n\tδοκιμή 漢字 🙂: 1 + 1 = 2"
+_BYTE_LEVEL = "give a byte-level tokeniser, which loses no text, or train one with tokenizer=None"
 
 
 def vocabulary_of(tokenizer: Any) -> int:

@@ -18,15 +18,8 @@ from agents import stage
 from agents.networks import Predictor
 from agents.settings import StageSettings
 from agents.stage import Examples, train_stage
-from agents.switch import (
-    SIZES,
-    SwitchLayer,
-    SwitchSize,
-    SwitchTransformer,
-    forward_flops,
-    paper_gflops,
-    parameter_count,
-)
+from agents.switch import SwitchLayer, SwitchTransformer
+from agents.switch_size import SIZES, SwitchSize, forward_flops, paper_gflops, parameter_count
 from alma_env._torchvision import datasets
 from alma_env.meter import Charge, Meter, count, count_once
 
@@ -600,7 +593,7 @@ def test_a_stage_is_charged_what_full_counting_charges(
     once = charges()
     counted = sum(steps)
     monkeypatch.setattr(stage, "_train_batch", count_step)
-    monkeypatch.setattr(stage, "validate", stage.validate.fn)
+    monkeypatch.setattr(stage, "_score_batch", stage._score_batch.fn)
     assert once == charges()
     assert counted < len(steps)
 

@@ -19,7 +19,8 @@ import alma_env
 from agents.gmoe import GMoE, leaf_totals
 from agents.methods import TEXT_METHODS
 from agents.mixture_networks import mixture_body
-from agents.switch import SIZES, SwitchTransformer, forward_flops, parameter_count
+from agents.switch import SwitchTransformer
+from agents.switch_size import SIZES, forward_flops, parameter_count
 from agents.union import union
 from alma_env import AlmaEnv, Ledger
 from alma_env.text import tiny_text
@@ -243,6 +244,16 @@ def test_the_union_of_mapped_mega_batches_stays_in_a_file(env: AlmaEnv) -> None:
         assert int(mapping[4]) != 0  # the inode of the file behind this piece of memory
     for name in ("x", "y"):
         assert np.array_equal(getattr(both, name).numpy(), np.concatenate([part[name] for part in parts]))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_a_full_disk_is_an_error_with_a_remedy(env: AlmaEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+    env.reset(seed=0)
+    env.step(None)
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        monkeypatch.setattr("tempfile.TemporaryFile", lambda: full)
+        with pytest.raises(OSError, match=r"no file of [\d,]+ bytes for 2 mega-batches .*; have TMPDIR name a folder"):
+            union([env.megabatch(tick)["train"] for tick in (1, 2)])
 
 
 def _maps() -> list[str]:

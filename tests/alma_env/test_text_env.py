@@ -456,6 +456,20 @@ def test_arguments_that_make_no_environment_are_refused_at_once(
         make(**changes)
 
 
+def test_a_text_that_changes_after_the_environment_was_made_is_refused(make: Make, tmp_path: Path) -> None:
+    train = tmp_path / "train.txt"
+    train.write_bytes(bz2.decompress(tiny_text().train.read_bytes()))
+    env = make(train=train)
+    before = env.data.digest
+    with train.open("a", encoding="utf-8") as file:
+        file.write("\n\nOne document more.\n")
+    with pytest.raises(DataUnavailableError, match="a file has changed since the environment was made; make it anew"):
+        env.reset(seed=0)
+    anew = make(train=train)
+    anew.reset(seed=0)
+    assert anew.data.digest != before
+
+
 def test_a_text_that_does_not_suffice_is_refused_at_reset(make: Make) -> None:
     env = make(sequence_length=200_000)
     with pytest.raises(ValueError, match="sequence_length=200000: the part .* lower sequence_length"):

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from agents import stage
 from agents.allocator import keep_freed_memory
 from agents.settings import StageSettings
-from agents.switch import SIZES, SwitchSize, SwitchTransformer
+from agents.switch import SwitchTransformer
+from agents.switch_size import SIZES, SwitchSize
 from alma_env._torchvision import datasets
 from alma_env.meter import Meter
 
