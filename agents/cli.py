@@ -27,6 +27,7 @@ from agents.methods import METHODS, TEXT_METHODS
 from agents.recipes import recipe_for
 from agents.stage import StageSettings
 from alma_env import AlmaError, Ledger, Row
+from alma_env.data import TEXT
 from alma_env.registration import PROTOCOLS, TEXT_ID, keywords_of
 
 DEFAULT_ENV = "Digits-ALMA-v0"
@@ -275,7 +276,7 @@ def _envs(options: argparse.Namespace, console: Console) -> int:
         recipe = recipe_for(protocol["data"])
         waits = ", ".join(map(str, recipe.waits))
         table.add_row(id, protocol["data"], str(protocol["ticks"]), f"{recipe.backbone}-{recipe.width}", waits)
-    recipe = recipe_for("Text")
+    recipe = recipe_for(TEXT)
     waits = ", ".join(map(str, recipe.waits))
     table.add_row(TEXT_ID, "files of text, or the package's own", "4", f"{recipe.backbone}-{recipe.width}", waits)
     table.add_row(alma_env.registration.ARRAYS_ID, "your own arrays (Python only)", "ticks=…", "mlp-32", "1, 5")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from agents.stage import StageSettings
+from alma_env.data import TEXT
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ RECIPES: dict[str, Recipe] = {
     "CIFAR10": Recipe("vgg19", 32, (2, 10, 100), _SGD),
     "CIFAR100": Recipe("vgg19", 32, (1, 5, 50), replace(_SGD, epochs=200)),
     # METHODS E.3; the width is the number of experts in each Switch layer.
-    "Text": Recipe("switch", 4, (1, 4), _ADAM),
+    TEXT: Recipe("switch", 4, (1, 4), _ADAM),
     "Digits": Recipe("mlp", 32, (1, 5, 20), _ADADELTA),
 }
 

@@ -23,6 +23,8 @@ from numpy.typing import ArrayLike, NDArray
 from alma_env import _torchvision
 from alma_env.tasks import Classification
 
+TEXT = "Text"  # name of all data that is text
+
 # Normalisation (mean, std), per channel, of x / 255 over the train part. MNIST and CIFAR-10 are the paper's
 # numbers, which EMNIST shares with MNIST; the others are the usual published ones.
 _MOMENTS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
@@ -259,6 +261,8 @@ def from_arrays(
 
     Raises ValueError or TypeError for arrays that do not fit together.
     """
+    if name == TEXT:
+        raise ValueError(f"name={name!r}: streams of text have this name; choose another")
     train_x, train_y = _checked_x(train, "train"), _checked_y(train, "train")
     test_x, test_y = _checked_x(test, "test"), _checked_y(test, "test")
     for part, x, y in (("train", train_x, train_y), ("test", test_x, test_y)):

@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from alma_env import packing, tokens
 from alma_env._cache import built
 from alma_env.corpus import Paths, files_of
+from alma_env.data import TEXT
 from alma_env.errors import DataUnavailableError
 from alma_env.stream import Part, _integer
 
@@ -294,7 +295,7 @@ def _stream(folder: Path) -> TextStream:
     length = settings["sequence_length"]
     test_x, test_y = packing.opened(folder, packing.TEST, sizes[packing.TEST], length, "r")
     data = TextData(
-        folder, "Text", manifest["vocabulary"], length, manifest["digest"], manifest["corpus"], test_x, test_y
+        folder, TEXT, manifest["vocabulary"], length, manifest["digest"], manifest["corpus"], test_x, test_y
     )
     return TextStream(data, settings["ticks"], settings["seed"], sizes[packing.train_file(1)], sizes[packing.VALID])
 

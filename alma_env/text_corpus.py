@@ -14,6 +14,7 @@ from gymnasium import spaces
 
 from alma_env import tokens
 from alma_env.corpus import Paths, content_digest, files_of
+from alma_env.data import TEXT
 from alma_env.errors import DataUnavailableError
 from alma_env.tasks import LanguageModelling
 from alma_env.text import TextStream, cache_folder, checked, text_stream, tokenizer_file
@@ -34,7 +35,7 @@ class TextCorpus:
     vocabulary_size: int = 50_000
     tokenizer: str | Path | None = None
     cache: str | Path | None = None
-    name: str = field(default="Text", init=False)
+    name: str = field(default=TEXT, init=False)
     held_out_valid: ClassVar[bool] = True  # the validation set is the same at every tick
 
     def check(self, ticks: int) -> None:

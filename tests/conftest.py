@@ -7,9 +7,12 @@ import os
 from collections.abc import Callable
 
 import pytest
+from torch import nn
 
 import agents
 import alma_env
+from agents.switch_size import SwitchSize
+from alma_env._torchvision import datasets
 
 
 @pytest.fixture
@@ -25,6 +28,32 @@ def real_data() -> Callable[..., alma_env.DataSet]:
             pytest.skip(str(error))
 
     return load
+
+
+@pytest.fixture
+def dense_gpt2() -> Callable[[int, SwitchSize], nn.Module]:
+    """Make the GPT-2 of `transformers` for a vocabulary and a size, without dropout and with the exact GELU."""
+    datasets()  # lets transformers import torchvision on a CPU build of torch
+    transformers = pytest.importorskip("transformers")
+
+    def make(vocabulary: int, size: SwitchSize) -> nn.Module:
+        config = transformers.GPT2Config(
+            vocab_size=vocabulary,
+            n_positions=size.context,
+            n_embd=size.width,
+            n_layer=size.layers,
+            n_head=size.heads,
+            activation_function="gelu",
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
+        model: nn.Module = transformers.GPT2LMHeadModel(config)
+        return model
+
+    return make
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,7 +21,6 @@ from agents.settings import StageSettings
 from agents.stage import Examples, train_stage
 from agents.switch import SwitchLayer, SwitchTransformer
 from agents.switch_size import SIZES, SwitchSize, forward_flops, paper_gflops, parameter_count
-from alma_env._torchvision import datasets
 from alma_env.meter import Charge, Meter, count, count_once
 
 VOCABULARY, BPE = 13, 50_257
@@ -294,21 +294,9 @@ def test_tokens_may_be_of_either_integer_type() -> None:
     assert torch.equal(model(tokens.int()), model(tokens))
 
 
-def test_one_expert_is_gpt2() -> None:
-    datasets()  # lets transformers import torchvision on a CPU build of torch
-    transformers = pytest.importorskip("transformers")
+def test_one_expert_is_gpt2(dense_gpt2: Callable[[int, SwitchSize], nn.Module]) -> None:
     model = build(experts=1)
-    config = transformers.GPT2Config(
-        vocab_size=VOCABULARY,
-        n_positions=SMALL.context,
-        n_embd=SMALL.width,
-        n_layer=SMALL.layers,
-        n_head=SMALL.heads,
-        activation_function="gelu",
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    gpt2 = transformers.GPT2LMHeadModel(config).double().eval()
+    gpt2 = dense_gpt2(VOCABULARY, SMALL).double().eval()
     ours = {
         name.replace("_weight", ".weight").replace("_bias", ".bias"): parameter[0]
         if "feed_forward.inner_" in name or "feed_forward.outer_" in name

@@ -116,6 +116,7 @@ RGB = images(6, 3, 2, 2)
         ((X, Y), (X, Y + 1), {}, ValueError, r"test y has the label 2: labels must be 0\.\.1; pass classes="),
         ((X, Y - 1), (X, Y), {}, ValueError, "train y has the label -1"),
         ((X, Y.astype(np.uint64) + np.uint64(2**64 - 2)), (X, Y), {}, ValueError, "train y has the label -2"),
+        ((X, Y), (X, Y), {"name": "Text"}, ValueError, "name=.Text.: streams of text have this name; choose another"),
         ((X, Y), (X, Y), {"classes": 1}, ValueError, "classes=1: there must be at least 2"),
         ((X, Y * 0), (X, Y * 0), {}, ValueError, "classes=1"),
         ((X, Y.astype(float)), (X, Y), {}, TypeError, "train y is float64: labels must be integers"),

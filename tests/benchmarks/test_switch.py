@@ -23,7 +23,6 @@ from agents.allocator import keep_freed_memory
 from agents.settings import StageSettings
 from agents.switch import SwitchTransformer
 from agents.switch_size import SIZES, SwitchSize
-from alma_env._torchvision import datasets
 from alma_env.meter import Meter
 
 pytestmark = pytest.mark.benchmark
@@ -36,11 +35,16 @@ Step = Callable[[Tensor, Tensor], object]
     [("tiny", 8_000, 8, 512), ("tiny", 50_257, 4, 512), ("base", 8_000, 1, 512), ("base", 50_257, 1, 512)],
 )
 def test_four_experts_and_one_against_the_dense_gpt2_of_transformers(
-    benchmark: Any, name: str, vocabulary: int, sequences: int, tokens: int
+    benchmark: Any,
+    dense_gpt2: Callable[[int, SwitchSize], nn.Module],
+    name: str,
+    vocabulary: int,
+    sequences: int,
+    tokens: int,
 ) -> None:
     size = dataclasses.replace(SIZES[name], context=tokens)
     steps = {
-        "GPT-2": gpt2_step(vocabulary, size),
+        "GPT-2": gpt2_step(dense_gpt2(vocabulary, size).train()),
         "1 expert": switch_step(vocabulary, size, 1),
         "4 experts": switch_step(vocabulary, size, 4),
     }
@@ -121,23 +125,7 @@ def switch_step(vocabulary: int, size: SwitchSize, experts: int, parts: tuple[An
     return lambda x, y: stage._train_batch(model, optimizer, x, y, settings)
 
 
-def gpt2_step(vocabulary: int, size: SwitchSize) -> Step:
-    datasets()  # lets transformers import torchvision on a CPU build of torch
-    transformers = pytest.importorskip("transformers")
-    config = transformers.GPT2Config(
-        vocab_size=vocabulary,
-        n_positions=size.context,
-        n_embd=size.width,
-        n_layer=size.layers,
-        n_head=size.heads,
-        activation_function="gelu",
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    model: nn.Module = transformers.GPT2LMHeadModel(config).train()
+def gpt2_step(model: nn.Module) -> Step:
     optimizer = torch.optim.Adam(model.parameters(), 1e-4, fused=True)
 
     def step(x: Tensor, y: Tensor) -> None:
