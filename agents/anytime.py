@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 from torch import nn
 
-from agents.policies import Policy, Progress, StatefulPolicy
+from agents.policies import Decision, Policy, Progress, StatefulPolicy
 from agents.stage import Examples
 from agents.union import union
+from alma_env import meter
 
 MegaBatch = Mapping[str, Mapping[str, np.ndarray[Any, Any]]]
 
@@ -57,6 +61,29 @@ class Learner(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class StageRecord:
+    """One training that a run made.
+
+    Attributes:
+        tick: when, 1..B.
+        pending: mega-batches gathered since the training before.
+        examples: training examples that it used; with replay those of all ``tick`` mega-batches.
+        replay: whether it used all of them.
+        grow: growth steps that were made before it.
+        validation_loss: mean cross-entropy of its best epoch.
+        validation_error: fraction of wrong validation answers at that epoch.
+    """
+
+    tick: int
+    pending: int
+    examples: int
+    replay: bool
+    grow: int
+    validation_loss: float
+    validation_error: float
+
+
 class AnytimeAgent:
     """Gathers mega-batches and, when the policy says so, (grows and) trains on them: Algorithm 1, corrected.
 
@@ -69,6 +96,7 @@ class AnytimeAgent:
         config: the full recipe, as plain data, for the record of a run.
         held_out_valid: the validation part is the same set in every mega-batch, as in a stream of text: it is used as
             it is, not gathered.
+        classes: number of classes, or for text of tokens, for policies that compare a loss with that of a guess.
     """
 
     def __init__(
@@ -79,58 +107,93 @@ class AnytimeAgent:
         config: dict[str, Any] | None = None,
         *,
         held_out_valid: bool = False,
+        classes: int | None = None,
     ) -> None:
         self.learner = learner
         self.policy = policy
         self.ticks = ticks
         self.config = config or {}
         self.held_out_valid = held_out_valid
+        self.classes = classes
         self.training_on = 0  # training examples of the stage that runs, for progress displays
         self.tick = 0
         self.pending = 0
-        self.stages = 0
-        self._validation: tuple[float, float] | None = None  # loss and error of the last stage's best epoch
-        self._previous_loss: float | None = None  # that loss of the stage before it
+        self.history: list[StageRecord] = []
         self._gathered: list[MegaBatch] = []  # one per tick so far
+        self._first_parameters = self._parameters = _parameters_of(learner.predictor)
 
     @property
     def predictor(self) -> nn.Module:
         """What answers now; give it to ``env.reset(options={"predictor": agent.predictor})`` for tick 0."""
         return self.learner.predictor
 
+    @property
+    def stages(self) -> int:
+        """Trainings so far."""
+        return len(self.history)
+
     def observe(self, observation: MegaBatch) -> nn.Module | None:
         """Take in the mega-batch that has arrived; the predictor to deploy if it was trained, None while waiting.
 
         Call it inside ``with env.meter:``.
         """
-        self._gather(observation)
-        decision = self.policy(self.progress())
+        self.gather(observation)
+        return self.carry_out(self.policy(self.progress()))
+
+    def gather(self, observation: MegaBatch) -> None:
+        """Take in the mega-batch that has arrived, and decide nothing yet."""
+        self.tick += 1
+        self.pending += 1
+        self._gathered.append(observation)
+
+    def carry_out(self, decision: Decision) -> nn.Module | None:
+        """Do what was decided about the mega-batch gathered last: wait, or (grow and) train.
+
+        Call it inside ``with env.meter:``, once after each ``gather``.
+        """
         if not decision.train:
             return None
         recent = self._gathered if decision.replay else self._gathered[-self.pending :]
         train = union([megabatch["train"] for megabatch in recent])
         valid = union([megabatch["valid"] for megabatch in (recent[-1:] if self.held_out_valid else recent)])
-        for _ in range(decision.grow if self.stages else 0):
+        steps = decision.grow if self.stages else 0
+        for _ in range(steps):
             self.learner.grow(train, valid)
         self.training_on = len(train)
         report = self.learner.train(train, valid)
-        self._previous_loss = self._validation[0] if self._validation else None
-        self._validation = (report.best_loss, report.best_error)
-        self.stages += 1
+        self.history.append(
+            StageRecord(
+                tick=self.tick,
+                pending=self.pending,
+                examples=len(train),
+                replay=decision.replay,
+                grow=steps,
+                validation_loss=report.best_loss,
+                validation_error=report.best_error,
+            )
+        )
         self.pending = 0
+        self._parameters = _parameters_of(self.learner.predictor)
         return self.learner.predictor
 
     def progress(self) -> Progress:
         """What the policy is shown."""
-        loss, error = self._validation or (None, None)
+        last = self.history[-1] if self.history else None
+        before = self.history[-2] if len(self.history) > 1 else None
+        running = meter.running()
         return Progress(
             tick=self.tick,
             ticks=self.ticks,
             pending=self.pending,
             stages=self.stages,
-            validation_loss=loss,
-            validation_error=error,
-            previous_validation_loss=self._previous_loss,
+            validation_loss=last.validation_loss if last else None,
+            validation_error=last.validation_error if last else None,
+            previous_validation_loss=before.validation_loss if before else None,
+            previous_validation_error=before.validation_error if before else None,
+            guess_loss=math.log(self.classes) if self.classes else None,
+            parameters=self._parameters,
+            first_parameters=self._first_parameters,
+            flops=running.total if running else None,
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -139,9 +202,8 @@ class AnytimeAgent:
         return policy | {
             "tick": self.tick,
             "pending": self.pending,
-            "stages": self.stages,
-            "validation": self._validation,
-            "previous_loss": self._previous_loss,
+            "history": [dataclasses.asdict(record) for record in self.history],
+            "parameters": [self._first_parameters, self._parameters],
             "learner": self.learner.state_dict(),
         }
 
@@ -154,16 +216,14 @@ class AnytimeAgent:
         """
         self.tick, self.pending, self._gathered = 0, 0, []
         for tick in range(1, state["tick"] + 1):
-            self._gather(megabatch(tick))
+            self.gather(megabatch(tick))
         self.pending = state["pending"]
-        self.stages = state["stages"]
-        self._validation = state["validation"]
-        self._previous_loss = state["previous_loss"]
+        self.history = [StageRecord(**record) for record in state["history"]]
+        self._first_parameters, self._parameters = state["parameters"]
         if isinstance(self.policy, StatefulPolicy):
             self.policy.load_state_dict(state["policy"])
         self.learner.load_state_dict(state["learner"])
 
-    def _gather(self, observation: MegaBatch) -> None:
-        self.tick += 1
-        self.pending += 1
-        self._gathered.append(observation)
+
+def _parameters_of(predictor: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in predictor.parameters())

@@ -143,7 +143,14 @@ def make(
         **_plain(network | own),
         "stage": dataclasses.asdict(settings),
     }
-    return AnytimeAgent(learner, policy, env.ticks, config, held_out_valid=env.data.held_out_valid)
+    return AnytimeAgent(
+        learner,
+        policy,
+        env.ticks,
+        config,
+        held_out_valid=env.data.held_out_valid,
+        classes=env.data.classes,
+    )
 
 
 def _plain(keywords: dict[str, Any]) -> dict[str, Any]:

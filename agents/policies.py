@@ -31,6 +31,11 @@ class Progress:
         validation_loss: mean cross-entropy of the best epoch of the last training, None before the first.
         validation_error: fraction of wrong validation answers at the same epoch, None before the first.
         previous_validation_loss: ``validation_loss`` of the training before the last, None before the second.
+        previous_validation_error: ``validation_error`` of that training.
+        guess_loss: cross-entropy of the uniform guess, ln of the number of classes; None where nobody told it.
+        parameters: parameters of the predictor that is deployed.
+        first_parameters: those of the untrained one.
+        flops: FLOPs charged so far; None where no meter runs.
     """
 
     tick: int
@@ -40,6 +45,11 @@ class Progress:
     validation_loss: float | None = None
     validation_error: float | None = None
     previous_validation_loss: float | None = None
+    previous_validation_error: float | None = None
+    guess_loss: float | None = None
+    parameters: int = 0
+    first_parameters: int = 0
+    flops: int | None = None
 
     @property
     def last(self) -> bool:

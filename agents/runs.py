@@ -4,6 +4,7 @@ A run's folder holds
 
     config.json     everything that the numbers depend on: environment, recipe, seed, versions, digest of the data
     ledger.jsonl    one row per tick, appended and flushed as the tick is answered
+    stages.jsonl    one row per training: what was decided, and its validation; written with each checkpoint
     checkpoint.pt   environment and agent between two ticks, replaced atomically every few seconds
     lock            held by the process that writes here; the system releases it when the process ends, however it ends
 
@@ -33,7 +34,7 @@ import torch
 
 import alma_env
 from agents import parallel
-from agents.anytime import AnytimeAgent
+from agents.anytime import AnytimeAgent, StageRecord
 from agents.policies import NO_DESCRIPTION
 from alma_env import AlmaEnv, AlmaError, Ledger, Row
 from alma_env.ledger import row_to_json
@@ -201,6 +202,23 @@ def read_ledger(folder: Path) -> Ledger:
         raise ValueError(f"{file}: {error}; restore the file, or delete the folder") from error
 
 
+def read_stages(folder: Path) -> list[StageRecord]:
+    """The trainings of a run, up to its last checkpoint.
+
+    Raises:
+        ValueError: there is no such file, or a line is not a training.
+    """
+    file = folder / "stages.jsonl"
+    try:
+        return [StageRecord(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
+    except FileNotFoundError:
+        raise ValueError(
+            f"{file}: missing; it is written beside the ledger by runs of this version: run again with --fresh"
+        ) from None
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{file}: not a run's trainings ({error}); delete the folder and run again") from error
+
+
 def _whole_lines(file: Path) -> bytes:
     text = file.read_bytes()
     return text[: text.rfind(b"\n") + 1]
@@ -296,6 +314,8 @@ class RunFolder:
         """Save environment and agent if some seconds have passed since the last time."""
         if not self._writes or (not force and time.monotonic() - self._checkpointed < CHECKPOINT_SECONDS):
             return
+        stages = "".join(json.dumps(dataclasses.asdict(record)) + "\n" for record in agent.history)
+        _replace(self.path / "stages.jsonl", stages.encode())
         temporary = self.path / "checkpoint.pt.partial"
         torch.save({"env": env.state_dict(), "agent": agent.state_dict()}, temporary)
         os.replace(temporary, self.path / "checkpoint.pt")
