@@ -190,6 +190,8 @@ class AnytimeAgent:
             validation_error=last.validation_error if last else None,
             previous_validation_loss=before.validation_loss if before else None,
             previous_validation_error=before.validation_error if before else None,
+            last_pending=last.pending if last else 0,
+            processed=sum(record.tick if record.replay else record.pending for record in self.history),
             guess_loss=math.log(self.classes) if self.classes else None,
             parameters=self._parameters,
             first_parameters=self._first_parameters,

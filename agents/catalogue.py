@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 import torch
@@ -19,6 +20,7 @@ from agents.networks import Normalize, Predictor
 from agents.policies import FixedWait, Policy, as_plain_data
 from agents.recipes import Recipe, recipe_for
 from agents.stage import OnEpoch, StageSettings
+from alma_env.registration import keywords_of
 from alma_env.text_corpus import TextCorpus
 
 if TYPE_CHECKING:
@@ -112,7 +114,7 @@ def make(
     if wait > env.ticks:
         raise ValueError(f"wait={wait}: the stream has only {env.ticks} mega-batches; wait at most {env.ticks}")
     if policy is None:
-        policy = FixedWait(wait, replay, growth or ("every" if method.grows else "never"))
+        policy = FixedWait(wait, replay=replay, growth=growth or ("every" if method.grows else "never"))
         require_ticks(policy.growth, env.ticks)
     settings = dataclasses.replace(recipe.settings, **hyperparameters)
     if settings.augmentation != "none" and len(env.data.input_shape) == 1:
@@ -151,6 +153,13 @@ def make(
         held_out_valid=env.data.held_out_valid,
         classes=env.data.classes,
     )
+
+
+def split_keywords(env_id: str, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Sort keywords into those of an environment, for ``alma_env.make``, and all others, for ``make``."""
+    of_env = {"data", *keywords_of(env_id)}  # data: which `alma_env.make` refuses with a remedy
+    protocol = {key: value for key, value in keywords.items() if key in of_env}
+    return protocol, {key: value for key, value in keywords.items() if key not in of_env}
 
 
 def _plain(keywords: dict[str, Any]) -> dict[str, Any]:

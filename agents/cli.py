@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import dataclasses
 import hashlib
 import itertools
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -23,12 +23,13 @@ import alma_env
 from agents import backbones, catalogue, parallel, report, runs
 from agents.allocator import keep_freed_memory, return_freed_memory
 from agents.console import RunProgress
-from agents.methods import METHODS, TEXT_METHODS
+from agents.methods import METHODS, TEXT_METHODS, method_for
+from agents.policy_specs import literal, policy_from
 from agents.recipes import recipe_for
 from agents.stage import StageSettings
 from alma_env import AlmaError, Ledger, Row
 from alma_env.data import TEXT
-from alma_env.registration import PROTOCOLS, TEXT_ID, keywords_of
+from alma_env.registration import PROTOCOLS, TEXT_ID
 
 DEFAULT_ENV = "Digits-ALMA-v0"
 
@@ -77,6 +78,13 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--agent", default="sm", help="agent id (see `alma agents`), default sm")
     run.add_argument("--width", type=int, nargs="+", help="units or channels; default: the recipe's")
     run.add_argument("--wait", type=int, nargs="+", help="waiting times in mega-batches; default: the recipe's")
+    run.add_argument(
+        "--policy",
+        nargs="+",
+        default=[],
+        help="when to train, in place of --wait: doubling, validation, random, budget, with NAME:field=value,… "
+        "where it should differ from its default, or a learned policy PATH.zip",
+    )
     run.add_argument("--seeds", type=int, nargs="+", default=[0], help="run seeds, default 0")
     run.add_argument("--replay", action="store_true", help="train on everything seen so far")
     run.add_argument(
@@ -110,7 +118,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _run_all(options: argparse.Namespace, console: Console) -> int:
-    protocol, hyperparameters = _split_settings(options.env, _key_values(options.set))
+    protocol, hyperparameters = catalogue.split_keywords(options.env, _key_values(options.set))
     env = alma_env.make(options.env, **protocol)
     measure = report.measure_of(env.protocol())
     recipe = recipe_for(env.data.name)
@@ -121,36 +129,41 @@ def _run_all(options: argparse.Namespace, console: Console) -> int:
         keep_freed_memory()
     every_tick = options.agent in METHODS and METHODS[options.agent].always
     usual = [1] if every_tick else [wait for wait in recipe.waits if wait <= env.ticks] or [1]
-    waits = options.wait or usual
     widths = options.width or [recipe.width]
-    for option, values in (("--width", widths), ("--wait", waits), ("--seeds", options.seeds)):
+    for option, values in (
+        ("--width", widths),
+        ("--wait", options.wait or []),
+        ("--policy", options.policy),
+        ("--seeds", options.seeds),
+    ):
         _require_distinct(option, values)
+    when = _when(options, recipe.backbone, options.wait or usual)
     make = partial(
         catalogue.make,
         options.agent,
         env,
-        replay=options.replay,
         engine=options.engine,
         device=options.device,
         **hyperparameters,
     )
     if options.tensorboard:
         _summary_writer()
-    combinations = list(itertools.product(widths, waits, options.seeds))
+    combinations = list(itertools.product(widths, when, options.seeds))
     # All agents are made once, and dropped, before the first run, so that a mistake in the last is told before hours
     # of work; and before --fresh deletes anything.
-    configs = [runs.describe(env, make(width=width, wait=wait, seed=seed), seed) for width, wait, seed in combinations]
+    configs = [runs.describe(env, make(width=width, seed=seed, **how), seed) for width, how, seed in combinations]
     labels = report.labels(configs)
     groups: dict[str, list[Ledger]] = {}
     folder = options.out / options.env
     with RunProgress(console, measure) as progress:
-        for (width, wait, seed), config, label in zip(combinations, configs, labels, strict=True):
-            agent = make(width=width, wait=wait, seed=seed, on_epoch=progress.on_epoch)
+        for (width, how, seed), config, label in zip(combinations, configs, labels, strict=True):
+            agent = make(width=width, seed=seed, on_epoch=progress.on_epoch, **how)
             path = folder / run_name(config)
             if options.fresh:
                 parallel.from_first(partial(runs.clear, path))
             epochs = agent.config["stage"]["epochs"]
-            work = partial(catalogue.training_examples, env, epochs, wait=wait, replay=options.replay or every_tick)
+            replay = options.replay or every_tick
+            work = partial(catalogue.training_examples, env, epochs, wait=how.get("wait", 1), replay=replay)
             on_tick = progress.begin(f"{label}, seed {seed}", agent, work)
             if options.tensorboard and parallel.rank() == 0:
                 on_tick = _also_to_tensorboard(path, on_tick)
@@ -165,6 +178,24 @@ def _run_all(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
+def _when(options: argparse.Namespace, backbone: str, waits: Sequence[int]) -> list[dict[str, Any]]:
+    """Waiting times or policies, as keywords of ``agents.make``.
+
+    Raises:
+        ValueError: both are given, or there is no such policy.
+    """
+    if not options.policy:
+        return [{"wait": wait, "replay": options.replay} for wait in waits]
+    for option, value in (("--wait", options.wait), ("--replay", options.replay)):
+        if value:
+            raise ValueError(
+                f"{option} beside --policy {' '.join(options.policy)}: a policy says when to train, and on what; give "
+                "one of the two, with replay as --policy doubling:replay=true"
+            )
+    grows = method_for(options.agent, backbone).grows
+    return [{"policy": policy_from(spec, grows=grows)} for spec in options.policy]
+
+
 def _draw(console: Console, groups: dict[str, list[Ledger]], folder: Path, title: str, measure: report.Measure) -> None:
     picture = report.draw_errors(groups, folder / f"{measure.plural}.png", title=title, measure=measure)
     _say(console, f"{measure.name.capitalize()} curves: {picture.resolve()}")
@@ -174,7 +205,7 @@ def _say(console: Console, message: str) -> None:
     console.print(message, markup=False, highlight=False, soft_wrap=True)
 
 
-def _require_distinct(option: str, values: Sequence[int]) -> None:
+def _require_distinct(option: str, values: Sequence[int] | Sequence[str]) -> None:
     for value in values:
         if values.count(value) > 1:
             words = " ".join(map(str, values))
@@ -186,7 +217,8 @@ def _require_distinct(option: str, values: Sequence[int]) -> None:
 def run_name(config: dict[str, Any]) -> str:
     """Folder name of a run: readable, and unique to its configuration by a digest."""
     digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
-    return f"{report.label(config).replace(', ', '-').replace(' ', '')}-seed{config['seed']}-{digest}"
+    name = re.sub(r"[^\w.=-]", "", report.label(config).replace(", ", "-").replace("(", "-"))
+    return f"{name}-seed{config['seed']}-{digest}"
 
 
 def _key_values(pairs: Sequence[str]) -> dict[str, Any]:
@@ -198,7 +230,7 @@ def _key_values(pairs: Sequence[str]) -> dict[str, Any]:
             raise ValueError(f"--set {pair}: write key=value, for example --set epochs=20")
         if key in _OPTIONS:
             raise ValueError(f"--set {pair}: {key} has an option of its own; write {_OPTIONS[key].format(text)}")
-        values[key] = _value(text)
+        values[key] = literal(text)
     return values
 
 
@@ -215,25 +247,9 @@ _OPTIONS = {
     "engine": "--engine {}",
     "device": "--device {}",
     "threads": "--threads {}",
-    "policy": "a Python script: `agents.make` takes any policy",
+    "policy": "--policy {}",
     "on_epoch": "a Python script: `agents.make` takes any function",
 }
-
-
-def _value(text: str) -> Any:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return text
-
-
-def _split_settings(env_id: str, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Sort ``--set`` keys into the environment's and the agent's."""
-    protocol_keys = {"data", *keywords_of(env_id)}  # data: which `make` refuses with a remedy
-    protocol = {key: value for key, value in values.items() if key in protocol_keys}
-    return protocol, {key: value for key, value in values.items() if key not in protocol_keys}
 
 
 def _set_threads(threads: int | None, backbone: str) -> None:

@@ -13,7 +13,9 @@ import sys
 import types
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, get_type_hints, runtime_checkable
+
+import numpy as np
 
 from agents.checks import check_types
 from agents.growth import growth as read_growth
@@ -28,6 +30,8 @@ class Progress:
         ticks: the length of the stream, B.
         pending: mega-batches gathered since the last training, the new one included.
         stages: trainings so far.
+        last_pending: what ``pending`` was at the last training; 0 before the first.
+        processed: mega-batches that all trainings so far were made on; with replay one counts each time.
         validation_loss: mean cross-entropy of the best epoch of the last training, None before the first.
         validation_error: fraction of wrong validation answers at the same epoch, None before the first.
         previous_validation_loss: ``validation_loss`` of the training before the last, None before the second.
@@ -46,6 +50,8 @@ class Progress:
     validation_error: float | None = None
     previous_validation_loss: float | None = None
     previous_validation_error: float | None = None
+    last_pending: int = 0
+    processed: int = 0
     guess_loss: float | None = None
     parameters: int = 0
     first_parameters: int = 0
@@ -114,35 +120,171 @@ class StatefulPolicy(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class FixedWait:
-    """Train after every ``wait`` mega-batches (the paper's waiting time w) and on what is left at the last tick.
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """What the policies of this file share: they say when to train; how is fixed. At the last tick all of them train.
 
     Attributes:
-        wait: waiting time w in mega-batches.
         replay: train on everything gathered so far.
         growth: when to grow, see ``agents.growth``.
 
     Raises:
-        ValueError: the waiting time is less than one mega-batch, or there is no such schedule of growth.
+        ValueError: a value breaks its rule, or there is no such schedule of growth.
     """
 
-    wait: int
     replay: bool = False
     growth: str = "never"
 
     def __post_init__(self) -> None:
-        kinds = {"wait": int, "replay": bool, "growth": str}
-        for name, value in check_types(dataclasses.asdict(self), kinds, {"growth": "every"}).items():
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        for name, value in check_types(fields, get_type_hints(type(self)), _EXAMPLES).items():
             object.__setattr__(self, name, value)
-        if self.wait < 1:
-            raise ValueError(f"wait={self.wait}: the waiting time must be at least 1 mega-batch")
         read_growth(self.growth)
 
+    def due(self, now: Progress) -> bool:
+        """Whether to train at this tick; not asked at the last one."""
+        raise NotImplementedError
+
     def __call__(self, now: Progress, /) -> Decision:
-        """Train when enough is gathered, or nothing more will come."""
-        train = now.pending >= self.wait or now.last
+        """Train when it is due, or nothing more will come."""
+        train = now.last or self.due(now)
         return Decision(train, self.replay, grow=read_growth(self.growth)(now) if train else 0)
+
+
+_EXAMPLES = {"growth": "every", "probability": 0.1, "budget": 1e12, "factor": 2.0, "seed": 0}
+
+
+@dataclass(frozen=True)
+class FixedWait(Schedule):
+    """Train after every ``wait`` mega-batches: the paper's waiting time w.
+
+    Attributes:
+        wait: waiting time w in mega-batches.
+    """
+
+    wait: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.wait < 1:
+            raise ValueError(f"wait={self.wait}: the waiting time must be at least 1 mega-batch")
+
+    def due(self, now: Progress) -> bool:
+        """When enough is gathered."""
+        return now.pending >= self.wait
+
+
+@dataclass(frozen=True)
+class Doubling(Schedule):
+    """Train when the data seen has grown by a factor since the training before: at ticks 1, 2, 4, 8, … with 2.
+
+    Attributes:
+        factor: above 1.
+        first: tick of the first training.
+    """
+
+    factor: float = 2.0
+    first: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.factor > 1:
+            raise ValueError(f"factor={self.factor}: the data must grow by a factor above 1; use 2")
+        if self.first < 1:
+            raise ValueError(f"first={self.first}: the first tick is 1")
+
+    def due(self, now: Progress) -> bool:
+        """When there is `factor` times the data of the last training's tick."""
+        before = now.tick - now.pending
+        return now.tick >= (self.factor * before if before else self.first)
+
+
+@dataclass(frozen=True)
+class ValidationTriggered(Schedule):
+    """Wait longer whenever a training has not lowered the validation loss: `factor` times as long from then on.
+
+    Attributes:
+        wait: waiting time in mega-batches until the validation says otherwise.
+        factor: above 1.
+        least: fall of the validation loss, as a share of itself, that counts as one.
+    """
+
+    wait: int = 1
+    factor: float = 2.0
+    least: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.wait < 1:
+            raise ValueError(f"wait={self.wait}: the waiting time must be at least 1 mega-batch")
+        if not self.factor > 1:
+            raise ValueError(f"factor={self.factor}: the waiting time must grow by a factor above 1; use 2")
+        if not 0 <= self.least < 1:
+            raise ValueError(f"least={self.least}: a share of the loss, from 0 to below 1")
+
+    def due(self, now: Progress) -> bool:
+        """When as much is gathered as the last training had, or `factor` times that if it brought nothing."""
+        loss, before = now.validation_loss, now.previous_validation_loss
+        if loss is None or before is None:
+            return now.pending >= self.wait
+        better = loss < before * (1 - self.least)  # a loss that is not a number is no better
+        return now.pending >= now.last_pending * (1 if better else self.factor)
+
+
+@dataclass(frozen=True)
+class BudgetPaced(Schedule):
+    """Spend a budget of FLOPs evenly over the stream: train when the next training fits into what is due by now.
+
+    What a training costs is known from those before, per mega-batch; the first one is made at tick 1.
+
+    Attributes:
+        budget: FLOPs for the whole stream.
+    """
+
+    budget: float = 1e12
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.budget > 0:
+            raise ValueError(f"budget={self.budget}: a number of FLOPs above 0")
+
+    def due(self, now: Progress) -> bool:
+        """When what was spent and the next training together stay below the budget's share of this tick."""
+        if now.flops is None:
+            raise ValueError("flops=None in the policy's progress: the budget needs it; ask inside `with env.meter:`")
+        if not now.processed:
+            return True
+        next_one = now.tick if self.replay else now.pending
+        return now.flops * (1 + next_one / now.processed) <= self.budget * now.tick / now.ticks
+
+    def __call__(self, now: Progress, /) -> Decision:
+        """Train when it is due; at the last tick, too, only what the budget still holds."""
+        train = self.due(now)
+        return Decision(train, self.replay, grow=read_growth(self.growth)(now) if train else 0)
+
+
+@dataclass(frozen=True)
+class RandomWait(Schedule):
+    """Train at each tick with one probability, drawn from the seed and the tick.
+
+    Attributes:
+        probability: from 0 to 1; 1 / w waits w mega-batches on average.
+        seed: 0 or more.
+    """
+
+    probability: float = 0.1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.probability <= 1:
+            raise ValueError(f"probability={self.probability}: must lie between 0 and 1")
+        if self.seed < 0:
+            raise ValueError(f"seed={self.seed}: must be 0 or more")
+
+    def due(self, now: Progress) -> bool:
+        """When the draw of this tick says so."""
+        return bool(np.random.default_rng([self.seed, now.tick]).random() < self.probability)
 
 
 def fixed_wait(wait: int, *, replay: bool = False, growth: str = "never") -> FixedWait:
@@ -151,14 +293,14 @@ def fixed_wait(wait: int, *, replay: bool = False, growth: str = "never") -> Fix
     Raises:
         ValueError: the waiting time is less than one mega-batch, or there is no such schedule of growth.
     """
-    return FixedWait(wait, replay, growth)
+    return FixedWait(wait, replay=replay, growth=growth)
 
 
 def describe(policy: Policy) -> str | None:
     """How the record of a run names a policy, the same in every process; None where nothing can be relied on.
 
     >>> describe(fixed_wait(5))
-    "agents.policies.FixedWait(wait=5, replay=False, growth='never')"
+    "agents.policies.FixedWait(replay=False, growth='never', wait=5)"
     >>> describe(lambda now: Decision(train=True)) is None
     True
     """
@@ -182,5 +324,19 @@ NO_DESCRIPTION = (
 
 
 def as_plain_data(policy: Policy) -> Any:
-    """What stands in the record of a run: the fields of a fixed wait, else ``describe``'s name or None."""
-    return dataclasses.asdict(policy) if type(policy) is FixedWait else describe(policy)
+    """What stands in the record of a run: the fields of a schedule and its name, else ``describe``'s text or None."""
+    for name, schedule in SCHEDULES.items():
+        if type(policy) is schedule:
+            fields = dataclasses.asdict(policy)
+            return fields if schedule is FixedWait else {"name": name, **fields}
+    return describe(policy)
+
+
+# By name, as `alma run --policy` has them.
+SCHEDULES: dict[str, type[Schedule]] = {
+    "fixed": FixedWait,
+    "doubling": Doubling,
+    "validation": ValidationTriggered,
+    "budget": BudgetPaced,
+    "random": RandomWait,
+}

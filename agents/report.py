@@ -6,6 +6,7 @@ Runs that differ in nothing but their seeds are one line of the table and one cu
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,9 +49,11 @@ def label(config: Mapping[str, Any]) -> str:
     agent = config["agent"]
     policy = agent.get("policy", "")
     if isinstance(policy, dict):
-        policy = f", wait {policy['wait']}" + (", replay" if policy["replay"] else "")
+        own = [f"{name}={value}" for name, value in policy.items() if name not in ("name", "replay", "growth", "kind")]
+        when = f"{policy['name']}({', '.join(own)})" if "name" in policy else f"wait {policy['wait']}"
+        policy = f", {when}" + (", replay" if policy["replay"] else "")
     elif policy:
-        policy = f", {policy}"
+        policy = ", " + re.sub(r"^[\w.]*\.(?=\w+\()", "", policy)  # a dataclass without its module
     name: str = f"{agent.get('id', 'agent')} {agent.get('width', '')}".strip()
     return name + str(policy)
 

@@ -293,6 +293,24 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         """The mega-batch that arrived last: D_{t+1} once tick t is answered; after tick B, D_B again."""
         return self.megabatch(min(self.tick + 1, self.ticks))
 
+    def validation_error(self, predictor: nn.Module) -> float:
+        """Error on the validation parts of all mega-batches of the episode's stream, those to come included.
+
+        For what is built around the environment, such as the tuning of a policy, and not for the learner: it is asked
+        about data that has not arrived. Nothing is charged, and the test set is not looked at.
+
+        Raises:
+            PredictorError: the predictor cannot be scored.
+            RuntimeError: there is no episode: call ``reset``.
+        """
+        if self.tick < 0:
+            raise RuntimeError("validation_error() before reset(): there is no stream yet; call reset() first")
+        assert self._stream is not None
+        x, y = self._stream.validation
+        with self.meter.paused():
+            frozen = freeze(unwrap(predictor))
+            return answer(frozen, x, y, task=self.data.task, batch_size=self.evaluation_batch_size).error
+
     def _deploy(self, action: nn.Module | None) -> Answer | None:
         """The answer of this tick, or None if a budget is broken. Changes nothing where it raises."""
         kept = self._kept_answer()

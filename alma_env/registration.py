@@ -104,6 +104,11 @@ def register_all() -> None:
         gym.register(ARRAYS_ID, entry_point="alma_env.registration:build_from_arrays")
     if TEXT_ID not in gym.registry:
         gym.register(TEXT_ID, entry_point="alma_env.registration:build_from_text")
+    # Named, not imported: what decides about a learner lies in the layer above, and is loaded by who makes it.
+    for stream in (*PROTOCOLS, ARRAYS_ID, TEXT_ID):
+        id = stream.replace("-v0", "-Wait-v0")
+        if id not in gym.registry:
+            gym.register(id, entry_point="agents.waiting.environment:WaitEnv", kwargs={"stream": stream})
 
 
 def make(id: str, **keywords: Any) -> AlmaEnv:
@@ -129,6 +134,8 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
         (0, 0.9)
     """
     known = [*PROTOCOLS, ARRAYS_ID, TEXT_ID]
+    if id.removesuffix("-v0").endswith(("-Wait", "-Surrogate")) and id in gym.registry:
+        raise ValueError(f"id={id!r}: it is no stream; make it with gymnasium.make('alma_env:{id}')")
     if id not in known:
         raise ValueError(f"id={id!r}: unknown environment; the ids are {', '.join(known)}")
     if "data" in keywords:

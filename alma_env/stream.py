@@ -10,6 +10,7 @@ from __future__ import annotations
 import operator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -140,6 +141,12 @@ class Stream:
     def test(self) -> tuple[NDArray[Any], NDArray[Any]]:
         """The hidden test set (x, y)."""
         return self.data.test_x, self.data.test_y
+
+    @cached_property
+    def validation(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The validation parts of all mega-batches, one after another (x, y)."""
+        rows = np.concatenate([valid for _, valid in self.parts])
+        return self.data.train_x[rows], self.data.train_y[rows]
 
     def indices(self, t: int) -> tuple[Indices, Indices]:
         """Rows of the train part of the data set, (train, valid), read-only int64, of mega-batch t = 1..B."""

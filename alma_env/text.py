@@ -101,6 +101,12 @@ class TextStream:
         """The hidden evaluation set (x, y)."""
         return self.data.test_x, self.data.test_y
 
+    @property
+    def validation(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The held-out validation set (x, y)."""
+        valid = self.megabatch(1)["valid"]
+        return valid["x"], valid["y"]
+
     def megabatch(self, t: int) -> dict[str, Part]:
         """{"train": {"x", "y"}, "valid": {"x", "y"}} of mega-batch t = 1..B.
 

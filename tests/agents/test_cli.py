@@ -237,7 +237,7 @@ def test_true_and_false_are_bools_in_any_case(capsys, tmp_path, text, value):
         (["run", "--set", "engine=plain"], "write --engine plain"),
         (["run", "--set", "threads=2"], "write --threads 2"),
         (["run", "--set", "id=sm"], "write --agent sm"),
-        (["run", "--set", "policy=none"], "`agents.make` takes any policy"),
+        (["run", "--set", "policy=none"], "policy has an option of its own; write --policy none"),
         (["run", "--set", "growth=every"], "growth='every': agent 'sm' cannot grow"),
         (["run", "--agent", "gens", "--set", "growth=at:"], "growth='at:'"),
         (

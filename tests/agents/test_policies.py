@@ -39,7 +39,7 @@ def test_a_wait_below_one_is_refused():
     with pytest.raises(ValueError, match=r"wait=2\.5: must be a whole number"):
         fixed_wait(2.5)
     with pytest.raises(ValueError, match="replay='no': must be True or False"):
-        FixedWait(2, "no")
+        FixedWait(2, replay="no")
 
 
 # --- growth ----------------------------------------------------------------------------------------------------------
@@ -234,7 +234,7 @@ def test_a_fixed_wait_is_recorded_by_its_numbers_however_it_was_given(env):
     given = make(env, policy=fixed_wait(3, replay=True)).config
     assert given["policy"] == {"wait": 3, "replay": True, "growth": "never"}
     assert given == make(env, wait=3, replay=True).config
-    assert repr(fixed_wait(3)) == "FixedWait(wait=3, replay=False, growth='never')"
+    assert repr(fixed_wait(3)) == "FixedWait(replay=False, growth='never', wait=3)"
     with pytest.raises(ValueError, match="wait=9: the stream has only 8 mega-batches"):
         make(env, policy=fixed_wait(9))
 

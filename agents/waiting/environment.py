@@ -1,0 +1,185 @@
+"""The decision environment: a learner on a real stream, with a number for every tick and a few actions.
+
+The mega-batches, the training and the scoring are those of `alma_env.AlmaEnv` and `agents.AnytimeAgent`; the action
+only stands in for the agent's policy.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, cast
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+import alma_env
+from agents.anytime import AnytimeAgent
+from agents.catalogue import make, split_keywords
+from agents.methods import method_for
+from agents.policies import Decision, Progress
+from agents.recipes import recipe_for
+from agents.waiting.actions import Actions
+from agents.waiting.features import feature_space, features_of
+from agents.waiting.prices import Prices, reward_space, reward_vector
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from alma_env import Ledger
+
+
+def asked(now: Progress) -> Decision:
+    """The policy of an agent whose decisions come from outside; it is never called."""
+    raise RuntimeError(f"the policy of a decision environment was asked at tick {now.tick}: give actions to step()")
+
+
+class WaitEnv(gym.Env[NDArray[np.float32], Any]):
+    """When to wait, when to train: decisions about a learner on a real stream (ALMA paper, sections 3 and 5).
+
+    ## Action Space
+    By the keyword ``actions``: ``"train"``, ``Discrete(2)``: 0 waits, 1 trains on what was gathered; ``"multi"``,
+    ``MultiDiscrete([2, 2, 2])``: train, with replay of all data so far, after a growth step; ``"flat"``,
+    ``Discrete(5)``: wait, train, train with replay, train after growth, train with replay after growth. Replay and
+    growth have no effect while waiting, growth none before the first training or where the learner cannot grow.
+
+    ## Observation Space
+    ``Box`` float32 (13,), bounded: `agents.waiting.features.FEATURES` has names, bounds and formulas. Nothing in it
+    comes from the test set. After the last tick it is that of the end.
+
+    ## Rewards
+    −(error + ``flops_price`` · teraFLOPs since the tick before + ``parameter_price`` · millions of parameters). The
+    error is that of the test set, or with ``reward_on="validation"`` that of the validation parts of all mega-batches,
+    those to come included, on which nothing is trained: a policy that is learned on it is not tuned on the test set.
+    ``info["reward_vector"]``, float64 (3,), holds −(error, teraFLOPs, millions of parameters), as MO-Gymnasium has it;
+    ``reward_space`` is its space.
+
+    ## Starting State
+    ``reset(seed=s)`` begins the stream of seed ``s`` with a new learner of seed ``s``, as ``alma run --seeds s`` does;
+    without a seed one is drawn. The learner has taken in D_1 and awaits the decision about it.
+
+    ## Episode End
+    *Termination:* after tick B. *Truncation:* where a budget of the stream is broken; the reward of that step holds the
+    errors and parameters of all remaining ticks.
+
+    ## Arguments
+    * ``stream``: id of the stream's environment, as ``"MNIST-ALMA-v0"``; the registered ids have it.
+    * ``learner``: id of the learner, see ``alma agents``.
+    * ``actions``, ``flops_price``, ``parameter_price``, ``reward_on``: see above.
+    * ``replay``, ``grow``: with ``actions="train"``, whether every training replays; grows first.
+    * all others: keywords of the stream's environment, such as ``ticks``, or of ``agents.make``, such as ``width``.
+
+    ``info`` holds ``tick``, ``ticks``, ``error`` on the test set, ``parameters``, ``comp``, ``refused`` as in AlmaEnv,
+    and ``cer``, the sum of errors so far. ``ledger`` and ``ledger.score()`` report on the test set in any case.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as gymnasium.Env declares it
+
+    def __init__(
+        self,
+        stream: str,
+        learner: str = "sm",
+        *,
+        actions: str = "train",
+        replay: bool = False,
+        grow: bool = False,
+        flops_price: float = 0.0,
+        parameter_price: float = 0.0,
+        reward_on: str = "test",
+        **keywords: Any,
+    ) -> None:
+        if reward_on not in ("test", "validation"):
+            raise ValueError(f"reward_on={reward_on!r}: must be 'test' or 'validation'")
+        for name in ("policy", "wait", "growth", "seed"):
+            if name in keywords:
+                raise ValueError(
+                    f"{name}={keywords[name]!r}: the actions decide when to train and grow, and reset(seed=...) gives "
+                    "the seed; leave it out"
+                )
+        protocol, self._hyperparameters = split_keywords(stream, keywords)
+        self.alma = alma_env.make(stream, **protocol)
+        self.learner = learner
+        self.prices = Prices(flops_price, parameter_price)
+        self.reward_on = reward_on
+        method = method_for(learner, recipe_for(self.alma.data.name).backbone)
+        if method.always:
+            raise ValueError(f"learner={learner!r}: it trains at every tick, so there is nothing to decide")
+        self.actions = Actions(actions, method.grows, replay, grow)
+        self.action_space = self.actions.space()
+        self.observation_space = cast("gym.Space[NDArray[np.float32]]", feature_space())
+        self.reward_space = reward_space()
+        self.agent = self._agent(seed=0)  # a wrong keyword is told at once
+        self._error = 0.0  # of the deployed predictor, on what the reward looks at
+        self._cer = 0.0
+
+    @property
+    def ledger(self) -> Ledger:
+        """The episode's rows, scored on the test set."""
+        return self.alma.ledger
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Begin a new stream with a new learner.
+
+        Raises:
+            ValueError: there are options; this environment has none.
+        """
+        if options:
+            raise ValueError(f"options {sorted(options)}: reset of this environment has none")
+        super().reset(seed=seed)
+        run_seed = int(self.np_random.integers(2**31)) if seed is None else seed
+        self.agent = self._agent(run_seed)
+        arrived, _ = self.alma.reset(seed=run_seed, options={"predictor": self.agent.predictor})
+        self.agent.gather(arrived)
+        self._error = self._error_of(self.agent.predictor)
+        self._cer = 0.0
+        return self._observation(), self._info(rows=1)
+
+    def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+        """Wait or train, answer, and take in the next mega-batch.
+
+        Raises:
+            ValueError: the action is not in the space.
+            RuntimeError: there is no tick to decide about: call ``reset``.
+        """
+        if self.alma.tick < 0 or self.alma.done:
+            raise RuntimeError(f"step() at tick {self.alma.tick}: no tick awaits a decision; call reset() first")
+        if not self.action_space.contains(action):
+            raise ValueError(f"action={action!r}: not in {self.action_space}")
+        answered = len(self.ledger)
+        with self.alma.meter:
+            predictor = self.agent.carry_out(self.actions.decision(action))
+        arrived, _, terminated, truncated, _ = self.alma.step(predictor)
+        if predictor is not None and not self.ledger[-1].refused:
+            self._error = self._error_of(predictor)
+        if not (terminated or truncated):
+            self.agent.gather(arrived)
+        info = self._info(rows=len(self.ledger) - answered)
+        reward = float(self.prices.reward(info["reward_vector"]))
+        return self._observation(), reward, terminated, truncated, info
+
+    def _agent(self, seed: int) -> AnytimeAgent:
+        return make(self.learner, self.alma, policy=asked, seed=seed, **self._hyperparameters)
+
+    def _error_of(self, predictor: nn.Module) -> float:
+        return self.alma.validation_error(predictor) if self.reward_on == "validation" else self.ledger[-1].error
+
+    def _observation(self) -> NDArray[np.float32]:
+        return features_of(dataclasses.replace(self.agent.progress(), flops=self.alma.meter.total))
+
+    def _info(self, rows: int) -> dict[str, Any]:
+        last, new = self.ledger[-1], self.ledger.rows[-rows:]
+        self._cer += sum(row.error for row in new)
+        return {
+            "tick": last.tick,
+            "ticks": self.alma.ticks,
+            "error": last.error,
+            "parameters": last.parameters,
+            "comp": self.ledger.comp,
+            "cer": self._cer,
+            "refused": last.refused,
+            "reward_vector": reward_vector(
+                self._error * rows, sum(row.comp for row in new), sum(row.parameters for row in new)
+            ),
+        }
