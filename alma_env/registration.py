@@ -109,6 +109,14 @@ def register_all() -> None:
         id = stream.replace("-v0", "-Wait-v0")
         if id not in gym.registry:
             gym.register(id, entry_point="agents.waiting.environment:WaitEnv", kwargs={"stream": stream})
+        id = stream.replace("-v0", "-Wait-Surrogate-v0")
+        if id not in gym.registry and stream != TEXT_ID:
+            gym.register(
+                id,
+                entry_point="agents.waiting.surrogate:SurrogateEnv",
+                vector_entry_point="agents.waiting.surrogate:SurrogateVectorEnv",
+                kwargs={"stream": stream},
+            )
 
 
 def make(id: str, **keywords: Any) -> AlmaEnv:

@@ -1,0 +1,73 @@
+"""The surrogate as Stable-Baselines3's own kind of vectorised environment, without a Python loop over episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.vec_env import VecEnv
+from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
+
+from agents.waiting.surrogate import SurrogateVectorEnv
+
+
+class SurrogateVecEnv(VecEnv):
+    """`SurrogateVectorEnv` for ``PPO("MlpPolicy", SurrogateVecEnv(env))``.
+
+    The infos of an episode that ended hold ``terminal_observation`` and ``cer``, its cumulative error rate.
+    """
+
+    def __init__(self, env: SurrogateVectorEnv) -> None:
+        self.env = env
+        self._actions: Any = None
+        super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
+
+    def reset(self) -> VecEnvObs:
+        """Begin all episodes, with the seed of ``seed(s)`` if it was given."""
+        observations, _ = self.env.reset(seed=self._seeds[0])
+        self._reset_seeds()
+        return observations
+
+    def step_async(self, actions: np.ndarray[Any, Any]) -> None:
+        """Take the actions."""
+        self._actions = actions
+
+    def step_wait(self) -> VecEnvStepReturn:
+        """Do what they say."""
+        observations, rewards, ended, _, infos = self.env.step(self._actions)
+        told: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for row in np.flatnonzero(ended):
+            told[row] = {
+                "terminal_observation": infos["final_obs"][row],
+                "cer": float(infos["final_info"]["cer"][row]),
+                "TimeLimit.truncated": False,
+            }
+        return observations, rewards.astype(np.float32), ended, told
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def get_attr(self, attr_name: str, indices: int | Iterable[int] | None = None) -> list[Any]:
+        """An attribute, which all episodes share."""
+        return [getattr(self.env, attr_name, None)] * len(list(self._get_indices(indices)))
+
+    def set_attr(self, attr_name: str, value: Any, indices: int | Iterable[int] | None = None) -> None:
+        """Refused: all episodes share their attributes."""
+        raise NotImplementedError(
+            f"{attr_name}={value!r}: the episodes of a surrogate share their attributes; make a new one"
+        )
+
+    def env_method(
+        self, method_name: str, *method_args: Any, indices: int | Iterable[int] | None = None, **method_kwargs: Any
+    ) -> list[Any]:
+        """Refused: there are no single environments."""
+        raise NotImplementedError(f"{method_name}: a surrogate has no single environments; call its own methods")
+
+    def env_is_wrapped(self, wrapper_class: Any, indices: int | Iterable[int] | None = None) -> list[bool]:
+        """False for each."""
+        return [False] * len(list(self._get_indices(indices)))
+
+    def get_images(self) -> Sequence[np.ndarray[Any, Any] | None]:
+        """None for each."""
+        return [None] * self.num_envs

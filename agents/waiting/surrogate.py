@@ -1,0 +1,362 @@
+"""The surrogate environment: decisions about a fitted learning curve, in thousands of episodes at once.
+
+It has the spaces and the rewards of `WaitEnv`; what a training would do comes from `agents.waiting.curve`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, cast
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from agents.waiting.actions import Actions
+from agents.waiting.curve import POOL_SIZE, Curve, fit, logit, terms
+from agents.waiting.features import feature_space, features
+from agents.waiting.prices import Prices, reward_space, reward_vector
+from agents.waiting.recordings import groups, load
+
+Observations = NDArray[np.float32]
+
+
+def curves_for(
+    stream: str, learner: str, width: int | Sequence[int] | None, recorded: str | Path | None
+) -> list[Curve]:
+    """The curves of one learner on a stream, fitted to recorded runs: one for each width.
+
+    Args:
+        stream: id of the stream's environment.
+        learner: id of the learner.
+        width: of its network, or several; None: all that were recorded.
+        recorded: file of recorded runs; None: what is shipped with the package.
+
+    Raises:
+        ValueError: no such runs were recorded, or runs of one width that differ in more than schedule and seed.
+    """
+    file = Path(recorded) if recorded is not None else shipped(stream)
+    found = groups(made for made in load(file) if made.env == stream and made.learner == learner)
+    widths = [width] if isinstance(width, int) else list(width) if width is not None else None
+    there = sorted(key[2] for key in found)
+    for wanted in there if widths is None else widths:
+        if there.count(wanted) != 1:
+            what = "runs with several settings" if wanted in there else "no runs"
+            raise ValueError(
+                f"learner={learner!r}, width={wanted}: {what} in {file.name} (it has width {there or 'none'}); record "
+                "runs of it, and fit them into a file of their own: alma surrogate fit RUNS --out FILE.npz"
+            )
+    if not there:
+        raise ValueError(
+            f"stream={stream!r}, learner={learner!r}: no runs in {file.name}; record some, and fit them into a file of "
+            "their own: alma surrogate fit RUNS --out FILE.npz"
+        )
+    return [fit(runs) for key, runs in sorted(found.items()) if widths is None or key[2] in widths]
+
+
+def shipped(stream: str) -> Path:
+    """The file of recorded runs that comes with the package.
+
+    Raises:
+        ValueError: there is none for this stream.
+    """
+    folder = Path(str(resources.files("agents.waiting") / "recorded"))
+    file = folder / f"{stream.removesuffix('-ALMA-v0')}.npz"
+    if not file.is_file():
+        names = ", ".join(sorted(f"{path.stem}-ALMA-v0" for path in folder.glob("*.npz")))
+        raise ValueError(
+            f"stream={stream!r}: no recorded runs of it are shipped (only of {names}); give recorded=FILE, made by "
+            "`alma surrogate fit RUNS --out FILE.npz`"
+        )
+    return file
+
+
+class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
+    """Many episodes on fitted learning curves; see `WaitEnv` for actions, observations and rewards.
+
+    An episode that ends begins anew in the same step (Gymnasium's SAME_STEP); where there are several curves, each
+    episode draws one. ``reset(seed=s)`` seeds all draws; ``reset(options={"reset_mask": mask})`` begins some anew.
+
+    Args:
+        num_envs: episodes at once.
+        stream, learner, width, recorded: which curves, see `curves_for`.
+        curves: the curves themselves, in place of these.
+        actions, replay, grow, flops_price, parameter_price: as in `WaitEnv`.
+
+    Raises:
+        ValueError: no such runs were recorded; or the actions replay or grow, which no recorded run did.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        stream: str = "MNIST-ALMA-v0",
+        learner: str = "sm",
+        width: int | Sequence[int] | None = None,
+        recorded: str | Path | None = None,
+        curves: Sequence[Curve] | None = None,
+        actions: str = "train",
+        replay: bool = False,
+        grow: bool = False,
+        flops_price: float = 0.0,
+        parameter_price: float = 0.0,
+    ) -> None:
+        if num_envs < 1:
+            raise ValueError(f"num_envs={num_envs}: at least 1 episode is needed")
+        self.curves = list(curves) if curves is not None else curves_for(stream, learner, width, recorded)
+        self.num_envs = num_envs
+        self.prices = Prices(flops_price, parameter_price)
+        self._check(actions, replay, grow)
+        self.actions = Actions(actions, all(curve.grows for curve in self.curves), replay, grow)
+        self.single_action_space = self.actions.space()
+        self.single_observation_space = cast("gym.Space[Observations]", feature_space())
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.reward_space = reward_space()
+        self._stack()
+        self._started = False
+        self._allocate()
+
+    def _check(self, actions: str, replay: bool, grow: bool) -> None:
+        missing = [
+            name
+            for name, wanted in (("replay", replay or actions != "train"), ("grow", grow))
+            if wanted and not all(getattr(curve, f"{name}s") for curve in self.curves)
+        ]
+        if missing:
+            raise ValueError(
+                f"actions={actions!r}, replay={replay}, grow={grow}: no recorded run has {' and '.join(missing)}, so "
+                "nothing is known of it; use actions='train' without it, or record such runs and give recorded=FILE"
+            )
+        if len({curve.ticks for curve in self.curves}) > 1:
+            raise ValueError(
+                f"streams of {', '.join(str(curve.ticks) for curve in self.curves)} mega-batches: the curves of one "
+                "environment must be of streams of one length"
+            )
+
+    def _stack(self) -> None:
+        """All curves' numbers as arrays with the curve as the first axis."""
+        steps = max(len(curve.parameters) for curve in self.curves)
+
+        def padded(values: NDArray[Any]) -> NDArray[Any]:
+            """Beyond what was recorded, growth changes nothing any more."""
+            return np.concatenate([values, np.repeat(values[-1:], steps - len(values), 0)])
+
+        self.ticks = self.curves[0].ticks
+        self._guess_loss = np.array([curve.guess_loss for curve in self.curves])
+        self._first_error = np.array([curve.first_error for curve in self.curves])
+        self._weights = np.stack([curve.weights for curve in self.curves])
+        self._low, self._high = (np.stack([getattr(curve, name) for curve in self.curves]) for name in ("low", "high"))
+        self._edges = np.stack([curve.edges for curve in self.curves])
+        self._residuals = np.stack([curve.residuals for curve in self.curves])
+        self._parameter_steps = np.stack([padded(curve.parameters) for curve in self.curves])
+        self._flop_lines = np.stack([padded(curve.flops) for curve in self.curves])
+
+    def _allocate(self) -> None:
+        n = self.num_envs
+        self._curve = np.zeros(n, np.int64)
+        self._tick, self._pending, self._stages, self._grown = (np.zeros(n, np.int64) for _ in range(4))
+        self._error, self._flops, self._cer = np.zeros(n), np.zeros(n), np.zeros(n)
+        self._validation = np.full((4, n), np.nan)  # loss, error, and those of the training before
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observations, dict[str, Any]]:
+        """Begin all episodes, or those of ``options={"reset_mask": mask}``, bool (n,).
+
+        Raises:
+            ValueError: another option, or a mask of another shape.
+        """
+        options = dict(options or {})
+        mask = options.pop("reset_mask", np.ones(self.num_envs, bool))
+        if options:
+            raise ValueError(f"options {sorted(options)}: the only option of reset is 'reset_mask'")
+        if np.shape(mask) != (self.num_envs,):
+            raise ValueError(
+                f"reset_mask of shape {np.shape(mask)}: must be one bool for each of {self.num_envs} episodes"
+            )
+        super().reset(seed=seed)
+        self._started = True
+        self._begin(np.flatnonzero(mask))
+        return self._observations(), self._infos()
+
+    def _begin(self, rows: NDArray[np.int64]) -> None:
+        """Tick 0 is scored and D_1 has arrived."""
+        if len(self.curves) > 1:
+            self._curve[rows] = self.np_random.integers(len(self.curves), size=len(rows))
+        for state in (self._stages, self._grown, self._flops):
+            state[rows] = 0
+        self._tick[rows] = self._pending[rows] = 1
+        self._validation[:, rows] = np.nan
+        self._error[rows] = self._cer[rows] = self._first_error[self._curve[rows]]
+
+    def step(self, actions: Any) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """Wait or train in every episode.
+
+        Args:
+            actions: integers (n,), or (n, 3) with ``actions="multi"``.
+
+        Raises:
+            RuntimeError: before ``reset``.
+            ValueError: the actions are of another shape.
+        """
+        if not self._started:
+            raise RuntimeError("step() before reset(): there is no episode; call reset() first")
+        if np.shape(actions) != self.action_space.shape:
+            raise ValueError(f"actions of shape {np.shape(actions)}: must be {self.action_space.shape}")
+        return self.advance(self.actions.flags(actions))
+
+    def advance(
+        self, flags: NDArray[np.bool_]
+    ) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """`step` with decisions in place of actions: (train, replay, grow), bool (n, 3)."""
+        spent = self._train(np.flatnonzero(flags[:, 0]), flags)
+        self._cer += self._error
+        parts = reward_vector(self._error, spent, self._parameters())
+        ended = self._tick == self.ticks
+        self._pending += 1
+        self._tick += 1
+        infos: dict[str, Any] = {}
+        if ended.any():
+            rows = np.flatnonzero(ended)
+            self._tick[rows] -= 1
+            self._pending[rows] -= 1
+            final = self._observations(rows)
+            infos = {"final_obs": _objects(self.num_envs, rows, final), "_final_obs": ended}
+            infos["final_info"] = {"cer": np.where(ended, self._cer, 0.0), "_cer": ended}
+            infos["_final_info"] = ended
+            self._begin(rows)
+        infos |= self._infos(parts)
+        return self._observations(), self.prices.reward(parts), ended, np.zeros_like(ended), infos
+
+    def _train(self, rows: NDArray[np.int64], flags: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Train in some episodes; the FLOPs of all."""
+        spent = np.zeros(self.num_envs)
+        if not len(rows):
+            return spent
+        curve, tick, stages = self._curve[rows], self._tick[rows], self._stages[rows]
+        replay = flags[rows, 1]
+        self._grown[rows] += flags[rows, 2] & (stages > 0)
+        size = np.where(replay, tick, self._pending[rows])
+        x = terms(
+            logit(self._error[rows]),
+            size,
+            tick,
+            stages,
+            replay.astype(np.float64),
+            self._grown[rows].astype(np.float64),
+        )
+        single = len(self.curves) == 1
+        y = x @ self._weights[0] if single else np.einsum("np,npk->nk", x, self._weights[curve])
+        log_size = np.log(size)
+        pool = (
+            np.searchsorted(self._edges[0], log_size, side="right")
+            if single
+            else (self._edges[curve] <= log_size[:, None]).sum(1)
+        )
+        y += self._residuals[curve, pool, self.np_random.integers(POOL_SIZE, size=len(rows))]
+        y = np.clip(y, self._low[curve], self._high[curve])
+        self._error[rows] = 1 / (1 + np.exp(-y[:, 0]))
+        self._validation[2:, rows] = self._validation[:2, rows]
+        self._validation[0, rows] = np.exp(y[:, 1])
+        self._validation[1, rows] = np.clip(y[:, 2], 0, 1)
+        line = self._flop_lines[curve, self._steps(rows)]
+        spent[rows] = np.maximum(line[:, 0] + line[:, 1] * size, 0)
+        self._flops += spent
+        self._stages[rows] += 1
+        self._pending[rows] = 0
+        return spent
+
+    def _steps(self, rows: Any) -> NDArray[np.int64]:
+        return np.asarray(np.minimum(self._grown[rows], self._parameter_steps.shape[1] - 1))
+
+    def _parameters(self, rows: Any = slice(None)) -> NDArray[np.float64]:
+        return cast("NDArray[np.float64]", self._parameter_steps[self._curve[rows], self._steps(rows)])
+
+    def _observations(self, rows: Any = slice(None)) -> Observations:
+        loss, error, previous_loss, previous_error = self._validation[:, rows]
+        return features(
+            tick=self._tick[rows],
+            ticks=self.ticks,
+            pending=self._pending[rows],
+            stages=self._stages[rows],
+            validation_loss=loss,
+            validation_error=error,
+            previous_validation_loss=previous_loss,
+            previous_validation_error=previous_error,
+            guess_loss=self._guess_loss[self._curve[rows]],
+            parameters=self._parameters(rows),
+            first_parameters=self._parameter_steps[self._curve[rows], 0],
+            flops=self._flops[rows],
+        )
+
+    def _infos(self, parts: NDArray[np.float64] | None = None) -> dict[str, Any]:
+        there = np.ones(self.num_envs, bool)
+        infos: dict[str, Any] = {"cer": self._cer.copy(), "_cer": there, "comp": self._flops.copy(), "_comp": there}
+        if parts is not None:
+            infos |= {"reward_vector": parts, "_reward_vector": there}
+        return infos
+
+
+def _objects(n: int, rows: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.object_]:
+    held = np.full(n, None, dtype=object)
+    for row, value in zip(rows, values, strict=True):
+        held[row] = value
+    return held
+
+
+class SurrogateEnv(gym.Env[Observations, Any]):
+    """One episode at a time of `SurrogateVectorEnv`, which has the arguments; for what takes single environments."""
+
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as gymnasium.Env declares it
+
+    def __init__(self, **keywords: Any) -> None:
+        self.vector = SurrogateVectorEnv(1, **keywords)
+        self.action_space = self.vector.single_action_space
+        self.observation_space = self.vector.single_observation_space
+        self.reward_space = self.vector.reward_space
+        self._running = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observations, dict[str, Any]]:
+        """Begin an episode.
+
+        Raises:
+            ValueError: there are options; this environment has none.
+        """
+        if options:
+            raise ValueError(f"options {sorted(options)}: reset of this environment has none")
+        super().reset(seed=seed)
+        observations, infos = self.vector.reset(seed=None if seed is None else seed)
+        self._running = True
+        return observations[0], _first(infos)
+
+    def step(self, action: Any) -> tuple[Observations, float, bool, bool, dict[str, Any]]:
+        """Wait or train.
+
+        Raises:
+            ValueError: the action is not in the space.
+            RuntimeError: no episode runs: call ``reset``.
+        """
+        if not self._running:
+            raise RuntimeError("step() without an episode: call reset() first")
+        if not self.action_space.contains(action):
+            raise ValueError(f"action={action!r}: not in {self.action_space}")
+        observations, rewards, ended, _, infos = self.vector.step(np.asarray(action)[None])
+        self._running = not ended[0]
+        observation = observations[0] if self._running else infos["final_obs"][0]
+        info = _first(infos) if self._running else _first(infos) | _first(infos["final_info"])
+        return observation, float(rewards[0]), not self._running, False, info
+
+
+def _first(infos: dict[str, Any]) -> dict[str, Any]:
+    names = (name for name in infos if f"_{name}" in infos and not name.startswith("final_"))
+    return {name: infos[name][0] if np.ndim(infos[name]) > 1 else float(infos[name][0]) for name in names}
