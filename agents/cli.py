@@ -24,9 +24,11 @@ from agents import backbones, catalogue, parallel, report, runs
 from agents.allocator import keep_freed_memory, return_freed_memory
 from agents.console import RunProgress
 from agents.methods import METHODS, TEXT_METHODS, method_for
-from agents.policy_specs import literal, policy_from
+from agents.policy_specs import policy_from
 from agents.recipes import recipe_for
 from agents.stage import StageSettings
+from agents.waiting import cli as waiting_cli
+from agents.words import key_values
 from alma_env import AlmaError, Ledger, Row
 from alma_env.data import TEXT
 from alma_env.registration import PROTOCOLS, TEXT_ID
@@ -106,6 +108,8 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("envs", help="list the environments").set_defaults(command=_envs)
     commands.add_parser("agents", help="list the agents and their hyper-parameters").set_defaults(command=_agents)
 
+    waiting_cli.add_to(commands)
+
     show = commands.add_parser("show", help="table and picture of a run folder, or of all below a folder")
     show.set_defaults(command=_show)
     show.add_argument("folder", type=Path, help="a run's folder, or one that holds several")
@@ -118,7 +122,7 @@ def _run(options: argparse.Namespace, console: Console) -> int:
 
 
 def _run_all(options: argparse.Namespace, console: Console) -> int:
-    protocol, hyperparameters = catalogue.split_keywords(options.env, _key_values(options.set))
+    protocol, hyperparameters = catalogue.split_keywords(options.env, _settings(options.set))
     env = alma_env.make(options.env, **protocol)
     measure = report.measure_of(env.protocol())
     recipe = recipe_for(env.data.name)
@@ -221,16 +225,13 @@ def run_name(config: dict[str, Any]) -> str:
     return f"{name}-seed{config['seed']}-{digest}"
 
 
-def _key_values(pairs: Sequence[str]) -> dict[str, Any]:
-    """``key=value`` words; a value is true or false in any case, another Python literal, or else a string."""
-    values = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not (key and equals):
-            raise ValueError(f"--set {pair}: write key=value, for example --set epochs=20")
+def _settings(pairs: Sequence[str]) -> dict[str, Any]:
+    values = key_values(pairs)
+    for key, value in values.items():
         if key in _OPTIONS:
-            raise ValueError(f"--set {pair}: {key} has an option of its own; write {_OPTIONS[key].format(text)}")
-        values[key] = literal(text)
+            raise ValueError(
+                f"--set {key}={value}: {key} has an option of its own; write {_OPTIONS[key].format(value)}"
+            )
     return values
 
 

@@ -120,6 +120,15 @@ class StatefulPolicy(Protocol):
         ...
 
 
+@runtime_checkable
+class Recorded(Protocol):
+    """A policy that says itself what stands of it in the record of a run, the same in every process."""
+
+    def as_plain_data(self) -> dict[str, Any]:
+        """Its ``name``, ``replay``, and all else that its decisions depend on; plain JSON values."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
     """What the policies of this file share: they say when to train; how is fixed. At the last tick all of them train.
@@ -144,6 +153,12 @@ class Schedule:
     def due(self, now: Progress) -> bool:
         """Whether to train at this tick; not asked at the last one."""
         raise NotImplementedError
+
+    def as_plain_data(self) -> dict[str, Any]:
+        """Name and fields, for the record of a run; of a fixed wait the fields alone."""
+        fields = dataclasses.asdict(self)
+        name = next((name for name, schedule in SCHEDULES.items() if schedule is type(self)), describe(self))
+        return fields if name == "fixed" else {"name": name, **fields}
 
     def __call__(self, now: Progress, /) -> Decision:
         """Train when it is due, or nothing more will come."""
@@ -324,12 +339,8 @@ NO_DESCRIPTION = (
 
 
 def as_plain_data(policy: Policy) -> Any:
-    """What stands in the record of a run: the fields of a schedule and its name, else ``describe``'s text or None."""
-    for name, schedule in SCHEDULES.items():
-        if type(policy) is schedule:
-            fields = dataclasses.asdict(policy)
-            return fields if schedule is FixedWait else {"name": name, **fields}
-    return describe(policy)
+    """What stands in the record of a run: what the policy says of itself, else ``describe``'s text or None."""
+    return policy.as_plain_data() if isinstance(policy, Recorded) else describe(policy)
 
 
 # By name, as `alma run --policy` has them.

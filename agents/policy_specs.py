@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 from typing import Any
 
 from agents.policies import SCHEDULES, Policy
 from agents.waiting.learned import LearnedPolicy
+from agents.words import literal
 
 
 def policy_from(spec: str, *, grows: bool = False) -> Policy:
@@ -47,13 +47,3 @@ def _fields(spec: str, text: str, known: Any) -> dict[str, Any]:
             raise ValueError(f"--policy {spec}: {pair!r} is no field; write NAME:field=value with {', '.join(known)}")
         values[key] = literal(value)
     return values
-
-
-def literal(text: str) -> Any:
-    """True or false in any case, another Python literal, or else the text itself."""
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return text

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import spearmanr
 
 from agents.waiting.curve import Curve, fit
 from agents.waiting.recordings import Recording
@@ -72,4 +71,6 @@ def held_out(recordings: Sequence[Recording], episodes: int = 64, seed: int = 0)
 
 def rank_correlation(compared: Sequence[Comparison]) -> float:
     """Spearman's, between the real and the surrogate's cumulative error rates of the schedules."""
+    from scipy.stats import spearmanr  # takes as long to import as everything else here
+
     return float(spearmanr([one.real for one in compared], [one.surrogate for one in compared]).statistic)

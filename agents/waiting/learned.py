@@ -57,6 +57,10 @@ class LearnedPolicy:
                 "them; leave them out"
             )
 
+    def as_plain_data(self) -> dict[str, Any]:
+        """Digest and fields, for the record of a run; the file may lie elsewhere when the run goes on."""
+        return {"name": "learned", "digest": self.digest, "replay": self.replay, "growth": self.growth}
+
     @property
     def _model(self) -> Any:
         return _loaded(str(self.path), self.digest)

@@ -1,0 +1,121 @@
+"""Learning a policy: PPO, A2C or DQN of Stable-Baselines3 on a surrogate, or on a real stream.
+
+alma policy train MNIST-ALMA-Wait-Surrogate-v0 --set width=4,64 --out waiting.zip
+alma run MNIST-ALMA-v0 --width 4 64 --policy waiting.zip
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+
+from agents.waiting.surrogate import SurrogateVectorEnv
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.base_class import BaseAlgorithm
+    from stable_baselines3.common.vec_env import VecEnv
+
+ALGORITHMS = ("ppo", "a2c", "dqn")
+
+# An episode is one stream. Rewards are all of one sign and nearly all of an episode's return lies in ticks that a
+# decision of now does not reach, so returns are discounted over about a third of a stream, and normalised.
+_DISCOUNT_HORIZON = 1 / 3
+
+
+def train_policy(
+    env_id: str,
+    *,
+    algorithm: str = "ppo",
+    steps: int = 2_000_000,
+    episodes_at_once: int = 64,
+    seed: int = 0,
+    progress: bool = False,
+    tensorboard: Path | None = None,
+    settings: dict[str, Any] | None = None,
+    **keywords: Any,
+) -> BaseAlgorithm:
+    """Train a policy; ``model.save(path)`` writes what `LearnedPolicy` and ``alma run --policy`` read.
+
+    Args:
+        env_id: a decision environment or a surrogate, such as ``MNIST-ALMA-Wait-Surrogate-v0``.
+        algorithm: ``ppo``, ``a2c`` or ``dqn``.
+        steps: decisions to learn from, over all episodes.
+        episodes_at_once: of the surrogate; of a real stream one is played at a time.
+        seed: of the network's weights, the exploration and the episodes.
+        progress: whether to show a progress bar.
+        tensorboard: folder for TensorBoard's event files.
+        settings: keywords of the algorithm, over those chosen here.
+        keywords: of the environment.
+
+    Raises:
+        ValueError: an unknown algorithm or environment, or a keyword that breaks its rule.
+    """
+    if algorithm not in ALGORITHMS:
+        raise ValueError(f"algorithm={algorithm!r}: must be one of {', '.join(ALGORITHMS)}")
+    if steps < 1:
+        raise ValueError(f"steps={steps}: at least 1 decision is needed")
+    try:
+        import stable_baselines3
+        from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
+    except ImportError as error:
+        raise ValueError(
+            "the package stable-baselines3 is missing, which learns policies; pip install 'alma-env[rl]'"
+        ) from error
+    env, ticks = _vectorised(env_id, episodes_at_once, keywords)
+    env.seed(seed)
+    discount = 1 - 1 / max(_DISCOUNT_HORIZON * ticks, 2)
+    normalised = VecNormalize(VecMonitor(env), norm_obs=False, gamma=discount)
+    chosen: dict[str, Any] = {"gamma": discount, **_settings(algorithm, ticks, env.num_envs), **(settings or {})}
+    model: BaseAlgorithm = getattr(stable_baselines3, algorithm.upper())(
+        "MlpPolicy",
+        normalised,
+        seed=seed,
+        device="cpu",  # a network of two layers of 64 units
+        tensorboard_log=None if tensorboard is None else str(tensorboard),
+        **chosen,
+    )
+    model.learn(steps, progress_bar=progress)
+    return model
+
+
+def _settings(algorithm: str, ticks: int, episodes: int) -> dict[str, Any]:
+    if algorithm == "dqn":
+        return {
+            "learning_rate": 5e-4,
+            "train_freq": 4,
+            "gradient_steps": 2,
+            "batch_size": 512,
+            "learning_starts": 10_000,
+        }
+    steps = min(ticks, 256)
+    if algorithm == "a2c":
+        return {"n_steps": min(ticks, 32), "ent_coef": 1e-3}
+    return {
+        "n_steps": steps,
+        "batch_size": max(steps * episodes // 8, 2),
+        "n_epochs": 4,
+        "ent_coef": 1e-3,
+        "learning_rate": 5e-4,
+        "gae_lambda": 0.98,
+    }
+
+
+def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[VecEnv, int]:
+    """The environment as Stable-Baselines3 takes it, and the length of its stream."""
+    import alma_env  # noqa: F401 - registers the ids
+    from agents.waiting.sb3 import SurrogateVecEnv
+
+    name = env_id.removeprefix("alma_env:")
+    if name not in gym.registry or "-Wait" not in name:
+        known = ", ".join(id for id in gym.registry if "-ALMA-Wait" in id)
+        raise ValueError(f"env_id={env_id!r}: no decision environment; the ids are {known}")
+    if gym.spec(name).vector_entry_point is not None:
+        made = gym.make_vec(name, num_envs=episodes, vectorization_mode="vector_entry_point", **keywords).unwrapped
+        assert isinstance(made, SurrogateVectorEnv)
+        return SurrogateVecEnv(made), made.ticks
+    from stable_baselines3.common.env_util import make_vec_env
+
+    env = make_vec_env(name, n_envs=1, env_kwargs=keywords)
+    return env, env.get_attr("unwrapped")[0].alma.ticks
