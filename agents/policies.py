@@ -124,8 +124,8 @@ class StatefulPolicy(Protocol):
 class Recorded(Protocol):
     """A policy that says itself what stands of it in the record of a run, the same in every process."""
 
-    def as_plain_data(self) -> dict[str, Any]:
-        """Its ``name``, ``replay``, and all else that its decisions depend on; plain JSON values."""
+    def as_plain_data(self) -> Any:
+        """Its ``name``, ``replay``, and all else that its decisions depend on, as plain JSON values; None where that cannot be said."""
         ...
 
 
@@ -154,11 +154,13 @@ class Schedule:
         """Whether to train at this tick; not asked at the last one."""
         raise NotImplementedError
 
-    def as_plain_data(self) -> dict[str, Any]:
+    def as_plain_data(self) -> Any:
         """Name and fields, for the record of a run; of a fixed wait the fields alone."""
-        fields = dataclasses.asdict(self)
-        name = next((name for name, schedule in SCHEDULES.items() if schedule is type(self)), describe(self))
-        return fields if name == "fixed" else {"name": name, **fields}
+        for name, schedule in SCHEDULES.items():
+            if type(self) is schedule:
+                fields = dataclasses.asdict(self)
+                return fields if schedule is FixedWait else {"name": name, **fields}
+        return describe(self)  # a class of somebody else's
 
     def __call__(self, now: Progress, /) -> Decision:
         """Train when it is due, or nothing more will come."""
