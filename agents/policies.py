@@ -125,7 +125,7 @@ class Recorded(Protocol):
     """A policy that says itself what stands of it in the record of a run, the same in every process."""
 
     def as_plain_data(self) -> Any:
-        """Its ``name``, ``replay``, and all else that its decisions depend on, as plain JSON values; None where that cannot be said."""
+        """Its ``name``, and all that its decisions depend on, as plain JSON values; None where that cannot be said."""
         ...
 
 
