@@ -11,28 +11,44 @@
 from agents.anytime import AnytimeAgent, Learner
 from agents.catalogue import make
 from agents.methods import METHODS, TEXT_METHODS
-from agents.policies import Decision, FixedWait, Policy, Progress, fixed_wait
+from agents.policies import (
+    BudgetPaced,
+    Decision,
+    Doubling,
+    FixedWait,
+    Policy,
+    Progress,
+    RandomWait,
+    ValidationTriggered,
+    fixed_wait,
+)
 from agents.recipes import RECIPES, Recipe
 from agents.runs import RunMismatchError, run
 from agents.single_model import SingleModel
 from agents.stage import Examples, StageReport, StageSettings
+from agents.waiting.learned import LearnedPolicy
 
 __all__ = [
     "METHODS",
     "RECIPES",
     "TEXT_METHODS",
     "AnytimeAgent",
+    "BudgetPaced",
     "Decision",
+    "Doubling",
     "Examples",
     "FixedWait",
+    "LearnedPolicy",
     "Learner",
     "Policy",
     "Progress",
+    "RandomWait",
     "Recipe",
     "RunMismatchError",
     "SingleModel",
     "StageReport",
     "StageSettings",
+    "ValidationTriggered",
     "fixed_wait",
     "make",
     "run",

@@ -34,6 +34,12 @@ def asked(now: Progress) -> Decision:
     raise RuntimeError(f"the policy of a decision environment was asked at tick {now.tick}: give actions to step()")
 
 
+def refuse_rendering(render_mode: object) -> None:
+    """Raises TypeError, on which Stable-Baselines3's ``make_vec_env`` tries again without."""
+    if render_mode is not None:
+        raise TypeError(f"render_mode={render_mode!r}: there is nothing to render; leave it out")
+
+
 class WaitEnv(gym.Env[NDArray[np.float32], Any]):
     """When to wait, when to train: decisions about a learner on a real stream (ALMA paper, sections 3 and 5).
 
@@ -67,6 +73,7 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
     * ``learner``: id of the learner, see ``alma agents``.
     * ``actions``, ``flops_price``, ``parameter_price``, ``reward_on``: see above.
     * ``replay``, ``grow``: with ``actions="train"``, whether every training replays; grows first.
+    * ``render_mode``: None; there is nothing to render.
     * all others: keywords of the stream's environment, such as ``ticks``, or of ``agents.make``, such as ``width``.
 
     ``info`` holds ``tick``, ``ticks``, ``error`` on the test set, ``parameters``, ``comp``, ``refused`` as in AlmaEnv,
@@ -86,8 +93,10 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
         flops_price: float = 0.0,
         parameter_price: float = 0.0,
         reward_on: str = "test",
+        render_mode: None = None,
         **keywords: Any,
     ) -> None:
+        refuse_rendering(render_mode)
         if reward_on not in ("test", "validation"):
             raise ValueError(f"reward_on={reward_on!r}: must be 'test' or 'validation'")
         for name in ("policy", "wait", "growth", "seed"):

@@ -29,12 +29,11 @@ class Prices:
     parameters: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("flops", "parameters"):
-            price = getattr(self, name)
+        for name, price in (("flops_price", self.flops), ("parameter_price", self.parameters)):
             if isinstance(price, bool) or not isinstance(price, Real):
-                raise TypeError(f"{name}_price={price!r}: must be a number, for example {name}_price=0.1")
+                raise TypeError(f"{name}={price!r}: must be a number, for example {name}=0.1")
             if not 0 <= float(price) < float("inf"):
-                raise ValueError(f"{name}_price={price}: a price must not be negative, and finite; 0 charges nothing")
+                raise ValueError(f"{name}={price}: a price must not be negative, and finite; 0 charges nothing")
 
     @property
     def weights(self) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from agents.waiting.actions import Actions
 from agents.waiting.curve import POOL_SIZE, Curve, fit, logit, terms
+from agents.waiting.environment import refuse_rendering
 from agents.waiting.features import feature_space, features
 from agents.waiting.prices import Prices, reward_space, reward_vector
 from agents.waiting.recordings import groups, load
@@ -317,7 +318,8 @@ class SurrogateEnv(gym.Env[Observations, Any]):
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as gymnasium.Env declares it
 
-    def __init__(self, **keywords: Any) -> None:
+    def __init__(self, *, render_mode: None = None, **keywords: Any) -> None:
+        refuse_rendering(render_mode)
         self.vector = SurrogateVectorEnv(1, **keywords)
         self.action_space = self.vector.single_action_space
         self.observation_space = self.vector.single_observation_space
