@@ -20,7 +20,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import alma_env
-from agents import backbones, catalogue, parallel, report, runs
+from agents import backbones, catalogue, cli_arena, parallel, report, runs
 from agents.allocator import keep_freed_memory, return_freed_memory
 from agents.console import RunProgress
 from agents.methods import METHODS, TEXT_METHODS
@@ -98,6 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("envs", help="list the environments").set_defaults(command=_envs)
     commands.add_parser("agents", help="list the agents and their hyper-parameters").set_defaults(command=_agents)
 
+    cli_arena.add_to(commands)
     show = commands.add_parser("show", help="table and picture of a run folder, or of all below a folder")
     show.set_defaults(command=_show)
     show.add_argument("folder", type=Path, help="a run's folder, or one that holds several")

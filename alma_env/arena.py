@@ -112,7 +112,8 @@ class Arena(ParallelEnv[str, Observation, Any]):
 
     ## Metering
     Each agent trains inside ``with arena.meters[agent]:``. What one agent trained is unmetered training if another
-    deploys it. Where an action is refused, with an error that names the agent, nothing has changed for anybody.
+    deploys it. Where an action is refused, with an error that names the agent, nothing has changed for anybody. The
+    ``seconds`` in a ledger are the arena's: of all agents, where they train one after another.
 
     ## What rivals see
     An agent's info is that of `AlmaEnv` (``tick``, ``ticks``, ``error``, ``parameters``, ``comp``, ``refused``), and in
@@ -339,7 +340,7 @@ class Arena(ParallelEnv[str, Observation, Any]):
         self.grants = dict.fromkeys(self.possible_agents, 0)
         if self.shared_flops_budget is None or self.tick == self.ticks:
             return
-        rank = auction.tie_ranks(self.possible_agents, self._seed, self.tick + 1)
+        rank = auction.tie_ranks(sorted(self.possible_agents), self._seed, self.tick + 1)
         self.grants |= auction.grants(bids, seats=self.seats, pool=self.pool, rank=rank)
         self.pool -= sum(self.grants.values())
 
