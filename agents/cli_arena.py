@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +83,7 @@ def run(options: argparse.Namespace, console: Console) -> int:
     groups: dict[str, list[Ledger]] = {contestant.name: [] for contestant in contestants}
     with _Bars(console, measure) as bars:
         for seed in options.seeds:
-            ledgers = tournament.hold(arena, env, contestants, seed, folder, bars.begin(seed, env.ticks))
+            ledgers = tournament.play_or_read(arena, env, contestants, seed, folder, bars.begin(seed, env.ticks))
             bars.end(seed, ledgers)
             for name, ledger in ledgers.items():
                 groups[name].append(ledger)
@@ -183,8 +183,10 @@ class _Bars:
     def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
-    def begin(self, seed: int, ticks: int) -> Any:
-        """What is to be told after every tick."""
+    def begin(self, seed: int, ticks: int) -> Callable[[Arena], None] | None:
+        """What is to be told after every tick; nothing where nobody sees it."""
+        if self._progress.disable:
+            return None
         task = self._progress.add_task("", total=ticks, seed=seed, news="")
 
         def on_tick(arena: Arena) -> None:

@@ -154,7 +154,7 @@ def begin(parent: Path, config: Mapping[str, Any]) -> Path:
     return folder
 
 
-def hold(
+def play_or_read(
     arena: Arena,
     env: AlmaEnv,
     contestants: Sequence[Contestant],

@@ -93,7 +93,7 @@ class Arena(ParallelEnv[str, Observation, Any]):
     shared budget. A bid that is answered at the last tick has no effect.
 
     ## Observation Space
-    Of each agent the mega-batch that has arrived, the same for all, in arrays of its own or read-only ones:
+    Of each agent the mega-batch that has arrived, the same for all, in arrays of its own:
     ``{"train": {"x", "y"}, "valid": {"x", "y"}}``. With a shared budget also ``"grant"``, the FLOPs that the agent may
     spend before its next answer, and ``"pool"``, the FLOPs that are left for all after that; float64 ``()``.
 
@@ -330,10 +330,10 @@ class Arena(ParallelEnv[str, Observation, Any]):
         return info
 
     def _public(self, agent: str) -> dict[str, Any]:
-        ledger = self._envs[agent].ledger
-        row = ledger[self.tick]  # not the last one, which may be of a tick that the others have not answered
-        shared = {} if self.shared_flops_budget is None else {"grant": self.grants[agent]}
-        return {"error": row.error, "parameters": row.parameters, "comp": ledger.comp, "refused": row.refused} | shared
+        # Of an agent that is out it is that of tick B: what stays deployed has one error at all ticks.
+        info = self._envs[agent].info()
+        public = {name: info[name] for name in ("error", "parameters", "comp", "refused")}
+        return public if self.shared_flops_budget is None else public | {"grant": self.grants[agent]}
 
     def _hold_auction(self, bids: Mapping[str, int]) -> None:
         """Make the grants of the next tick, if there is one."""

@@ -230,7 +230,7 @@ def test_options_of_others_are_passed_over_and_named():
 
 @pytest.mark.parametrize("budget", ["flops_budget", "parameter_budget"])
 def test_who_breaks_a_budget_drops_out_by_pettingzoos_rules_and_the_others_go_on(budget):
-    env = make(["a", "b", "c"], **{budget: {"b": 100}})
+    env = make(["b", "a", "c"], **{budget: {"b": 100}})
     env.reset(seed=0)
     env.step(dict.fromkeys(env.agents))
     if budget == "flops_budget":
@@ -238,7 +238,7 @@ def test_who_breaks_a_budget_drops_out_by_pettingzoos_rules_and_the_others_go_on
     offered = env.action_space("b").sample()  # 640 parameters
     outcome = env.step({"a": env.action_space("a").sample(), "b": offered, "c": None})
     for of_agents in outcome:
-        assert list(of_agents) == ["a", "b", "c"]
+        assert list(of_agents) == ["b", "a", "c"]
     observations, rewards, terminations, truncations, infos = outcome
     assert env.agents == ["a", "c"]
     assert terminations == {"a": False, "b": False, "c": False}
