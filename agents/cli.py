@@ -14,14 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 import alma_env
-from agents import backbones, catalogue, parallel, report, runs
-from agents.allocator import keep_freed_memory, return_freed_memory
+from agents import backbones, catalogue, cli_arena, parallel, process, report, runs
 from agents.console import RunProgress
 from agents.methods import METHODS, TEXT_METHODS, method_for
 from agents.policy_specs import policy_from
@@ -109,6 +107,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("agents", help="list the agents and their hyper-parameters").set_defaults(command=_agents)
 
     waiting_cli.add_to(commands)
+    cli_arena.add_to(commands)
 
     show = commands.add_parser("show", help="table and picture of a run folder, or of all below a folder")
     show.set_defaults(command=_show)
@@ -126,11 +125,7 @@ def _run_all(options: argparse.Namespace, console: Console) -> int:
     env = alma_env.make(options.env, **protocol)
     measure = report.measure_of(env.protocol())
     recipe = recipe_for(env.data.name)
-    _set_threads(options.threads, recipe.backbone)
-    if recipe.backbone == "switch":
-        return_freed_memory()
-    else:
-        keep_freed_memory()
+    process.prepare(options.threads, recipe.backbone)
     every_tick = options.agent in METHODS and METHODS[options.agent].always
     usual = [1] if every_tick else [wait for wait in recipe.waits if wait <= env.ticks] or [1]
     widths = options.width or [recipe.width]
@@ -251,16 +246,6 @@ _OPTIONS = {
     "policy": "--policy {}",
     "on_epoch": "a Python script: `agents.make` takes any function",
 }
-
-
-def _set_threads(threads: int | None, backbone: str) -> None:
-    if threads is not None and threads < 1:
-        raise ValueError(f"--threads {threads}: at least 1 is needed")
-    # A second thread makes small matrix products slower, not faster.
-    if threads is None and backbone == "mlp":
-        threads = 1
-    if threads is not None:
-        torch.set_num_threads(threads)
 
 
 def _summary_writer() -> Any:

@@ -188,14 +188,15 @@ def cells(scores: Sequence[Score], measure: Measure = ERROR_RATE) -> tuple[str, 
 
     of_sum, of_one = measure.digits
     return (
-        _with_deviation(Spread.of([measure.sum(score) for score in scores]), f".{of_sum}f"),
-        _with_deviation(over("final_error"), f".{of_one}f"),
+        with_deviation(Spread.of([measure.sum(score) for score in scores]), f".{of_sum}f"),
+        with_deviation(over("final_error"), f".{of_one}f"),
         *(engineering(over(name).mean) for name in ("mem", "comp", "paper_flops")),
         f"{over('seconds').mean:.0f}",
     )
 
 
-def _with_deviation(spread: Spread, form: str) -> str:
+def with_deviation(spread: Spread, form: str) -> str:
+    """Mean ± standard deviation as text, each in the given format; without a ± where there is one seed."""
     if spread.deviation is None:
         return f"{spread.mean:{form}}"
     return f"{spread.mean:{form}} ± {spread.deviation:{form}}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, cast
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from alma_env.data import DataSet
 
 Observation = dict[str, dict[str, np.ndarray[Any, Any]]]
+Step = tuple[Observation, float, bool, bool, dict[str, Any]]
 
 
 _METERING_REMEDY = (
@@ -60,6 +62,35 @@ def _require_numbers(whole: Mapping[str, object], real: Mapping[str, object]) ->
         for name, value in names.items():
             if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
                 raise TypeError(f"{name}={value!r}: must be {words}, for example {name}={example}")
+
+
+@dataclass(frozen=True)
+class Answered:
+    """What a step or a reset would enter into the ledger, found out before anything is changed.
+
+    Attributes:
+        tick: the tick that it answers.
+        answer: its error and cost.
+        mark: the fingerprint of the predictor that is new; None where the one before, or the uniform guess, answers.
+        scored: how its members answered, where it is an ensemble whose members are kept.
+        over_budget: a budget is broken, so that the one before stays to the end.
+    """
+
+    tick: int
+    answer: Answer
+    mark: Fingerprint | None = None
+    scored: Scored | None = None
+    over_budget: bool = False
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """An episode that could begin: see ``AlmaEnv.consider_reset``."""
+
+    seed: int | None
+    stream: Stream | TextStream
+    answered: Answered
+    clock: float
 
 
 class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
@@ -219,36 +250,47 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         predictor = options.pop("predictor", None)
         if options:
             raise ValueError(f"options {sorted(options)}: the only option of reset is 'predictor'")
+        return self.begin(self.consider_reset(seed, predictor))
+
+    def consider_reset(self, seed: int | None = None, predictor: nn.Module | None = None) -> Beginning:
+        """The first half of ``reset``: all that may be refused is refused here, and nothing is changed.
+
+        For those who take several environments through one stream (``alma_env.arena``): either all begin, or none.
+        """
         if predictor is not None:
             self._check_action(predictor)
             predictor = unwrap(predictor)
-        # Where the seed or the predictor is refused, nothing has changed: a seed is looked up before it is drawn.
+        clock = time.perf_counter()
+        # A seed is looked up before it is drawn.
         drawn = int(copy.deepcopy(self.np_random).integers(2**31)) if seed is None else seed
         stream = self._make_stream(drawn)
-        self._clock = time.perf_counter()
-        self._steady_flops = {}
-        first, mark = Answer(error=self.data.task.guess, inference_flops=0.0), None
-        if predictor is not None:
-            mark = fingerprint(predictor)
-            if self._over_parameter_budget(mark):
-                raise ValueError(
-                    f"predictor with {mark.parameters} parameters: parameter_budget={self.parameter_budget}; "
-                    "start with a smaller one, or raise the budget"
-                )
-            first = self._answer(predictor, mark, stream)
+        if predictor is None:
+            return Beginning(seed, stream, Answered(0, Answer(self.data.task.guess, inference_flops=0.0)), clock)
+        mark = fingerprint(predictor)
+        if self._over_parameter_budget(mark):
+            raise ValueError(
+                f"predictor with {mark.parameters} parameters: parameter_budget={self.parameter_budget}; "
+                "start with a smaller one, or raise the budget"
+            )
+        return Beginning(seed, stream, self._answer(0, predictor, mark, stream, {}), clock)
 
-        super().reset(seed=seed)
-        self.stream_seed = seed if seed is not None else int(self.np_random.integers(2**31))
-        self._stream = stream
+    def begin(self, beginning: Beginning) -> tuple[Observation, dict[str, Any]]:
+        """The second half of ``reset``: begin what was considered."""
+        super().reset(seed=beginning.seed)
+        self.stream_seed = beginning.seed if beginning.seed is not None else int(self.np_random.integers(2**31))
+        self._stream = beginning.stream
+        self._clock = beginning.clock
         self.meter.reset()
         self.ledger = Ledger()
-        self._deployed = mark
-        self._known = set() if mark is None else {*mark.tensors, *mark.arrays}
+        self._deployed = None
+        self._known = set()
+        self._steady_flops = {}
         self._total_at_deployment = 0
-        self._enter(first, Charge(), refused=False)
-        return self.observation(), self._info()
+        self._deploy(beginning.answered)
+        self._enter(beginning.answered.answer, Charge(), refused=False)
+        return self.observation(), self.info()
 
-    def step(self, action: nn.Module | None) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(self, action: nn.Module | None) -> Step:
         """Answer at the tick of the mega-batch that was observed last, and release the next one.
 
         Args:
@@ -261,17 +303,40 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             UnmeteredTrainingError: its parameters changed without a charge; the episode is as it was, too.
             RuntimeError: there is no tick to answer: call ``reset``.
         """
+        return self.commit(self.consider(action))
+
+    def consider(self, action: nn.Module | None, *, tick_budget: float | None = None) -> Answered:
+        """The first half of ``step``: all that may be refused is refused here, and nothing is changed.
+
+        For those who take several environments through one stream (``alma_env.arena``): either all step, or none.
+
+        Args:
+            action: as for ``step``, with the same errors.
+            tick_budget: most FLOPs that may be charged at this tick, or None. Breaking it is breaking a budget.
+        """
         if self.tick < 0 or self.done:
             state = "has not begun" if self.tick < 0 else "is over"
             raise RuntimeError(f"step() at tick {self.tick}: the episode {state}; call reset() first")
         self._check_action(action)
         with self.meter.paused():
-            answered = self._deploy(action)
+            return self._consider(action, tick_budget)
+
+    def commit(self, answered: Answered) -> Step:
+        """The second half of ``step``: enter what was considered.
+
+        Raises:
+            RuntimeError: it was considered at another tick.
+        """
+        if answered.tick != self.tick + 1:
+            raise RuntimeError(
+                f"commit() of an answer to tick {answered.tick} at tick {self.tick + 1}: consider the action anew"
+            )
         charge = self.meter.take()
-        if answered is None:
+        if answered.over_budget:
             return self._finish_over_budget(charge)
-        self._enter(answered, charge, refused=False)
-        return self.observation(), -answered.error, self.done, False, self._info()
+        self._deploy(answered)
+        self._enter(answered.answer, charge, refused=False)
+        return self.observation(), -answered.answer.error, self.done, False, self.info()
 
     def megabatch(self, tick: int) -> Observation:
         """Mega-batch D_tick again, if it has arrived: once tick t is answered, D_1 .. D_{t+1} have.
@@ -311,26 +376,41 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             frozen = freeze(unwrap(predictor))
             return answer(frozen, x, y, task=self.data.task, batch_size=self.evaluation_batch_size).error
 
-    def _deploy(self, action: nn.Module | None) -> Answer | None:
-        """The answer of this tick, or None if a budget is broken. Changes nothing where it raises."""
-        kept = self._kept_answer()
+    def _consider(self, action: nn.Module | None, tick_budget: float | None) -> Answered:
+        tick, kept = len(self.ledger), self._kept_answer()
+        over_budget = Answered(tick, kept, over_budget=True)
         if self.flops_budget is not None and self.meter.total > self.flops_budget:
-            return None
+            return over_budget
+        if tick_budget is not None and self.meter.total - self.ledger.comp > tick_budget:
+            return over_budget
         if action is None:
-            return kept
+            return Answered(tick, kept)
         action = unwrap(action)
         mark = fingerprint(action)
         if mark.same_as(self._deployed):
-            return kept
+            return Answered(tick, kept)
         self._check_metered(action, mark)
         if self._over_parameter_budget(mark):
-            return None
+            return over_budget
         assert self._stream is not None
-        answered = self._answer(action, mark, self._stream)
+        return self._answer(tick, action, mark, self._stream, self._steady_flops)
+
+    def _deploy(self, answered: Answered) -> None:
+        """Have what was considered answer from now on, and remember what spares work when it is changed."""
+        mark = answered.mark
+        if mark is None:
+            return
         self._deployed = mark
         self._known |= {*mark.tensors, *mark.arrays}
         self._total_at_deployment = self.meter.total
-        return answered
+        if answered.scored is not None:
+            self._scored, self._scored_on = answered.scored, self._stream
+        elif mark.structure is not None:
+            kind = (mark.structure, mark.parameters, mark.buffers)
+            if answered.answer.steady:
+                self._steady_flops[kind] = answered.answer.inference_flops
+            else:
+                self._steady_flops.pop(kind, None)
 
     def _check_metered(self, action: nn.Module, mark: Fingerprint) -> None:
         """Refuse parameters that changed while the meter was not running, or ran and counted nothing."""
@@ -361,7 +441,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
                 f"buffers of {type(action).__name__} changed, but the meter counted 0 FLOPs: {_METERING_REMEDY}"
             )
 
-    def _finish_over_budget(self, charge: Charge) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def _finish_over_budget(self, charge: Charge) -> Step:
         """The predictor before stays deployed: score all remaining ticks with it and end the episode."""
         kept = self._kept_answer()
         reward = 0.0
@@ -369,10 +449,17 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             self._enter(kept, charge, refused=True)
             charge = Charge()
             reward -= kept.error
-        return self.observation(), reward, False, True, self._info()
+        return self.observation(), reward, False, True, self.info()
 
     @torch.inference_mode(False)
-    def _answer(self, predictor: nn.Module, mark: Fingerprint, stream: Stream | TextStream) -> Answer:
+    def _answer(
+        self,
+        tick: int,
+        predictor: nn.Module,
+        mark: Fingerprint,
+        stream: Stream | TextStream,
+        steady_flops: Mapping[tuple[str, int, int], float],
+    ) -> Answered:
         x, y = stream.test
         if isinstance(predictor, Ensemble) and mark.parts:
             # Of text, each seed has an evaluation set of its own.
@@ -387,9 +474,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
                 before=self._scored if same_test else None,
             )
             if scored is not None:
-                answered, self._scored = scored
-                self._scored_on = stream
-                return answered
+                return Answered(tick, scored[0], mark, scored[1])
         kind = None if mark.structure is None else (mark.structure, mark.parameters, mark.buffers)
         answered = answer(
             freeze(predictor),
@@ -397,13 +482,9 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             y,
             task=self.data.task,
             batch_size=self.evaluation_batch_size,
-            steady_flops=None if kind is None else self._steady_flops.get(kind),
+            steady_flops=None if kind is None else steady_flops.get(kind),
         )
-        if kind is not None and answered.steady:
-            self._steady_flops[kind] = answered.inference_flops
-        elif kind is not None:
-            self._steady_flops.pop(kind, None)
-        return answered
+        return Answered(tick, answered, mark)
 
     def _kept_answer(self) -> Answer:
         last = self.ledger[-1]
@@ -429,7 +510,8 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         )
         self._clock = now
 
-    def _info(self) -> dict[str, Any]:
+    def info(self) -> dict[str, Any]:
+        """What the learner may know of its last answer: the info that ``step`` returned."""
         last = self.ledger[-1]
         return {
             "tick": last.tick,

@@ -43,6 +43,19 @@ class UntrainedPredictor(nn.Module):
             return self.weight[:, 0].expand(*x.shape, self.classes)
         return nn.functional.linear(x.flatten(1).float(), self.weight)
 
+    def __eq__(self, other: object) -> bool:
+        """Of one shape, seed and weights: samples are compared by value, as those of any space."""
+        return (
+            type(other) is type(self)
+            and (self.input_shape, self.classes, self.seed, self.per_token)
+            == (other.input_shape, other.classes, other.seed, other.per_token)
+            and torch.equal(self.weight.detach().cpu(), other.weight.detach().cpu())
+        )
+
+    # Of the object, as that of a tensor, and not of the value: PyTorch keeps modules in sets, in which two samples must
+    # stay two, and a value that is trained changes.
+    __hash__ = nn.Module.__hash__
+
     def is_pristine(self) -> bool:
         """Whether this is still exactly what was drawn from the seed."""
         plain = {"training", "input_shape", "classes", "seed", "per_token"}

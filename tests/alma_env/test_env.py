@@ -371,6 +371,32 @@ def test_a_bad_predictor_at_reset_leaves_the_episode_before_as_it_was(env):
     assert env.stream_seed == 0
 
 
+def test_considering_changes_nothing_and_what_was_considered_is_entered_at_its_tick_only(env):
+    first, second = (env.action_space.sample() for _ in range(2))
+    env.reset(seed=0, options={"predictor": first})
+    before = env.state_dict()
+    answered = env.consider(second)
+    beginning = env.consider_reset(1, second)
+    assert env.state_dict() == before
+    _, reward, *_ = env.commit(answered)
+    assert env.ledger[1].error == -reward == answered.answer.error != env.ledger[0].error
+    with pytest.raises(RuntimeError, match="answer to tick 1 at tick 2: consider the action anew"):
+        env.commit(answered)
+    env.begin(beginning)
+    assert (env.tick, env.stream_seed, env.ledger[0].error) == (0, 1, -reward)
+
+
+def test_a_tick_may_have_a_budget_of_its_own(env):
+    env.reset(seed=0)
+    for charge, over_budget in ((10, False), (11, True)):
+        env.meter.declare(charge, reason="work")
+        answered = env.consider(None, tick_budget=10)
+        assert answered.over_budget is over_budget
+        _, _, _, truncated, _ = env.commit(answered)
+        assert truncated is over_budget
+    assert [row.refused for row in env.ledger] == [False, False] + [True] * (TICKS - 1)
+
+
 def test_a_module_that_cannot_be_copied_is_refused_with_the_remedy(env):
     env.reset(seed=0)
     with env.meter:

@@ -43,6 +43,15 @@ def test_spaces_are_equal_by_shape_and_classes_and_survive_copies():
     assert not space.is_np_flattenable
 
 
+def test_samples_are_equal_by_value_and_stay_two_modules_in_a_network():
+    one, two, other = (PredictorSpace((2,), 3, seed=seed).sample() for seed in (0, 0, 1))
+    assert one == two == copy.deepcopy(one)
+    assert one != other
+    assert sum(parameter.numel() for parameter in nn.ModuleList([one, two]).parameters()) == 12
+    two.weight.data += 1e-3
+    assert one != two
+
+
 @pytest.mark.parametrize("change", ["weight", "hook", "subclass", "attribute"])
 def test_only_what_was_drawn_from_its_seed_is_pristine(change):
     sample = PredictorSpace((2,), 3, seed=0).sample()

@@ -21,6 +21,7 @@ pytest.importorskip("tokenizers")
 
 import alma_env
 from alma_env import AlmaEnv, DataUnavailableError, Ensemble, PredictorError, tokens
+from alma_env.arena import Arena
 from alma_env.text import tiny_text
 
 LENGTH, VOCABULARY, TICKS = 32, 300, 4
@@ -483,3 +484,18 @@ def test_a_missing_package_is_named_at_once_with_the_command_that_installs_it(
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ImportError, match=r"pip install 'alma-env\[text\]'"):
         make()
+
+
+def test_in_the_arena_every_agent_has_the_text_in_arrays_of_its_own(make):
+    game = Arena(make(), 2)
+    observations, _ = game.reset(seed=0)
+    kept = observations["agent_1"]["train"]["x"].copy()
+    for part in ("train", "valid"):
+        observations["agent_0"][part]["x"][:] = 0
+    np.testing.assert_array_equal(observations["agent_1"]["train"]["x"], kept)
+    np.testing.assert_array_equal(game.megabatch(1)["train"]["x"], kept)
+    assert observations["agent_1"]["valid"]["x"].any()
+    while game.agents:
+        observations, *_ = game.step({agent: game.action_space(agent).sample() for agent in game.agents})
+    assert observations["agent_0"] in game.observation_space("agent_0")
+    assert [len(ledger) for ledger in game.ledgers.values()] == [game.ticks + 1] * 2
