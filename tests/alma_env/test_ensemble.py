@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
 
 import pytest
@@ -33,10 +34,12 @@ class Member(nn.Module):
 class Prepare(nn.Module):
     """Something shared that costs FLOPs."""
 
+    drawn = itertools.count()  # each is another one, and the same in every session
+
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(64, 8)
-        draw = torch.Generator().manual_seed(0)
+        draw = torch.Generator().manual_seed(next(self.drawn))
         with torch.no_grad():
             for parameter in self.parameters():
                 parameter.uniform_(-0.125, 0.125, generator=draw)
