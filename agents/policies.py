@@ -272,7 +272,8 @@ class BudgetPaced(Schedule):
         if not now.processed:
             return True
         next_one = now.tick if self.replay else now.pending
-        return now.flops * (1 + next_one / now.processed) <= self.budget * now.tick / now.ticks
+        expected = now.flops * (now.processed + next_one)  # times `processed`, which keeps whole numbers whole
+        return expected * now.ticks <= self.budget * now.tick * now.processed
 
     def __call__(self, now: Progress, /) -> Decision:
         """Train when it is due; at the last tick, too, only what the budget still holds."""

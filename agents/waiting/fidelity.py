@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -70,7 +71,8 @@ def held_out(recordings: Sequence[Recording], episodes: int = 64, seed: int = 0)
 
 
 def rank_correlation(compared: Sequence[Comparison]) -> float:
-    """Spearman's, between the real and the surrogate's cumulative error rates of the schedules."""
+    """Spearman's, between the real and the surrogate's cumulative error rates of the schedules; NaN if one is constant."""
     from scipy.stats import spearmanr  # takes as long to import as everything else here
 
-    return float(spearmanr([one.real for one in compared], [one.surrogate for one in compared]).statistic)
+    real, surrogate = ([getattr(one, name) for one in compared] for name in ("real", "surrogate"))
+    return float(spearmanr(real, surrogate).statistic) if len(set(real)) > 1 < len(set(surrogate)) else math.nan
