@@ -73,6 +73,8 @@ class StageRecord:
         grow: growth steps that were made before it.
         validation_loss: mean cross-entropy of its best epoch.
         validation_error: fraction of wrong validation answers at that epoch.
+        held_out_error: error of what was deployed on the validation parts of the whole stream; None where the run did
+            not ask for it.
     """
 
     tick: int
@@ -82,6 +84,7 @@ class StageRecord:
     grow: int
     validation_loss: float
     validation_error: float
+    held_out_error: float | None = None
 
 
 class AnytimeAgent:

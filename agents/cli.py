@@ -100,6 +100,12 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--device", default="auto", help="cpu, cuda, …; default auto")
     run.add_argument("--threads", type=int, help="PyTorch threads; default: 1 for an MLP, else all cores")
     run.add_argument("--out", type=Path, default=Path("runs"), help="folder of run folders, default runs/")
+    run.add_argument(
+        "--record",
+        action="store_true",
+        help="also score on the validation parts of the whole stream, as `alma surrogate fit` needs for policies that "
+        "are not tuned on the test set",
+    )
     run.add_argument("--fresh", action="store_true", help="delete these runs' folders first, finished or not")
     run.add_argument("--tensorboard", action="store_true", help="also write TensorBoard event files")
 
@@ -166,7 +172,7 @@ def _run_all(options: argparse.Namespace, console: Console) -> int:
             on_tick = progress.begin(f"{label}, seed {seed}", agent, work)
             if options.tensorboard and parallel.rank() == 0:
                 on_tick = _also_to_tensorboard(path, on_tick)
-            ledger = runs.run(env, agent, seed, path, on_tick=on_tick)
+            ledger = runs.run(env, agent, seed, path, on_tick=on_tick, record=options.record)
             progress.end(ledger)
             groups.setdefault(label, []).append(ledger)
     if parallel.rank() > 0:

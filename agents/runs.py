@@ -61,6 +61,7 @@ def run(
     folder: str | Path | None = None,
     *,
     on_tick: OnTick | None = None,
+    record: bool = False,
 ) -> Ledger:
     """Take an agent through the stream of ``seed`` and return its ledger.
 
@@ -70,6 +71,8 @@ def run(
         seed: seed of the stream; the agent's own seed was given to ``agents.make``.
         folder: where to write; a run that was begun there is continued, a finished one is read. None: write nothing.
         on_tick: told after every tick, also of the ticks that are read from the folder.
+        record: also score what each training brought on the validation parts of the whole stream, which nobody is
+            charged for: surrogates are fitted to it, so that no policy is tuned on the test set.
 
     Raises:
         RunMismatchError: the folder holds a run of another configuration, or one that does not repeat.
@@ -78,7 +81,7 @@ def run(
             has no description.
     """
     if folder is None:
-        return _run(env, agent, seed, None, on_tick)
+        return _run(env, agent, seed, None, on_tick, record)
     if not agent.config:
         raise ValueError(
             f"agent.config={agent.config!r} with folder={str(folder)!r}: another agent's run could not be told from "
@@ -88,10 +91,12 @@ def run(
         raise ValueError(f"policy={agent.policy!r} with folder={str(folder)!r}: {NO_DESCRIPTION}")
     with ExitStack() as lock:
         parallel.from_first(lambda: lock.enter_context(_locked(Path(folder))))
-        return _run(env, agent, seed, RunFolder(Path(folder), describe(env, agent, seed)), on_tick)
+        return _run(env, agent, seed, RunFolder(Path(folder), describe(env, agent, seed)), on_tick, record)
 
 
-def _run(env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None, on_tick: OnTick | None) -> Ledger:
+def _run(
+    env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None, on_tick: OnTick | None, record: bool
+) -> Ledger:
     if files is not None and len(files.rows) == env.ticks + 1:
         for row in files.rows:
             if on_tick is not None:
@@ -108,6 +113,9 @@ def _run(env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None, 
         done_before = len(env.ledger)
         observation, *_ = env.step(predictor)
         parallel.require_same(env.ledger[-1].digest, "the deployed predictor")
+        if record and predictor is not None:
+            held_out = env.validation_error(predictor)
+            agent.history[-1] = dataclasses.replace(agent.history[-1], held_out_error=held_out)
         for row in env.ledger.rows[done_before:]:
             if files is not None:
                 files.write(row)

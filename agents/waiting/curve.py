@@ -33,7 +33,7 @@ class Curve:
         ticks: length of the stream, B.
         guess_loss: cross-entropy of the uniform guess.
         first_error: error of the untrained predictor.
-        weights: float64 (terms, 3), of the outputs logit of the test error, log validation loss, validation error.
+        weights: float64 (terms, 3), of the outputs logit of the error, log validation loss, validation error.
         low, high: bounds of the outputs, float64 (3,): a little beyond what was recorded.
         edges: float64 (POOLS - 1,), log sizes that part the pools.
         residuals: float64 (POOLS, POOL_SIZE, 3).
@@ -83,17 +83,22 @@ def terms(last: Array, size: Any, seen: Any, stages: Any, replay: Any, grown: An
     return np.stack(columns, -1)
 
 
-def fit(recordings: Sequence[Recording], seed: int = 0) -> Curve:
+def fit(recordings: Sequence[Recording], reward_on: str = "test", seed: int = 0) -> Curve:
     """Fit one curve to runs that differ in nothing but schedule and seed.
 
     Args:
-        recordings: at least two trainings among them.
+        recordings: the runs.
+        reward_on: which error, ``test``, or ``validation``: that on the validation parts of the whole stream, so that
+            what is learned from the curve is not tuned on the test set.
         seed: of the choice of residuals, where there are more than the pools hold.
 
     Raises:
-        ValueError: there are too few trainings.
+        ValueError: there are too few trainings, or the error on validation was not recorded.
     """
-    x, y, sizes, ticks_held = _examples(recordings)
+    if reward_on not in _ERRORS:
+        raise ValueError(f"reward_on={reward_on!r}: must be 'test' or 'validation'")
+    column = _ERRORS[reward_on]
+    x, y, sizes, ticks_held = _examples(recordings, column)
     if len(x) < 2 * POOLS:
         raise ValueError(
             f"{len(x)} trainings in {len(recordings)} runs: a curve needs at least {2 * POOLS}; record runs with other "
@@ -113,7 +118,7 @@ def fit(recordings: Sequence[Recording], seed: int = 0) -> Curve:
     return Curve(
         ticks=first.ticks,
         guess_loss=math.log(first.classes),
-        first_error=float(np.mean([made.error for made in recordings])),
+        first_error=float(np.mean([_untrained(made, column) for made in recordings])),
         weights=weights,
         low=y.min(0) - 0.1,
         high=y.max(0) + 0.1,
@@ -126,15 +131,28 @@ def fit(recordings: Sequence[Recording], seed: int = 0) -> Curve:
     )
 
 
-def _examples(recordings: Sequence[Recording]) -> tuple[Array, Array, Array, Array]:
+_ERRORS = {"test": "error", "validation": "held_out_error"}
+
+
+def _untrained(made: Recording, column: str) -> float:
+    """Error at tick 0: on validation that of a guess, since only trainings are scored there."""
+    return made.error if column == "error" else 1 - 1 / made.classes
+
+
+def _examples(recordings: Sequence[Recording], column: str) -> tuple[Array, Array, Array, Array]:
     """Terms (n, terms), outputs (n, 3), sizes (n,) and ticks until the next training (n,) of all trainings."""
     x, y, sizes, held = [], [], [], []
     for made in recordings:
-        tick, replay, error = made.column("tick"), made.column("replay"), made.column("error")
+        tick, replay, error = made.column("tick"), made.column("replay"), made.column(column)
         if not len(tick):
             continue
+        if np.isnan(error).any():
+            raise ValueError(
+                f"reward_on='validation': a run of {made.learner!r} with {made.schedule!r} was made without it; run "
+                "again with `alma run --record --fresh`, or use reward_on='test'"
+            )
         size = np.where(replay > 0, tick, made.column("pending"))
-        before = logit(np.concatenate([[made.error], error[:-1]]))
+        before = logit(np.concatenate([[_untrained(made, column)], error[:-1]]))
         stages, grown = np.arange(len(tick), dtype=np.float64), np.cumsum(made.column("grow"))
         x.append(terms(before, size, tick, stages, replay, grown))
         loss = np.log(np.maximum(made.column("validation_loss"), 1e-6))

@@ -71,7 +71,7 @@ def held_out(recordings: Sequence[Recording], episodes: int = 64, seed: int = 0)
 
 
 def rank_correlation(compared: Sequence[Comparison]) -> float:
-    """Spearman's, between the real and the surrogate's cumulative error rates of the schedules; NaN if one is constant."""
+    """Spearman's, between the real and the surrogate's CER of the schedules; NaN if one is constant."""
     from scipy.stats import spearmanr  # takes as long to import as everything else here
 
     real, surrogate = ([getattr(one, name) for one in compared] for name in ("real", "surrogate"))

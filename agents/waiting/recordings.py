@@ -24,11 +24,12 @@ COLUMNS = (
     "grow",
     "validation_loss",
     "validation_error",
+    "held_out_error",
     "error",
     "flops",
     "parameters",
 )
-FIELDS = COLUMNS[:7]  # those of a StageRecord; the others stand in the ledger
+FIELDS = COLUMNS[:8]  # those of a StageRecord; the others stand in the ledger
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Recording:
         classes: number of classes.
         error: of the untrained predictor, at tick 0.
         parameters: of the untrained predictor.
-        trainings: float64 (trainings, 10), the columns as in `COLUMNS`.
+        trainings: float64 (trainings, 11), the columns as in `COLUMNS`; NaN where a held-out error was not recorded.
     """
 
     env: str

@@ -27,7 +27,11 @@ Observations = NDArray[np.float32]
 
 
 def curves_for(
-    stream: str, learner: str, width: int | Sequence[int] | None, recorded: str | Path | None
+    stream: str,
+    learner: str,
+    width: int | Sequence[int] | None,
+    recorded: str | Path | None,
+    reward_on: str = "test",
 ) -> list[Curve]:
     """The curves of one learner on a stream, fitted to recorded runs: one for each width.
 
@@ -36,6 +40,7 @@ def curves_for(
         learner: id of the learner.
         width: of its network, or several; None: all that were recorded.
         recorded: file of recorded runs; None: what is shipped with the package.
+        reward_on: which error, see `agents.waiting.curve.fit`.
 
     Raises:
         ValueError: no such runs were recorded, or runs of one width that differ in more than schedule and seed.
@@ -56,7 +61,7 @@ def curves_for(
             f"stream={stream!r}, learner={learner!r}: no runs in {file.name}; record some, and fit them into a file of "
             "their own: alma surrogate fit RUNS --out FILE.npz"
         )
-    return [fit(runs) for key, runs in sorted(found.items()) if widths is None or key[2] in widths]
+    return [fit(runs, reward_on) for key, runs in sorted(found.items()) if widths is None or key[2] in widths]
 
 
 def shipped(stream: str) -> Path:
@@ -86,7 +91,8 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         num_envs: episodes at once.
         stream, learner, width, recorded: which curves, see `curves_for`.
         curves: the curves themselves, in place of these.
-        actions, replay, grow, flops_price, parameter_price: as in `WaitEnv`.
+        actions, replay, grow, flops_price, parameter_price, reward_on: as in `WaitEnv`; with ``curves``, the error is
+            that which they were fitted to.
 
     Raises:
         ValueError: no such runs were recorded; or the actions replay or grow, which no recorded run did.
@@ -108,10 +114,11 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         grow: bool = False,
         flops_price: float = 0.0,
         parameter_price: float = 0.0,
+        reward_on: str = "test",
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs={num_envs}: at least 1 episode is needed")
-        self.curves = list(curves) if curves is not None else curves_for(stream, learner, width, recorded)
+        self.curves = list(curves) if curves is not None else curves_for(stream, learner, width, recorded, reward_on)
         self.num_envs = num_envs
         self.prices = Prices(flops_price, parameter_price)
         self._check(actions, replay, grow)

@@ -53,7 +53,7 @@ def recorded(schedule, decide, seed=0, noise=0.0, width=4):
         parameters = 100 * (1 + grown)
         flops = 1e6 * (1 + grown) * (2 + size)
         rate = 1 / (1 + math.exp(-last))
-        rows.append([tick, size, 9 * size, replay, grow, math.exp(loss), wrong, rate, flops, parameters])
+        rows.append([tick, size, 9 * size, replay, grow, math.exp(loss), wrong, rate / 2, rate, flops, parameters])
         rows[-1][1] = tick - (rows[-2][0] if len(rows) > 1 else 0)
     return Recording(
         env="Digits-ALMA-v0",
@@ -132,6 +132,20 @@ def test_schedules_that_were_left_out_are_ranked():
     assert rank_correlation(compared) > 0.9
 
 
+def test_a_curve_on_validation_is_of_that_error_and_asks_for_it():
+    made = waits()
+    curve = fit(made, "validation")
+    for run in made[:6]:
+        halved = (run.errors[1:] / 2 * (run.errors[1:] < 0.9)).sum() + 0.9 * (run.errors == 0.9).sum()
+        assert simulate(curve, run, 3, seed=0) == pytest.approx(halved, rel=0.03)
+    unrecorded = made[0].trainings.copy()
+    unrecorded[3, COLUMNS.index("held_out_error")] = np.nan
+    with pytest.raises(ValueError, match="was made without it; run again with `alma run --record --fresh`"):
+        fit([dataclasses.replace(made[0], trainings=unrecorded), *made[1:]], "validation")
+    with pytest.raises(ValueError, match="reward_on='train': must be 'test' or 'validation'"):
+        fit(made, "train")
+
+
 def test_too_little_to_fit_or_to_rank_is_said():
     with pytest.raises(ValueError, match="1 trainings in 1 runs: a curve needs at least 16; record runs"):
         fit([recorded("wait 20", lambda t: (t == 20, 0, 0))])
@@ -155,7 +169,7 @@ def run_folder(tmp_path_factory):
     ):
         env = alma_env.make("Digits-ALMA-v0", ticks=6)
         agent = agents.make(id, env, width=4, epochs=1, policy=policy, seed=1)
-        agents.run(env, agent, 1, folder / name)
+        agents.run(env, agent, 1, folder / name, record=name != "b")
     return folder
 
 
@@ -172,6 +186,15 @@ def test_a_run_is_recorded_with_all_that_its_folder_says(run_folder):
     assert (made.env, made.learner, made.width, made.seed, made.ticks) == ("Digits-ALMA-v0", "gens", 4, 1, 6)
 
 
+def test_a_run_records_the_error_on_the_validation_parts_of_the_whole_stream_if_asked(run_folder):
+    assert np.isnan(recordings.read_run(run_folder / "b").column("held_out_error")).all()
+    env = gym.make("alma_env:Digits-ALMA-Wait-v0", ticks=6, width=4, epochs=1, reward_on="validation")
+    env.reset(seed=1)
+    infos = [env.step(int(tick % 2 == 0))[-1] for tick in range(1, 7)]
+    expected = [-info["reward_vector"][0] for info in infos[1::2]]
+    assert recordings.read_run(run_folder / "a").column("held_out_error").tolist() == expected
+
+
 def test_runs_that_differ_in_schedule_and_seed_alone_belong_together(run_folder):
     grouped = recordings.groups(recordings.read_runs(run_folder))
     assert sorted((key[1], len(runs)) for key, runs in grouped.items()) == [("gens", 1), ("sm", 2)]
@@ -181,7 +204,7 @@ def test_a_file_gives_back_what_was_saved(run_folder, tmp_path):
     made = recordings.read_runs(run_folder)
     recordings.save(made, tmp_path / "made.npz")
     for one, other in zip(made, recordings.load(tmp_path / "made.npz"), strict=True):
-        assert np.array_equal(one.trainings, other.trainings)
+        np.testing.assert_array_equal(one.trainings, other.trainings)
         assert dataclasses.replace(one, trainings=None) == dataclasses.replace(other, trainings=None)
 
 

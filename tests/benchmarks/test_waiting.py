@@ -1,0 +1,92 @@
+"""Steps per second of the surrogate, and what the decision environment adds to the learner's own time.
+
+CPU time of one thread.
+
+OMP_NUM_THREADS=1 pytest -m benchmark -s tests/benchmarks/test_waiting.py
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import agents
+import alma_env
+from agents.policies import fixed_wait
+from agents.waiting.surrogate import SurrogateVectorEnv
+
+pytestmark = pytest.mark.benchmark
+
+STREAM = "Digits-ALMA-v0"
+
+
+def seconds(step: Callable[[], object], times: int) -> float:
+    start = time.process_time()
+    for _ in range(times):
+        step()
+    return (time.process_time() - start) / times
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 1.0])
+@pytest.mark.parametrize("width", [4, None])
+def test_steps_per_second_of_the_surrogate(benchmark, width, probability):
+    n = 4096
+    env = SurrogateVectorEnv(n, stream=STREAM, width=width)
+    env.reset(seed=0)
+    draw = np.random.default_rng(0)
+    actions = iter([(draw.random(n) < probability).astype(int) for _ in range(16)] * 100)
+    seconds(lambda: env.step(next(actions)), 20)
+    each = median(seconds(lambda: env.step(next(actions)), 20) for _ in range(20))
+    benchmark.extra_info["steps_per_second"] = n / each
+    benchmark.pedantic(lambda: None, rounds=1)
+    print(f"\n{len(env.curves)} curves, training at {probability:.0%} of ticks: {n / each:,.0f} steps/s")
+
+
+@pytest.mark.parametrize("episodes", [64, 4096])
+def test_steps_per_second_through_stable_baselines3(benchmark, episodes):
+    pytest.importorskip("stable_baselines3")
+    from agents.waiting.sb3 import SurrogateVecEnv
+
+    env = SurrogateVecEnv(SurrogateVectorEnv(episodes, stream=STREAM, width=4))
+    env.reset()
+    draw = np.random.default_rng(0)
+    actions = iter([draw.integers(0, 2, episodes) for _ in range(16)] * 100)
+    each = median(seconds(lambda: env.step(next(actions)), 20) for _ in range(20))
+    benchmark.extra_info["steps_per_second"] = episodes / each
+    benchmark.pedantic(lambda: None, rounds=1)
+    print(f"\n{episodes} episodes: {episodes / each:,.0f} steps/s")
+
+
+def test_a_decision_beside_the_learners_own_time(benchmark):
+    """The same run by its policy, in turns with the run by actions; ticks without training, where nothing else is."""
+    width = {"width": 4, "epochs": 1}
+    alma = alma_env.make(STREAM)
+    env = gym.make("alma_env:Digits-ALMA-Wait-v0", **width).unwrapped
+
+    def by_policy() -> None:
+        agent = agents.make("sm", alma, policy=fixed_wait(alma.ticks), **width)
+        observation, _ = alma.reset(seed=0, options={"predictor": agent.predictor})
+        for _ in range(alma.ticks - 1):
+            with alma.meter:
+                predictor = agent.observe(observation)
+            observation, *_ = alma.step(predictor)
+
+    def by_actions() -> None:
+        env.reset(seed=0)
+        for _ in range(alma.ticks - 1):
+            env.step(0)
+
+    ways = {"policy": by_policy, "actions": by_actions}
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(30):
+        for name, way in ways.items():
+            times[name].append(seconds(way, 1) / (alma.ticks - 1))
+    added = median(np.subtract(times["actions"], times["policy"])[3:])
+    benchmark.extra_info["seconds_per_decision"] = added
+    benchmark.pedantic(lambda: None, rounds=1)
+    print(f"\na decision adds {1e3 * added:.3f} ms to {1e3 * median(times['policy'][3:]):.3f} ms of a tick")
