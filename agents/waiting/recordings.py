@@ -101,7 +101,7 @@ def read_run(folder: Path) -> Recording:
         for stage in stages
         for row in [ledger[stage.tick]]
     ]
-    known = {"id", "width", "policy", "seed", "device"}
+    known = {"id", "width", "policy", "seed", "device", "engine"}  # device and engine change rounding alone
     settings = {"protocol": protocol, "agent": {key: value for key, value in agent.items() if key not in known}}
     made = Recording(
         env=config["env"],
