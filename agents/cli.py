@@ -288,6 +288,10 @@ def _envs(options: argparse.Namespace, console: Console) -> int:
     waits = ", ".join(map(str, recipe.waits))
     table.add_row(TEXT_ID, "files of text, or the package's own", "4", f"{recipe.backbone}-{recipe.width}", waits)
     table.add_row(alma_env.registration.ARRAYS_ID, "your own arrays (Python only)", "ticks=…", "mlp-32", "1, 5")
+    table.caption = (
+        "X-ALMA-v0 has a decision environment X-ALMA-Wait-v0, and that a surrogate, X-ALMA-Wait-Surrogate-v0."
+    )
+    table.caption_justify = "left"
     console.print(table)
     return 0
 

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from agents.waiting import fidelity, recordings
 from agents.waiting.curve import fit
-from agents.waiting.surrogate import shipped
+from agents.waiting.shipped import shipped
 from agents.waiting.train import ALGORITHMS, train_policy
 from agents.words import key_values
 

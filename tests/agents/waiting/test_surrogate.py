@@ -21,7 +21,8 @@ from agents.waiting.features import NAMES
 from agents.waiting.fidelity import held_out, rank_correlation, simulate
 from agents.waiting.prices import Prices
 from agents.waiting.recordings import COLUMNS, Recording
-from agents.waiting.surrogate import SurrogateEnv, SurrogateVectorEnv, curves_for
+from agents.waiting.shipped import curves_for
+from agents.waiting.surrogate import SurrogateEnv, SurrogateVectorEnv
 from agents.waiting.train import train_policy
 
 pytest.importorskip("stable_baselines3")
