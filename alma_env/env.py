@@ -17,19 +17,18 @@ from torch import nn
 
 from alma_env.ensemble import Ensemble
 from alma_env.ensemble_scoring import Scored, score_ensemble
-from alma_env.errors import UnmeteredTrainingError
 from alma_env.ledger import Ledger, Row
 from alma_env.meter import Charge, Meter
+from alma_env.metered import require_metered
 from alma_env.predictor import (
     Answer,
     Fingerprint,
     answer,
-    changed_parameters,
     fingerprint,
     freeze,
     unwrap,
 )
-from alma_env.spaces import PredictorSpace, UntrainedPredictor
+from alma_env.spaces import PredictorSpace
 from alma_env.stream import Stream
 from alma_env.text import TextStream
 from alma_env.text_corpus import TextCorpus
@@ -39,13 +38,6 @@ if TYPE_CHECKING:
 
 Observation = dict[str, dict[str, np.ndarray[Any, Any]]]
 Step = tuple[Observation, float, bool, bool, dict[str, Any]]
-
-
-_METERING_REMEDY = (
-    "train inside `with env.meter:`, in the same thread, with PyTorch operations; charge work that PyTorch does not "
-    "execute with env.meter.declare(flops, reason=...); an untrained predictor belongs to "
-    "reset(options={'predictor': module})"
-)
 
 
 def paper_flops(charge: Charge) -> int:
@@ -389,7 +381,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         mark = fingerprint(action)
         if mark.same_as(self._deployed):
             return Answered(tick, kept)
-        self._check_metered(action, mark)
+        require_metered(action, mark, self.meter, self._known, self._total_at_deployment)
         if self._over_parameter_budget(mark):
             return over_budget
         assert self._stream is not None
@@ -411,35 +403,6 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
                 self._steady_flops[kind] = answered.answer.inference_flops
             else:
                 self._steady_flops.pop(kind, None)
-
-    def _check_metered(self, action: nn.Module, mark: Fingerprint) -> None:
-        """Refuse parameters that changed while the meter was not running, or ran and counted nothing."""
-        known = self._known
-        untrained = isinstance(action, UntrainedPredictor) and action.is_pristine()
-        if untrained or self.meter.declared_flops > 0:
-            return
-        if not known.issuperset(mark.arrays):
-            raise UnmeteredTrainingError(
-                f"{type(action).__name__} holds NumPy arrays of floats that were not deployed before, and NumPy's work "
-                "cannot be counted: charge it with env.meter.declare(flops, reason=...); keep constants in registered "
-                "buffers, or deploy them untrained with reset(options={'predictor': module})"
-            )
-        if known.issuperset(mark.tensors):
-            return  # only the structure changed, or what was deployed earlier in the episode comes back
-        charged = self.meter.total > self._total_at_deployment
-        changed = changed_parameters(action, mark, known)
-        for name, parameter in changed:
-            what = f"parameter {name!r} of {type(action).__name__} changed"
-            seal = self.meter.sealed(parameter)
-            # Merely read under the meter is not enough: a network trained elsewhere may be run there.
-            if seal is None or not seal.written:
-                raise UnmeteredTrainingError(f"{what} while the meter was not running: {_METERING_REMEDY}")
-            if not (seal.counted or charged):
-                raise UnmeteredTrainingError(f"{what}, but the meter counted 0 FLOPs: {_METERING_REMEDY}")
-        if not (changed or charged):
-            raise UnmeteredTrainingError(
-                f"buffers of {type(action).__name__} changed, but the meter counted 0 FLOPs: {_METERING_REMEDY}"
-            )
 
     def _finish_over_budget(self, charge: Charge) -> Step:
         """The predictor before stays deployed: score all remaining ticks with it and end the episode."""
