@@ -21,7 +21,7 @@ from agents.waiting.features import NAMES
 from agents.waiting.fidelity import held_out, rank_correlation, simulate
 from agents.waiting.prices import Prices
 from agents.waiting.recordings import COLUMNS, Recording
-from agents.waiting.shipped import curves_for
+from agents.waiting.shipped import curves_for, shipped
 from agents.waiting.surrogate import SurrogateEnv, SurrogateVectorEnv
 from agents.waiting.train import train_policy
 
@@ -300,6 +300,14 @@ def test_the_checkers_of_gymnasium_and_stable_baselines3_pass(file, width, recwa
     check_env(env.unwrapped, skip_render_check=True)
     check_env_of_sb3(env.unwrapped)
     assert not [str(warning.message) for warning in recwarn if issubclass(warning.category, UserWarning)]
+
+
+@pytest.mark.parametrize("reward_on", ["test", "validation"])
+def test_what_is_shipped_for_the_digits_makes_a_surrogate_without_any_file(reward_on):
+    env = gym.make("alma_env:Digits-ALMA-Wait-Surrogate-v0", reward_on=reward_on)
+    check_env(env.unwrapped, skip_render_check=True)
+    compared = held_out(recordings.load(shipped("Digits-ALMA-v0")), episodes=4)
+    assert rank_correlation(compared) > 0.7
 
 
 def test_its_spaces_are_those_of_the_real_one(curve):
