@@ -296,6 +296,7 @@ def test_the_first_rank_alone_writes(folder):
         "config.json",
         "ledger.jsonl",
         "lock",
+        "stages.jsonl",
     ]
     assert not (folder / "run-1").exists()
 
