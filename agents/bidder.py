@@ -92,7 +92,7 @@ class Bidder:
         self.bid = 0
         if now.tick == now.ticks:
             return 0
-        next_time = dataclasses.replace(now, tick=now.tick + 1, pending=now.pending + 1)
+        next_time = dataclasses.replace(now, tick=now.tick + 1, pending=now.pending + 1, flops=self.meter.total)
         decision = copy.deepcopy(self._policy)(next_time)  # a copy: it may remember what it was asked
         if decision.train:
             gathered = next_time.tick if decision.replay else next_time.pending

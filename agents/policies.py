@@ -131,7 +131,7 @@ class Recorded(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """What the policies of this file share: they say when to train; how is fixed. At the last tick all of them train.
+    """What the policies here share: they say when to train; how is fixed. At the last tick they train, if they can.
 
     Attributes:
         replay: train on everything gathered so far.

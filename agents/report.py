@@ -49,7 +49,7 @@ def label(config: Mapping[str, Any]) -> str:
     agent = config["agent"]
     policy = agent.get("policy", "")
     if isinstance(policy, dict):
-        own = [f"{name}={value}" for name, value in policy.items() if name not in ("name", "replay", "growth", "kind")]
+        own = [f"{name}={value}" for name, value in policy.items() if name not in ("name", "replay", "growth")]
         when = f"{policy['name']}({', '.join(own)})" if "name" in policy else f"wait {policy['wait']}"
         policy = f", {when}" + (", replay" if policy["replay"] else "")
     elif policy:

@@ -10,7 +10,7 @@ from typing import Any
 
 from agents.growth import growth as read_growth
 from agents.policies import Decision, Progress
-from agents.waiting.actions import FLAT, Actions
+from agents.waiting.actions import KINDS, Actions
 from agents.waiting.features import feature_space, features_of
 from alma_env import meter
 
@@ -67,10 +67,12 @@ class LearnedPolicy:
 
     @property
     def _kind(self) -> str:
-        return _kind_of(self._model.action_space)
+        kind = _kind_of(self._model.action_space)
+        assert kind is not None  # `_loaded` has looked
+        return kind
 
     def __call__(self, now: Progress, /) -> Decision:
-        """What the model does at this tick; a decision to train without any need to is as good as one with it."""
+        """What the model would do at this tick; nothing is drawn."""
         with meter.phase("policy"):
             action, _ = self._model.predict(features_of(now), deterministic=True)
         decision = Actions(self._kind, self.grows).decision(action)
@@ -79,8 +81,9 @@ class LearnedPolicy:
         return Decision(True, self.replay, read_growth(self.growth)(now))
 
 
-def _kind_of(space: Any) -> str:
-    return {2: "train", len(FLAT): "flat"}.get(int(getattr(space, "n", 0)), "multi")
+def _kind_of(space: Any) -> str | None:
+    """How the actions of this space are written; None where they are no decisions."""
+    return next((kind for kind in KINDS if Actions(kind).space() == space), None)
 
 
 @lru_cache(maxsize=8)
@@ -101,14 +104,11 @@ def _loaded(path: str, digest: str) -> Any:
         except Exception as error:  # the library raises whatever its parts do
             failures.append(f"{algorithm.__name__}: {type(error).__name__}: {str(error).splitlines()[0]}")
             continue
-        theirs, actions = (
-            model.observation_space,
-            [Actions(kind, grows=True).space() for kind in ("train", "multi", "flat")],
-        )
-        if theirs != feature_space() or model.action_space not in actions:
+        seen, done = model.observation_space, model.action_space
+        if seen != feature_space() or _kind_of(done) is None:
             raise ValueError(
-                f"policy={path!r}: its observations are {theirs}, its actions {model.action_space}; a policy that "
-                f"decides when to wait is trained on an environment such as MNIST-ALMA-Wait-v0"
+                f"policy={path!r}: its observations are {seen}, its actions {done}; a policy that decides when to wait "
+                "is trained on an environment such as MNIST-ALMA-Wait-v0"
             )
         return model
     raise ValueError(

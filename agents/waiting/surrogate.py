@@ -288,7 +288,7 @@ class SurrogateEnv(gym.Env[Observations, Any]):
         if options:
             raise ValueError(f"options {sorted(options)}: reset of this environment has none")
         super().reset(seed=seed)
-        observations, infos = self.vector.reset(seed=None if seed is None else seed)
+        observations, infos = self.vector.reset(seed=seed)
         self._running = True
         return observations[0], _first(infos)
 

@@ -361,3 +361,11 @@ def test_without_pettingzoo_the_command_names_the_extra(capsys, monkeypatch):
     status, _, err = run(capsys, *QUICK, "--agents", "sm")
     assert status == 2
     assert "pip install 'alma-env[rl]'" in err
+
+
+def test_a_policy_that_looks_at_what_was_spent_can_bid():
+    contestants = read_contestants(["sm:width=4,policy=budget:budget=1e7", "sm:width=4,policy=doubling"], {"epochs": 2})
+    env = alma_env.make("Digits-ALMA-v0", ticks=6)
+    arena = Arena(env, [contestant.name for contestant in contestants], shared_flops_budget=10**8)
+    tournament.play(arena, {contestant.name: contestant.make(env, 0) for contestant in contestants}, 0)
+    assert all(ledger.comp > 0 and len(ledger) == 7 for ledger in arena.ledgers.values())

@@ -18,6 +18,7 @@ import pytest
 import agents
 import alma_env
 from agents.policies import fixed_wait
+from agents.waiting.shipped import curves_for
 from agents.waiting.surrogate import SurrogateVectorEnv
 
 pytestmark = pytest.mark.benchmark
@@ -33,10 +34,10 @@ def seconds(step: Callable[[], object], times: int) -> float:
 
 
 @pytest.mark.parametrize("probability", [0.0, 0.1, 0.5, 1.0])
-@pytest.mark.parametrize("width", [4, None])
-def test_steps_per_second_of_the_surrogate(benchmark, width, probability):
+@pytest.mark.parametrize("curves", [1, 2])
+def test_steps_per_second_of_the_surrogate(benchmark, curves, probability):
     n = 4096
-    env = SurrogateVectorEnv(n, stream=STREAM, width=width)
+    env = SurrogateVectorEnv(n, curves=curves_for(STREAM, "sm", 4, None) * curves)
     env.reset(seed=0)
     draw = np.random.default_rng(0)
     actions = iter([(draw.random(n) < probability).astype(int) for _ in range(16)] * 100)
