@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import alma_env
-from agents import backbones, catalogue, cli_arena, parallel, process, report, runs
+from agents import backbones, catalogue, cli_arena, finished, parallel, process, report, runs
 from agents.console import RunProgress
 from agents.methods import METHODS, TEXT_METHODS, method_for
 from agents.policy_specs import policy_from
@@ -319,30 +319,19 @@ def _defaults(keywords: Mapping[str, Any]) -> str:
 
 
 def _show(options: argparse.Namespace, console: Console) -> int:
-    files = sorted(options.folder.rglob("ledger.jsonl"))
-    if not files:
-        raise ValueError(f"{options.folder}: no ledger.jsonl in or below it; give a folder that `alma run` wrote")
-    finished: dict[str, tuple[Path, dict[str, Any], Ledger]] = {}  # by their whole configuration
-    for folder in [file.parent for file in files]:
-        config, ledger = runs.read_config(folder), runs.read_ledger(folder)
-        key = json.dumps(config, sort_keys=True)
-        missing = config["protocol"]["ticks"] + 1 - len(ledger)
-        if missing:
-            _say(console, f"{folder}: unfinished, {missing} ticks to go; left out")
-        elif key in finished:
-            _say(console, f"{folder}: the same run as {finished[key][0]}; counted once")
-        else:
-            finished[key] = folder, config, ledger
-    if len(files) == 1 and finished:
-        console.print_json(json.dumps(config))
+    found, left_out = finished.find(options.folder)
+    for message in left_out:
+        _say(console, message)
+    if len(found) == 1 and not left_out:
+        console.print_json(json.dumps(found[0].config))
     for measure in (report.ERROR_RATE, report.PERPLEXITY):  # error rates and perplexities have no common table
-        alike = [run for run in finished.values() if report.measure_of(run[1]["protocol"]) == measure]
+        alike = [run for run in found if report.measure_of(run.config["protocol"]) == measure]
         if alike:
-            streams = ", ".join(sorted({config["env"] for _, config, _ in alike}))
+            streams = ", ".join(sorted({run.config["env"] for run in alike}))
             groups: dict[str, list[Ledger]] = {}
-            labels = report.labels([config for _, config, _ in alike])
-            for label, (_, _, ledger) in zip(labels, alike, strict=True):
-                groups.setdefault(label, []).append(ledger)
+            labels = report.labels([run.config for run in alike])
+            for label, run in zip(labels, alike, strict=True):
+                groups.setdefault(label, []).append(run.ledger)
             console.print(report.table(groups, title=streams, measure=measure))
             _draw(console, groups, options.folder, streams, measure)
     return 0

@@ -23,8 +23,8 @@ from rich.table import Table
 from alma_env import Ledger, Score
 
 # Okabe and Ito's colours: told apart with any colour vision, and in grey together with the line styles.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-_LINES = ("-", "--", "-.", ":")
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+LINES = ("-", "--", "-.", ":")
 
 
 @dataclass(frozen=True)
@@ -228,14 +228,14 @@ def draw_errors(
         errors = np.array([[row.error for row in ledger] for ledger in ledgers])  # (seeds, ticks + 1)
         ticks = np.arange(errors.shape[1])
         middle = errors.mean(axis=0)
-        colour = _COLOURS[place % len(_COLOURS)]
+        colour = COLOURS[place % len(COLOURS)]
         total = mean(measure.sum(ledger.score()) for ledger in ledgers)
         axes.step(
             ticks,
             middle,
             where="post",
             color=colour,
-            linestyle=_LINES[place % len(_LINES)],
+            linestyle=LINES[place % len(LINES)],
             label=f"{label}: {measure.heading} {total:.{measure.digits[0]}f}",
         )
         axes.plot(ticks[-1], middle[-1], "o", color=colour, markersize=4, clip_on=False)  # a step has no width there

@@ -1,17 +1,21 @@
-"""``alma surrogate`` and ``alma policy``: record, fit, compare; learn a policy."""
+"""``alma surrogate`` and ``alma policy``: record, fit, compare; learn a policy, compare schedules."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from agents.waiting import fidelity, recordings
+from agents import finished
+from agents.report import engineering
+from agents.waiting import comparison, fidelity, recordings
 from agents.waiting.curve import fit
+from agents.waiting.prices import Prices
 from agents.waiting.shipped import shipped
 from agents.waiting.train import ALGORITHMS, train_policy
 from agents.words import key_values
@@ -35,8 +39,9 @@ def add_to(commands: Any) -> None:
     exporting.add_argument("dataset", help="Minari's id, such as alma/mnist-waiting-v0")
     exporting.add_argument("--actions", default="train", choices=["train", "multi"], help="how decisions are written")
 
-    policy = commands.add_parser("policy", help="learn when to wait")
-    training = policy.add_subparsers(dest="kind", required=True).add_parser("train", help="PPO, A2C or DQN")
+    policy = commands.add_parser("policy", help="learn when to wait, and compare schedules")
+    tasks = policy.add_subparsers(dest="kind", required=True)
+    training = tasks.add_parser("train", help="PPO, A2C or DQN")
     training.set_defaults(command=_train)
     training.add_argument("env", help="a decision environment, such as MNIST-ALMA-Wait-Surrogate-v0")
     training.add_argument("--algorithm", default="ppo", choices=ALGORITHMS)
@@ -52,6 +57,15 @@ def add_to(commands: Any) -> None:
     )
     training.add_argument("--out", type=Path, required=True, help="file to write, .zip; alma run --policy takes it")
     training.add_argument("--tensorboard", type=Path, help="folder for TensorBoard's event files")
+    training.add_argument("--evaluate", type=int, nargs="+", metavar="SEED", help="then play the real streams of these")
+    training.add_argument("--runs", type=Path, default=Path("runs"), help="folder of those runs, default runs/")
+
+    comparing = tasks.add_parser("compare", help="finished runs, paired by seed, against the best fixed waiting time")
+    comparing.set_defaults(command=_compare)
+    comparing.add_argument("folder", type=Path, help="folder of runs, such as runs/MNIST-ALMA-v0")
+    comparing.add_argument("--flops-price", type=float, default=0.0, help="of one teraFLOP, in errors; default 0")
+    comparing.add_argument("--parameter-price", type=float, default=0.0, help="of a million parameters at each tick")
+    comparing.add_argument("--picture", type=Path, help="file to draw, default waiting.png in the folder")
 
 
 def _recordings(given: str) -> list[recordings.Recording]:
@@ -70,7 +84,7 @@ def _fit(options: argparse.Namespace, console: Console) -> int:
         table.add_row(env, learner, str(width), str(len(runs)), str(len(schedules)), f"{trainings:,}")
     recordings.save(made, options.out)
     console.print(table)
-    console.print(f"{options.out}: give it as recorded={options.out}", markup=False, highlight=False, soft_wrap=True)
+    _say(console, f"{options.out}: give it as recorded={options.out}")
     return 0
 
 
@@ -93,12 +107,10 @@ def _export(options: argparse.Namespace, console: Console) -> int:
     from agents.waiting.export import to_minari
 
     data = to_minari(_recordings(options.recorded), options.dataset, kind=options.actions)
-    console.print(
+    _say(
+        console,
         f"{options.dataset}: {data.total_episodes} episodes, {data.total_steps:,} steps; "
         f"minari.load_dataset({options.dataset!r}) reads it",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
     )
     return 0
 
@@ -106,6 +118,8 @@ def _export(options: argparse.Namespace, console: Console) -> int:
 def _train(options: argparse.Namespace, console: Console) -> int:
     if options.out.suffix != ".zip":
         raise ValueError(f"--out {options.out}: Stable-Baselines3 writes an archive; let the file end in .zip")
+    keywords = key_values(options.set)
+    evaluation = None if options.evaluate is None else _evaluation(options, keywords)
     model = train_policy(
         options.env,
         algorithm=options.algorithm,
@@ -113,9 +127,76 @@ def _train(options: argparse.Namespace, console: Console) -> int:
         seed=options.seed,
         progress=console.is_terminal,
         tensorboard=options.tensorboard,
-        **key_values(options.set),
+        **keywords,
     )
     options.out.parent.mkdir(parents=True, exist_ok=True)
     model.save(options.out)
-    console.print(f"{options.out}: alma run … --policy {options.out}", markup=False, highlight=False, soft_wrap=True)
+    if evaluation is None:
+        _say(console, f"{options.out}: alma run … --policy {options.out}")
+        return 0
+    _say(console, " ".join(["alma", *evaluation]))
+    from agents.cli import main  # the same command, which is made of this module, too
+
+    return main(evaluation)
+
+
+def _evaluation(options: argparse.Namespace, keywords: dict[str, Any]) -> list[str]:
+    """The words of ``alma`` that play the policy on the real streams it was trained for."""
+    stream = options.env.removeprefix("alma_env:").replace("-Wait-Surrogate", "").replace("-Wait", "")
+    words = ["run", stream, "--agent", str(keywords.get("learner", "sm")), "--out", str(options.runs)]
+    width = keywords.get("width")
+    if width is None and "-Surrogate" in options.env:
+        found = recordings.groups(_recordings(str(keywords.get("recorded", stream))))
+        width = sorted({key[2] for key in found if key[1] == keywords.get("learner", "sm")})
+    if width is not None:
+        words += ["--width", *(str(each) for each in (width if isinstance(width, list | tuple) else [width]))]
+    others = {key: value for key, value in keywords.items() if key not in _DECISIONS}
+    if others:
+        words += ["--set", *(f"{key}={value}" for key, value in others.items())]
+    return [*words, "--seeds", *map(str, options.evaluate), "--policy", str(options.out)]
+
+
+# Keywords of the decision problem, which a stream does not have.
+_DECISIONS = (
+    "learner",
+    "width",
+    "recorded",
+    "actions",
+    "replay",
+    "grow",
+    "flops_price",
+    "parameter_price",
+    "reward_on",
+)
+
+
+def _compare(options: argparse.Namespace, console: Console) -> int:
+    prices = Prices(options.flops_price, options.parameter_price)
+    found, left_out = finished.find(options.folder)
+    for message in left_out:
+        _say(console, message)
+    if not found:
+        raise ValueError(f"{options.folder}: no finished run; let one end first")
+    heading = "CER" if not any((prices.flops, prices.parameters)) else "CER, FLOPs and parameters at their prices"
+    comparisons = comparison.compare(found, prices)
+    for one in comparisons:
+        table = Table("when", "n", heading, "Comp", "minus that of the best fixed wait", box=None, title=one.title)
+        for schedule in one.schedules:
+            difference = one.against_best_fixed(schedule)
+            table.add_row(
+                escape(schedule.name),
+                str(schedule.cost.n),
+                schedule.cost.text(),
+                engineering(mean(schedule.comps.values())),
+                "best fixed" if schedule is one.best_fixed else "" if difference is None else difference.text("+.2f"),
+            )
+        console.print(table)
+        console.print()
+    console.print("n: seeds; ±: 95 % interval over them (Student's t), of differences paired by seed.", highlight=False)
+    picture = comparison.draw(comparisons, options.picture or options.folder / "waiting.png", heading=heading)
+    _say(console, f"Picture: {picture.resolve()}")
     return 0
+
+
+def _say(console: Console, message: str) -> None:
+    console.print(message, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,104 @@
+"""`alma policy compare`: schedules side by side, paired by seed."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from scipy.stats import ttest_rel
+
+from agents import finished, runs
+from agents.cli import main
+from agents.statistics import Interval, paired
+from agents.waiting.comparison import compare
+from agents.waiting.prices import Prices
+
+QUICK = ["--set", "epochs=20", "ticks=8", "--width", "4"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    out = tmp_path_factory.mktemp("runs")
+    assert main(["run", *QUICK, "--seeds", "0", "1", "2", "--wait", "1", "2", "8", "--out", str(out)]) == 0
+    for seed in ("0", "1", "2"):  # its lots are those of the run's seed
+        lots = f"random:probability=0.5,seed={seed}"
+        assert main(["run", *QUICK, "--seeds", seed, "--policy", lots, "--out", str(out)]) == 0
+    return out
+
+
+def test_the_interval_of_paired_differences_is_that_of_the_t_test():
+    these, those = {0: 3.0, 1: 5.5, 2: 4.0, 9: 1.0}, {0: 2.0, 1: 4.0, 2: 4.5}
+    expected = ttest_rel([3.0, 5.5, 4.0], [2.0, 4.0, 4.5]).confidence_interval(0.95)
+    found = paired(these, those)
+    assert (found.mean - found.half, found.mean + found.half) == pytest.approx((expected.low, expected.high))
+    assert paired({0: 1.0}, {1: 1.0}) is None
+    assert Interval.of([4.0]).text() == "4.00"
+    assert Interval.of([4.0, 5.0, 6.0]).text("+.1f") == "+5.0 ± 2.5"
+    with pytest.raises(ValueError, match="one value per seed"):
+        Interval.of([])
+
+
+def test_schedules_are_ranked_by_cer_and_paired_with_the_best_fixed_wait(folder):
+    found, left_out = finished.find(folder)
+    assert left_out == []
+    (one,) = compare(found)
+    assert one.title == "Digits-ALMA-v0, sm 4"
+    assert {schedule.name: schedule.cost.n for schedule in one.schedules} == {
+        "wait 1": 3,
+        "wait 2": 3,
+        "wait 8": 3,
+        "random(probability=0.5)": 3,
+    }
+    cers = {run.folder: run.ledger.score().cer for run in found}
+    tardy = next(schedule for schedule in one.schedules if schedule.wait == 8)
+    assert sorted(tardy.costs.values()) == sorted(cer for path, cer in cers.items() if "wait8" in path.name)
+    assert one.schedules[-1] is tardy
+    assert one.best_fixed.wait in (1, 2)
+    assert one.against_best_fixed(one.best_fixed) is None
+    assert one.against_best_fixed(tardy).mean == pytest.approx(tardy.cost.mean - one.best_fixed.cost.mean)
+
+
+def test_prices_are_added_to_the_cost(folder):
+    found, _ = finished.find(folder)
+    (free,), (dear,) = compare(found), compare(found, Prices(flops=2e6, parameters=3.0))
+    score = next(run for run in found if "wait8" in run.folder.name and run.config["seed"] == 1).ledger.score()
+    cost = next(schedule for schedule in dear.schedules if schedule.wait == 8).costs[1]
+    assert cost == pytest.approx(score.cer + 2e6 * score.comp / 1e12 + 3 * score.mem / 1e6)
+    assert {schedule.name for schedule in free.schedules} == {schedule.name for schedule in dear.schedules}
+
+
+def test_the_command_prints_a_line_for_each_schedule_and_draws(capsys, folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "140")
+    assert main(["policy", "compare", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"(?m)^ *wait 8 +3 +\d\.\d\d ± \d\.\d\d .* \+\d\.\d\d ± \d\.\d\d *$", out)
+    assert len(re.findall("best fixed *$", out, flags=re.MULTILINE)) == 1
+    assert (folder / "waiting.png").stat().st_size > 10_000
+
+
+def test_what_cannot_be_compared_is_said(capsys, folder, tmp_path):
+    found, _ = finished.find(folder)
+    assert main(["policy", "compare", str(tmp_path)]) == 2
+    assert "no ledger.jsonl in or below it" in capsys.readouterr().err
+    assert main(["policy", "compare", str(folder), "--flops-price", "-1"]) == 2
+    assert "a price must not be negative" in capsys.readouterr().err
+
+    # Two runs of one schedule and seed, which differ in the lots that it draws.
+    lots = [run for run in found if "random" in run.folder.name]
+    lots[1].config["seed"] = lots[0].config["seed"]
+    with pytest.raises(ValueError, match="a second run of this schedule with seed"):
+        compare(lots)
+
+
+def test_an_unfinished_run_is_left_out_and_said(capsys, folder, tmp_path):
+    source = next(path for path in (folder / "Digits-ALMA-v0").iterdir() if "wait1-" in path.name)
+    half = tmp_path / "half"
+    half.mkdir()
+    (half / "config.json").write_text(json.dumps(runs.read_config(source)))
+    lines = (source / "ledger.jsonl").read_text().splitlines(keepends=True)
+    (half / "ledger.jsonl").write_text("".join(lines[:4]))
+    assert main(["policy", "compare", str(tmp_path)]) == 2
+    said = capsys.readouterr()
+    assert "unfinished, 5 ticks to go; left out" in said.out
+    assert "no finished run" in said.err
