@@ -88,7 +88,7 @@ def compare(runs: Sequence[FinishedRun], prices: Prices | None = None) -> list[C
             policy.pop("seed", None)
         alike = learners.setdefault(json.dumps(config, sort_keys=True), {})
         alike.setdefault(json.dumps(policy, sort_keys=True), []).append(run)
-    groups = list(learners.values())
+    groups = sorted(learners.values(), key=_stream_and_width)
     titles = _titles([next(iter(alike.values()))[0].config for alike in groups])
     return [
         Comparison(
@@ -97,6 +97,11 @@ def compare(runs: Sequence[FinishedRun], prices: Prices | None = None) -> list[C
         )
         for title, alike in zip(titles, groups, strict=True)
     ]
+
+
+def _stream_and_width(alike: Mapping[str, Sequence[FinishedRun]]) -> tuple[str, str, int]:
+    config = next(iter(alike.values()))[0].config
+    return config["env"], config["agent"].get("id", ""), config["agent"].get("width", 0)
 
 
 def _titles(configs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -144,7 +149,8 @@ def draw(comparisons: Sequence[Comparison], file: Path, *, heading: str = "CER")
     """
     columns = min(len(comparisons), 2)
     rows = math.ceil(len(comparisons) / columns)
-    figure = Figure(figsize=(5.6 * columns, 4.2 * rows), layout="constrained")
+    lines = max(sum(schedule.wait is None for schedule in one.schedules) for one in comparisons) + 1
+    figure = Figure(figsize=(5.6 * columns, (4 + 0.2 * lines) * rows), layout="constrained")
     for place, one in enumerate(comparisons):
         axes = figure.add_subplot(rows, columns, place + 1)
         fixed = sorted((schedule for schedule in one.schedules if schedule.wait is not None), key=lambda s: s.wait or 0)
@@ -165,7 +171,7 @@ def draw(comparisons: Sequence[Comparison], file: Path, *, heading: str = "CER")
             line = report.LINES[number % len(report.LINES)]
             axes.axhline(cost.mean, color=colour, linestyle=line, label=f"{schedule.name}: {cost.text('.1f')}")
             if cost.half is not None:
-                axes.axhspan(cost.mean - cost.half, cost.mean + cost.half, color=colour, alpha=0.12, linewidth=0)
+                axes.axhspan(cost.mean - cost.half, cost.mean + cost.half, color=colour, alpha=0.07, linewidth=0)
         axes.set_xscale("log")
         axes.set_yscale("log")
         axes.xaxis.set_major_locator(FixedLocator(waits))
@@ -176,7 +182,7 @@ def draw(comparisons: Sequence[Comparison], file: Path, *, heading: str = "CER")
         axes.set_ylabel(heading)
         axes.set_title(one.title, loc="left")
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize="small")
+        axes.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.13))
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=150)
     return file
