@@ -7,6 +7,7 @@ program. Nothing that this process says is taken for true: see `leaderboard.judg
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import sys
@@ -62,7 +63,9 @@ class RemoteEnv(AlmaEnv):
 
     def _make_stream(self, seed: int) -> Any:
         if seed != self.run_seed:
-            raise ValueError(f"seed={seed}: the judge plays the stream of env.run_seed={self.run_seed}; reset with that")
+            raise ValueError(
+                f"seed={seed}: the judge plays the stream of env.run_seed={self.run_seed}; reset with that"
+            )
         return RemoteStream(self.channel, seed)
 
     def megabatch(self, tick: int) -> Observation:
@@ -169,10 +172,9 @@ def main() -> int:
         return 3  # the judge has ended it, and knows why
     except BaseException as error:
         told = traceback.format_exc(limit=-20)
-        try:
-            channel.send(Message("failed", {"error": f"{type(error).__name__}: {error}"[:2000], "traceback": told[-8000:]}))
-        except WireError:
-            pass
+        failed = {"error": f"{type(error).__name__}: {error}"[:2000], "traceback": told[-8000:]}
+        with contextlib.suppress(WireError):
+            channel.send(Message("failed", failed))
         return 1
     return 0
 

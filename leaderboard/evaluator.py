@@ -1,7 +1,7 @@
 """The evaluator: runs the programs that were deployed, on test inputs without labels, in a sandbox of its own.
 
-``python -m leaderboard.evaluator READING WRITING``: descriptors of its connection to the judge. It gets the inputs once,
-then one program per deployment, and answers with the logits and the FLOPs per example.
+``python -m leaderboard.evaluator READING WRITING``: descriptors of its connection to the judge. It gets the inputs
+once, then one program per deployment, and answers with the logits and the FLOPs per example.
 """
 
 from __future__ import annotations

@@ -81,12 +81,20 @@ class Exporter:
             ProgramError: as `export`.
         """
         module = unwrap(predictor)
-        there = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
-        structure = (mark.structure, module.training, [(name, tensor.shape, tensor.dtype) for name, tensor in there.items()])
-        if self._last is not None and mark.structure is not None and structure == self._structure:
-            if all(source in there for source in self._sources.values()):  # none is a constant of the trace
-                tensors = {name: there[source].detach() for name, source in self._sources.items()}
-                return replace(self._last, tensors=tensors)
+        there = dict(module.named_parameters(remove_duplicate=False)) | dict(
+            module.named_buffers(remove_duplicate=False)
+        )
+        structure = (
+            mark.structure,
+            module.training,
+            [(name, tensor.shape, tensor.dtype) for name, tensor in there.items()],
+        )
+        constants = any(source not in there for source in self._sources.values())  # of the trace
+        if self._last is not None and mark.structure is not None and structure == self._structure and not constants:
+            tensors = {name: there[source].detach() for name, source in self._sources.items()}
+            program = replace(self._last, tensors=tensors)
+            if program.parameters == mark.parameters:  # what was tied still is
+                return program
         self._last, self._sources = _export(predictor, self.x)
         self._structure = structure
         return self._last
@@ -142,7 +150,7 @@ def _node(node: fx.Node) -> Node:
     if isinstance(target, torch._ops.OpOverload):
         name = str(target)
     elif getattr(operator, getattr(target, "__name__", ""), None) is target:
-        name = f"operator.{target.__name__}"  # type: ignore[union-attr]
+        name = f"operator.{target.__name__}"
     else:
         name = f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}"
     operation(name)  # refuse it here, where its author sees it

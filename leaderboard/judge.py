@@ -17,6 +17,7 @@ import xxhash
 from safetensors.torch import load
 
 from alma_env import AlmaEnv, Ledger, Row
+from alma_env.data import DataSet
 from alma_env.errors import AlmaError, PredictorError
 from alma_env.stream import Stream
 from leaderboard.wire import Channel, Message, WireError, as_array, as_blob, described
@@ -81,8 +82,15 @@ class Judge:
     observed: list[Observed] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.env.data, DataSet):
+            raise ValueError(f"env of {self.env.data!r}: runs on images and arrays are verified, on text not yet")
+        self._data = self.env.data
         self._stream = Stream(
-            self.env.data, self.env.ticks, seed=self.seed, valid_fraction=self.env.valid_fraction, scheme=self.env.partition
+            self._data,
+            self.env.ticks,
+            seed=self.seed,
+            valid_fraction=self.env.valid_fraction,
+            scheme=self.env.partition,
         )
         self._answered: _Answer | None = None  # what was deployed at the tick that is not entered yet
         self._deployed: _Answer | None = None
@@ -106,7 +114,7 @@ class Judge:
         return self.ledger
 
     def _begin(self) -> None:
-        env, data = self.env, self.env.data
+        env, data = self.env, self._data
         x, _ = self._stream.test
         self.evaluator.send(
             Message(
@@ -140,9 +148,8 @@ class Judge:
         began = time.monotonic()
         fields, kind = message.fields, message.kind
         if kind == "failed":
-            raise RunFailedError(
-                f"tick {len(self.ledger)}: the agent raised {_text(fields.get('error'))}\n{_text(fields.get('traceback'))}"
-            )
+            error, told = _text(fields.get("error")), _text(fields.get("traceback"))
+            raise RunFailedError(f"tick {len(self.ledger)}: the agent raised {error}\n{told}")
         if kind == "megabatch":
             self._release(fields)
         elif kind == "answer":
@@ -162,7 +169,9 @@ class Judge:
         parts = self._stream.megabatch(tick)
         arrays = [parts[part][name] for part in ("train", "valid") for name in ("x", "y")]
         self.contestant.send(
-            Message("megabatch", {"arrays": [described(array) for array in arrays]}, [as_blob(array) for array in arrays]),
+            Message(
+                "megabatch", {"arrays": [described(array) for array in arrays]}, [as_blob(array) for array in arrays]
+            ),
             deadline=self.deadline,
         )
 
@@ -180,12 +189,12 @@ class Judge:
             return
         logits = torch.from_numpy(as_array(reply.blobs[0], reply.fields["logits"]).copy())
         _, labels = self._stream.test
-        expected = (len(labels), self.env.data.classes)
+        expected = (len(labels), self._data.classes)
         if tuple(logits.shape) != expected or bool(torch.isnan(logits).any()):
             self._refuse(f"logits of shape {tuple(logits.shape)}, NaN or not: must be {expected} without NaN")
             return
         try:
-            error = self.env.data.task.error(logits, labels)
+            error = self._data.task.error(logits, labels)
         except PredictorError as refused:
             self._refuse(str(refused))
             return
@@ -204,7 +213,9 @@ class Judge:
         """The predictor cannot be scored, which the agent may hear of and offer another; not without end."""
         self._refusals += 1
         if self._refusals > REFUSALS:
-            raise RunFailedError(f"tick {len(self.ledger)}: {REFUSALS} predictors could not be scored, the last: {reason}")
+            raise RunFailedError(
+                f"tick {len(self.ledger)}: {REFUSALS} predictors could not be scored, the last: {reason}"
+            )
         self.contestant.send(Message("refused", {"reason": reason[:2000]}), deadline=self.deadline)
 
     def _enter(self, fields: Mapping[str, Any]) -> None:
@@ -217,7 +228,7 @@ class Judge:
         now, cpu = time.monotonic(), self.cpu_seconds()
         row = Row(
             tick=tick,
-            error=self.env.data.task.guess if deployed is None else deployed.error,
+            error=self._data.task.guess if deployed is None else deployed.error,
             parameters=0 if deployed is None else deployed.parameters,
             buffers=0 if deployed is None else deployed.buffers,
             inference_flops=0.0 if deployed is None else deployed.flops,
@@ -262,8 +273,10 @@ def _changed(before: _Answer | None, now: _Answer) -> int:
     changed = 0
     for name, tensor in mine.items():
         other = theirs.get(name)
-        same_kind = other is not None and other.shape == tensor.shape and other.dtype == tensor.dtype
-        changed += int((tensor != other).sum()) if same_kind else tensor.numel()
+        if other is not None and other.shape == tensor.shape and other.dtype == tensor.dtype:
+            changed += int(torch.count_nonzero(tensor != other))
+        else:
+            changed += tensor.numel()
     return changed
 
 
@@ -288,4 +301,3 @@ def _list(value: Any) -> Sequence[Any]:
 def _text(value: Any) -> str:
     """As text without control characters: it goes into logs and pages."""
     return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in str(value)[:10_000])
-

@@ -69,14 +69,22 @@ def play(
         mine, theirs = wire.pair()
         contestant = stack.enter_context(
             _connected(
-                "leaderboard.contestant", theirs, ["/submission"], limits, output, {"/submission": submission}, allow_limited
+                "leaderboard.contestant",
+                theirs,
+                ["/submission"],
+                limits,
+                output,
+                {"/submission": submission},
+                allow_limited,
             )
         )
         channel = wire.Channel(*mine)
         stack.callback(channel.close)
         judging, answering = wire.pair()
         # What a program needs beyond its tensors is small; it has no use for scratch or other processes.
-        stack.enter_context(_connected("leaderboard.evaluator", answering, [], replace(limits, processes=64), output, {}, allow_limited))
+        stack.enter_context(
+            _connected("leaderboard.evaluator", answering, [], replace(limits, processes=64), output, {}, allow_limited)
+        )
         evaluator = wire.Channel(*judging)
         stack.callback(evaluator.close)
         judge = Judge(

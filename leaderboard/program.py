@@ -32,7 +32,22 @@ KINDS = ("parameter", "buffer")
 # Arithmetic on sizes, which `torch.export` leaves to Python.
 ARITHMETIC: dict[str, Callable[..., Any]] = {
     f"operator.{name}": getattr(operator, name)
-    for name in ("add", "sub", "mul", "floordiv", "truediv", "mod", "neg", "eq", "ne", "lt", "le", "gt", "ge", "getitem")
+    for name in (
+        "add",
+        "sub",
+        "mul",
+        "floordiv",
+        "truediv",
+        "mod",
+        "neg",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "getitem",
+    )
 } | {f"math.{name}": getattr(math, name) for name in ("ceil", "floor", "trunc", "sqrt")}
 
 # Known to the table of costs, but with an effect or a view outside of their arguments.
@@ -50,7 +65,7 @@ REFUSED = {
 }
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
-_TYPED = {  # what JSON has no value for: how it is written, and the values there are
+_TYPED: dict[str, dict[str, Any]] = {  # what JSON has no value for: how it is written, and the values there are
     "dtype": {
         str(value).removeprefix("torch."): value
         for value in (
@@ -191,14 +206,18 @@ def operation(target: str) -> Callable[..., Any]:
     namespace, _, rest = target.partition(".")
     packet, _, overload = rest.partition(".")
     if namespace != "aten" or not _NAME.fullmatch(packet) or not _NAME.fullmatch(overload):
-        raise ProgramError(f"operation {target[:100]!r}: only ATen's operations are allowed, such as aten.linear.default")
+        raise ProgramError(
+            f"operation {target[:100]!r}: only ATen's operations are allowed, such as aten.linear.default"
+        )
     if packet in REFUSED:
         raise ProgramError(f"operation {target!r}: it {REFUSED[packet]}, which a predictor has no use for")
     found = getattr(getattr(torch.ops.aten, packet, None), overload, None)
     if not isinstance(found, OpOverload):
         raise ProgramError(f"operation {target!r}: this PyTorch ({torch.__version__}) has none of this name")
     # A composite is made of other operations, which are looked up when it runs.
-    composite = torch._C._dispatch_has_kernel_for_dispatch_key(found.name(), "CompositeImplicitAutograd")
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(
+        found._schema.name + (f".{overload}" if overload != "default" else ""), "CompositeImplicitAutograd"
+    )
     if not composite and rule(found) is None:
         raise ProgramError(f"operation {target!r}: its cost is unknown to the meter, so it cannot be scored")
     return found
@@ -216,7 +235,9 @@ def references(value: Any) -> Iterator[str]:
 def _check(program: Program) -> None:
     """Every name is given once, and every reference is to what comes before."""
     if set(program.kinds) != set(program.tensors):
-        raise ProgramError(f"tensors without a kind, or kinds without a tensor: {_some(set(program.kinds) ^ set(program.tensors))}")
+        raise ProgramError(
+            f"tensors without a kind, or kinds without a tensor: {_some(set(program.kinds) ^ set(program.tensors))}"
+        )
     for name, other in program.aliases.items():
         if other not in program.tensors or name in program.tensors:
             raise ProgramError(f"alias {name!r} of {other!r}: there is no such tensor, or the name is taken")
@@ -241,7 +262,9 @@ def _nodes(found: Any) -> Iterator[Node]:
         operation(str(target))
         if not isinstance(args, list) or not isinstance(kwargs, dict):
             raise ProgramError(f"node {name!r}: arguments are a list and a table")
-        yield Node(_name(name), str(target), tuple(map(_read, args)), {_name(key): _read(v) for key, v in kwargs.items()})
+        yield Node(
+            _name(name), str(target), tuple(map(_read, args)), {_name(key): _read(v) for key, v in kwargs.items()}
+        )
 
 
 def _write_all(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Where code of strangers runs: a process without network, data, or a file system that it could write to.
 
-With bubblewrap it has namespaces of its own for network, processes, users, mounts and IPC; it sees the interpreter, this
-project's packages and what it is given, all read-only, and a scratch folder in memory. Where bubblewrap does not work,
-only limits on memory, CPU time, files and processes are left: that is called ``limited`` and not ``isolated``, and
+With bubblewrap it has namespaces of its own for network, processes, users, mounts and IPC; it sees the interpreter,
+this project's packages and what it is given, all read-only, and a scratch folder in memory. Where bubblewrap does not
+work, only limits on memory, CPU time, files and processes are left: that is called ``limited`` and not ``isolated``, and
 nothing runs so unless it is asked for by name.
 """
 
@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -80,10 +80,8 @@ class Sandbox:
 
     def kill(self) -> None:
         """End it and all that it started."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self.process.wait()
 
 
@@ -186,8 +184,8 @@ def _bubblewrap(folders: Mapping[str, Path], limits: Limits) -> list[str]:
         words += ["--ro-bind", path, path]
     for name in PACKAGES:
         words += ["--ro-bind", str(_packages_root() / name), f"/program/{name}"]
-    for path in hidden():
-        words += ["--tmpfs", str(path)]
+    for folder in hidden():
+        words += ["--tmpfs", str(folder)]
     for name, folder in folders.items():
         words += ["--ro-bind", str(folder), name]
     words += ["--size", str(limits.scratch), "--tmpfs", SCRATCH]

@@ -146,7 +146,7 @@ def described(array: NDArray[Any]) -> dict[str, Any]:
 
 def as_blob(array: NDArray[Any]) -> memoryview:
     """The bytes of an array, not copied where it is contiguous."""
-    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
 
 def as_array(blob: bytes | bytearray | memoryview, about: Any) -> NDArray[Any]:

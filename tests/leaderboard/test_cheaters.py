@@ -1,0 +1,445 @@
+"""A gallery of cheaters: each is caught, or does no harm. Every one runs in a real sandbox, against the real judge."""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import alma_env
+from leaderboard import audit
+from leaderboard.play import Played, play
+from leaderboard.sandbox import ISOLATED, Limits, level_here
+
+pytestmark = pytest.mark.skipif(level_here() != ISOLATED, reason="bubblewrap is missing, or may not make namespaces")
+
+HONEST = """
+    import torch
+    from torch import nn
+
+    class Small(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(64, 10)
+
+        def forward(self, x):
+            return self.layer(x.flatten(1) / 16)
+
+    class Learner:
+        def __init__(self, env):
+            self.env = env
+            torch.manual_seed(env.run_seed)
+            self.predictor = Small()
+
+        def observe(self, observation):
+            self.before(observation)
+            x, y = (torch.from_numpy(observation["train"][name]) for name in ("x", "y"))
+            optimizer = torch.optim.SGD(self.predictor.parameters(), lr=0.1)
+            for _ in range(10):
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(self.predictor(x), y).backward()
+                optimizer.step()
+            return self.predictor
+
+        def before(self, observation):
+            pass
+
+    def make_agent(env):
+        return Learner(env)
+"""
+
+
+@pytest.fixture
+def env():
+    return alma_env.make("Digits-ALMA-v0", ticks=3)
+
+
+@pytest.fixture
+def run(env, tmp_path):
+    def go(source: str, *, base: str = HONEST, limits: Limits | None = None) -> Played:
+        folder = tmp_path / "submission"
+        folder.mkdir(exist_ok=True)
+        (folder / "agent.py").write_text(textwrap.dedent(base) + textwrap.dedent(source))
+        return play(env, folder, 0, limits or Limits(wall_seconds=120))
+
+    return go
+
+
+def codes(played: Played) -> set[str]:
+    return {finding.code for finding in audit.audit(played)}
+
+
+def said(played: Played, name: str) -> str:
+    """What a cheater printed about one attempt."""
+    return next(line.removeprefix(f"{name}: ") for line in played.output.splitlines() if line.startswith(f"{name}: "))
+
+
+def test_an_honest_learner_has_the_ledger_of_a_local_run(run, env, tmp_path):
+    played = run("")
+    assert played.failure is None
+    assert played.level == ISOLATED
+    assert codes(played) == set()
+
+    names: dict = {}
+    exec(compile((tmp_path / "submission" / "agent.py").read_text(), "agent.py", "exec"), names)
+    env.run_seed = 0
+    learner = names["make_agent"](env)
+    observation, _ = env.reset(seed=0, options={"predictor": learner.predictor})
+    while not env.done:
+        with env.meter:
+            predictor = learner.observe(observation)
+        observation, *_ = env.step(predictor)
+    columns = ("tick", "error", "parameters", "buffers", "inference_flops", "flops", "paper_flops", "refused")
+    assert [[getattr(row, name) for name in columns] for row in played.ledger] == [
+        [getattr(row, name) for name in columns] for row in env.ledger
+    ]
+
+
+def test_nothing_of_the_test_set_or_the_future_is_in_reach(run, env, tmp_path):
+    secret = tmp_path / "secret.txt"
+    secret.write_text("outside")
+    played = run(f"""
+        import gc, os, socket, subprocess, sys
+        import numpy as np
+
+        def attempt(name, what):
+            try:
+                print(f"{{name}}: {{what()}}")
+            except BaseException as error:
+                print(f"{{name}}: {{type(error).__name__}}")
+
+        def connect():
+            return socket.create_connection(("1.1.1.1", 53), timeout=2)
+
+        def digits():
+            from sklearn.datasets import load_digits
+            return load_digits().data.shape
+
+        def images():
+            seen = [o for o in gc.get_objects() if isinstance(o, np.ndarray) and o.size and o.any()]
+            return max((len(o) for o in seen if o.ndim == 4), default=0)
+
+        def written():
+            places = ["/program", "/submission", "/usr", "/", os.path.dirname(np.__file__)]
+            return [place for place in places if os.access(place, os.W_OK)]
+
+        class Peeping(Learner):
+            def before(self, observation):
+                if self.env.tick == 0:
+                    attempt("test", lambda: (len(self.env.data.test_y), self.env.data.test_x.any()))
+                    attempt("train", lambda: self.env.data.train_x.any())
+                    attempt("images", images)
+                    attempt("digits", digits)
+                    attempt("network", connect)
+                    attempt("outside", lambda: open({str(secret)!r}).read())
+                    attempt("written", written)
+                    attempt("processes", lambda: len([p for p in os.listdir("/proc") if p.isdigit()]) < 10)
+                    attempt("environment", lambda: sorted(k for k in os.environ if "ALMA" in k))
+                    attempt("future", lambda: self.env.megabatch(2))
+                    attempt("validation", lambda: self.env.validation_error(self.predictor))
+                    sys.stdout.flush()
+
+        def make_agent(env):
+            return Peeping(env)
+        """)
+    assert played.failure is None
+    assert said(played, "test") == "(1, False)"
+    assert said(played, "train") == "False"
+    # A mega-batch's training part and nothing larger.
+    assert int(said(played, "images")) <= env.examples_per_tick
+    assert said(played, "digits") in ("FileNotFoundError", "OSError")
+    assert said(played, "network") in ("OSError", "PermissionError", "ConnectionRefusedError")
+    assert said(played, "outside") == "FileNotFoundError"
+    assert said(played, "written") == "[]"
+    assert said(played, "processes") == "True"
+    assert said(played, "environment") == "[]"
+    assert said(played, "future") == "ValueError"
+    assert said(played, "validation") == "RuntimeError"
+
+
+def test_a_mega_batch_of_the_future_is_not_released_to_one_who_asks_the_judge_himself(run):
+    played = run("""
+        from leaderboard.wire import Message
+
+        class Asking(Learner):
+            def before(self, observation):
+                self.env.channel.send(Message("megabatch", {"tick": 3}))
+
+        def make_agent(env):
+            return Asking(env)
+        """)
+    assert "mega-batch 3 was asked for when 1 had arrived" in played.failure
+    assert len(played.ledger) == 1
+
+
+def test_the_test_set_is_no_oracle_a_tick_has_one_answer(run):
+    played = run("""
+        class Trying(Learner):
+            def before(self, observation):
+                for _ in range(3):
+                    answered = self.env._answer(1, self.predictor, self.env._deployed, None, {})
+                    print("error:", answered.answer.error, flush=True)
+
+        def make_agent(env):
+            return Trying(env)
+        """)
+    assert "a second predictor was sent after the first was scored" in played.failure
+
+
+TRAINS_ELSEWHERE = {
+    "in another thread": """
+        import threading
+
+        class Elsewhere(Learner):
+            def observe(self, observation):
+                thread = threading.Thread(target=super().observe, args=(observation,))
+                thread.start()
+                thread.join()
+                return self.predictor
+        """,
+    "in NumPy": """
+        class Elsewhere(Learner):
+            def observe(self, observation):
+                x, y = observation["train"]["x"].reshape(-1, 64) / 16, observation["train"]["y"]
+                weights = np.linalg.lstsq(x, np.eye(10)[y], rcond=None)[0]
+                with torch.no_grad():
+                    self.predictor.layer.weight.copy_(torch.from_numpy(weights.T.astype("float32")))
+                return self.predictor
+        """,
+    "with the dispatch mode disabled": """
+        from torch.utils._python_dispatch import _disable_current_modes
+
+        class Elsewhere(Learner):
+            def observe(self, observation):
+                with _disable_current_modes():
+                    return super().observe(observation)
+        """,
+}
+
+
+@pytest.mark.parametrize("where", TRAINS_ELSEWHERE)
+def test_who_trains_beside_the_meter_is_refused_and_who_patches_the_refusal_is_flagged(run, where):
+    source = "import numpy as np\n" + textwrap.dedent(TRAINS_ELSEWHERE[where])
+    ending = "\ndef make_agent(env):\n    return Elsewhere(env)\n"
+    refused = run(source + ending)
+    assert "UnmeteredTrainingError" in refused.failure
+
+    patch = "\nimport alma_env.env\nalma_env.env.require_metered = lambda *arguments: None\n"
+    flagged = run(source + patch + ending)
+    assert flagged.failure is None
+    assert flagged.ledger.score().comp == 0
+    assert codes(flagged) == {"free-training"}
+
+
+def test_patched_numbers_stay_in_the_sandbox(run):
+    played = run("""
+        import time, alma_env.env, alma_env.predictor
+        import torch
+
+        time.perf_counter = lambda: 0.0
+        alma_env.predictor.answer = lambda *arguments, **others: alma_env.predictor.Answer(0.0, 0.0)
+
+        class Lying(Learner):
+            def observe(self, observation):
+                predictor = super().observe(observation)
+                for row in self.env.ledger.rows:
+                    object.__setattr__(row, "error", 0.0)
+                    object.__setattr__(row, "parameters", 0)
+                return predictor
+
+        def make_agent(env):
+            return Lying(env)
+        """)
+    assert played.failure is None
+    assert all(row.error > 0.05 and row.parameters == 650 for row in played.ledger)
+    assert all(row.seconds > 0 for row in played.ledger)
+
+
+PREDICTORS = {
+    "that reads a file when it answers": "return x.flatten(1)[:, :10] / len(open('/submission/agent.py').read())",
+    "that asks the network": "import socket; socket.create_connection(('1.1.1.1', 53), timeout=1); return x",
+    "that knows when it is scored": """
+        import torch
+        if torch.compiler.is_exporting():
+            return torch.zeros(x.shape[0], 10) + self.layer.weight.sum() * 0
+        return self.layer(x.flatten(1) / 16)""",
+    "that remembers what it was asked": """
+        self.asked = getattr(self, "asked", 0) + 1
+        return self.layer(x.flatten(1) / 16) * self.asked""",
+}
+
+
+@pytest.mark.parametrize("predictor", PREDICTORS)
+def test_a_predictor_is_scored_as_the_program_that_it_was_traced_to(run, predictor):
+    forward = textwrap.indent(textwrap.dedent(PREDICTORS[predictor]).strip(), " " * 8)
+    played = run(f"""
+class Sly(Small):
+    def forward(self, x):
+{forward}
+
+class Slyly(Learner):
+    def __init__(self, env):
+        super().__init__(env)
+        self.predictor = Sly()
+
+def make_agent(env):
+    return Slyly(env)
+""")
+    if played.failure is None:
+        # Traced in the sandbox, where there is nothing to read; what came out is a fixed function of its input.
+        assert all(0.0 < row.error <= 1.0 for row in played.ledger)
+    else:
+        assert "cannot be written as a program" in played.failure
+    if "scored" in predictor:
+        assert played.ledger[0].error == pytest.approx(0.9, abs=0.03)  # the class 0 for everything
+
+
+MALFORMED = {
+    "bytes that are no graph": ("b'\\x00' * 100", "good.tensor_bytes()"),
+    "tensors that are a pickle": ("good.graph_bytes()", "__import__('pickle').dumps(print)"),
+    "a graph as deep as it is long": ("b'[' * 100_000", "good.tensor_bytes()"),
+    "an operation that reads files": (
+        "good.graph_bytes().replace(b'aten.flatten.using_ints', b'aten.from_file.default')",
+        "good.tensor_bytes()",
+    ),
+    "an operation outside of ATen": (
+        "good.graph_bytes().replace(b'aten.flatten.using_ints', b'builtins.eval')",
+        "good.tensor_bytes()",
+    ),
+    "a result that does not exist yet": (
+        "good.graph_bytes().replace(b'flatten\\\"}', b'later\\\"}')",
+        "good.tensor_bytes()",
+    ),
+    "a tensor of more than all memory": ("bomb(good)", "good.tensor_bytes()"),
+}
+
+
+@pytest.mark.parametrize("program", MALFORMED)
+def test_a_malformed_program_is_refused(run, program):
+    graph, tensors = MALFORMED[program]
+    played = run(f"""
+        import json
+        from leaderboard.exporting import export
+        from leaderboard.wire import Message
+
+        def bomb(good):
+            graph = json.loads(good.graph_bytes())
+            name = graph["output"]
+            graph["nodes"].append(["huge", "aten.ones.default", [[2**36]], {{}}])
+            graph["nodes"].append(["all", "aten.sum.default", [{{"of": "huge"}}], {{}}])
+            graph["nodes"].append(["last", "aten.add.Tensor", [{{"of": name}}, {{"of": "all"}}], {{}}])
+            return json.dumps(graph | {{"output": "last"}}).encode()
+
+        class Malformed(Learner):
+            def before(self, observation):
+                good = export(self.predictor, observation["train"]["x"][:2])
+                for _ in range(30):
+                    self.env.channel.send(Message("answer", {{"tick": 1}}, [{graph}, {tensors}]))
+                    reply = self.env.channel.receive()
+                    print(reply.kind, reply.fields, flush=True)
+
+        def make_agent(env):
+            return Malformed(env)
+        """)
+    assert len(played.ledger) == 1
+    assert "predictors could not be scored" in played.failure or "closed the connection" in played.failure
+
+
+GREEDY = {
+    "an endless loop": ("while True: pass", Limits(wall_seconds=20)),
+    "a fork bomb": ("import os\nwhile True:\n    os.fork()", Limits(wall_seconds=20, processes=64)),
+    "100 GB of memory": ("keep = torch.ones(25 * 2**30)", Limits(wall_seconds=60, memory=2 * 2**30)),
+    "a file without end": (
+        "with open('/scratch/x', 'wb') as f:\n    while True: f.write(bytes(2**24))",
+        Limits(wall_seconds=60, scratch=2**26),
+    ),
+    "an exception": ("raise ValueError('no more')", Limits(wall_seconds=60)),
+    "a death": ("import os\nos._exit(0)", Limits(wall_seconds=60)),
+    "NaN": ("self.predictor.layer.weight.data.fill_(float('nan'))", Limits(wall_seconds=60)),
+}
+
+
+@pytest.mark.parametrize("deed", GREEDY)
+def test_greed_ends_the_run_and_nothing_else(run, deed):
+    code, limits = GREEDY[deed]
+    body = textwrap.indent(code, " " * 12)
+    played = run(
+        f"""
+class Greedy(Learner):
+    def before(self, observation):
+        if self.env.tick == 1:
+{body}
+
+def make_agent(env):
+    return Greedy(env)
+""",
+        limits=limits,
+    )
+    assert played.failure is not None
+    assert 1 <= len(played.ledger) <= 3
+    assert "failed" in codes(played)
+    assert not [name for name in os.listdir("/sys/fs/cgroup/pids") if name.startswith("alma-")]
+
+
+def test_gigabytes_of_output_are_not_kept(run):
+    played = run("""
+        class Loud(Learner):
+            def before(self, observation):
+                for _ in range(300):
+                    print("x" * 2**20)
+
+        def make_agent(env):
+            return Loud(env)
+        """)
+    assert played.failure is None
+    assert len(played.output) < 2**20
+    assert "bytes left out" in played.output
+
+
+def test_a_model_in_buffers_is_flagged(run):
+    played = run("""
+        class Hidden(Small):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("weights", torch.randn(640, 10) * 1e-3)
+
+            def forward(self, x):
+                return super().forward(x) + (x.flatten(1).repeat(1, 10) / 16) @ self.weights
+
+        class Hiding(Learner):
+            def __init__(self, env):
+                super().__init__(env)
+                self.predictor = Hidden()
+
+        def make_agent(env):
+            return Hiding(env)
+        """)
+    assert played.failure is None
+    assert codes(played) == {"buffers"}
+
+
+def test_a_claimed_ledger_that_another_run_does_not_give_is_flagged(run, env):
+    played = run("")
+    honest = played.ledger
+    assert audit.claims({0: honest}, {0: honest}) == []
+    rows = [row.__class__(**{**vars(row), "error": row.error / 2}) for row in honest]
+    better = honest.__class__(rows)
+    (finding,) = audit.claims({0: better, 7: better}, {0: honest})
+    assert finding.code == "claim"
+    assert "claims cer" in finding.text
+    assert np.isclose(better.score().cer, honest.score().cer / 2)
+
+
+def test_without_isolation_nothing_runs_unless_limits_alone_are_asked_for(env, tmp_path, monkeypatch):
+    from leaderboard import sandbox
+
+    (tmp_path / "agent.py").write_text(textwrap.dedent(HONEST))
+    monkeypatch.setattr(sandbox, "level_here", lambda: sandbox.LIMITED)
+    with pytest.raises(sandbox.SandboxError, match="no isolation on this machine"):
+        play(env, Path(tmp_path), 0)
+    played = play(env, Path(tmp_path), 0, Limits(wall_seconds=120), allow_limited=True)
+    assert played.level == "limited"
+    assert played.failure is None
