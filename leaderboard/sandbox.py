@@ -2,7 +2,7 @@
 
 With bubblewrap it has namespaces of its own for network, processes, users, mounts and IPC; it sees the interpreter,
 this project's packages and what it is given, all read-only, and a scratch folder in memory. Where bubblewrap does not
-work, only limits on memory, CPU time, files and processes are left: that is called ``limited`` and not ``isolated``, and
+work, only limits on memory, CPU time, files and processes are left: that is called `limited` and not `isolated`, and
 nothing runs so unless it is asked for by name.
 """
 
