@@ -14,8 +14,8 @@
     [links]                               # optional: http or https
     code = "https://example.org/code"
 
-A manifest is written by strangers and shown to everyone, so each value has a rule, and everything that breaks one is told
-at once.
+A manifest is written by strangers and shown to everyone, so each value has a rule, and everything that breaks one is
+told at once.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ def _table(name: str, value: object, most: int) -> dict[str, object]:
     for key in value:
         if not isinstance(key, str) or not _NAME.fullmatch(key):
             raise SubmissionError(
-                f"{name}: {shown(key)} is no name; names have up to 64 of A-Z, a-z, 0-9, _ and -, and begin with a letter"
+                f"{name}: {shown(key)} is no name; write up to 64 of A-Z, a-z, 0-9, _ and -, a letter first"
             )
     return value
 
@@ -288,7 +288,7 @@ def _link(name: str, value: object) -> str:
         raise SubmissionError(f"{name} = {shown(value)}: only http and https addresses are shown; {remedy}")
     if "@" in parts.netloc or "\\" in value or '"' in value or "<" in value or ">" in value:
         raise SubmissionError(
-            f"{name} = {shown(value)}: a user name, a backslash or a bracket, which can disguise where it leads; {remedy}"
+            f"{name} = {shown(value)}: a user name, backslash or bracket can disguise where it leads; {remedy}"
         )
     return value
 

@@ -1,8 +1,8 @@
 """The files of a submission: from a folder or an archive, and what of them is refused.
 
-Whoever sends an archive chooses every byte of it. So a package is first read into memory under limits, each name and size
-checked, and only then used: what a `Package` holds is plain files with plain names, whatever it came from. Nothing is
-ever unpacked by a library that follows names or links.
+Whoever sends an archive chooses every byte of it. So a package is first read into memory under limits, each name and
+size checked, and only then used: what a `Package` holds is plain files with plain names, whatever it came from. Nothing
+is ever unpacked by a library that follows names or links.
 """
 
 from __future__ import annotations
@@ -163,9 +163,8 @@ def _read_file(entry: os.DirEntry[str], path: str, sizes: Sizes) -> bytes:
 
 def belongs_elsewhere(name: str) -> bool:
     """Whether a file or folder of this name is left out: hidden ones, and what Python or an archiver leaves behind."""
-    return (
-        name.startswith(".") and name not in (".", "..") or name in ("__pycache__", "__MACOSX") or name.endswith(".pyc")
-    )
+    hidden = name.startswith(".") and name not in (".", "..")
+    return hidden or name in ("__pycache__", "__MACOSX") or name.endswith(".pyc")
 
 
 @dataclass
@@ -178,7 +177,7 @@ class Sizes:
         """Refuse more files than a submission may have."""
         if count > MAXIMUM_FILES:
             raise PackageError(
-                f"{count} files or more: a submission has at most {MAXIMUM_FILES}; leave out what agent.py does not need"
+                f"{count} files or more: at most {MAXIMUM_FILES} are taken; leave out what agent.py does not need"
             )
 
     def add(self, path: str, size: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import pickle
@@ -358,20 +359,16 @@ def test_any_change_of_an_archive_gives_a_package_or_a_package_error(changes, cu
     content = bytearray(_good)
     for index, value in changes:
         content[index] = value
-    try:
+    with contextlib.suppress(PackageError):
         assert from_zip(bytes(content[:cut] + tail)).digest
-    except PackageError as error:
-        assert error.problems
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=400))
 def test_any_bytes_give_a_package_or_a_package_error(content):
     for candidate in (content, b"PK\3\4" + content, _good[:-30] + content):
-        try:
+        with contextlib.suppress(PackageError):
             from_zip(candidate)
-        except PackageError:
-            pass
 
 
 # Folders.
