@@ -24,19 +24,7 @@ ENTRY = "make_agent"
 MAXIMUM_SOURCE_BYTES = 512 * 1024  # of one Python file: a syntax tree is a hundred times as large
 # What a verification has beside the standard library: this project and what it needs.
 AVAILABLE = frozenset(
-    (
-        "agents",
-        "alma_env",
-        "gymnasium",
-        "matplotlib",
-        "numpy",
-        "rich",
-        "scipy",
-        "sklearn",
-        "torch",
-        "torchvision",
-        "xxhash",
-    )
+    ("agents", "alma_env", "gymnasium", "matplotlib", "numpy", "rich", "scipy", "sklearn", "torch", "torchvision")
 )
 
 

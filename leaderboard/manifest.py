@@ -181,7 +181,8 @@ def _authors(name: str, value: object) -> tuple[str, ...]:
 
 def _each(pairs: list[tuple[str, object]], check: Callable[[str, object], Any]) -> list[Any]:
     """Check every pair of a name and a value, and tell all that is wrong."""
-    checked, problems = [], []
+    checked: list[Any] = []
+    problems: list[str] = []
     for name, value in pairs:
         try:
             checked.append(check(name, value))

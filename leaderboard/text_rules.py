@@ -51,3 +51,13 @@ def shown(value: object, limit: int = 60) -> str:
     except (ValueError, RecursionError):  # an integer of thousands of digits, or tables in tables
         return f"a {type(value).__name__} too large to show"
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def storable(text: str, limit: int) -> str:
+    """A text of unknown origin as both databases take it: no NUL, no half characters, not longer than ``limit``.
+
+    >>> storable("a\\0b\\ud800", 80)
+    'a\ufffdb?'
+    """
+    text = text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+from sqlalchemy import Engine
 
 from alma_env import Ledger, Row
+from leaderboard.engine import connect
+from leaderboard.migrations import upgrade
 from leaderboard.package import Package
 from leaderboard.rules import TICKS
+from leaderboard.verification import Finding, Verification, VerifiedRun
+
+from . import postgresql
 
 
 def ledger_of(seed: int, env_id: str = "Digits-ALMA-v0", comp: int = 1000) -> Ledger:
@@ -51,3 +62,68 @@ def package_of(agent: str = "def make_agent(env):\n    return None\n", **changes
 @pytest.fixture
 def package() -> Package:
     return package_of()
+
+
+def verification_of(seeds=(0, 1, 2), *findings: Finding, comp: int = 1000) -> Verification:
+    """A verification as it could have come out."""
+    runs = tuple(VerifiedRun(seed, ledger_of(seed, comp=comp)) for seed in seeds)
+    return Verification(runs, tuple(findings), {"torch": "2", "isolation": "none, a test"})
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[str]:
+    """Started once, when the first test asks for it."""
+    with postgresql.cluster() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Of database."""
+    return request.param
+
+
+@pytest.fixture
+def database_url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty database, of either kind."""
+    if kind == "sqlite":
+        yield f"sqlite:///{tmp_path / 'board.db'}"
+        return
+    with postgresql.database(request.getfixturevalue("postgresql_server"), uuid.uuid4().hex) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def sqlite_board(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the board's tables, to be copied."""
+    file = tmp_path_factory.mktemp("board") / "board.db"
+    upgrade(f"sqlite:///{file}")
+    return file
+
+
+@pytest.fixture(scope="session")
+def postgresql_board(postgresql_server: str) -> Iterator[str]:
+    """The name of a database with the board's tables, to be copied."""
+    with postgresql.database(postgresql_server, "board") as url:
+        upgrade(url)
+        yield "board"
+
+
+@pytest.fixture
+def board_url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a database with the board's tables, of either kind."""
+    if kind == "sqlite":
+        shutil.copy(request.getfixturevalue("sqlite_board"), tmp_path / "board.db")
+        yield f"sqlite:///{tmp_path / 'board.db'}"
+        return
+    template, server = request.getfixturevalue("postgresql_board"), request.getfixturevalue("postgresql_server")
+    with postgresql.database(server, uuid.uuid4().hex, template) as url:
+        yield url
+
+
+@pytest.fixture
+def engine(board_url: str) -> Iterator[Engine]:
+    """A database with the board's tables, of either kind, opened."""
+    opened = connect(board_url)
+    yield opened
+    opened.dispose()
