@@ -44,7 +44,7 @@ def record(
         method=submission.method,
         waiting_time=submission.waiting_time,
         budget_class=None if comp is None else budget_class(comp),
-        published=worst == "info",
+        published=worst == "info" and len(runs) >= MINIMUM_SEEDS,
         flagged=worst == "suspicious",
         seeds=len(runs),
         environment={storable(key, 80): storable(value, 500) for key, value in verification.environment.items()},

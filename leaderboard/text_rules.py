@@ -61,3 +61,12 @@ def storable(text: str, limit: int) -> str:
     """
     text = text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def printable(text: str) -> str:
+    r"""A text of unknown origin as a terminal may get it: what would steer the terminal is written as an escape.
+
+    >>> printable("red: \x1b[31m, line\nline")
+    'red: \\x1b[31m, line\nline'
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)

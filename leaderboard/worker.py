@@ -31,6 +31,7 @@ from leaderboard.queue import Lease
 from leaderboard.submissions import package_of
 from leaderboard.verification import Verification, Verify
 
+INSISTING_SECONDS = (1.0, 5.0, 15.0, 60.0, 120.0, 300.0)  # pauses between attempts to write one result
 log = logging.getLogger(__name__)
 
 
@@ -93,7 +94,7 @@ def _do(
     try:
         with _kept(engine, lease, lease_seconds) as heartbeat:
             verification = _verify(engine, lease, verify, stop, heartbeat)
-        queue.finish(engine, lease, verification)
+        _insist(lambda: queue.finish(engine, lease, verification), stop)
         log.info("submission %d: %s", lease.submission_id, verification.worst)
         return True
     except LeaseLostError as error:
@@ -120,6 +121,19 @@ def _verify(engine: Engine, lease: Lease, verify: Verify, stop: _Stop, heartbeat
     manifest = manifests.parse(package.files[MANIFEST])
     with stop.interrupting():
         return verify(package, manifest, heartbeat.progress)
+
+
+def _insist(act: Callable[[], object], stop: _Stop) -> None:
+    """Write hours of work, though the database is away for some minutes. Written twice, the second is refused."""
+    for pause in (*INSISTING_SECONDS, None):
+        try:
+            act()
+            return
+        except OperationalError as error:
+            if pause is None or stop.asked:
+                raise
+            log.warning("the database does not answer (%s); writing the result again in %g s", error.orig, pause)
+            stop.wait(pause)
 
 
 def _unless_lost(act: Callable[[], object]) -> None:

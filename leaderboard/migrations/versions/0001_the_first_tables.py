@@ -137,6 +137,9 @@ def upgrade() -> None:
         "ix_results_board_budget", "results", ["env_id", "rules_version", "published", "budget_class", "cer_mean"]
     )
     op.create_index(
+        "ix_results_board_wait", "results", ["env_id", "rules_version", "published", "waiting_time", "cer_mean"]
+    )
+    op.create_index(
         "ix_results_board_cer", "results", ["env_id", "rules_version", "published", "cer_mean", "submission_id"]
     )
     op.create_index(
