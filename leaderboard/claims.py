@@ -14,7 +14,8 @@ from typing import Any
 
 from alma_env import Ledger, Row
 from leaderboard.errors import SubmissionError
-from leaderboard.manifest import LARGEST_INTEGER, Manifest
+from leaderboard.manifest import Manifest
+from leaderboard.manifest_rules import LARGEST_INTEGER
 from leaderboard.rules import TICKS, error_limit
 from leaderboard.text_rules import refused_character, shown
 

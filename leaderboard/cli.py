@@ -7,7 +7,8 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -151,11 +152,16 @@ def _url(options: argparse.Namespace) -> str:
     return str(options.database)
 
 
-def _engine(options: argparse.Namespace) -> Engine:
+@contextmanager
+def _opened(options: argparse.Namespace) -> Iterator[Engine]:
     url = _url(options)
     from leaderboard.migrations import open_database
 
-    return open_database(url)
+    engine = open_database(url)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
 
 
 def _submit(options: argparse.Namespace, console: Console) -> int:
@@ -164,35 +170,35 @@ def _submit(options: argparse.Namespace, console: Console) -> int:
     if not report.ok:
         return 1
     assert report.package is not None
-    engine = _engine(options)
-    from leaderboard.submissions import submit
+    with _opened(options) as engine:
+        from leaderboard.submissions import submit
 
-    made = submit(engine, report.package, options.account)
+        made = submit(engine, report.package, options.account)
     _say(console, f"submission {made.id}: {made.state}" + ("" if made.new else " (these files were sent before)"))
     return 0
 
 
 def _status(options: argparse.Namespace, console: Console) -> int:
-    engine = _engine(options)
-    from leaderboard import status
+    with _opened(options) as engine:
+        from leaderboard import status
 
-    if options.id is None:
-        table = Table("id", "state", "env", "name", "method", "sent", "progress", box=None)
-        for columns in status.latest(engine, options.latest):
-            table.add_row(*map(escape, columns))
-        console.print(table)
-    else:
-        for line in status.describe(engine, options.id):
-            _say(console, line)
+        if options.id is None:
+            table = Table("id", "state", "env", "name", "method", "sent", "progress", box=None)
+            for columns in status.latest(engine, options.latest):
+                table.add_row(*map(escape, columns))
+            console.print(table)
+        else:
+            for line in status.describe(engine, options.id):
+                _say(console, line)
     return 0
 
 
 def _export(options: argparse.Namespace, console: Console) -> int:
-    engine = _engine(options)
-    from leaderboard import export
+    with _opened(options) as engine:
+        from leaderboard import export
 
-    records = (export.runs if options.runs else export.submissions)(engine, options.env, options.rules)
-    export.write(records, options.file)
+        records = (export.runs if options.runs else export.submissions)(engine, options.env, options.rules)
+        export.write(records, options.file)
     _say(console, f"{options.file}: {len(records)} lines")
     return 0
 
@@ -232,10 +238,10 @@ def load_verify(spec: str) -> Verify:
 
 
 def _retry(options: argparse.Namespace, console: Console) -> int:
-    engine = _engine(options)
-    from leaderboard import queue
+    with _opened(options) as engine:
+        from leaderboard import queue
 
-    queue.retry(engine, options.id)
+        queue.retry(engine, options.id)
     _say(console, f"submission {options.id}: queued")
     return 0
 

@@ -155,6 +155,11 @@ class Result(Base):
             for metric in METRICS
         ),
         Index("ix_results_board_method", "env_id", "rules_version", "published", "method", "cer_mean"),
+        # What a board can be filtered by, counted from the index alone.
+        Index(
+            "ix_results_filters",
+            *("published", "env_id", "rules_version", "method", "budget_class", "waiting_time"),
+        ),
         Index("ix_results_board_wait", "env_id", "rules_version", "published", "waiting_time", "cer_mean"),
         Index("ix_results_board_budget", "env_id", "rules_version", "published", "budget_class", "cer_mean"),
     )

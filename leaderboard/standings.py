@@ -145,13 +145,13 @@ def standings(
     order = [key.desc(), Result.submission_id.desc()] if descending else [key.asc(), Result.submission_id.asc()]
     with reading(engine) as session:
         total = session.scalar(select(func.count()).select_from(Result).where(*chosen)) or 0
+        # The page's ids are read from an index alone, so that the lines before it are passed over and not read.
+        page = select(Result.submission_id).where(*chosen).order_by(*order).limit(limit).offset(offset).subquery()
         rows = session.execute(
             select(Result, Submission.name, Submission.manifest["authors"])
+            .join(page, page.c.submission_id == Result.submission_id)
             .join(Submission, Submission.id == Result.submission_id)
-            .where(*chosen)
             .order_by(*order)
-            .limit(limit)
-            .offset(offset)
         ).all()
         lines = tuple(
             _standing(place, result, name, authors)

@@ -9,6 +9,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy.exc import OperationalError
 
 from leaderboard.engine import connect
 from leaderboard.errors import DatabaseError
@@ -41,11 +42,19 @@ def open_database(url: str) -> Engine:
     """An engine for a database whose tables are of this version. An empty database gets its tables.
 
     Raises:
-        DatabaseError: the URL is none, or the tables are of another version.
+        DatabaseError: the URL is none, nothing answers there, or the tables are of another version.
     """
     engine = connect(url)
     shown = engine.url.render_as_string(hide_password=True)
-    with engine.connect() as connection:
+    try:
+        connection = engine.connect()
+    except OperationalError as error:
+        engine.dispose()
+        raise DatabaseError(
+            f"database {shown}: does not open ({str(error.orig).strip()}); give one that is there, or a new file in a "
+            "folder that is"
+        ) from error
+    with connection:
         # In this order, since another process may be making the tables: who sees tables then sees their version, too.
         tables = inspect(connection).get_table_names()
         found = current(connection)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -15,12 +14,3 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture
-def postgresql_for_benchmarks() -> Iterator[Callable[[], str]]:
-    """Start a PostgreSQL of the benchmark's own, and give its URL; skips the benchmark where there can be none."""
-    from tests.leaderboard import postgresql
-
-    with ExitStack() as opened:
-        yield lambda: opened.enter_context(postgresql.cluster())

@@ -71,12 +71,13 @@ def fill(engine) -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_a_page_of_the_standings_of_10000_submissions(benchmark, kind, tmp_path, postgresql_for_benchmarks):
+def test_a_page_of_the_standings_of_10000_submissions(benchmark, kind, tmp_path, request):
     pytest.importorskip("sqlalchemy")
     from leaderboard.migrations import open_database
     from leaderboard.standings import boards, standings
 
-    engine = open_database(f"sqlite:///{tmp_path / 'board.db'}" if kind == "sqlite" else postgresql_for_benchmarks())
+    sqlite = f"sqlite:///{tmp_path / 'board.db'}"
+    engine = open_database(sqlite if kind == "sqlite" else request.getfixturevalue("postgresql_server"))
     fill(engine)
     if kind == "postgresql":
         with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
@@ -91,11 +92,13 @@ def test_a_page_of_the_standings_of_10000_submissions(benchmark, kind, tmp_path,
         {"method": "sm", "waiting_time": 10, "budget_class": 11},
     ]
     milliseconds: dict[str, list[float]] = {}
+    processor: list[float] = []  # of this process, which neighbours do not disturb: with SQLite, all of the work
     for _ in range(40):
         for page in pages:
-            start = time.perf_counter()
+            start, busy = time.perf_counter(), time.process_time()
             found = standings(engine, ENV, **page)
             milliseconds.setdefault(str(page), []).append(1e3 * (time.perf_counter() - start))
+            processor.append(1e3 * (time.process_time() - busy))
             assert len(found.lines) == 50
     for page, times in milliseconds.items():
         print(f"\n{kind} {page}: median {np.median(times):.1f} ms, p95 {np.quantile(times, 0.95):.1f} ms", end="")
@@ -104,7 +107,10 @@ def test_a_page_of_the_standings_of_10000_submissions(benchmark, kind, tmp_path,
     (board,) = boards(engine)
     print(f"\n{kind}, boards: {1e3 * (time.perf_counter() - start):.1f} ms")
     assert board.submissions == SUBMISSIONS
-    print(f"{kind}, all pages: median {np.median(together):.1f} ms, p95 {np.quantile(together, 0.95):.1f} ms")
-    benchmark.extra_info.update(milliseconds=milliseconds, p95=float(np.quantile(together, 0.95)))
+    for what, times in (("wall", together), ("processor", processor)):
+        print(
+            f"{kind}, all pages, {what} time: median {np.median(times):.1f} ms, p95 {np.quantile(times, 0.95):.1f} ms"
+        )
+    benchmark.extra_info.update(milliseconds=milliseconds, processor=processor)
     benchmark.pedantic(lambda: standings(engine, ENV), rounds=50)
     engine.dispose()

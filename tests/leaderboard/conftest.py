@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,6 @@ from leaderboard.migrations import upgrade
 from leaderboard.package import Package
 from leaderboard.rules import TICKS
 from leaderboard.verification import Finding, Verification, VerifiedRun
-
-from . import postgresql
 
 
 def ledger_of(seed: int, env_id: str = "Digits-ALMA-v0", comp: int = 1000) -> Ledger:
@@ -70,13 +69,6 @@ def verification_of(seeds=(0, 1, 2), *findings: Finding, comp: int = 1000) -> Ve
     return Verification(runs, tuple(findings), {"torch": "2", "isolation": "none, a test"})
 
 
-@pytest.fixture(scope="session")
-def postgresql_server() -> Iterator[str]:
-    """Started once, when the first test asks for it."""
-    with postgresql.cluster() as url:
-        yield url
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def kind(request: pytest.FixtureRequest) -> str:
     """Of database."""
@@ -89,7 +81,7 @@ def database_url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> I
     if kind == "sqlite":
         yield f"sqlite:///{tmp_path / 'board.db'}"
         return
-    with postgresql.database(request.getfixturevalue("postgresql_server"), uuid.uuid4().hex) as url:
+    with request.getfixturevalue("postgresql_database")(uuid.uuid4().hex) as url:
         yield url
 
 
@@ -102,9 +94,9 @@ def sqlite_board(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgresql_board(postgresql_server: str) -> Iterator[str]:
+def postgresql_board(postgresql_database: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
     """The name of a database with the board's tables, to be copied."""
-    with postgresql.database(postgresql_server, "board") as url:
+    with postgresql_database("board") as url:
         upgrade(url)
         yield "board"
 
@@ -116,8 +108,8 @@ def board_url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iter
         shutil.copy(request.getfixturevalue("sqlite_board"), tmp_path / "board.db")
         yield f"sqlite:///{tmp_path / 'board.db'}"
         return
-    template, server = request.getfixturevalue("postgresql_board"), request.getfixturevalue("postgresql_server")
-    with postgresql.database(server, uuid.uuid4().hex, template) as url:
+    template = request.getfixturevalue("postgresql_board")
+    with request.getfixturevalue("postgresql_database")(uuid.uuid4().hex, template) as url:
         yield url
 
 

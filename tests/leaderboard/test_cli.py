@@ -92,7 +92,6 @@ def test_from_sending_to_downloading(capsys, tmp_path, database_url):
 def test_what_failed_is_queued_again_by_retry(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv(cli.DATABASE_VARIABLE, f"sqlite:///{tmp_path / 'board.db'}")
     assert run(capsys, "submit", written(tmp_path / "a", name="no number in it"))[0] == 0
-    monkeypatch.setattr("leaderboard.queue.MAXIMUM_ATTEMPTS", 1)
     from leaderboard import queue
     from leaderboard.engine import connect
 
@@ -112,7 +111,7 @@ def test_what_failed_is_queued_again_by_retry(capsys, tmp_path, monkeypatch):
         (("status",), "no database; give --database sqlite:///board.db"),
         (("status", "--database", "board.db"), "not a URL"),
         (("status", "7", "--database", "sqlite:///{}/board.db"), "submission 7: there is none of this number"),
-        (("status", "--database", "sqlite:///{}/no/where/board.db"), "unable to open database file"),
+        (("status", "--database", "sqlite:///{}/no/where/board.db"), "does not open (unable to open database file)"),
         (("worker", "--verify", "nonsense", "--database", "sqlite:///{}/board.db"), "write MODULE:FUNCTION"),
         (("worker", "--verify", "no.such:thing", "--database", "sqlite:///{}/board.db"), "No module named"),
         (

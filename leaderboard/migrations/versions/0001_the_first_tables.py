@@ -140,6 +140,11 @@ def upgrade() -> None:
         "ix_results_board_wait", "results", ["env_id", "rules_version", "published", "waiting_time", "cer_mean"]
     )
     op.create_index(
+        "ix_results_filters",
+        "results",
+        ["published", "env_id", "rules_version", "method", "budget_class", "waiting_time"],
+    )
+    op.create_index(
         "ix_results_board_cer", "results", ["env_id", "rules_version", "published", "cer_mean", "submission_id"]
     )
     op.create_index(
