@@ -1,1 +1,5 @@
-"""Where results are compared and verified. Not part of this release: nothing here yet but the name."""
+"""Where results are compared: submissions, their checks, the queue that verifies them, the standings.
+
+Of the three packages this is the uppermost: it imports ``agents`` and ``alma_env``, and neither imports it. What needs
+a database needs the extra ``web``; a submission is written and checked without it.
+"""

@@ -48,7 +48,8 @@ def claims(claimed: Mapping[int, Ledger], verified: Mapping[int, Ledger]) -> lis
                     Finding(
                         "suspicious",
                         "claim",
-                        f"seed {seed}: the submission claims {name} {a:.6g}; running it again gave {b:.6g}",
+                        f"the submission claims {name} {a:.6g}; running it again gave {b:.6g}",
+                        seed,
                     )
                 )
     return found
@@ -56,7 +57,7 @@ def claims(claimed: Mapping[int, Ledger], verified: Mapping[int, Ledger]) -> lis
 
 def _failure(played: Played) -> Iterator[Finding]:
     if played.failure is not None:
-        yield Finding("fatal", "failed", f"seed {played.seed}: {played.failure}")
+        yield Finding("fatal", "failed", played.failure)
 
 
 def _free_changes(played: Played) -> Iterator[Finding]:
@@ -71,7 +72,7 @@ def _free_changes(played: Played) -> Iterator[Finding]:
             yield Finding(
                 "suspicious",
                 "free-training",
-                f"seed {played.seed}, tick {seen.tick}: {seen.changed:,} values of the predictor changed for {spent:,} "
+                f"tick {seen.tick}: {seen.changed:,} values of the predictor changed for {spent:,} "
                 f"FLOPs, and a training step on one example would cost at least {cheapest:,.0f}",
             )
             return  # one is enough to have it looked at
@@ -90,21 +91,21 @@ def _time(played: Played) -> Iterator[Finding]:
     """FLOPs that were said to be spent, against the CPU time that was."""
     known = [seen.cpu_seconds for seen in played.observed if seen.cpu_seconds is not None]
     if len(known) < len(played.observed) - 1:
-        yield Finding("info", "no-cpu-time", f"seed {played.seed}: CPU time is not accounted on this machine")
+        yield Finding("info", "no-cpu-time", "CPU time is not accounted on this machine")
         return
     cpu, said = math.fsum(known), sum(seen.declared for seen in played.observed)
     if said > FASTEST_CORE * cpu:
         yield Finding(
             "suspicious",
             "too-fast",
-            f"seed {played.seed}: {said:,} FLOPs in {cpu:.1f} CPU seconds, which no core can do",
+            f"{said:,} FLOPs in {cpu:.1f} CPU seconds, which no core can do",
         )
     most = OVERHEAD_SECONDS + said / SLOWEST_TRAINING
     if cpu > most:
         yield Finding(
             "suspicious",
             "too-slow",
-            f"seed {played.seed}: {cpu:.0f} CPU seconds for {said:,} FLOPs; an honest run of so many takes at most "
+            f"{cpu:.0f} CPU seconds for {said:,} FLOPs; an honest run of so many takes at most "
             f"{most:.0f}: something may have been computed beside the meter",
         )
 
@@ -116,7 +117,7 @@ def _memory_hidden(played: Played) -> Iterator[Finding]:
         yield Finding(
             "suspicious",
             "buffers",
-            f"seed {played.seed}, tick {worst.tick}: {worst.buffers:,} scalars in buffers beside {worst.parameters:,} "
+            f"tick {worst.tick}: {worst.buffers:,} scalars in buffers beside {worst.parameters:,} "
             "parameters: Mem counts parameters alone",
         )
 
@@ -126,5 +127,5 @@ def _declared(played: Played) -> Iterator[Finding]:
     reasons = {reason for row in played.ledger for reason in row.declared}
     if reasons:
         yield Finding(
-            "info", "declared", f"seed {played.seed}: FLOPs declared by hand: {'; '.join(sorted(reasons))[:500]}"
+            "info", "declared", f"FLOPs declared by hand: {'; '.join(sorted(reasons))[:500]}"
         )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
 
 import pytest
 from torch import nn
@@ -13,6 +15,21 @@ import agents
 import alma_env
 from agents.switch_size import SwitchSize
 from alma_env._torchvision import datasets
+
+from . import postgresql
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[str]:
+    """The URL of a PostgreSQL of the tests' own, started once, when the first test asks for it."""
+    with postgresql.cluster() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def postgresql_database(postgresql_server: str) -> Callable[..., AbstractContextManager[str]]:
+    """Make a database there, by name and template, for the time of a `with`; its URL."""
+    return partial(postgresql.database, postgresql_server)
 
 
 @pytest.fixture

@@ -1,0 +1,116 @@
+"""Claimed ledgers: what a submission says that its runs gave, ``ledgers/seed-<n>.jsonl``, one file per seed.
+
+A claim is compared with the verified run and never shown as one. It comes from a stranger, so that nothing about its
+rows is taken for granted: `alma_env.Ledger` reads what runs wrote, and does not look at types.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from alma_env import Ledger, Row
+from leaderboard.errors import SubmissionError
+from leaderboard.manifest import Manifest
+from leaderboard.manifest_rules import LARGEST_INTEGER
+from leaderboard.rules import TICKS, error_limit
+from leaderboard.text_rules import refused_character, shown
+
+FOLDER = "ledgers"
+_FILE = re.compile(rf"{FOLDER}/seed-(0|[1-9][0-9]{{0,9}})\.jsonl", re.ASCII)
+_DIGEST = re.compile(r"[0-9a-zA-Z:_.+=/-]{0,200}", re.ASCII)
+_REMEDY = "copy ledger.jsonl from the run's folder as it is"
+
+
+def claimed_ledgers(files: Mapping[str, bytes], manifest: Manifest) -> tuple[dict[int, Ledger], list[str]]:
+    """The claimed ledgers of a package by seed, and what is wrong with them. No ledgers at all are fine."""
+    there = [path for path in files if path.split("/")[0] == FOLDER]
+    if not there:
+        return {}, []
+    problems = []
+    ledgers: dict[int, Ledger] = {}
+    for path in there:
+        match = _FILE.fullmatch(path)
+        seed = int(match[1]) if match else None
+        if seed is None or seed not in manifest.seeds:
+            known = ", ".join(f"{FOLDER}/seed-{seed}.jsonl" for seed in manifest.seeds)
+            problems.append(f"{shown(path)}: no ledger of the manifest's seeds; name them {known}, or take it out")
+            continue
+        try:
+            ledgers[seed] = read_claim(files[path], manifest.env)
+        except SubmissionError as error:
+            problems += [f"{path}: {problem}" for problem in error.problems]
+    missing = [seed for seed in manifest.seeds if f"{FOLDER}/seed-{seed}.jsonl" not in files]
+    if missing:
+        problems.append(
+            f"{FOLDER}: no ledger of seed {', '.join(map(str, missing))}; claim every seed of the manifest, or none"
+        )
+    return ledgers, problems
+
+
+def read_claim(content: bytes, env_id: str) -> Ledger:
+    """Read one claimed ledger.
+
+    Raises:
+        SubmissionError: a row is none, its numbers cannot be, or ticks are missing.
+    """
+    ledger = Ledger()
+    ticks = TICKS[env_id]
+    try:
+        lines = content.decode("utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise SubmissionError(f"byte {error.start} is not UTF-8; {_REMEDY}") from error
+    if len(lines) != ticks + 1:
+        raise SubmissionError(f"{len(lines)} rows; {env_id} has ticks 0 to {ticks}, so {ticks + 1} rows; {_REMEDY}")
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = _row(line, error_limit(env_id))
+            ledger.append(row)
+        except (ValueError, TypeError, RecursionError) as error:
+            raise SubmissionError(f"line {number}: {shown(str(error), 200)}; {_REMEDY}") from error
+    return ledger
+
+
+def _row(line: str, error_limit: float) -> Row:
+    values = json.loads(line, parse_constant=_refuse_constant)
+    if not isinstance(values, dict):
+        raise ValueError("not a JSON object")
+    _require("flops", values, isinstance(values.get("flops"), dict), "a table of phases")
+    _require("declared", values, isinstance(values.get("declared"), list), "a list of reasons")
+    row = Row.from_dict(values)
+    for name in ("tick", "parameters", "buffers", "paper_flops"):
+        _require(name, values, _whole(values[name]), "a whole number from 0 on")
+    for name, most in (("error", error_limit), ("inference_flops", math.inf), ("seconds", math.inf)):
+        _require(name, values, _number(values[name]) and 0 <= values[name] <= most, f"a number from 0 to {most:g}")
+    for phase, flops in row.flops.items():
+        _require("flops", values, _whole(flops) and _plain(phase, 100), "whole numbers by short names of phases")
+    for reason in row.declared:
+        _require("declared", values, _plain(reason, 500), "short texts")
+    digest = values["digest"]
+    _require("digest", values, isinstance(digest, str) and _DIGEST.fullmatch(digest) is not None, "a short digest")
+    _require("refused", values, isinstance(values["refused"], bool), "true or false")
+    return row
+
+
+def _require(name: str, values: dict[str, Any], holds: bool, rule: str) -> None:
+    if not holds:
+        raise ValueError(f"{name} = {shown(values.get(name))}: must be {rule}")
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= LARGEST_INTEGER
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _plain(value: object, most: int) -> bool:
+    return isinstance(value, str) and len(value) <= most and refused_character(value) is None
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name}: not a finite number")

@@ -1,0 +1,242 @@
+"""The tables of the board.
+
+    accounts ─┬─ tokens
+              └─ submissions ─┬─ jobs        the queue: one per submission
+                              ├─ results ─┬─ result_runs   one per seed, with the ledger
+                              │           └─ findings      what the audit noticed
+                              └─ events      who did what when
+
+What the standings sort and filter by stands in ``results`` once more, computed when the result is written: a page of
+them reads one table by an index. The tables are made by the migrations, never from here; `leaderboard.engine` opens a
+database.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, ClassVar
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+
+from leaderboard.columns import UtcDateTime, WholeNumber
+
+ROLES = ("submitter", "maintainer")
+SUBMISSION_STATES = ("queued", "running", "verified", "flagged", "rejected", "failed")
+JOB_STATES = ("queued", "running", "finished", "failed")
+METRICS = ("cer", "mem", "comp", "paper_flops", "final_error", "seconds")
+
+
+class Base(DeclarativeBase):
+    """Gives constraints names, so that migrations can name them."""
+
+    type_annotation_map: ClassVar = {float: Double}
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s_%(referred_table_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+
+
+class Account(Base):
+    """Who submits, or maintains the board."""
+
+    __tablename__ = "accounts"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    name: Mapped[str] = mapped_column(String(80), unique=True)
+    role: Mapped[str] = mapped_column(String(20), default="submitter")
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    disabled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+
+class Token(Base):
+    """What an account shows to act by program. Only its SHA-256 is kept: a stolen database opens no account."""
+
+    __tablename__ = "tokens"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    account_id: Mapped[int] = mapped_column(ForeignKey("accounts.id"), index=True)
+    name: Mapped[str] = mapped_column(String(80))
+    hash: Mapped[str] = mapped_column(String(64), unique=True)
+    scopes: Mapped[list[str]] = mapped_column(JSON)
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+    account: Mapped[Account] = relationship()
+
+
+class Submission(Base):
+    """What was sent. The same files under the same rules are one submission, whoever sends them again."""
+
+    __tablename__ = "submissions"
+    __table_args__ = (
+        UniqueConstraint("digest", "rules_version"),
+        Index("ix_submissions_state_created_at", "state", "created_at"),
+        Index("ix_submissions_account_id_created_at", "account_id", "created_at"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    account_id: Mapped[int] = mapped_column(ForeignKey("accounts.id"))
+    digest: Mapped[str] = mapped_column(String(64))
+    rules_version: Mapped[str] = mapped_column(String(20))
+    env_id: Mapped[str] = mapped_column(String(80), index=True)
+    name: Mapped[str] = mapped_column(String(80))
+    method: Mapped[str] = mapped_column(String(40))
+    waiting_time: Mapped[int | None] = mapped_column(Integer)
+    manifest: Mapped[dict[str, Any]] = mapped_column(JSON)
+    package: Mapped[bytes] = mapped_column(LargeBinary, deferred=True)
+    package_bytes: Mapped[int] = mapped_column(Integer)
+    state: Mapped[str] = mapped_column(String(20), default="queued")
+    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+    account: Mapped[Account] = relationship()
+    job: Mapped[Job | None] = relationship(back_populates="submission")
+    result: Mapped[Result | None] = relationship(back_populates="submission")
+
+
+class Job(Base):
+    """The verification of a submission, as work to be done. See `leaderboard.queue`."""
+
+    __tablename__ = "jobs"
+    __table_args__ = (
+        Index("ix_jobs_state_available_at", "state", "available_at"),
+        Index("ix_jobs_state_lease_until", "state", "lease_until"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    submission_id: Mapped[int] = mapped_column(ForeignKey("submissions.id"), unique=True)
+    state: Mapped[str] = mapped_column(String(20), default="queued")
+    attempts: Mapped[int] = mapped_column(Integer, default=0)
+    maximum_attempts: Mapped[int] = mapped_column(Integer)
+    available_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    lease_owner: Mapped[str | None] = mapped_column(String(200))
+    lease_key: Mapped[str | None] = mapped_column(String(32))
+    lease_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    progress: Mapped[str | None] = mapped_column(String(200))
+    last_error: Mapped[str | None] = mapped_column(Text)
+    finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+
+    submission: Mapped[Submission] = relationship(back_populates="job")
+
+
+class Result(Base):
+    """The one result of a submission: means over seeds, half widths of their 95 % intervals, and what is filtered by.
+
+    The summary is empty where a fatal finding came before three runs were complete. ``published`` says whether the
+    standings show it.
+    """
+
+    __tablename__ = "results"
+    # One index per number that the standings sort by; env, version and published come first, so that a page of them is
+    # read from the index in order.
+    __table_args__ = (
+        *(
+            Index(
+                f"ix_results_board_{metric}", "env_id", "rules_version", "published", f"{metric}_mean", "submission_id"
+            )
+            for metric in METRICS
+        ),
+        Index("ix_results_board_method", "env_id", "rules_version", "published", "method", "cer_mean"),
+        # What a board can be filtered by, counted from the index alone.
+        Index(
+            "ix_results_filters",
+            *("published", "env_id", "rules_version", "method", "budget_class", "waiting_time"),
+        ),
+        Index("ix_results_board_wait", "env_id", "rules_version", "published", "waiting_time", "cer_mean"),
+        Index("ix_results_board_budget", "env_id", "rules_version", "published", "budget_class", "cer_mean"),
+    )
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    submission_id: Mapped[int] = mapped_column(ForeignKey("submissions.id"), unique=True)
+    env_id: Mapped[str] = mapped_column(String(80))
+    rules_version: Mapped[str] = mapped_column(String(20))
+    method: Mapped[str] = mapped_column(String(40))
+    waiting_time: Mapped[int | None] = mapped_column(Integer)
+    budget_class: Mapped[int | None] = mapped_column(Integer)
+    published: Mapped[bool]
+    flagged: Mapped[bool]
+    seeds: Mapped[int] = mapped_column(Integer)
+    cer_mean: Mapped[float | None]
+    cer_half: Mapped[float | None]
+    mem_mean: Mapped[float | None]
+    mem_half: Mapped[float | None]
+    comp_mean: Mapped[float | None]
+    comp_half: Mapped[float | None]
+    paper_flops_mean: Mapped[float | None]
+    paper_flops_half: Mapped[float | None]
+    final_error_mean: Mapped[float | None]
+    final_error_half: Mapped[float | None]
+    seconds_mean: Mapped[float | None]
+    seconds_half: Mapped[float | None]
+    environment: Mapped[dict[str, Any]] = mapped_column(JSON)
+    worker: Mapped[str] = mapped_column(String(200))
+    verified_at: Mapped[datetime] = mapped_column(UtcDateTime)
+
+    submission: Mapped[Submission] = relationship(back_populates="result")
+    runs: Mapped[list[ResultRun]] = relationship(order_by="ResultRun.seed", back_populates="result")
+    findings: Mapped[list[AuditFinding]] = relationship(order_by="AuditFinding.id")
+
+
+class ResultRun(Base):
+    """The verified run of one seed."""
+
+    __tablename__ = "result_runs"
+    __table_args__ = (UniqueConstraint("result_id", "seed"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    result_id: Mapped[int] = mapped_column(ForeignKey("results.id"))
+    seed: Mapped[int] = mapped_column(BigInteger)
+    cer: Mapped[float]
+    mem: Mapped[int] = mapped_column(WholeNumber)
+    comp: Mapped[int] = mapped_column(WholeNumber)
+    paper_flops: Mapped[int] = mapped_column(WholeNumber)
+    final_error: Mapped[float]
+    seconds: Mapped[float]
+    ledger: Mapped[bytes] = mapped_column(LargeBinary, deferred=True)
+
+    result: Mapped[Result] = relationship(back_populates="runs")
+
+
+class AuditFinding(Base):
+    """What the audit of a result noticed."""
+
+    __tablename__ = "findings"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    result_id: Mapped[int] = mapped_column(ForeignKey("results.id"), index=True)
+    severity: Mapped[str] = mapped_column(String(20))
+    code: Mapped[str] = mapped_column(String(80))
+    text: Mapped[str] = mapped_column(Text)
+    seed: Mapped[int | None] = mapped_column(BigInteger)
+
+
+class Event(Base):
+    """A line of the audit log; lines are added and never changed."""
+
+    __tablename__ = "events"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    at: Mapped[datetime] = mapped_column(UtcDateTime)
+    kind: Mapped[str] = mapped_column(String(40))
+    submission_id: Mapped[int | None] = mapped_column(ForeignKey("submissions.id"), index=True)
+    account_id: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"))
+    worker: Mapped[str | None] = mapped_column(String(200))
+    text: Mapped[str] = mapped_column(Text, default="")

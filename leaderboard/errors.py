@@ -1,0 +1,39 @@
+"""The errors of the leaderboard. Each message names the value, the rule that it breaks and the remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from alma_env.errors import AlmaError
+
+
+class SubmissionError(AlmaError, ValueError):
+    """A submission breaks rules.
+
+    Attributes:
+        problems: one message per broken rule, so that all are mended at once.
+    """
+
+    def __init__(self, problems: Sequence[str] | str) -> None:
+        self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+    def __reduce__(self) -> tuple[type[SubmissionError], tuple[tuple[str, ...]]]:
+        # An exception is rebuilt from its message alone, which here is the joined one.
+        return type(self), (self.problems,)
+
+
+class PackageError(SubmissionError):
+    """A folder or an archive cannot be a submission's files."""
+
+
+class DatabaseError(AlmaError, ValueError):
+    """A database cannot be used: its URL, or the tables that are there."""
+
+
+class NotFoundError(AlmaError, LookupError):
+    """There is no such submission, account or job."""
+
+
+class LeaseLostError(AlmaError, RuntimeError):
+    """A job is not this worker's any more: its lease ran out and was given to another, or the job has its result."""

@@ -1,0 +1,119 @@
+"""The standings as files for other programs: CSV, JSON, Parquet. One line per submission, or one per verified run."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Engine, select
+
+from agents.statistics import Interval
+from leaderboard.database import METRICS, Result, ResultRun, Submission
+from leaderboard.engine import reading
+from leaderboard.errors import NotFoundError
+from leaderboard.rules import RULES_VERSION
+from leaderboard.standings import LONGEST_PAGE, Standing, standings
+
+FORMATS = ("csv", "json", "parquet")
+
+
+def submissions(engine: Engine, env_id: str, rules_version: str = RULES_VERSION) -> list[dict[str, Any]]:
+    """All lines of the standings, by CER, as flat records: ``cer_mean``, ``cer_half`` and so on."""
+    records: list[dict[str, Any]] = []
+    while True:
+        page = standings(engine, env_id, rules_version, limit=LONGEST_PAGE, offset=len(records))
+        records += [_record(line) for line in page.lines]
+        if not page.lines or len(records) >= page.total:
+            return records
+
+
+def _record(line: Standing) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    for name, value in asdict(line).items():
+        if name in METRICS:
+            interval: Interval = getattr(line, name)
+            record |= {f"{name}_mean": interval.mean, f"{name}_half": interval.half}
+        elif name == "authors":
+            record[name] = "; ".join(value)
+        elif name == "verified_at":
+            record[name] = value.isoformat()
+        else:
+            record[name] = value
+    return record
+
+
+def runs(engine: Engine, env_id: str, rules_version: str = RULES_VERSION) -> list[dict[str, Any]]:
+    """The verified run of every seed of every submission of the standings."""
+    columns = {
+        "submission_id": Result.submission_id,
+        "name": Submission.name,
+        "env_id": Result.env_id,
+        "rules_version": Result.rules_version,
+        "method": Result.method,
+        "waiting_time": Result.waiting_time,
+        "budget_class": Result.budget_class,
+        "seed": ResultRun.seed,
+        **{metric: getattr(ResultRun, metric) for metric in METRICS},
+    }
+    with reading(engine) as session:
+        rows = session.execute(
+            select(*columns.values())
+            .select_from(Result)
+            .join(Submission, Submission.id == Result.submission_id)
+            .join(ResultRun, ResultRun.result_id == Result.id)
+            .where(Result.env_id == env_id, Result.rules_version == rules_version, Result.published.is_(True))
+            .order_by(Result.cer_mean, Result.submission_id, ResultRun.seed)
+        )
+        return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def write(records: Sequence[dict[str, Any]], file: Path, format: str | None = None) -> None:
+    """Write records into a file.
+
+    Args:
+        records: all with the same names.
+        file: to write; it is replaced.
+        format: ``csv``, ``json`` or ``parquet``; by default the file's ending says it.
+
+    Raises:
+        ValueError: there is no such format.
+        NotFoundError: there are no records, and so no columns.
+    """
+    format = format or file.suffix.removeprefix(".")
+    if format not in FORMATS:
+        raise ValueError(f"format={format!r} of {file}: must be one of {', '.join(FORMATS)}; let the file end in .csv")
+    if not records:
+        raise NotFoundError(f"{file}: nothing to write; no result of this environment and version is published yet")
+    if format == "json":
+        file.write_text(json.dumps(records, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
+    elif format == "csv":
+        with open(file, "w", encoding="utf-8", newline="") as opened:
+            writer = csv.DictWriter(opened, list(records[0]))
+            writer.writeheader()
+            writer.writerows({name: _safe(value) for name, value in record.items()} for record in records)
+    else:
+        _write_parquet(records, file)
+
+
+def _safe(value: Any) -> Any:
+    """A text that a spreadsheet would compute is marked as a text, by the apostrophe that spreadsheets know."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
+def _write_parquet(records: Sequence[dict[str, Any]], file: Path) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = {name: [record[name] for record in records] for name in records[0]}
+    # Parquet's integers end at 64 bits and FLOPs of long runs do not: where one is larger, its column is of floats.
+    arrays = {
+        name: list(map(float, values)) if any(isinstance(v, int) and v >= 2**63 for v in values) else values
+        for name, values in columns.items()
+    }
+    types = {"waiting_time": pyarrow.int64(), **{f"{metric}_half": pyarrow.float64() for metric in METRICS}}
+    table = pyarrow.table({name: pyarrow.array(values, types.get(name)) for name, values in arrays.items()})
+    pyarrow.parquet.write_table(table, file)

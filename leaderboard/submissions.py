@@ -1,0 +1,132 @@
+"""A submission enters the board: checked, stored, and queued, in one transaction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import Engine, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from leaderboard import queue
+from leaderboard.archive import from_zip
+from leaderboard.check import check
+from leaderboard.database import ROLES, Account, Event, Submission
+from leaderboard.engine import now, writing
+from leaderboard.errors import NotFoundError, SubmissionError
+from leaderboard.package import Package
+from leaderboard.rules import RULES_VERSION
+from leaderboard.text_rules import refused_character, shown
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What became of a package that was sent.
+
+    Attributes:
+        id: of the submission.
+        state: of the submission.
+        new: False where the same files had been sent before.
+    """
+
+    id: int
+    state: str
+    new: bool
+
+
+def submit(
+    engine: Engine, package: Package, account: str = "local", *, maximum_attempts: int = queue.MAXIMUM_ATTEMPTS
+) -> Submitted:
+    """Check a package, store it and queue its verification. The same files sent again are the submission of before.
+
+    Args:
+        engine: of the board's database.
+        package: the files.
+        account: name of who sends them; made where there is none.
+        maximum_attempts: how often the verification is tried.
+
+    Raises:
+        SubmissionError: the check found errors; all of them are told.
+    """
+    report = check(package)
+    if not report.ok:
+        raise SubmissionError(report.errors)
+    manifest = report.manifest
+    assert manifest is not None
+    for last in (False, True):
+        try:
+            with writing(engine) as session:
+                known = _known(session, package)
+                if known is not None:
+                    return Submitted(known.id, known.state, new=False)
+                sender = find_or_make_account(session, account)
+                archive = package.to_zip()
+                moment = now(session)
+                submission = Submission(
+                    account_id=sender.id,
+                    digest=package.digest,
+                    rules_version=RULES_VERSION,
+                    env_id=manifest.env,
+                    name=manifest.name,
+                    method=manifest.method,
+                    waiting_time=manifest.waiting_time,
+                    manifest=manifest.to_dict(),
+                    package=archive,
+                    package_bytes=len(archive),
+                    created_at=moment,
+                )
+                session.add(submission)
+                session.flush()
+                queue.enqueue(session, submission.id, maximum_attempts=maximum_attempts)
+                session.add(Event(at=moment, kind="submitted", submission_id=submission.id, account_id=sender.id))
+                return Submitted(submission.id, "queued", new=True)
+        except IntegrityError:
+            # Another process sent the same files, or made the account, between the look and the write.
+            if last:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _known(session: Session, package: Package) -> Submission | None:
+    return session.scalars(
+        select(Submission).where(Submission.digest == package.digest, Submission.rules_version == RULES_VERSION)
+    ).first()
+
+
+def find_or_make_account(session: Session, name: str, role: str = "submitter") -> Account:
+    """The account of a name, made where there is none.
+
+    Raises:
+        SubmissionError: the name or the role breaks its rule, or the account was disabled.
+    """
+    name = name.strip()
+    refused = refused_character(name)
+    if refused is not None or not 1 <= len(name) <= 80:
+        raise SubmissionError(f"account {shown(name)}: {refused or 'not 1 to 80 characters'}; choose another name")
+    if role not in ROLES:
+        raise SubmissionError(f"role={role!r}: must be one of {', '.join(ROLES)}")
+    account = session.scalars(select(Account).where(Account.name == name)).first()
+    if account is None:
+        account = Account(name=name, role=role, created_at=now(session))
+        session.add(account)
+        session.flush()
+    if account.disabled_at is not None:
+        raise SubmissionError(f"account {shown(name)}: disabled; ask a maintainer of the board")
+    return account
+
+
+def package_of(session: Session, submission_id: int) -> Package:
+    """The files of a submission.
+
+    Raises:
+        NotFoundError: there is no such submission.
+    """
+    archive = session.scalars(select(Submission.package).where(Submission.id == submission_id)).first()
+    if archive is None:
+        raise no_submission(submission_id)
+    return from_zip(archive)
+
+
+def no_submission(submission_id: int) -> NotFoundError:
+    """The error of an id that nothing has."""
+    return NotFoundError(f"submission {submission_id}: there is none of this number; `status` lists them")

@@ -1,0 +1,116 @@
+"""How long a page of the standings takes on a board of 10,000 submissions."""
+
+from __future__ import annotations
+
+import random
+import time
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.benchmark
+
+SUBMISSIONS = 10_000
+ENV = "MNIST-ALMA-v0"
+
+
+def fill(engine) -> None:
+    """10,000 verified submissions on one board, in a few large statements."""
+    from sqlalchemy import insert
+
+    from leaderboard.database import METRICS, Account, Result, Submission
+    from leaderboard.engine import writing
+    from leaderboard.rules import RULES_VERSION, budget_class
+
+    numbers, moment = random.Random(0), datetime.now(UTC)
+    submissions, results = [], []
+    for id in range(1, SUBMISSIONS + 1):
+        method, wait, comp = numbers.choice(["sm", "ens", "gmoe", "ff"]), numbers.choice([1, 10, 50, None]), 0.0
+        comp = 10 ** numbers.uniform(9, 14)
+        submissions.append(
+            {
+                "id": id,
+                "account_id": 1,
+                "digest": f"{id:064d}",
+                "rules_version": RULES_VERSION,
+                "env_id": ENV,
+                "name": f"submission {id}",
+                "method": method,
+                "waiting_time": wait,
+                "manifest": {"authors": ["Ada", "Bob"], "description": "d" * 1000},
+                "package": bytes(5_000),
+                "package_bytes": 5_000,
+                "state": "verified",
+                "created_at": moment,
+            }
+        )
+        summary = {f"{metric}_mean": numbers.uniform(1, 100) for metric in METRICS} | {"comp_mean": comp}
+        summary |= {f"{metric}_half": 1.0 for metric in METRICS}
+        results.append(
+            {
+                "submission_id": id,
+                "env_id": ENV,
+                "rules_version": RULES_VERSION,
+                "method": method,
+                "waiting_time": wait,
+                "budget_class": budget_class(comp),
+                "published": True,
+                "flagged": False,
+                "seeds": 3,
+                "environment": {},
+                "worker": "w",
+                "verified_at": moment,
+                **summary,
+            }
+        )
+    with writing(engine) as session:
+        session.execute(insert(Account), [{"id": 1, "name": "Ada", "role": "submitter", "created_at": moment}])
+        session.execute(insert(Submission), submissions)
+        session.execute(insert(Result), results)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_page_of_the_standings_of_10000_submissions(benchmark, kind, tmp_path, request):
+    pytest.importorskip("sqlalchemy")
+    from leaderboard.migrations import open_database
+    from leaderboard.standings import boards, standings
+
+    sqlite = f"sqlite:///{tmp_path / 'board.db'}"
+    engine = open_database(sqlite if kind == "sqlite" else request.getfixturevalue("postgresql_server"))
+    fill(engine)
+    if kind == "postgresql":
+        with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            connection.exec_driver_sql("ANALYZE")
+    pages = [
+        {},
+        {"sort": "comp", "descending": True},
+        {"sort": "final_error", "offset": 5_000},
+        {"method": "gmoe"},
+        {"budget_class": 12, "sort": "mem"},
+        {"waiting_time": 50},
+        {"method": "sm", "waiting_time": 10, "budget_class": 11},
+    ]
+    milliseconds: dict[str, list[float]] = {}
+    processor: list[float] = []  # of this process, which neighbours do not disturb: with SQLite, all of the work
+    for _ in range(40):
+        for page in pages:
+            start, busy = time.perf_counter(), time.process_time()
+            found = standings(engine, ENV, **page)
+            milliseconds.setdefault(str(page), []).append(1e3 * (time.perf_counter() - start))
+            processor.append(1e3 * (time.process_time() - busy))
+            assert len(found.lines) == 50
+    for page, times in milliseconds.items():
+        print(f"\n{kind} {page}: median {np.median(times):.1f} ms, p95 {np.quantile(times, 0.95):.1f} ms", end="")
+    together = np.concatenate(list(milliseconds.values()))
+    start = time.perf_counter()
+    (board,) = boards(engine)
+    print(f"\n{kind}, boards: {1e3 * (time.perf_counter() - start):.1f} ms")
+    assert board.submissions == SUBMISSIONS
+    for what, times in (("wall", together), ("processor", processor)):
+        print(
+            f"{kind}, all pages, {what} time: median {np.median(times):.1f} ms, p95 {np.quantile(times, 0.95):.1f} ms"
+        )
+    benchmark.extra_info.update(milliseconds=milliseconds, processor=processor)
+    benchmark.pedantic(lambda: standings(engine, ENV), rounds=50)
+    engine.dispose()

@@ -1,0 +1,121 @@
+"""Submissions and ledgers for tests, and the two databases."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from alma_env import Ledger, Row
+from leaderboard.engine import connect
+from leaderboard.migrations import upgrade
+from leaderboard.package import Package
+from leaderboard.rules import TICKS
+from leaderboard.verification import Finding, Verification, VerifiedRun
+
+
+def ledger_of(seed: int, env_id: str = "Digits-ALMA-v0", comp: int = 1000) -> Ledger:
+    """A ledger as a run of this seed could have written it."""
+    return Ledger(
+        [
+            Row(
+                tick=tick,
+                error=0.9 / (1 + tick + seed % 7),
+                parameters=100 + seed,
+                buffers=0,
+                inference_flops=12.5,
+                flops={"training": comp + seed, "validation": 7} if tick else {},
+                paper_flops=600 if tick else 0,
+                declared=(),
+                digest="d" * 16,
+                refused=False,
+                seconds=0.25,
+            )
+            for tick in range(TICKS[env_id] + 1)
+        ]
+    )
+
+
+def manifest_text(**changes: object) -> str:
+    values: dict[str, object] = {
+        "name": "A",
+        "authors": ["Ada"],
+        "env": "Digits-ALMA-v0",
+        "seeds": [0, 1, 2],
+        "method": "sm",
+        "description": "d",
+    } | changes
+    return "".join(f"{key} = {value!r}\n" for key, value in values.items())
+
+
+def package_of(agent: str = "def make_agent(env):\n    return None\n", **changes: object) -> Package:
+    """A submission that passes every check."""
+    return Package({"agent.py": agent.encode(), "submission.toml": manifest_text(**changes).encode()})
+
+
+@pytest.fixture
+def package() -> Package:
+    return package_of()
+
+
+def verification_of(seeds=(0, 1, 2), *findings: Finding, comp: int = 1000) -> Verification:
+    """A verification as it could have come out."""
+    runs = tuple(VerifiedRun(seed, ledger_of(seed, comp=comp)) for seed in seeds)
+    return Verification(runs, tuple(findings), {"torch": "2", "isolation": "none, a test"})
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Of database."""
+    return request.param
+
+
+@pytest.fixture
+def database_url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of an empty database, of either kind."""
+    if kind == "sqlite":
+        yield f"sqlite:///{tmp_path / 'board.db'}"
+        return
+    with request.getfixturevalue("postgresql_database")(uuid.uuid4().hex) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def sqlite_board(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with the board's tables, to be copied."""
+    file = tmp_path_factory.mktemp("board") / "board.db"
+    upgrade(f"sqlite:///{file}")
+    return file
+
+
+@pytest.fixture(scope="session")
+def postgresql_board(postgresql_database: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
+    """The name of a database with the board's tables, to be copied."""
+    with postgresql_database("board") as url:
+        upgrade(url)
+        yield "board"
+
+
+@pytest.fixture
+def board_url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a database with the board's tables, of either kind."""
+    if kind == "sqlite":
+        shutil.copy(request.getfixturevalue("sqlite_board"), tmp_path / "board.db")
+        yield f"sqlite:///{tmp_path / 'board.db'}"
+        return
+    template = request.getfixturevalue("postgresql_board")
+    with request.getfixturevalue("postgresql_database")(uuid.uuid4().hex, template) as url:
+        yield url
+
+
+@pytest.fixture
+def engine(board_url: str) -> Iterator[Engine]:
+    """A database with the board's tables, of either kind, opened."""
+    opened = connect(board_url)
+    yield opened
+    opened.dispose()

@@ -1,0 +1,150 @@
+"""The command line: begin, check, send, verify, look, download; and what it says of mistakes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from leaderboard import cli
+from leaderboard.cli import load_verify, main
+from leaderboard.package import read
+
+from .conftest import package_of
+
+
+@pytest.fixture(autouse=True)
+def no_database_of_the_user(monkeypatch, tmp_path) -> None:
+    monkeypatch.delenv(cli.DATABASE_VARIABLE, raising=False)
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))  # of fake_verify
+
+
+def run(capsys, *arguments) -> tuple[int, str, str]:
+    status = main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def written(folder: Path, **changes) -> Path:
+    package_of(**changes).write(folder)
+    return folder
+
+
+def test_what_init_writes_passes_the_check_and_is_not_overwritten(capsys, tmp_path):
+    status, out, _ = run(capsys, "init", tmp_path / "mine")
+    assert status == 0
+    assert f"alma-leaderboard check {tmp_path / 'mine'}" in out
+    status, out, err = run(capsys, "check", tmp_path / "mine")
+    assert (status, err) == (0, "")
+    assert "fine: Single model, wait 5, Digits-ALMA-v0, 3 seeds" in out
+    assert f"digest {read(tmp_path / 'mine').digest}" in out
+    status, _, err = run(capsys, "init", tmp_path / "mine")
+    assert status == 2
+    assert "nothing is overwritten" in err
+
+
+def test_check_tells_all_errors_and_runs_nothing(capsys, tmp_path):
+    trap = tmp_path / "trap"
+    folder = written(tmp_path / "a", agent=f"open({str(trap)!r}, 'w')\n", name="[bold]x", seeds=[0])
+    status, out, _ = run(capsys, "check", folder)
+    assert status == 1
+    assert "error seeds = [0]: a score needs at least 3 seeds" in out
+    assert "error agent.py: no function make_agent" in out
+    assert not trap.exists()
+    assert run(capsys, "check", tmp_path / "nowhere")[0] == 1
+
+
+def test_from_sending_to_downloading(capsys, tmp_path, database_url):
+    at = ("--database", database_url)
+    status, out, _ = run(capsys, "submit", written(tmp_path / "a", name="number 1"), *at, "--account", "Ada")
+    assert (status, out) == (0, "submission 1: queued\n")
+    (tmp_path / "b.zip").write_bytes(package_of(name="[red]number 2", method="ens").to_zip())
+    assert run(capsys, "submit", tmp_path / "b.zip", *at)[1] == "submission 2: queued\n"
+    assert "sent before" in run(capsys, "submit", tmp_path / "a", *at)[1]
+    assert run(capsys, "submit", written(tmp_path / "c", seeds=[1]), *at)[0] == 1
+    _, out, _ = run(capsys, "status", *at)
+    assert [line.split()[:3] for line in out.splitlines()[1:]] == [
+        ["2", "queued", "Digits-ALMA-v0"],
+        ["1", "queued", "Digits-ALMA-v0"],
+    ]
+    assert "[red]number 2" in out
+    assert "sent by Ada" in run(capsys, "status", 1, *at)[1]
+
+    status, out, err = run(capsys, "worker", *at, "--verify", "fake_verify:verify", "--until-empty")
+    assert (status, out, err) == (0, "2 submissions verified\n", "")
+    _, out, _ = run(capsys, "status", 2, *at)
+    assert out.startswith("submission 2: verified, on the board\n[red]number 2, by Ada\n")
+    assert "comp 40 ± 0 over 3 seeds" in out
+
+    for file in ("board.csv", "board.json", "board.parquet"):
+        status, out, _ = run(capsys, "export", tmp_path / file, "--env", "Digits-ALMA-v0", *at)
+        assert (status, out) == (0, f"{tmp_path / file}: 2 lines\n")
+    records = json.loads((tmp_path / "board.json").read_text())
+    assert [record["name"] for record in records] == ["number 1", "[red]number 2"]
+    assert "6 lines" in run(capsys, "export", tmp_path / "r.csv", "--env", "Digits-ALMA-v0", "--runs", *at)[1]
+    assert run(capsys, "upgrade", *at)[1] == "tables of version 0001\n"
+
+
+def test_what_failed_is_queued_again_by_retry(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv(cli.DATABASE_VARIABLE, f"sqlite:///{tmp_path / 'board.db'}")
+    assert run(capsys, "submit", written(tmp_path / "a", name="no number in it"))[0] == 0
+    from leaderboard import queue
+    from leaderboard.engine import connect
+
+    engine = connect(f"sqlite:///{tmp_path / 'board.db'}")
+    queue.fail(engine, queue.claim(engine, "w"), "the disk was full", retry=False)
+    engine.dispose()
+    assert "last error: the disk was full" in run(capsys, "status", 1)[1]
+    assert run(capsys, "retry", 1)[1] == "submission 1: queued\n"
+    status, _, err = run(capsys, "retry", 1)
+    assert status == 2
+    assert "only what failed is tried again" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("status",), "no database; give --database sqlite:///board.db"),
+        (("status", "--database", "board.db"), "not a URL"),
+        (("status", "7", "--database", "sqlite:///{}/board.db"), "submission 7: there is none of this number"),
+        (("status", "--database", "sqlite:///{}/no/where/board.db"), "does not open (unable to open database file)"),
+        (("worker", "--verify", "nonsense", "--database", "sqlite:///{}/board.db"), "write MODULE:FUNCTION"),
+        (("worker", "--verify", "no.such:thing", "--database", "sqlite:///{}/board.db"), "No module named"),
+        (
+            ("worker", "--verify", "fake_verify:verify", "--lease", "0", "--database", "sqlite:///{}/board.db"),
+            "--lease",
+        ),
+        (("export", "a.txt", "--env", "Digits-ALMA-v0", "--database", "sqlite:///{}/board.db"), "csv, json, parquet"),
+    ],
+)
+def test_a_mistake_is_told_in_one_message(capsys, tmp_path, arguments, said):
+    status, _, err = run(capsys, *(argument.format(tmp_path) for argument in arguments))
+    assert status == 2
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_what_verifies_is_a_function_that_python_finds():
+    assert load_verify("fake_verify:verify").__name__ == "verify"
+    for spec in ("fake_verify", ":verify", "fake_verify:", "fake_verify:nothing", "fake_verify:__name__"):
+        with pytest.raises(ValueError, match="write MODULE:FUNCTION"):
+            load_verify(spec)
+
+
+def test_a_submission_is_begun_and_checked_without_the_packages_of_the_board(tmp_path):
+    """As after `pip install alma-env`, without the extra `web`."""
+    code = (
+        "import sys\n"
+        "for name in ('sqlalchemy', 'alembic', 'psycopg', 'pyarrow'): sys.modules[name] = None\n"
+        "from leaderboard.cli import main\n"
+        f"assert main(['init', {str(tmp_path / 'a')!r}]) == 0\n"
+        f"assert main(['check', {str(tmp_path / 'a')!r}]) == 0\n"
+        f"sys.exit(main(['submit', {str(tmp_path / 'a')!r}, '--database', 'sqlite:///board.db']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 2, done.stderr
+    assert "pip install 'alma-env[web]'" in done.stderr

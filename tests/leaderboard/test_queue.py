@@ -1,0 +1,330 @@
+"""Every job is done at least once and has exactly one result, whatever becomes of the workers."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import func, select, update
+
+from leaderboard import queue, results
+from leaderboard.database import AuditFinding, Event, Job, Result, ResultRun, Submission
+from leaderboard.engine import now, reading, writing
+from leaderboard.errors import LeaseLostError, NotFoundError
+from leaderboard.submissions import submit
+from leaderboard.verification import Finding, Verification, VerifiedRun
+
+from .conftest import ledger_of, package_of, verification_of
+
+
+def send(engine, count=1, **options) -> list[int]:
+    return [submit(engine, package_of(name=f"number {index}"), **options).id for index in range(count)]
+
+
+def job_of(engine, submission_id) -> Job:
+    with reading(engine) as session:
+        return session.scalars(select(Job).where(Job.submission_id == submission_id)).one()
+
+
+def state_of(engine, submission_id) -> str:
+    with reading(engine) as session:
+        return session.get(Submission, submission_id).state
+
+
+def let_leases_end(engine) -> None:
+    with writing(engine) as session:
+        session.execute(
+            update(Job).where(Job.state == "running").values(lease_until=now(session) - timedelta(seconds=1))
+        )
+
+
+def let_pauses_end(engine) -> None:
+    with writing(engine) as session:
+        session.execute(update(Job).values(available_at=now(session) - timedelta(seconds=1)))
+
+
+def count(engine, table) -> int:
+    with reading(engine) as session:
+        return session.scalar(select(func.count()).select_from(table))
+
+
+def test_jobs_are_claimed_in_their_order_and_each_by_one_worker(engine):
+    sent = send(engine, 3)
+    leases = [queue.claim(engine, f"w{index}") for index in range(4)]
+    assert [lease and lease.submission_id for lease in leases] == [*sent, None]
+    assert len({lease.key for lease in leases[:3]}) == 3
+    assert state_of(engine, sent[0]) == "running"
+
+
+def test_workers_that_ask_at_once_get_different_jobs(engine):
+    sent = send(engine, 12)
+    got, lock, start = [], threading.Lock(), threading.Barrier(4)
+
+    def take(worker: str) -> None:
+        start.wait()
+        while (lease := queue.claim(engine, worker)) is not None:
+            with lock:
+                got.append(lease.submission_id)
+
+    threads = [threading.Thread(target=take, args=(f"w{index}",)) for index in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(got) == sent
+
+
+def test_a_result_has_its_runs_its_summary_and_its_findings(engine):
+    (sent,) = send(engine)
+    lease = queue.claim(engine, "w")
+    note = Finding("info", "claim-none", "nothing was claimed", seed=1)
+    queue.finish(engine, lease, verification_of((0, 1, 2), note))
+    with reading(engine) as session:
+        result = session.scalars(select(Result)).one()
+        scores = [ledger_of(seed).score() for seed in (0, 1, 2)]
+        assert [run.cer for run in result.runs] == [score.cer for score in scores]
+        assert [run.comp for run in result.runs] == [score.comp for score in scores]
+        assert [results.ledger_of(run) for run in result.runs] == [ledger_of(seed) for seed in (0, 1, 2)]
+        assert result.cer_mean == pytest.approx(sum(score.cer for score in scores) / 3)
+        assert result.cer_half > 0
+        assert (result.seeds, result.published, result.flagged, result.budget_class) == (3, True, False, 5)
+        assert [(f.severity, f.code, f.text, f.seed) for f in result.findings] == [
+            ("info", "claim-none", "nothing was claimed", 1)
+        ]
+        assert result.environment["isolation"] == "none, a test"
+        assert result.submission.state == "verified"
+        assert [event.kind for event in session.scalars(select(Event).order_by(Event.id))] == [
+            "submitted",
+            "claimed",
+            "verified",
+        ]
+    job = job_of(engine, sent)
+    assert (job.state, job.attempts, job.lease_owner, job.lease_key) == ("finished", 1, None, None)
+
+
+def test_numbers_of_more_than_63_bits_are_kept_to_the_last_digit(engine):
+    send(engine)
+    huge = 10**20 + 1
+    queue.finish(engine, queue.claim(engine, "w"), verification_of(comp=huge))
+    with reading(engine) as session:
+        result = session.scalars(select(Result)).one()
+        assert [run.comp for run in result.runs] == [20 * (huge + seed + 7) for seed in (0, 1, 2)]
+        assert result.comp_mean == pytest.approx(2e21)
+        assert result.budget_class == 22
+
+
+@pytest.mark.parametrize(
+    ("severity", "state", "published"),
+    [("info", "verified", True), ("suspicious", "flagged", False), ("fatal", "rejected", False)],
+)
+def test_the_gravest_finding_says_what_becomes_of_a_submission(engine, severity, state, published):
+    (sent,) = send(engine)
+    findings = (Finding("info", "a", "x"), Finding(severity, "b", "y"), Finding("info", "c", "z"))
+    queue.finish(engine, queue.claim(engine, "w"), verification_of((0, 1, 2), *findings))
+    assert state_of(engine, sent) == state
+    with reading(engine) as session:
+        assert session.scalars(select(Result.published)).one() is published
+
+
+def test_a_rejected_submission_needs_no_runs(engine):
+    (sent,) = send(engine)
+    fatal = Finding("fatal", "crash", "make_agent raised NUL \0 and \ud800")
+    queue.finish(engine, queue.claim(engine, "w"), verification_of((1,), fatal))
+    assert state_of(engine, sent) == "rejected"
+    with reading(engine) as session:
+        result = session.scalars(select(Result)).one()
+        assert (result.seeds, result.cer_mean, result.budget_class) == (1, None, None)
+        assert result.findings[0].text == "make_agent raised NUL \ufffd and ?"
+
+
+@pytest.mark.parametrize(
+    ("verification", "said"),
+    [
+        (verification_of((0, 1)), "verify each of them once"),
+        (verification_of((0, 1, 2, 3)), "verify each of them once"),
+        (verification_of((0, 1, 1)), "verify each of them once"),
+        (verification_of((0, 1, 7), Finding("fatal", "a", "b")), "verify each of them once"),
+        (verification_of(()), "verify each of them once"),
+        (
+            Verification(tuple(VerifiedRun(seed, ledger_of(seed, "Text-ALMA-v0")) for seed in (0, 1, 2))),
+            "a ledger of 5 rows; Digits-ALMA-v0 has 21",
+        ),
+    ],
+)
+def test_a_verification_that_is_not_whole_writes_nothing(engine, verification, said):
+    send(engine)
+    lease = queue.claim(engine, "w")
+    with pytest.raises(ValueError, match=said):
+        queue.finish(engine, lease, verification)
+    assert (count(engine, Result), count(engine, ResultRun)) == (0, 0)
+    queue.finish(engine, lease, verification_of())
+
+
+def test_a_lease_that_ended_makes_the_job_claimable_again(engine):
+    (sent,) = send(engine)
+    first = queue.claim(engine, "dies")
+    assert queue.claim(engine, "other") is None
+    let_leases_end(engine)
+    second = queue.claim(engine, "other")
+    assert (second.submission_id, second.attempt) == (sent, 2)
+    assert second.key != first.key
+    with reading(engine) as session:
+        kinds = [event.kind for event in session.scalars(select(Event).order_by(Event.id))]
+    assert kinds == ["submitted", "claimed", "lease expired", "claimed"]
+
+
+def test_a_renewed_lease_is_held_for_longer_and_tells_its_progress(engine):
+    (sent,) = send(engine)
+    lease = queue.claim(engine, "w", lease_seconds=0.0)
+    queue.renew(engine, lease, 60.0, "seed 1, tick 3 of 20\0" + "x" * 500)
+    assert queue.claim(engine, "other") is None
+    job = job_of(engine, sent)
+    assert job.lease_until > lease.until + timedelta(seconds=50)
+    assert job.progress.startswith("seed 1, tick 3 of 20\ufffdxxx")
+    assert len(job.progress) == 200
+
+
+@pytest.mark.parametrize("same_name", [True, False])
+def test_a_stale_worker_cannot_overwrite_whatever_it_tries(engine, same_name):
+    (sent,) = send(engine)
+    stale = queue.claim(engine, "w")
+    let_leases_end(engine)
+    fresh = queue.claim(engine, "w" if same_name else "other")
+
+    def tries() -> None:
+        for attempt in (
+            lambda: queue.finish(engine, stale, verification_of(comp=1)),
+            lambda: queue.fail(engine, stale, "late"),
+            lambda: queue.release(engine, stale),
+            lambda: queue.renew(engine, stale),
+        ):
+            with pytest.raises(LeaseLostError, match="what was computed is dropped"):
+                attempt()
+
+    tries()
+    assert job_of(engine, sent).state == "running"
+    queue.finish(engine, fresh, verification_of(comp=5000))
+    tries()
+    with reading(engine) as session:
+        result = session.scalars(select(Result)).one()
+        assert result.runs[0].comp == 20 * 5007
+        assert count(engine, ResultRun) == 3
+
+
+def test_a_slow_worker_whose_job_nobody_else_took_may_finish(engine):
+    (sent,) = send(engine)
+    slow = queue.claim(engine, "w")
+    let_leases_end(engine)
+    queue.finish(engine, slow, verification_of())
+    assert state_of(engine, sent) == "verified"
+
+
+def test_two_workers_that_finish_at_once_publish_one_result(engine):
+    send(engine)
+    lease = queue.claim(engine, "w")
+    outcomes, start = [], threading.Barrier(4)
+
+    def finish(comp: int) -> None:
+        start.wait()
+        try:
+            queue.finish(engine, lease, verification_of(comp=comp))
+            outcomes.append("finished")
+        except LeaseLostError:
+            outcomes.append("rejected")
+
+    threads = [threading.Thread(target=finish, args=(comp,)) for comp in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(outcomes) == ["finished", "rejected", "rejected", "rejected"]
+    assert (count(engine, Result), count(engine, ResultRun)) == (1, 3)
+
+
+def test_the_table_itself_refuses_a_second_result(engine):
+    """Even a job that says that it has none, as after a restored copy of half a database."""
+    (sent,) = send(engine)
+    queue.finish(engine, queue.claim(engine, "w"), verification_of())
+    with writing(engine) as session:
+        session.execute(update(Job).values(state="queued"))
+    with pytest.raises(LeaseLostError, match="has a result already"):
+        queue.finish(engine, queue.claim(engine, "w"), verification_of(comp=9))
+    assert (count(engine, Result), count(engine, ResultRun), count(engine, AuditFinding)) == (1, 3, 0)
+    assert job_of(engine, sent).state == "running"
+
+
+def test_failures_are_tried_again_ever_later_and_then_no_more(engine):
+    (sent,) = send(engine)
+    pauses = []
+    for attempt in (1, 2, 3):
+        lease = queue.claim(engine, "w")
+        assert lease.attempt == attempt
+        again = queue.fail(engine, lease, f"error {attempt} \0", backoff_seconds=30)
+        assert again == (attempt < 3)
+        job = job_of(engine, sent)
+        if again:
+            with reading(engine) as session:
+                pauses.append((job.available_at - now(session)).total_seconds())
+            assert queue.claim(engine, "w") is None
+            let_pauses_end(engine)
+    assert 25 < pauses[0] <= 30
+    assert 55 < pauses[1] <= 60
+    assert (job.state, state_of(engine, sent)) == ("failed", "failed")
+    assert job.last_error == "error 3 \ufffd"
+    assert queue.claim(engine, "w") is None
+
+
+def test_a_failure_that_would_repeat_itself_is_final(engine):
+    (sent,) = send(engine)
+    assert not queue.fail(engine, queue.claim(engine, "w"), "it cannot be run", retry=False)
+    assert state_of(engine, sent) == "failed"
+
+
+def test_a_job_that_kills_every_worker_fails_in_the_end_and_lets_others_pass(engine):
+    poison, other = send(engine, 2)
+    for _ in range(queue.MAXIMUM_ATTEMPTS):
+        with writing(engine) as session:  # the oldest first, as it was when it was sent
+            session.execute(
+                update(Job).where(Job.submission_id == other).values(available_at=now(session) + timedelta(days=1))
+            )
+        assert queue.claim(engine, "dies").submission_id == poison
+        let_leases_end(engine)
+    let_pauses_end(engine)
+    assert queue.claim(engine, "w").submission_id == other
+    job = job_of(engine, poison)
+    assert job.state == "failed"
+    assert "worker dies did not renew its lease on attempt 3" in job.last_error
+
+
+def test_a_job_that_was_given_back_is_untried_and_at_once_claimable(engine):
+    (sent,) = send(engine)
+    for _ in range(5):
+        lease = queue.claim(engine, "w")
+        assert lease.attempt == 1
+        queue.release(engine, lease)
+        assert state_of(engine, sent) == "queued"
+
+
+def test_what_failed_can_be_queued_again_and_nothing_else(engine):
+    (sent,) = send(engine)
+    with pytest.raises(NotFoundError, match="its job is queued, and only what failed"):
+        queue.retry(engine, sent)
+    queue.fail(engine, queue.claim(engine, "w"), "the disk was full", retry=False)
+    queue.retry(engine, sent)
+    assert state_of(engine, sent) == "queued"
+    assert queue.claim(engine, "w").attempt == 1
+    with pytest.raises(NotFoundError, match="there is none"):
+        queue.retry(engine, 99)
+
+
+def test_a_job_is_tried_at_least_once(engine):
+    with pytest.raises(ValueError, match="maximum_attempts=0"):
+        send(engine, maximum_attempts=0)
+    assert count(engine, Submission) == 0
+
+
+def test_findings_have_one_of_three_severities():
+    with pytest.raises(ValueError, match="must be one of info, suspicious, fatal"):
+        Finding("bad", "a", "b")
+    assert Verification(()).worst == "info"

@@ -1,0 +1,230 @@
+"""The standings are in order, filtered, and of one version of the rules; exports say the same."""
+
+from __future__ import annotations
+
+import csv
+import json
+from datetime import UTC, datetime
+
+import pytest
+from sqlalchemy import update
+
+from agents.statistics import Interval
+from leaderboard import export, queue
+from leaderboard.database import Account, Result
+from leaderboard.details import details, ledgers
+from leaderboard.engine import writing
+from leaderboard.errors import NotFoundError, SubmissionError
+from leaderboard.review import decide
+from leaderboard.standings import boards, standings
+from leaderboard.status import describe, latest
+from leaderboard.submissions import find_or_make_account, submit
+from leaderboard.verification import Finding
+
+from .conftest import ledger_of, package_of, verification_of
+
+ENV = "Digits-ALMA-v0"
+
+
+def publish(engine, name, *findings, comp=1000, seeds=(0, 1, 2), wait=None, **manifest) -> int:
+    """A verified submission, as the queue would have it."""
+    package = package_of(name=name, seeds=list(seeds), **manifest)
+    if wait:
+        files = dict(package.files)
+        files["submission.toml"] += f"[hyperparameters]\nwait = {wait}\n".encode()
+        package = type(package)(files)
+    sent = submit(engine, package).id
+    queue.finish(engine, queue.claim(engine, "w"), verification_of(seeds, *findings, comp=comp))
+    return sent
+
+
+@pytest.fixture
+def filled(engine):
+    """Four on the board: by CER c, a, d, b; by Comp a, b, c, d."""
+    return engine, {
+        "a": publish(engine, "a", comp=10, seeds=(1, 2, 3), method="sm", wait=5),
+        "b": publish(engine, "b", comp=100, seeds=(0, 1, 7), method="ens", wait=5),
+        "c": publish(engine, "c", comp=1000, seeds=(4, 5, 6), method="sm"),
+        "d": publish(engine, "d", comp=10_000, seeds=(0, 1, 2, 3), method="sm", authors=["Ada", "Bob"]),
+    }
+
+
+def names(found) -> str:
+    return "".join(line.name for line in found.lines)
+
+
+def test_the_smallest_cer_is_first_with_its_interval_over_seeds(filled):
+    engine, ids = filled
+    found = standings(engine, ENV)
+    assert (names(found), found.total) == ("cadb", 4)
+    first = found.lines[0]
+    cers = [ledger_of(seed).score().cer for seed in (4, 5, 6)]
+    assert first.cer == Interval.of(cers)
+    assert (first.place, first.submission_id, first.seeds, first.authors) == (1, ids["c"], 3, ("Ada",))
+    assert found.lines[2].authors == ("Ada", "Bob")
+    assert first.verified_at.tzinfo == UTC
+    assert first.comp.mean == 20 * (1000 + 5 + 7)
+
+
+def test_standings_are_sorted_either_way_and_come_in_pages(filled):
+    engine, _ = filled
+    assert names(standings(engine, ENV, sort="comp")) == "abcd"
+    assert names(standings(engine, ENV, sort="comp", descending=True)) == "dcba"
+    page = standings(engine, ENV, sort="comp", limit=2, offset=1)
+    assert (names(page), page.total, [line.place for line in page.lines]) == ("bc", 4, [2, 3])
+    assert standings(engine, ENV, offset=9).lines == ()
+
+
+def test_equal_numbers_stand_in_the_order_in_which_they_were_sent(engine):
+    for name in "xyz":
+        publish(engine, name)
+    assert names(standings(engine, ENV)) == "xyz"
+    assert names(standings(engine, ENV, descending=True)) == "zyx"
+
+
+def test_standings_are_filtered_by_method_budget_and_waiting_time(filled):
+    engine, _ = filled
+    assert names(standings(engine, ENV, method="sm")) == "cad"
+    assert names(standings(engine, ENV, waiting_time=5)) == "ab"
+    assert names(standings(engine, ENV, budget_class=3)) == "a"
+    assert standings(engine, ENV, method="sm", budget_class=6).total == 1
+    assert standings(engine, ENV, method="'; DROP TABLE results; --").total == 0
+    assert standings(engine, "MNIST-ALMA-v0").total == 0
+    (board,) = boards(engine)
+    assert (board.env_id, board.rules_version, board.submissions) == (ENV, "0.1", 4)
+    assert (board.methods, board.budget_classes, board.waiting_times) == (("ens", "sm"), (3, 4, 5, 6), (5,))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"sort": "id"}, "sort='id': must be one of cer, mem"), ({"limit": 0}, "limit=0"), ({"offset": -1}, "offset=-1")],
+)
+def test_orders_and_pages_that_there_are_not_are_refused(engine, options, said):
+    with pytest.raises(ValueError, match=said):
+        standings(engine, ENV, **options)
+
+
+def test_results_under_other_rules_stand_apart(filled):
+    engine, ids = filled
+    with writing(engine) as session:
+        session.execute(update(Result).where(Result.submission_id == ids["c"]).values(rules_version="0.2"))
+    assert names(standings(engine, ENV)) == "adb"
+    assert names(standings(engine, ENV, "0.2")) == "c"
+    assert [(board.rules_version, board.submissions) for board in boards(engine)] == [("0.1", 3), ("0.2", 1)]
+
+
+def test_what_is_suspicious_waits_for_a_maintainer_and_what_is_fatal_is_not_shown(engine):
+    suspicious = publish(engine, "s", Finding("suspicious", "cpu-time", "too little for its FLOPs"))
+    fatal = publish(engine, "f", Finding("fatal", "cheats", "it read the test set"))
+    assert standings(engine, ENV).total == 0
+    with writing(engine) as session:
+        find_or_make_account(session, "Mia", "maintainer")
+    for name in ("local", "nobody"):
+        with pytest.raises(NotFoundError, match="only a maintainer decides"):
+            decide(engine, suspicious, name, accept=True, reason="fine")
+    with pytest.raises(SubmissionError, match="write one"):
+        decide(engine, suspicious, "Mia", accept=True, reason=" ")
+    with pytest.raises(NotFoundError, match="has no result"):
+        decide(engine, 99, "Mia", accept=True, reason="fine")
+    decide(engine, suspicious, "Mia", accept=True, reason="a fast machine")
+    assert names(standings(engine, ENV)) == "s"
+    shown = details(engine, suspicious)
+    assert (shown.state, shown.published) == ("verified", True)
+    assert shown.findings[0].code == "cpu-time"
+    assert shown.events[-1][1:] == ("accepted", "a fast machine")
+    decide(engine, suspicious, "Mia", accept=False, reason="not that fast")
+    assert standings(engine, ENV).total == 0
+    assert details(engine, fatal).state == "rejected"
+
+
+def test_a_result_of_too_few_runs_cannot_be_accepted(engine):
+    sent = submit(engine, package_of()).id
+    queue.finish(engine, queue.claim(engine, "w"), verification_of((0,), Finding("fatal", "crash", "it crashed")))
+    with writing(engine) as session:
+        session.add(Account(name="Mia", role="maintainer", created_at=datetime.now(UTC)))
+    with pytest.raises(SubmissionError, match="1 verified runs, a score needs 3"):
+        decide(engine, sent, "Mia", accept=True, reason="kind")
+
+
+def test_the_details_of_a_submission_are_all_there(filled):
+    engine, ids = filled
+    found = details(engine, ids["d"])
+    assert (found.id, found.account, found.state, found.attempts) == (ids["d"], "local", "verified", 1)
+    assert found.manifest.authors == ("Ada", "Bob")
+    assert [(run.seed, run.cer) for run in found.runs] == [(seed, ledger_of(seed).score().cer) for seed in range(4)]
+    assert found.environment["isolation"] == "none, a test"
+    assert [kind for _, kind, _ in found.events] == ["submitted", "claimed", "verified"]
+    assert ledgers(engine, ids["d"]) == {seed: ledger_of(seed, comp=10_000) for seed in range(4)}
+    for ask in (details, ledgers):
+        with pytest.raises(NotFoundError, match="submission 99"):
+            ask(engine, 99)
+
+
+def test_a_submission_that_waits_has_details_too(engine):
+    sent = submit(engine, package_of()).id
+    found = details(engine, sent)
+    assert (found.state, found.runs, found.findings, found.published, found.worker) == ("queued", (), (), False, None)
+    assert ledgers(engine, sent) == {}
+
+
+def test_status_is_told_without_steering_the_terminal(engine):
+    sent = publish(engine, "s", Finding("suspicious", "odd", "\x1b[31mred\x1b[0m \u202e", seed=1))
+    lines = describe(engine, sent)
+    assert lines[0] == f"submission {sent}: flagged"
+    assert "suspicious: odd (seed 1): \\x1b[31mred\\x1b[0m \\u202e" in lines
+    assert any(line.startswith("cer ") and line.endswith("over 3 seeds") for line in lines)
+    assert [columns[:5] for columns in latest(engine, 5)] == [(str(sent), "flagged", ENV, "s", "sm")]
+    with pytest.raises(ValueError, match="give 1 or more"):
+        latest(engine, 0)
+
+
+# Exports.
+
+
+def test_the_three_formats_say_the_same(filled, tmp_path):
+    import pyarrow.parquet
+
+    engine, _ = filled
+    records = export.submissions(engine, ENV)
+    assert [record["name"] for record in records] == ["c", "a", "d", "b"]
+    assert records[2]["authors"] == "Ada; Bob"
+    for format in export.FORMATS:
+        export.write(records, tmp_path / f"board.{format}")
+    assert json.loads((tmp_path / "board.json").read_text()) == records
+    assert pyarrow.parquet.read_table(tmp_path / "board.parquet").to_pylist() == records
+    with open(tmp_path / "board.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["cer_mean"]) for row in rows] == [record["cer_mean"] for record in records]
+    assert [row["waiting_time"] for row in rows] == ["", "5", "", "5"]
+
+
+def test_runs_are_exported_to_the_last_digit_whatever_their_size(engine, tmp_path):
+    import pyarrow.parquet
+
+    publish(engine, "small")
+    publish(engine, "huge", comp=10**20 + 1)
+    records = export.runs(engine, ENV)
+    assert [(record["name"], record["seed"]) for record in records] == [
+        (name, seed) for name in ("small", "huge") for seed in (0, 1, 2)
+    ]
+    assert records[3]["comp"] == 20 * (10**20 + 8)
+    for format in export.FORMATS:
+        export.write(records, tmp_path / f"runs.{format}")
+    assert json.loads((tmp_path / "runs.json").read_text()) == records
+    assert pyarrow.parquet.read_table(tmp_path / "runs.parquet").column("comp").to_pylist()[3] == float(20 * 10**20)
+
+
+def test_a_spreadsheet_computes_nothing_of_what_strangers_wrote(engine, tmp_path):
+    publish(engine, "=HYPERLINK(1)", authors=["@SUM(1)"])
+    export.write(export.submissions(engine, ENV), tmp_path / "board.csv")
+    with open(tmp_path / "board.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["name"], row["authors"]) == ("'=HYPERLINK(1)", "'@SUM(1)")
+
+
+def test_an_export_of_nothing_or_of_another_format_is_refused(engine, tmp_path):
+    with pytest.raises(NotFoundError, match="nothing to write"):
+        export.write(export.submissions(engine, ENV), tmp_path / "board.csv")
+    publish(engine, "a")
+    with pytest.raises(ValueError, match="must be one of csv, json, parquet"):
+        export.write(export.submissions(engine, ENV), tmp_path / "board.xlsx")

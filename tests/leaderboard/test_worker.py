@@ -1,0 +1,252 @@
+"""Workers may be killed at any moment: nothing is lost, and nothing is done twice that shows."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import func, select, text, update
+
+from leaderboard import queue
+from leaderboard.database import Event, Job, Result, ResultRun, Submission
+from leaderboard.engine import reading, writing
+from leaderboard.errors import DatabaseError, LeaseLostError, SubmissionError
+from leaderboard.submissions import submit
+from leaderboard.worker import work
+
+from . import fake_verify
+from .conftest import package_of, verification_of
+
+Start = Callable[..., int]
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Start]:
+    """Start a worker in a process of its own; the number of the process."""
+    process = subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("nursery.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    def start(url: str, verification: str = "verify", lease_seconds: float = 1.5) -> int:
+        process.stdin.write(f"{url} {verification} {lease_seconds}\n")
+        process.stdin.flush()
+        while not (line := process.stdout.readline().strip()).isdigit():
+            assert line == "begun", line  # what workers print
+        return int(line)
+
+    yield start
+    process.stdin.close()
+    process.wait(30)
+    process.stdout.close()
+
+
+def kill(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pytest.fail(f"worker {pid} ended by itself")
+
+
+def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.02)
+
+
+def states(engine) -> dict[str, int]:
+    with reading(engine) as session:
+        return dict(session.execute(select(Submission.state, func.count()).group_by(Submission.state)).all())
+
+
+def job_of(engine, submission_id) -> Job:
+    with reading(engine) as session:
+        return session.scalars(select(Job).where(Job.submission_id == submission_id)).one()
+
+
+def test_killing_workers_at_random_moments_loses_and_doubles_no_submission(engine, board_url, nursery):
+    numbers = random.Random(0)
+    sent = [submit(engine, package_of(name=f"number {index}"), maximum_attempts=1000).id for index in range(1, 101)]
+    workers = [nursery(board_url) for _ in range(3)]
+    done, kills, end = 0, 0, time.monotonic() + 400
+    while done < 100:
+        # After some more results, so that a slow machine ends, too; then at any moment of a verification.
+        goal = min(100, done + numbers.randint(1, 6))
+        while (done := states(engine).get("verified", 0)) < goal:
+            assert time.monotonic() < end, states(engine)
+            time.sleep(0.05)
+        time.sleep(numbers.uniform(0.0, 0.1))
+        kill(workers.pop(numbers.randrange(3)), signal.SIGKILL)
+        kills += 1
+        workers.append(nursery(board_url))
+    for worker in workers:
+        kill(worker, signal.SIGKILL)
+    assert kills >= 17
+    with reading(engine) as session:
+        results = {result.submission_id: result for result in session.scalars(select(Result))}
+        assert sorted(results) == sent
+        assert session.scalar(select(func.count()).select_from(Result)) == 100
+        assert session.scalar(select(func.count()).select_from(ResultRun)) == 300
+        for submission_id, result in results.items():
+            number = fake_verify.number_in(session.get(Submission, submission_id).name)
+            assert [(run.seed, run.comp) for run in result.runs] == [(seed, 20 * number) for seed in (0, 1, 2)]
+        verified = select(Event.submission_id).where(Event.kind == "verified")
+        assert sorted(session.scalars(verified)) == sent
+        claims = session.scalar(select(func.count()).select_from(Event).where(Event.kind == "claimed"))
+        assert claims > 100  # some were killed in the middle, and done again
+
+
+def test_a_worker_that_is_asked_to_end_gives_its_job_back_at_once(engine, board_url, nursery):
+    sent = submit(engine, package_of(name="number 1")).id
+    worker = nursery(board_url, "verify_for_ever", 60.0)
+    until(lambda: job_of(engine, sent).state == "running")
+    time.sleep(0.1)
+    kill(worker, signal.SIGTERM)
+    until(lambda: job_of(engine, sent).state == "queued", 20.0)
+    job = job_of(engine, sent)
+    assert (job.attempts, job.lease_owner) == (0, None)
+    assert states(engine) == {"queued": 1}
+    assert queue.claim(engine, "another").submission_id == sent
+    # And it is gone.
+    until(lambda: subprocess.run(["kill", "-0", str(worker)], capture_output=True).returncode != 0, 20.0)
+
+
+def test_a_worker_with_nothing_to_do_ends_when_asked(engine, board_url, nursery):
+    worker = nursery(board_url)
+    time.sleep(0.3)
+    kill(worker, signal.SIGTERM)
+    until(lambda: subprocess.run(["kill", "-0", str(worker)], capture_output=True).returncode != 0, 20.0)
+
+
+def test_a_long_verification_keeps_its_lease_and_shows_its_progress(engine, board_url):
+    sent = submit(engine, package_of(name="number 1")).id
+    seen = []
+
+    def slow(package, manifest, progress):
+        progress("half way")
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end:
+            seen.append((queue.claim(engine, "thief"), job_of(engine, sent).progress))
+            time.sleep(0.05)
+        return verification_of()
+
+    assert work(board_url, slow, lease_seconds=0.9, until_empty=True) == 1
+    assert {lease for lease, _ in seen} == {None}
+    assert seen[-1][1] == "half way"
+    assert states(engine) == {"verified": 1}
+
+
+def test_a_verification_whose_job_was_taken_away_is_told_and_dropped(engine, board_url):
+    submit(engine, package_of(name="number 1"))
+    told = []
+
+    def robbed(package, manifest, progress):
+        if told:
+            return verification_of(comp=2)
+        with writing(engine) as session:  # as if the lease had ended and another had claimed it
+            session.execute(update(Job).values(lease_key="of another", lease_owner="another"))
+        try:
+            until(lambda: progress("still") is not None)
+        except LeaseLostError as error:
+            told.append(str(error))
+            with writing(engine) as session:
+                session.execute(update(Job).values(state="queued"))
+            raise
+
+    assert work(board_url, robbed, lease_seconds=0.3, poll_seconds=0.05, until_empty=True) == 1
+    assert "its lease ended and another has it now" in told[0]
+    with reading(engine) as session:
+        assert session.scalars(select(Result)).one().runs[0].comp == 20 * 9
+
+
+def test_accidents_are_tried_again_and_the_reason_of_the_last_is_kept(engine, board_url):
+    sent = [submit(engine, package_of(name=f"number {index}")).id for index in (1, 2)]
+    calls = []
+
+    def unlucky(package, manifest, progress):
+        calls.append(manifest.name)
+        if manifest.name == "number 1" and calls.count("number 1") < 3:
+            raise OSError("the disk is full")
+        if manifest.name == "number 2":
+            return verification_of((0,))
+        return verification_of()
+
+    assert work(board_url, unlucky, poll_seconds=0.05, backoff_seconds=0.0, until_empty=True) == 1
+    assert sorted(calls) == ["number 1"] * 3 + ["number 2"] * 3
+    assert states(engine) == {"verified": 1, "failed": 1}
+    assert job_of(engine, sent[0]).last_error is None
+    assert "verify each of them once" in job_of(engine, sent[1]).last_error
+
+
+def test_a_submission_that_cannot_be_run_fails_at_once(engine, board_url):
+    sent = submit(engine, package_of(name="number 1")).id
+    calls = []
+
+    def refuse(package, manifest, progress):
+        calls.append(1)
+        raise SubmissionError("agent.py: make_agent returned None; return an agent")
+
+    assert work(board_url, refuse, until_empty=True) == 0
+    assert calls == [1]
+    assert job_of(engine, sent).last_error == "agent.py: make_agent returned None; return an agent"
+
+
+def test_a_verification_sees_the_package_and_the_manifest_that_were_sent(engine, board_url):
+    package = package_of(name="number 1")
+    submit(engine, package)
+    seen = []
+
+    def look(given, manifest, progress):
+        seen.append((given, manifest.name))
+        return verification_of()
+
+    work(board_url, look, until_empty=True)
+    assert seen == [(package, "number 1")]
+
+
+@pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
+def test_a_server_that_was_restarted_costs_no_result(engine, board_url):
+    submit(engine, package_of(name="number 1"))
+
+    def cut_off(package, manifest, progress):
+        with engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection:
+            cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+            connection.execute(text(cut + " AND datname = current_database()"))
+        return verification_of()
+
+    assert work(board_url, cut_off, poll_seconds=0.05, until_empty=True) == 1
+    assert states(engine) == {"verified": 1}
+
+
+def test_several_workers_in_threads_share_the_queue(engine, board_url):
+    for index in range(12):
+        submit(engine, package_of(name=f"number {index}"))
+    done = []
+    threads = [
+        threading.Thread(
+            target=lambda: done.append(work(board_url, fake_verify.verify, poll_seconds=0.05, until_empty=True))
+        )
+        for _ in range(3)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(done) == 12
+    assert states(engine) == {"verified": 12}
+
+
+def test_a_worker_needs_a_database_that_there_can_be():
+    with pytest.raises(DatabaseError, match="not a URL"):
+        work("board.db", fake_verify.verify)

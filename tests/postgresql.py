@@ -1,0 +1,76 @@
+"""A PostgreSQL of the tests' own: a new cluster in a temporary folder, reached by a socket there alone."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import sqlalchemy
+
+
+def programs() -> Path | None:
+    """The folder of initdb and pg_ctl: of the path, else the newest of Debian's packages."""
+    found = shutil.which("initdb")
+    if found:
+        return Path(found).resolve().parent
+    folders = [file.parent for file in Path("/usr/lib/postgresql").glob("*/bin/initdb")]
+    return max(folders, key=lambda folder: float(folder.parent.name), default=None)
+
+
+@contextmanager
+def cluster() -> Iterator[str]:
+    """A running server; the URL of its maintenance database. Skips the test where there can be none."""
+    folder = programs()
+    if folder is None:
+        pytest.skip("PostgreSQL's programs are not installed: apt-get install postgresql")
+    become: list[str] = []
+    home = Path(tempfile.mkdtemp(prefix="alma-pg-"))
+    try:
+        if os.geteuid() == 0:  # PostgreSQL does not run as root
+            try:
+                user = pwd.getpwnam("postgres")
+            except KeyError:
+                pytest.skip("this is root, which PostgreSQL refuses, and there is no user postgres")
+            os.chown(home, user.pw_uid, user.pw_gid)
+            become = ["runuser", "-u", "postgres", "--"]
+
+        def run(program: str, *arguments: str) -> None:
+            done = subprocess.run(
+                [*become, str(folder / program), *arguments], cwd=home, capture_output=True, text=True, timeout=120
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+
+        data = str(home / "data")
+        run("initdb", "-D", data, "-U", "alma", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        options = f"-k {home} -c listen_addresses= -c fsync=off -c max_connections=60"
+        run("pg_ctl", "-D", data, "-l", str(home / "log"), "-o", options, "-w", "start")
+        try:
+            yield f"postgresql://alma@/postgres?host={home}"
+        finally:
+            run("pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def database(server: str, name: str, template: str = "template1") -> Iterator[str]:
+    """A copy of a database, an empty one, for the time of a test; its URL."""
+    engine = sqlalchemy.create_engine(
+        server.replace("postgresql:", "postgresql+psycopg:"),
+        isolation_level="AUTOCOMMIT",
+        poolclass=sqlalchemy.NullPool,
+    )
+    with engine.connect() as connection:
+        connection.exec_driver_sql(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    try:
+        yield server.replace("/postgres?", f"/{name}?")
+    finally:
+        with engine.connect() as connection:
+            connection.exec_driver_sql(f'DROP DATABASE "{name}" WITH (FORCE)')
