@@ -126,6 +126,4 @@ def _declared(played: Played) -> Iterator[Finding]:
     """FLOPs that the meter could not count and the learner declared."""
     reasons = {reason for row in played.ledger for reason in row.declared}
     if reasons:
-        yield Finding(
-            "info", "declared", f"FLOPs declared by hand: {'; '.join(sorted(reasons))[:500]}"
-        )
+        yield Finding("info", "declared", f"FLOPs declared by hand: {'; '.join(sorted(reasons))[:500]}")

@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         "--verify",
         default="leaderboard.verify:verify",
         metavar="MODULE:FUNCTION",
-        help="what runs a submission again, as Python imports it; default: the sandbox of this project"
+        help="what runs a submission again, as Python imports it; default: the sandbox of this project",
     )
     worker.add_argument("--worker-name", help="as it appears in the log of events; default: machine and process")
     worker.add_argument(
@@ -247,7 +247,10 @@ def _verify(options: argparse.Namespace, console: Console) -> int:
     for finding in found.findings:
         where = "" if finding.seed is None else f" seed {finding.seed}:"
         _say(console, f"{finding.severity} ({finding.code}){where} {finding.text}")
-    _say(console, f"{report.manifest.name}: {len(found.runs)} runs, {found.environment['isolation']}; worst: {found.worst}")
+    _say(
+        console,
+        f"{report.manifest.name}: {len(found.runs)} runs, {found.environment['isolation']}; worst: {found.worst}",
+    )
     return 0 if found.worst == "info" else 1
 
 

@@ -67,7 +67,9 @@ def verify(
     findings += audit.claims(claimed, {run.seed: run.ledger for run in runs})
     if levels - {ISOLATED}:
         findings.append(
-            Finding("suspicious", "not-isolated", "this machine has no bubblewrap: limits alone were between code and data")
+            Finding(
+                "suspicious", "not-isolated", "this machine has no bubblewrap: limits alone were between code and data"
+            )
         )
     return Verification(tuple(runs), tuple(findings), _environment(levels))
 

@@ -1,0 +1,97 @@
+"""Verification from end to end: a submission is run again in isolation, and scored as a local run is."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import agents
+import alma_env
+from leaderboard import check, cli, package
+from leaderboard.play import play
+from leaderboard.sandbox import ISOLATED, Limits, level_here
+from leaderboard.verify import verify
+
+pytestmark = pytest.mark.skipif(level_here() != ISOLATED, reason="bubblewrap is missing, or may not make namespaces")
+
+AGENT = """
+import agents
+
+def make_agent(env):
+    return agents.make({method!r}, env, width=4, wait=4, epochs=3, seed=env.run_seed{more})
+"""
+MANIFEST = """
+name = "Small"
+authors = ["A. Uthor"]
+env = "Digits-ALMA-v0"
+seeds = [3, 4, 5]
+method = "sm"
+description = "A test."
+"""
+COLUMNS = ("tick", "error", "parameters", "buffers", "inference_flops", "flops", "paper_flops", "refused")
+
+
+def plain(ledger):
+    return [[getattr(row, name) for name in COLUMNS] for row in ledger]
+
+
+SM = AGENT.format(method="sm", more="")
+
+
+def submission(folder, agent=SM, **files):
+    folder.mkdir()
+    (folder / "agent.py").write_text(agent)
+    (folder / "submission.toml").write_text(MANIFEST)
+    for name, content in files.items():
+        (folder / name).write_text(content)
+    return folder
+
+
+def test_a_verified_ledger_is_that_of_a_local_run_to_the_last_bit(tmp_path):
+    report = check.check_path(submission(tmp_path / "sent"))
+    told = []
+    found = verify(report.package, report.manifest, told.append)
+    assert found.worst == "info"
+    assert found.environment["isolation"] == ISOLATED
+    assert "run 3 of 3, seed 5, tick 20 of 20" in told
+    for run in found.runs:
+        env = alma_env.make("Digits-ALMA-v0")
+        agent = agents.make("sm", env, width=4, wait=4, epochs=3, seed=run.seed)
+        assert plain(run.ledger) == plain(agents.run(env, agent, seed=run.seed))
+    assert [run.seed for run in found.runs] == [3, 4, 5]
+
+
+@pytest.mark.parametrize(("method", "more"), [("gens", ""), ("gmoe", ""), ("ens", ", members=2")])
+def test_methods_that_grow_or_average_cross_as_programs(tmp_path, method, more):
+    folder = submission(tmp_path / "sent", AGENT.format(method=method, more=more))
+    env = alma_env.make("Digits-ALMA-v0", ticks=8)
+    played = play(env, folder, 1, Limits(wall_seconds=300))
+    assert played.failure is None
+    arguments = {"members": 2} if more else {}
+    agent = agents.make(method, env, width=4, wait=4, epochs=3, seed=1, **arguments)
+    assert plain(played.ledger) == plain(agents.run(env, agent, seed=1))
+
+
+def test_the_first_run_that_fails_ends_the_verification(tmp_path):
+    agent = "def make_agent(env):\n    if env.run_seed == 4:\n        raise RuntimeError('not this one')\n"
+    agent += "    import agents\n    return agents.make('sm', env, width=4, wait=20, epochs=1, seed=env.run_seed)\n"
+    report = check.check_path(submission(tmp_path / "sent", agent))
+    found = verify(report.package, report.manifest)
+    assert [run.seed for run in found.runs] == [3]
+    (finding,) = [finding for finding in found.findings if finding.severity == "fatal"]
+    assert finding.seed == 4
+    assert "RuntimeError: not this one" in finding.text
+
+
+def test_a_submission_that_was_begun_with_init_is_checked_and_verified(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    folder = tmp_path / "mine"
+    assert cli.main(["init", str(folder)]) == 0
+    assert cli.main(["check", str(folder)]) == 0
+    (tmp_path / "mine.zip").write_bytes(package.read(folder).to_zip())
+    capsys.readouterr()
+    assert cli.main(["verify", str(tmp_path / "mine.zip")]) == 0
+    out = capsys.readouterr().out
+    assert len(re.findall(r"(?m)^ *[012] +\d\.\d\d +0\.\d{3} +72,786 ", out)) == 3
+    assert "3 runs, isolated; worst: info" in out
