@@ -78,7 +78,7 @@ def terms(last: Array, size: Any, seen: Any, stages: Any, replay: Any, grown: An
     """
     a, b, k, g = np.log(size), np.log(seen), np.log1p(stages), np.log1p(grown)
     first = np.equal(stages, 0).astype(np.float64)
-    columns = [np.ones_like(a), a, a * a, b, b * b, a * b, last, last * a, last * last]
+    columns = [np.ones_like(a), a, a * a, b, b * b, a * b, last, last * a]
     columns += [first, first * a, first * a * a, k, k * a, replay, replay * a, replay * b, g, g * a]
     return np.stack(columns, -1)
 
