@@ -59,7 +59,7 @@ def train_policy(
         raise ValueError(f"steps={steps}: at least 1 decision is needed")
     try:
         import stable_baselines3
-        from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
+        from stable_baselines3.common.vec_env import VecNormalize
     except ImportError as error:
         raise ValueError(
             "the package stable-baselines3 is missing, which learns policies; pip install 'alma-env[rl]'"
@@ -68,7 +68,7 @@ def train_policy(
     env, ticks = _vectorised(env_id, episodes, keywords)
     env.seed(seed)
     discount = 1 - 1 / max(_DISCOUNT_HORIZON * ticks, 2)
-    normalised = VecNormalize(VecMonitor(env), norm_obs=False, gamma=discount)
+    normalised = VecNormalize(env, norm_obs=False, gamma=discount)
     chosen: dict[str, Any] = {"gamma": discount, **_settings(algorithm, ticks, env.num_envs), **(settings or {})}
     model: BaseAlgorithm = getattr(stable_baselines3, algorithm.upper())(
         "MlpPolicy",
@@ -98,9 +98,11 @@ def _settings(algorithm: str, ticks: int, episodes: int) -> dict[str, Any]:
     if algorithm == "a2c":
         return {"n_steps": min(ticks, 32), "ent_coef": 1e-3}
     steps = min(ticks, 125)
+    rollout = steps * episodes
+    sixteenth = rollout // 16
     return {
         "n_steps": steps,
-        "batch_size": max(steps * episodes // 16, 2),
+        "batch_size": sixteenth if sixteenth > 1 and rollout % sixteenth == 0 else rollout,
         "n_epochs": 4,
         "ent_coef": 0.0,  # the policy is used without exploration, so it should end without
         "learning_rate": falling,
@@ -120,7 +122,9 @@ def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[V
     if gym.spec(name).vector_entry_point is not None:
         made = gym.make_vec(name, num_envs=episodes, vectorization_mode="vector_entry_point", **keywords).unwrapped
         assert isinstance(made, SurrogateVectorEnv)
-        return SurrogateVecEnv(made), made.ticks
+        from stable_baselines3.common.vec_env import VecMonitor
+
+        return VecMonitor(SurrogateVecEnv(made)), made.ticks
     from stable_baselines3.common.env_util import make_vec_env
 
     env = make_vec_env(name, n_envs=1, env_kwargs=keywords)
