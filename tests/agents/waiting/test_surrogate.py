@@ -557,5 +557,5 @@ def test_training_that_cannot_be_is_refused(arguments, message):
 def test_terms_are_what_the_docstring_of_the_module_says():
     one = terms(np.array([0.5]), np.array([2.0]), np.array([4.0]), np.array([0.0]), np.array([1.0]), np.array([0.0]))
     a, b = math.log(2), math.log(4)
-    expected = [1, a, a * a, b, b * b, a * b, 0.5, 0.5 * a, 0.25, 1, a, a * a, 0, 0, 1, a, b, 0, 0]
+    expected = [1, a, a * a, b, b * b, a * b, 0.5, 0.5 * a, 1, a, a * a, 0, 0, 1, a, b, 0, 0]
     assert one.tolist() == [pytest.approx(expected)]
