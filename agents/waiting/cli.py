@@ -168,7 +168,7 @@ def _require_recipe(recorded: list[str], stream: str, learner: str) -> None:
     usual = recordings.settings_of({"protocol": env.protocol(), "agent": catalogue.make(learner, env).config})
     for settings in recorded:
         if settings != usual:
-            there, here = (dict(report.numbers(json.loads(text))) for text in (settings, usual))
+            there, here = (dict(report.by_path(json.loads(text))) for text in (settings, usual))
             differs = ", ".join(f"{key}={there.get(key)}" for key in sorted(there) if there.get(key) != here.get(key))
             raise ValueError(
                 f"--evaluate: the recorded runs were made with {differs}; leave it out, and play the real stream with "
