@@ -69,7 +69,7 @@ def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """
     several = len({config.get("env") for config in configs}) > 1
     short = [f"{config.get('env')} " * several + label(config) for config in configs]
-    items = [dict(_items(config)) for config in configs]
+    items = [dict(by_path(config)) for config in configs]
     alike: dict[str, list[dict[str, str]]] = {}
     for name, item in zip(short, items, strict=True):
         alike.setdefault(name, []).append(item)
@@ -88,14 +88,14 @@ def _particulars(item: Mapping[str, str], others: Sequence[Mapping[str, str]]) -
     ]
 
 
-def _items(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The numbers of a configuration as (dotted path, text), but the seeds."""
+def by_path(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """All values of a configuration as (dotted path, text), but the seeds."""
     for name, value in config.items():
         path = prefix + name
         if path in ("seed", "agent.seed"):
             continue
         if isinstance(value, Mapping):
-            yield from _items(value, path + ".")
+            yield from by_path(value, path + ".")
         else:
             yield path, value if isinstance(value, str) else json.dumps(value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -11,7 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from agents import finished
+import alma_env
+from agents import catalogue, finished, report
 from agents.report import engineering
 from agents.waiting import comparison, fidelity, recordings
 from agents.waiting.curve import fit
@@ -141,19 +143,37 @@ def _train(options: argparse.Namespace, console: Console) -> int:
 
 
 def _evaluation(options: argparse.Namespace, keywords: dict[str, Any]) -> list[str]:
-    """The words of ``alma`` that play the policy on the real streams it was trained for."""
+    """The words of ``alma`` that play the policy on the real streams it is trained for.
+
+    Raises:
+        ValueError: a surrogate's runs were recorded with other settings than those words have.
+    """
     stream = options.env.removeprefix("alma_env:").replace("-Wait-Surrogate", "").replace("-Wait", "")
-    words = ["run", stream, "--agent", str(keywords.get("learner", "sm")), "--out", str(options.runs)]
-    width = keywords.get("width")
-    if width is None and "-Surrogate" in options.env:
-        found = recordings.groups(_recordings(str(keywords.get("recorded", stream))))
-        width = sorted({key[2] for key in found if key[1] == keywords.get("learner", "sm")})
-    if width is not None:
-        words += ["--width", *(str(each) for each in (width if isinstance(width, list | tuple) else [width]))]
-    others = {key: value for key, value in keywords.items() if key not in _DECISIONS}
-    if others:
-        words += ["--set", *(f"{key}={value}" for key, value in others.items())]
+    learner, width = str(keywords.get("learner", "sm")), keywords.get("width")
+    widths = [] if width is None else list(width) if isinstance(width, list | tuple) else [width]
+    if "-Surrogate" in options.env:
+        given = str(keywords.get("recorded", stream))
+        found = [key for key in recordings.groups(_recordings(given)) if key[:2] == (stream, learner)]
+        widths = widths or sorted({key[2] for key in found})
+        _require_recipe([key[3] for key in found if key[2] in widths], stream, learner)
+    words = ["run", stream, "--agent", learner, "--out", str(options.runs)]
+    words += ["--width", *map(str, widths)] if widths else []
+    others = [f"{key}={value}" for key, value in keywords.items() if key not in _DECISIONS]
+    words += ["--set", *others] if others else []
     return [*words, "--seeds", *map(str, options.evaluate), "--policy", str(options.out)]
+
+
+def _require_recipe(recorded: list[str], stream: str, learner: str) -> None:
+    env = alma_env.make(stream)
+    usual = recordings.settings_of({"protocol": env.protocol(), "agent": catalogue.make(learner, env).config})
+    for settings in recorded:
+        if settings != usual:
+            there, here = (dict(report.by_path(json.loads(text))) for text in (settings, usual))
+            differs = ", ".join(f"{key}={there.get(key)}" for key in sorted(there) if there.get(key) != here.get(key))
+            raise ValueError(
+                f"--evaluate: the recorded runs were made with {differs}; leave it out, and play the real stream with "
+                f"alma run {stream} --policy {{FILE}} --set …"
+            )
 
 
 # Keywords of the decision problem, which a stream does not have.

@@ -1,9 +1,9 @@
 """The surrogate's model of a learning curve: what one training does to error, validation, FLOPs and parameters.
 
-The error after a training is a quadratic function, in logits and logarithms, of the error before it, of how much it was
-trained on, how much had been seen, how many trainings there were, replay and growth; so are the validation loss and
-error. It is fitted by ridge regression to recorded trainings. What it leaves unexplained is drawn from what it left
-unexplained of recorded trainings of about the same size, for all three together.
+The error after a training is a function, in logits and logarithms, linear in the error before it and quadratic in how
+much it was trained on and how much had been seen, with the number of trainings, replay and growth; so are the
+validation loss and error. It is fitted by ridge regression to recorded trainings. What it leaves unexplained is drawn
+from what it left unexplained of recorded trainings of about the same size, for all three together.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def terms(last: Array, size: Any, seen: Any, stages: Any, replay: Any, grown: An
     """
     a, b, k, g = np.log(size), np.log(seen), np.log1p(stages), np.log1p(grown)
     first = np.equal(stages, 0).astype(np.float64)
-    columns = [np.ones_like(a), a, a * a, b, b * b, a * b, last, last * a, last * last]
+    # Not quadratic in the error before, which is fed back at every training: that extrapolates badly.
+    columns = [np.ones_like(a), a, a * a, b, b * b, a * b, last, last * a]
     columns += [first, first * a, first * a * a, k, k * a, replay, replay * a, replay * b, g, g * a]
     return np.stack(columns, -1)
 

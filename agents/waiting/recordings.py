@@ -6,7 +6,7 @@ Between two trainings the predictor stays the same, and so does its error: the t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -101,13 +101,11 @@ def read_run(folder: Path) -> Recording:
         for stage in stages
         for row in [ledger[stage.tick]]
     ]
-    known = {"id", "width", "policy", "seed", "device", "engine"}  # device and engine change rounding alone
-    settings = {"protocol": protocol, "agent": {key: value for key, value in agent.items() if key not in known}}
     made = Recording(
         env=config["env"],
         learner=agent["id"],
         width=agent["width"],
-        settings=json.dumps(settings, sort_keys=True),
+        settings=settings_of(config),
         schedule=report.label(config).partition(", ")[2],
         seed=config["seed"],
         ticks=protocol["ticks"],
@@ -119,6 +117,13 @@ def read_run(folder: Path) -> Recording:
     if not np.array_equal(made.errors, [row.error for row in ledger]):
         raise ValueError(f"{folder}: its errors change where it did not train; it is not a run of an agent's trainings")
     return made
+
+
+def settings_of(config: Mapping[str, Any]) -> str:
+    """What a run's learning curve depends on, but learner, width, schedule and seed, as JSON."""
+    known = {"id", "width", "policy", "seed", "device", "engine"}  # device and engine change rounding alone
+    agent = {key: value for key, value in config["agent"].items() if key not in known}
+    return json.dumps({"protocol": config["protocol"], "agent": agent}, sort_keys=True)
 
 
 def read_runs(folder: Path) -> list[Recording]:

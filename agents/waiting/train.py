@@ -29,7 +29,7 @@ def train_policy(
     *,
     algorithm: str = "ppo",
     steps: int = 2_000_000,
-    episodes_at_once: int = 64,
+    episodes_at_once: int | None = None,
     seed: int = 0,
     progress: bool = False,
     tensorboard: Path | None = None,
@@ -42,7 +42,8 @@ def train_policy(
         env_id: a decision environment or a surrogate, such as ``MNIST-ALMA-Wait-Surrogate-v0``.
         algorithm: ``ppo``, ``a2c`` or ``dqn``.
         steps: decisions to learn from, over all episodes.
-        episodes_at_once: of the surrogate; of a real stream one is played at a time.
+        episodes_at_once: of the surrogate, by default 512, or 64 for DQN, which learns at a number of steps of all
+            episodes together; of a real stream one is played at a time.
         seed: of the network's weights, the exploration and the episodes.
         progress: whether to show a progress bar.
         tensorboard: folder for TensorBoard's event files.
@@ -58,15 +59,16 @@ def train_policy(
         raise ValueError(f"steps={steps}: at least 1 decision is needed")
     try:
         import stable_baselines3
-        from stable_baselines3.common.vec_env import VecMonitor, VecNormalize
+        from stable_baselines3.common.vec_env import VecNormalize
     except ImportError as error:
         raise ValueError(
             "the package stable-baselines3 is missing, which learns policies; pip install 'alma-env[rl]'"
         ) from error
-    env, ticks = _vectorised(env_id, episodes_at_once, keywords)
+    episodes = episodes_at_once or (64 if algorithm == "dqn" else 512)
+    env, ticks = _vectorised(env_id, episodes, keywords)
     env.seed(seed)
     discount = 1 - 1 / max(_DISCOUNT_HORIZON * ticks, 2)
-    normalised = VecNormalize(VecMonitor(env), norm_obs=False, gamma=discount)
+    normalised = VecNormalize(env, norm_obs=False, gamma=discount)
     chosen: dict[str, Any] = {"gamma": discount, **_settings(algorithm, ticks, env.num_envs), **(settings or {})}
     model: BaseAlgorithm = getattr(stable_baselines3, algorithm.upper())(
         "MlpPolicy",
@@ -81,23 +83,29 @@ def train_policy(
 
 
 def _settings(algorithm: str, ticks: int, episodes: int) -> dict[str, Any]:
+    """Chosen on the surrogates of the digits and of MNIST, by the return there of the policy without exploration."""
+    from stable_baselines3.common.utils import LinearSchedule
+
+    falling = LinearSchedule(start=1e-3, end=0.0, end_fraction=1.0)
     if algorithm == "dqn":
         return {
-            "learning_rate": 5e-4,
+            "learning_rate": falling,
             "train_freq": 4,
             "gradient_steps": 2,
             "batch_size": 512,
             "learning_starts": 10_000,
         }
-    steps = min(ticks, 256)
     if algorithm == "a2c":
         return {"n_steps": min(ticks, 32), "ent_coef": 1e-3}
+    steps = min(ticks, 125)
+    rollout = steps * episodes
+    sixteenth = rollout // 16
     return {
         "n_steps": steps,
-        "batch_size": max(steps * episodes // 8, 2),
+        "batch_size": sixteenth if sixteenth > 1 and rollout % sixteenth == 0 else rollout,
         "n_epochs": 4,
-        "ent_coef": 1e-3,
-        "learning_rate": 5e-4,
+        "ent_coef": 0.0,  # the policy is used without exploration, so it should end without
+        "learning_rate": falling,
         "gae_lambda": 0.98,
     }
 
@@ -114,7 +122,9 @@ def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[V
     if gym.spec(name).vector_entry_point is not None:
         made = gym.make_vec(name, num_envs=episodes, vectorization_mode="vector_entry_point", **keywords).unwrapped
         assert isinstance(made, SurrogateVectorEnv)
-        return SurrogateVecEnv(made), made.ticks
+        from stable_baselines3.common.vec_env import VecMonitor
+
+        return VecMonitor(SurrogateVecEnv(made)), made.ticks
     from stable_baselines3.common.env_util import make_vec_env
 
     env = make_vec_env(name, n_envs=1, env_kwargs=keywords)

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from agents import finished
 from agents.cli import main
 from agents.waiting import recordings
 
@@ -50,6 +51,9 @@ def test_from_runs_to_a_learned_policy_on_the_real_stream(capsys, runs, tmp_path
 
     learning = ["policy", "train", "Digits-ALMA-Wait-Surrogate-v0", "--steps", "600", "--set", f"recorded={file}"]
     assert run(capsys, *learning, "--out", policy)[0] == 0
+    status, _, err = run(capsys, *learning, "--out", policy, "--evaluate", "0")
+    assert status == 2
+    assert "--evaluate: the recorded runs were made with agent.stage.epochs=20, protocol.ticks=8" in err
     arguments = ["run", *QUICK, "--width", "4", "--policy", policy, "doubling", "--out", tmp_path / "with"]
     status, out, _ = run(capsys, *arguments)
     assert status == 0
@@ -59,11 +63,20 @@ def test_from_runs_to_a_learned_policy_on_the_real_stream(capsys, runs, tmp_path
     assert config["agent"]["policy"]["name"] == "learned"
 
 
+def test_a_policy_is_played_on_the_real_streams_as_soon_as_it_is_learned(capsys, tmp_path):
+    file, out = tmp_path / "waiting.zip", tmp_path / "runs"
+    words = ["policy", "train", "Digits-ALMA-Wait-v0", "--steps", "10", "--set", "width=2", "ticks=5", "epochs=2"]
+    status, said, _ = run(capsys, *words, "--out", file, "--evaluate", "3", "4", "--runs", out)
+    assert status == 0
+    assert f"alma run Digits-ALMA-v0 --agent sm --out {out} --width 2 --set ticks=5 epochs=2 --seeds 3 4" in said
+    assert sorted(run.config["seed"] for run in finished.find(out)[0]) == [3, 4]
+
+
 def test_what_cannot_be_done_is_said_in_one_line(capsys, runs, tmp_path):
     for arguments, message in (
         (["surrogate", "fit", runs, "--out", tmp_path / "x.json"], "let it end in .npz"),
         (["surrogate", "fit", tmp_path, "--out", tmp_path / "x.npz"], "no run in it"),
-        (["surrogate", "validate", "MNIST"], "no recorded runs of it are shipped"),
+        (["surrogate", "validate", "EMNIST"], "no recorded runs of it are shipped"),
         (["surrogate", "validate", "x", "--episodes", "0"], "--episodes 0: at least 1 is needed"),
         (["policy", "train", "CartPole-v1", "--out", tmp_path / "x.zip"], "no decision environment; the ids are"),
         (["policy", "train", "Digits-ALMA-Wait-v0", "--out", tmp_path / "x"], "let the file end in .zip"),
