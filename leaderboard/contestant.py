@@ -1,18 +1,18 @@
 """Inside the sandbox: a submission's agent, and an environment that asks the judge for everything.
 
-``python -m leaderboard.contestant READING WRITING FOLDER``. The environment is `AlmaEnv` with its meter, its checks and
-its ledger; but mega-batches come from the judge, one at a time, and answers are scored there, on what is deployed as a
-program. Nothing that this process says is taken for true: see `leaderboard.judge` and `leaderboard.audit`.
+``python -m leaderboard.inside contestant READING WRITING FOLDER``. The environment is `AlmaEnv` with its meter, its
+checks and its ledger; but mega-batches come from the judge, one at a time, and answers are scored there, on what is
+deployed as a program. Nothing that this process says is taken for true: see `leaderboard.judge` and
+`leaderboard.audit`.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
-import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -163,11 +163,12 @@ def _load(folder: Path) -> Any:
     return module
 
 
-def main() -> int:
-    """Entry point; the exit status."""
-    channel = Channel(int(sys.argv[1]), int(sys.argv[2]))
+def main(words: Sequence[str]) -> int:
+    """Entry point, see `leaderboard.inside`; the exit status."""
+    reading, writing, folder = words
+    channel = Channel(int(reading), int(writing))
     try:
-        play(channel, Path(sys.argv[3]))
+        play(channel, Path(folder))
     except WireError:
         return 3  # the judge has ended it, and knows why
     except BaseException as error:
@@ -177,10 +178,3 @@ def main() -> int:
             channel.send(Message("failed", failed))
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    status = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)  # threads and exit handlers of a submission are not waited for

@@ -1,13 +1,13 @@
 """The evaluator: runs the programs that were deployed, on test inputs without labels, in a sandbox of its own.
 
-``python -m leaderboard.evaluator READING WRITING``: descriptors of its connection to the judge. It gets the inputs
-once, then one program per deployment, and answers with the logits and the FLOPs per example.
+``python -m leaderboard.inside evaluator READING WRITING``: descriptors of its connection to the judge. It gets the
+inputs once, then one program per deployment, and answers with the logits and the FLOPs per example.
 """
 
 from __future__ import annotations
 
 import contextlib
-import sys
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -52,6 +52,9 @@ def serve(channel: Channel) -> None:
         channel.send(Message("answered", {"flops": flops, "logits": described(answer), **counts}, [as_blob(answer)]))
 
 
-if __name__ == "__main__":
+def main(words: Sequence[str]) -> int:
+    """Entry point, see `leaderboard.inside`; the exit status."""
+    reading, writing = words
     with contextlib.suppress(WireError):  # the run is over
-        serve(Channel(int(sys.argv[1]), int(sys.argv[2])))
+        serve(Channel(int(reading), int(writing)))
+    return 0

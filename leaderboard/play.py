@@ -69,7 +69,7 @@ def play(
         mine, theirs = wire.pair()
         contestant = stack.enter_context(
             _connected(
-                "leaderboard.contestant",
+                "contestant",
                 theirs,
                 ["/submission"],
                 limits,
@@ -83,7 +83,7 @@ def play(
         judging, answering = wire.pair()
         # What a program needs beyond its tensors is small; it has no use for scratch or other processes.
         stack.enter_context(
-            _connected("leaderboard.evaluator", answering, [], replace(limits, processes=64), output, {}, allow_limited)
+            _connected("evaluator", answering, [], replace(limits, processes=64), output, {}, allow_limited)
         )
         evaluator = wire.Channel(*judging)
         stack.callback(evaluator.close)
@@ -121,7 +121,7 @@ def _with_exit(failure: str, sandbox: Sandbox) -> str:
 
 @contextmanager
 def _connected(
-    module: str,
+    program: str,
     descriptors: tuple[int, int],
     words: list[str],
     limits: Limits,
@@ -132,8 +132,8 @@ def _connected(
     """A sandbox that has these descriptors, which are closed here."""
     try:
         made = sandboxed(
-            module,
-            [*map(str, descriptors), *words],
+            "leaderboard.inside",
+            [program, *map(str, descriptors), *words],
             limits,
             folders=folders,
             pass_fds=descriptors,
