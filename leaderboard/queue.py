@@ -132,6 +132,34 @@ def finish(engine: Engine, lease: Lease, verification: Verification) -> int:
         raise LeaseLostError(f"job {lease.job_id}: its submission has a result already; this one is dropped") from error
 
 
+def adopt(engine: Engine, submission_id: int, verification: Verification, worker: str, moment: datetime) -> bool:
+    """Take a verification that was made elsewhere for the result of a job that nobody has begun.
+
+    For the project's own baselines alone, whose results are shipped; see `leaderboard.baselines`.
+
+    Args:
+        engine: of the board's database.
+        submission_id: what was verified.
+        verification: its result.
+        worker: which verified it.
+        moment: when.
+
+    Returns:
+        False, and nothing is changed, where the job was begun or done already.
+
+    Raises:
+        ValueError: the verification is not complete; nothing was written.
+    """
+    with writing(engine) as session:
+        job = session.scalars(select(Job).where(Job.submission_id == submission_id).with_for_update()).one()
+        if job.state != "queued":
+            return False
+        results.record(session, job.submission, verification, worker, moment)
+        job.state, job.finished_at = "finished", moment
+        _log(session, job, now(session), job.submission.state, "a result that is shipped with alma-env")
+        return True
+
+
 def fail(
     engine: Engine, lease: Lease, error: str, *, retry: bool = True, backoff_seconds: float = BACKOFF_SECONDS
 ) -> bool:
