@@ -109,22 +109,24 @@ def baselines() -> list[Baseline]:
     return found
 
 
-def install(engine: Engine, chosen: Iterable[Baseline] | None = None) -> tuple[int, int]:
+def install(engine: Engine, chosen: Iterable[Baseline] | None = None, results: bytes | None = None) -> tuple[int, int]:
     """Put the baselines on a board. Those that are there already stay as they are.
 
     Args:
         engine: of the board's database.
         chosen: which; all where not given.
+        results: what `record` wrote; what is shipped where not given.
 
     Returns:
         how many got their shipped result now, and how many were queued for want of one.
     """
-    shipped = {(record["digest"], record["rules_version"]): record for record in shipped_results()}
+    records = _records(shipped() if results is None else results)
+    known = {(record["digest"], record["rules_version"]): record for record in records}
     adopted = queued = 0
     for baseline in baselines() if chosen is None else chosen:
         package = baseline.package()
         made = submit(engine, package, ACCOUNT)
-        record = shipped.get((package.digest, RULES_VERSION))
+        record = known.get((package.digest, RULES_VERSION))
         if record is None:
             queued += made.new
         else:
@@ -133,12 +135,14 @@ def install(engine: Engine, chosen: Iterable[Baseline] | None = None) -> tuple[i
     return adopted, queued
 
 
-def shipped_results() -> Iterator[dict[str, Any]]:
-    """What ``baselines.jsonl.xz`` holds: one record per submission, as `record` wrote it."""
+def shipped() -> bytes:
+    """The content of ``baselines.jsonl.xz``."""
     file = resources.files("leaderboard") / RESULTS
-    if file.is_file():
-        for line in lzma.decompress(file.read_bytes()).splitlines():
-            yield json.loads(line)
+    return file.read_bytes() if file.is_file() else lzma.compress(b"")
+
+
+def _records(results: bytes) -> Iterator[dict[str, Any]]:
+    yield from map(json.loads, lzma.decompress(results).splitlines())
 
 
 def record(engine: Engine, file: Path) -> int:
