@@ -180,7 +180,7 @@ def _prlimit(limits: Limits, group: ControlGroup | None) -> list[str]:
 
 
 def _few_processes(limits: Limits, group: ControlGroup | None) -> list[str]:
-    """Words before the innermost command: in a user namespace its processes are counted apart from the user's others."""
+    """Words before the innermost command, whose processes a user namespace counts apart from the user's others."""
     return [] if group is not None else ["prlimit", f"--nproc={limits.processes}", "--"]
 
 
