@@ -22,10 +22,11 @@ from torch import nn
 import alma_env
 from alma_env import Ledger, Row
 from alma_env.errors import UnmeteredTrainingError
-from leaderboard import audit, sandbox, wire
+from leaderboard import audit, cgroups, check, sandbox, wire
 from leaderboard.evaluator import UNSCORABLE, Evaluator, serve
 from leaderboard.exporting import export
 from leaderboard.judge import EvaluatorError, Judge, Observed, RunFailedError
+from leaderboard.package import Package
 from leaderboard.play import Played
 from leaderboard.program import ProgramError, operation, read
 from leaderboard.sandbox import ISOLATED, Limits, level_here, sandboxed
@@ -423,6 +424,20 @@ def test_parameters_that_changed_beside_the_meter_are_refused(env, train):
         env.step(module)
 
 
+# Before anything runs
+
+
+def test_sources_that_would_take_minutes_to_parse_are_not_parsed():
+    fields = b"x = f'" + b"{x}" * 40_000 + b"'\n"
+    began = time.process_time()
+    files = {f"m{number}.py": fields for number in range(100)} | {"agent.py": b"def make_agent(env): pass\n"}
+    report = check.check(Package(files))
+    assert any("bytes of Python; at most" in error for error in report.errors)
+    report = check.check(Package({"agent.py": b"def make_agent(env): pass\n" + fields * 2}))
+    assert any("bytes of Python; at most" in error for error in report.errors)
+    assert time.process_time() - began < 1
+
+
 # Sandbox
 
 isolated = pytest.mark.skipif(level_here() != ISOLATED, reason="bubblewrap is missing, or may not make namespaces")
@@ -559,6 +574,27 @@ def test_there_are_few_processes(inside, grouped, monkeypatch):
         Limits(processes=30),
     )
     assert 5 <= int(said.split()[1]) < 30
+
+
+def test_a_machine_whose_groups_have_no_such_limits_has_no_group(tmp_path, monkeypatch):
+    """Version 2 of control groups where memory and processes are not handed down."""
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
+    (tmp_path / "cgroup.controllers").write_text("cpu\n")
+    with cgroups.control_group("alma-test", memory=2**30, processes=10) as group:
+        assert group is None
+    assert not (tmp_path / "alma-test").exists()
+
+
+def test_groups_of_workers_that_were_killed_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
+    (tmp_path / "cgroup.controllers").write_text("cpu\n")
+    old, young, other = (tmp_path / name for name in ("alma-old", "alma-young", "system.slice"))
+    for folder in (old, young, other):
+        folder.mkdir()
+    for folder in (old, other):
+        os.utime(folder, (0, 0))
+    with cgroups.control_group("alma-test", memory=2**30, processes=10):
+        assert [folder.exists() for folder in (old, young, other)] == [False, True, True]
 
 
 @isolated
