@@ -364,7 +364,9 @@ def test_a_malformed_program_is_refused(run, program):
             return Malformed(env)
         """)
     assert len(played.ledger) == 1
-    assert "predictors could not be scored" in played.failure or "closed the connection" in played.failure
+    # An evaluator may die of a lack of memory, and of nothing else.
+    dead = program == "a tensor of more than all memory" and "closed the connection" in played.failure
+    assert dead or "predictors could not be scored" in played.failure
 
 
 GREEDY = {
