@@ -20,13 +20,27 @@ FASTEST_CORE = 1e12
 # An honest learner reaches at least this many FLOPs per CPU second while it trains: the smallest networks of the paper
 # (some thousand multiply-adds per example), trained by the plain loop, are at 30 million or more.
 SLOWEST_TRAINING = 3e6
-# CPU seconds per run that no FLOPs explain: imports, compiling, tracing.
-OVERHEAD_SECONDS = 300.0
+# CPU seconds that no FLOPs explain, in a run and in a tick: compiling, tracing. Imports come before the first tick.
+OVERHEAD_SECONDS, OVERHEAD_OF_A_TICK = 30.0, 0.5
+# Of the error of the uniform guess: an untrained network is not below that.
+LUCK = 0.7
+# Numbers that a program has as arguments beside its parameters: shapes, axes, constants of normalisation.
+FEW_LITERALS = 500
 
 
 def audit(played: Played) -> list[Finding]:
     """All findings about one run, the gravest first."""
-    found = [*_failure(played), *_free_changes(played), *_time(played), *_memory_hidden(played), *_declared(played)]
+    found = [
+        *_failure(played),
+        *_free_changes(played),
+        *_known_before(played),
+        *_free_inference(played),
+        *_mixed(played),
+        *_time(played),
+        *_paper_flops(played),
+        *_memory_hidden(played),
+        *_declared(played),
+    ]
     order = {"fatal": 0, "suspicious": 1, "info": 2}
     return sorted(found, key=lambda finding: order[finding.severity])
 
@@ -100,7 +114,7 @@ def _time(played: Played) -> Iterator[Finding]:
             "too-fast",
             f"{said:,} FLOPs in {cpu:.1f} CPU seconds, which no core can do",
         )
-    most = OVERHEAD_SECONDS + said / SLOWEST_TRAINING
+    most = OVERHEAD_SECONDS + OVERHEAD_OF_A_TICK * len(known) + said / SLOWEST_TRAINING
     if cpu > most:
         yield Finding(
             "suspicious",
@@ -110,16 +124,78 @@ def _time(played: Played) -> Iterator[Finding]:
         )
 
 
-def _memory_hidden(played: Played) -> Iterator[Finding]:
-    """More in buffers, which Mem does not count, than in parameters."""
-    worst = max(played.ledger, key=lambda row: row.buffers - row.parameters, default=None)
-    if worst is not None and worst.buffers > max(worst.parameters, 1000):
+def _known_before(played: Played) -> Iterator[Finding]:
+    """Right answers before anything was computed on the data that they could come from."""
+    classes = round(1 / max(1 - played.guess, 1e-9))
+    spent = 0
+    for row in played.ledger:
+        spent += row.comp
+        # Whoever tells classes apart has looked at an example of each. Untrained networks come nowhere near.
+        least = 2 * row.inference_flops * classes
+        if row.digest and row.error < LUCK * played.guess and spent <= least:
+            yield Finding(
+                "suspicious",
+                "known-before",
+                f"tick {row.tick}: error {row.error:.3f}, of guessing {played.guess:.3f}, after {spent:,} FLOPs; "
+                f"a training step on an example of each class would cost {least:,.0f}: the submission may have "
+                "brought what it knows",
+            )
+            return
+
+
+def _free_inference(played: Played) -> Iterator[Finding]:
+    """Answers that are computed by operations that are free."""
+    for row, seen in zip(played.ledger, played.observed, strict=True):
+        # Scaling the inputs, activations and sums are far less than that in an honest network.
+        if seen.elements > row.inference_flops + 10 * played.input_size:
+            yield Finding(
+                "suspicious",
+                "free-inference",
+                f"tick {row.tick}: {seen.elements:,.0f} elements per example go through operations that are free, and "
+                f"{row.inference_flops:,.0f} FLOPs are counted: products may be made of the former",
+            )
+            return
+
+
+def _mixed(played: Played) -> Iterator[Finding]:
+    """Predictors that learn from the test inputs that they are asked about together."""
+    worst = max(zip(played.ledger, played.observed, strict=True), key=lambda pair: pair[1].mixed, default=(None, None))[
+        1
+    ]
+    if worst is not None and worst.mixed > 0.01:
         yield Finding(
             "suspicious",
-            "buffers",
-            f"tick {worst.tick}: {worst.buffers:,} scalars in buffers beside {worst.parameters:,} "
-            "parameters: Mem counts parameters alone",
+            "batch-dependent",
+            f"tick {worst.tick}: {worst.mixed:.0%} of the test examples are answered otherwise in another batch; a "
+            "predictor must answer each by itself, without random numbers",
         )
+
+
+def _paper_flops(played: Played) -> Iterator[Finding]:
+    """The paper's count is the contestant's word alone, and within a factor of what was executed in training."""
+    said, executed = (sum(getattr(row, name) for row in played.ledger) for name in ("paper_flops", "comp"))
+    if said < executed / 10:
+        yield Finding(
+            "suspicious",
+            "paper-flops",
+            f"{said:,} FLOPs by the paper's rule of thumb and {executed:,} executed: the rule gives about as many",
+        )
+
+
+def _memory_hidden(played: Played) -> Iterator[Finding]:
+    """Numbers of a program that Mem, which counts parameters alone, does not have."""
+    for row, seen in zip(played.ledger, played.observed, strict=True):
+        hidden = row.buffers + seen.wide + max(seen.literals - FEW_LITERALS, 0)
+        # Honest ones scale the inputs, and keep statistics of their layers.
+        if hidden > max(row.parameters / 4, min(row.parameters, 2 * played.input_size + 100)):
+            yield Finding(
+                "suspicious",
+                "buffers",
+                f"tick {row.tick}: {row.buffers:,} scalars in buffers, {seen.literals:,} numbers in the graph, "
+                f"{seen.wide:,} scalars of more than 32 bits, and {row.parameters:,} parameters: Mem counts "
+                "parameters alone",
+            )
+            return
 
 
 def _declared(played: Played) -> Iterator[Finding]:

@@ -6,13 +6,15 @@ Limits per process (`setrlimit`) do not add up over children, and bind root hard
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
+STALE_SECONDS = 3600.0  # an empty group of this age is left over from a worker that was killed
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,17 @@ class ControlGroup:
                     return int((folder / name).read_text())
         return None
 
+    def kill(self) -> None:
+        """End all its processes."""
+        for _ in range(50):  # they may fork while they are counted
+            numbers = self.procs[0].read_text().split()
+            for number in numbers:
+                with suppress(ProcessLookupError):
+                    os.kill(int(number), signal.SIGKILL)
+            if not numbers:
+                return
+            time.sleep(0.02)
+
 
 @contextmanager
 def control_group(name: str, *, memory: int, processes: int) -> Iterator[ControlGroup | None]:
@@ -75,6 +88,8 @@ def _make(name: str, memory: int, processes: int) -> ControlGroup | None:
             ROOT / "pids" / name: {"pids.max": processes},
             ROOT / "cpuacct" / name: {},
         }
+    for folder in plans:
+        _sweep(folder.parent)
     made: list[Path] = []
     try:
         for folder, limits in plans.items():
@@ -89,6 +104,14 @@ def _make(name: str, memory: int, processes: int) -> ControlGroup | None:
         _remove(tuple(made))
         return None
     return ControlGroup(tuple(made))
+
+
+def _sweep(parent: Path) -> None:
+    """Remove groups that nobody is left to remove; the kernel refuses where processes are in them."""
+    for folder in parent.glob("alma-*"):
+        with suppress(OSError):
+            if time.time() - folder.stat().st_mtime > STALE_SECONDS:
+                folder.rmdir()
 
 
 def _remove(folders: tuple[Path, ...]) -> None:

@@ -21,7 +21,10 @@ from leaderboard.text_rules import refused_character, shown
 MANIFEST = "submission.toml"
 AGENT = "agent.py"
 ENTRY = "make_agent"
-MAXIMUM_SOURCE_BYTES = 512 * 1024  # of one Python file: a syntax tree is a hundred times as large
+# Of one Python file and of all: a syntax tree is hundreds of times as large, and the time that Python takes to parse a
+# text with fields in it (f"{x}{x}…") grows with the square of its length.
+MAXIMUM_SOURCE_BYTES = 128 * 1024
+MAXIMUM_SOURCES_BYTES = 1024 * 1024
 # What a verification has beside the standard library: this project and what it needs.
 AVAILABLE = frozenset(
     ("agents", "alma_env", "gymnasium", "matplotlib", "numpy", "rich", "scipy", "sklearn", "torch", "torchvision")
@@ -80,9 +83,13 @@ def check(package: Package) -> Report:
             errors += error.problems
     if AGENT not in package.files:
         errors.append(f"{AGENT}: missing; write one with a function {ENTRY}(env), as `alma-leaderboard init` does")
-    for path, content in package.files.items():
-        if path.endswith(".py"):
-            _check_source(path, content, package, errors, notes)
+    sources = {path: content for path, content in package.files.items() if path.endswith(".py")}
+    size = sum(map(len, sources.values()))
+    if size > MAXIMUM_SOURCES_BYTES:
+        errors.append(f"{size} bytes of Python; at most {MAXIMUM_SOURCES_BYTES} are read; keep data in other files")
+        sources = {}
+    for path, content in sources.items():
+        _check_source(path, content, package, errors, notes)
     if manifest is not None:
         claims, problems = claimed_ledgers(package.files, manifest)
         errors += problems

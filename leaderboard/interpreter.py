@@ -24,6 +24,8 @@ class ProgramModule(nn.Module):
         super().__init__()
         self.program = program
         for name, tensor in program.tensors.items():
+            if hasattr(self, name):
+                raise ProgramError(f"tensor {name!r}: the name is a module's own; choose another")
             if program.kinds[name] == "parameter":
                 self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
             else:
@@ -64,6 +66,14 @@ class ProgramModule(nn.Module):
         if not isinstance(logits, Tensor):
             raise ProgramError(f"output {program.output!r} is no tensor")
         return torch.Tensor.clone(logits)
+
+    def same_tensors(self, program: Program) -> bool:
+        """Whether its tensors are those of the program, bit for bit: some operations write without saying so."""
+        return all(_bits(getattr(self, name)).equal(_bits(tensor)) for name, tensor in program.tensors.items())
+
+
+def _bits(tensor: Tensor) -> Tensor:
+    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
 
 
 def _names(node: Any) -> list[str]:

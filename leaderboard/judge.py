@@ -7,6 +7,7 @@ test inputs, and has no labels. This process has both and runs neither.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,11 @@ ANSWER_SECONDS = 600.0  # of the evaluator, for one program
 REFUSALS = 20  # programs that cannot be scored, at one tick
 PHASES = 16
 _LARGEST = 2**63
+_SEEN = ("literals", "wide", "elements", "mixed")  # of a program, for the audit
+
+
+class EvaluatorError(AlmaError):
+    """The evaluator did not start: an accident of the machine, and no submission's fault."""
 
 
 class RunFailedError(AlmaError):
@@ -45,6 +51,10 @@ class Observed:
         changed: scalars of its tensors that differ from those of the program before, or are new.
         declared: FLOPs that the contestant says it spent.
         examples: training examples in the mega-batches so far.
+        literals: numbers among the arguments of the program's operations.
+        wide: scalars of more than 32 bits in its tensors.
+        elements: elements per example that go through operations which are free.
+        mixed: share of test examples that are answered otherwise in another batch.
     """
 
     tick: int
@@ -55,6 +65,10 @@ class Observed:
     changed: int
     declared: int
     examples: int
+    literals: int = 0
+    wide: int = 0
+    elements: float = 0.0
+    mixed: float = 0.0
 
 
 @dataclass
@@ -84,6 +98,9 @@ class Judge:
     def __post_init__(self) -> None:
         if not isinstance(self.env.data, DataSet):
             raise ValueError(f"env of {self.env.data!r}: runs on images and arrays are verified, on text not yet")
+        budgets = {name: getattr(self.env, name) for name in ("flops_budget", "parameter_budget")}
+        if any(budget is not None for budget in budgets.values()):
+            raise ValueError(f"env with {budgets}: only the sandbox would keep to a budget; verify without one")
         self._data = self.env.data
         self._stream = Stream(
             self._data,
@@ -116,21 +133,18 @@ class Judge:
     def _begin(self) -> None:
         env, data = self.env, self._data
         x, _ = self._stream.test
-        self.evaluator.send(
-            Message(
-                "begin",
-                {"x": described(x), "classes": data.classes, "batch_size": env.evaluation_batch_size},
-                [as_blob(x)],
-            ),
-            deadline=self.deadline,
-        )
+        given = {"x": described(x), "classes": data.classes, "batch_size": env.evaluation_batch_size}
+        deadline = min(self.deadline, time.monotonic() + ANSWER_SECONDS)
+        try:
+            self.evaluator.send(Message("begin", given, [as_blob(x)]), deadline=deadline)
+            self.evaluator.receive(deadline=deadline)
+        except WireError as error:
+            raise EvaluatorError(f"the evaluator did not start: {error}; see what it printed") from error
         rows = self._stream.indices(1)[0][:2]
         examples = data.train_x[rows]  # of the first mega-batch, which is about to be released
         keywords = {
             "valid_fraction": env.valid_fraction,
             "partition": env.partition,
-            "flops_budget": env.flops_budget,
-            "parameter_budget": env.parameter_budget,
             "evaluation_batch_size": env.evaluation_batch_size,
         }
         fields = {
@@ -185,9 +199,12 @@ class Judge:
         self.evaluator.send(Message("program", {}, message.blobs), deadline=deadline)
         reply = self.evaluator.receive(deadline=deadline)
         if reply.kind == "refused":
-            self._refuse(_text(reply.fields["reason"]))
+            self._refuse(_text(reply.fields.get("reason")))
             return
-        logits = torch.from_numpy(as_array(reply.blobs[0], reply.fields["logits"]).copy())
+        # It ran a stranger's program, so that it is believed no more than the contestant is.
+        if len(reply.blobs) != 1:
+            raise RunFailedError(f"tick {len(self.ledger)}: the evaluator sent {len(reply.blobs)} arrays of logits")
+        logits = torch.from_numpy(as_array(reply.blobs[0], reply.fields.get("logits")).copy())
         _, labels = self._stream.test
         expected = (len(labels), self._data.classes)
         if tuple(logits.shape) != expected or bool(torch.isnan(logits).any()):
@@ -200,11 +217,12 @@ class Judge:
             return
         self._answered = _Answer(
             error=error,
-            flops=float(reply.fields["flops"]),
-            parameters=int(reply.fields["parameters"]),
-            buffers=int(reply.fields["buffers"]),
-            digest=xxhash.xxh3_128_hexdigest(b"".join(map(bytes, message.blobs))),
-            tensors=bytes(message.blobs[1]),
+            flops=_number(reply.fields.get("flops"), "flops"),
+            digest=_digest(message.blobs),
+            tensors=message.blobs[1],
+            elements=_number(reply.fields.get("elements"), "elements"),
+            mixed=_number(reply.fields.get("mixed"), "mixed"),
+            **{name: _whole(reply.fields.get(name), name) for name in ("parameters", "buffers", "literals", "wide")},
         )
         answer = {"error": error, "flops": self._answered.flops}
         self.contestant.send(Message("answered", answer), deadline=self.deadline)
@@ -250,6 +268,7 @@ class Judge:
                 changed=0 if new is None else _changed(before, new),
                 declared=row.comp,
                 examples=tick * len(self._stream.indices(1)[0]),
+                **({} if deployed is None else {name: getattr(deployed, name) for name in _SEEN}),
             )
         )
         self._clock, self._cpu, self._waited = now, cpu, 0.0
@@ -264,12 +283,16 @@ class _Answer:
     parameters: int
     buffers: int
     digest: str
-    tensors: bytes
+    tensors: bytes | bytearray | memoryview
+    elements: float
+    mixed: float
+    literals: int
+    wide: int
 
 
 def _changed(before: _Answer | None, now: _Answer) -> int:
     """Scalars that differ from those of the same place in the program before; all where there is no such place."""
-    mine, theirs = load(now.tensors), {} if before is None else load(before.tensors)
+    mine, theirs = load(bytes(now.tensors)), {} if before is None else load(bytes(before.tensors))
     changed = 0
     for name, tensor in mine.items():
         other = theirs.get(name)
@@ -290,6 +313,20 @@ def _whole(value: Any, name: str) -> int:
     if type(value) is not int or not 0 <= value < _LARGEST:
         raise RunFailedError(f"{name}={str(value)[:50]}: must be a whole number, 0 or more")
     return value
+
+
+def _number(value: Any, name: str) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+        raise RunFailedError(f"{name}={str(value)[:50]}: must be a finite number, 0 or more")
+    return float(value)
+
+
+def _digest(blobs: Sequence[bytes | bytearray | memoryview]) -> str:
+    """Of the blobs one after another, without a copy of them."""
+    hasher = xxhash.xxh3_128()
+    for blob in blobs:
+        hasher.update(blob)
+    return hasher.hexdigest()
 
 
 def _list(value: Any) -> Sequence[Any]:

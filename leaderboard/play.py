@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -12,9 +13,10 @@ from pathlib import Path
 
 from alma_env import AlmaEnv, Ledger, Row
 from leaderboard import wire
-from leaderboard.judge import Judge, Observed, RunFailedError
+from leaderboard.judge import EvaluatorError, Judge, Observed, RunFailedError
 from leaderboard.sandbox import Limits, Sandbox, sandboxed
 
+PROGRAM_BYTES = 2**30  # of a program, which the judge keeps in memory for a tick
 OUTPUT_BYTES = 256 * 1024  # of what a submission prints, its beginning and its end
 
 
@@ -30,6 +32,8 @@ class Played:
         output: what the submission printed.
         level: ``isolated`` or ``limited``.
         memory_peak: bytes; None where it is not accounted.
+        guess: error of the uniform guess.
+        input_size: scalars of one input.
     """
 
     seed: int
@@ -39,6 +43,8 @@ class Played:
     output: str
     level: str
     memory_peak: int | None
+    guess: float = 1.0
+    input_size: int = 0
 
 
 def play(
@@ -62,10 +68,12 @@ def play(
 
     Raises:
         SandboxError: no sandbox can be made here.
+        EvaluatorError: the evaluator does not run here.
     """
     limits = limits or Limits()
     with ExitStack() as stack:
-        output = stack.enter_context(_collected())
+        # Two pipes: who has one end of a pipe can open the other, too, and would read what the evaluator prints.
+        output, told = stack.enter_context(_collected()), stack.enter_context(_collected())
         mine, theirs = wire.pair()
         contestant = stack.enter_context(
             _connected(
@@ -78,12 +86,12 @@ def play(
                 allow_limited,
             )
         )
-        channel = wire.Channel(*mine)
+        channel = wire.Channel(*mine, most=PROGRAM_BYTES)
         stack.callback(channel.close)
         judging, answering = wire.pair()
         # What a program needs beyond its tensors is small; it has no use for scratch or other processes.
         stack.enter_context(
-            _connected("evaluator", answering, [], replace(limits, processes=64), output, {}, allow_limited)
+            _connected("evaluator", answering, [], replace(limits, processes=64), told, {}, allow_limited)
         )
         evaluator = wire.Channel(*judging)
         stack.callback(evaluator.close)
@@ -101,10 +109,22 @@ def play(
             judge.run()
         except RunFailedError as error:
             failure = _with_exit(str(error), contestant)
+        except EvaluatorError as error:
+            raise EvaluatorError(f"{error}\n{told.text()}") from error
         peak = None if contestant.group is None else contestant.group.memory_peak()
         level = contestant.level
         contestant.kill()
-    return Played(seed, judge.ledger, tuple(judge.observed), failure, output.text(), level, peak)
+    return Played(
+        seed,
+        judge.ledger,
+        tuple(judge.observed),
+        failure,
+        output.text(),
+        level,
+        peak,
+        guess=env.data.task.guess,
+        input_size=math.prod(env.data.input_shape),
+    )
 
 
 def _with_exit(failure: str, sandbox: Sandbox) -> str:

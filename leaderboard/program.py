@@ -13,6 +13,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -27,6 +28,7 @@ from alma_env.flops import rule
 VERSION = 1
 GRAPH_BYTES = 16 * 2**20
 NODES = 200_000
+DEPTH = 4  # of lists in lists; PyTorch has none of more than 2
 KINDS = ("parameter", "buffer")
 
 # Arithmetic on sizes, which `torch.export` leaves to Python.
@@ -50,18 +52,33 @@ ARITHMETIC: dict[str, Callable[..., Any]] = {
     )
 } | {f"math.{name}": getattr(math, name) for name in ("ceil", "floor", "trunc", "sqrt")}
 
-# Known to the table of costs, but with an effect or a view outside of their arguments.
+# Known to the table of costs or made of what is, but with an effect, a view or a cost outside of what is looked at.
 REFUSED = {
     "from_file": "reads a file",
-    "set_": "exchanges the memory of a tensor",
-    "set": "exchanges the memory of a tensor",
-    "resize_": "resizes memory in place",
-    "resize": "resizes memory",
-    "resize_as_": "resizes memory in place",
-    "resize_as": "resizes memory",
-    "_print": "prints",
+    "set_?|set_data|data|lift": "exchanges the memory of a tensor",
+    "resize.*": "resizes memory",
+    "empty.*|new_empty.*": "shows what was in memory before",
+    "requires_grad_|retain.*|get_gradients|rename.*": "changes what a tensor is and not what is in it",
     "record_stream": "reaches into a device's queue",
-    "to_mkldnn": "has a layout of its own",
+    "pin_memory|is_pinned|cuda|.*cudnn.*|miopen.*|mps.*|.*vulkan.*": "is one of another device",
+    "mkldnn.*|to_mkldnn.*|xnnpack.*": "has a layout of its own",
+    ".*sparse.*|smm|sspaddmm|coalesce|to_dense.*|c[or]+l?_indices.*": "has a layout of its own",
+    ".*nested.*|segment_reduce|.*jagged.*": "has a layout of its own",
+    "fbgemm.*|(de)?quantize.*|choose_qparams.*|q_.*|int_repr": "computes where the meter does not see it",
+}
+# Of the operations with an underscore, which are PyTorch's own business, those that models are written as.
+INTERNAL = re.compile(
+    "__(and|or|xor|lshift|rshift)__|_to_copy|_cast_.*|_assert_.*|_functional_assert_.*|_(log_|safe_)?softmax|"
+    "_adaptive_avg_pool[23]d|_native_batch_norm_legit_no_training|_fused_rms_norm|_prelu_kernel|_weight_norm.*|"
+    "_convolution|_convolution_mode|_conv_depthwise2d|_trilinear|_grouped_mm|_scaled_dot_product_.*|"
+    "_native_multi_head_attention|_transformer_encoder_layer_fwd|_pad_circular|_pad_enum|_upsample_.*|"
+    "_unsafe_(view|index)|_reshape_(alias|copy)|_shape_as_tensor|_local_scalar_dense|_unique2?|_stack|_dim_arange|"
+    "_is_(all|any)_true|_conj.*|_neg_view.*|_embedding_bag"
+)
+# Overloads alone: numbers that are read as others hide parameters in each other; these read shapes from data unseen.
+REFUSED_OVERLOADS = {
+    "view.dtype": "reads numbers as others",
+    "tensor_split.tensor_indices_or_sections": "takes shapes from data",
 }
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
@@ -142,6 +159,11 @@ class Program:
         """Scalars in all other tensors."""
         return sum(self.tensors[name].numel() for name, kind in self.kinds.items() if kind == "buffer")
 
+    @property
+    def literals(self) -> int:
+        """Numbers among the arguments of operations: more than shapes and constants would be parameters in hiding."""
+        return sum(_numbers([*node.args, *node.kwargs.values()]) for node in self.nodes)
+
     def graph_bytes(self) -> bytes:
         """Everything but the values of the tensors, as JSON: two programs of one structure have the same."""
         graph = {
@@ -195,6 +217,7 @@ def read(graph: bytes, tensors: bytes) -> Program:
     return program
 
 
+@lru_cache(maxsize=4096)
 def operation(target: str) -> Callable[..., Any]:
     """The function behind a target such as ``aten.linear.default``.
 
@@ -209,15 +232,19 @@ def operation(target: str) -> Callable[..., Any]:
         raise ProgramError(
             f"operation {target[:100]!r}: only ATen's operations are allowed, such as aten.linear.default"
         )
-    if packet in REFUSED:
-        raise ProgramError(f"operation {target!r}: it {REFUSED[packet]}, which a predictor has no use for")
+    reason = next((why for names, why in REFUSED.items() if re.fullmatch(names, packet)), REFUSED_OVERLOADS.get(rest))
+    if reason is not None:
+        raise ProgramError(f"operation {target!r}: it {reason}, which a predictor has no use for")
     found = getattr(getattr(torch.ops.aten, packet, None), overload, None)
     if not isinstance(found, OpOverload):
         raise ProgramError(f"operation {target!r}: this PyTorch ({torch.__version__}) has none of this name")
+    if packet.startswith("_") and not INTERNAL.fullmatch(packet):
+        raise ProgramError(f"operation {target!r}: it is internal to PyTorch, and no predictor is written with it")
+    name = found._schema.name + (f".{overload}" if overload != "default" else "")
+    if not torch._C._dispatch_has_kernel(name):
+        raise ProgramError(f"operation {target!r}: it is one of TorchScript's, and no tensor's")
     # A composite is made of other operations, which are looked up when it runs.
-    composite = torch._C._dispatch_has_kernel_for_dispatch_key(
-        found._schema.name + (f".{overload}" if overload != "default" else ""), "CompositeImplicitAutograd"
-    )
+    composite = torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
     if not composite and rule(found) is None:
         raise ProgramError(f"operation {target!r}: its cost is unknown to the meter, so it cannot be scored")
     return found
@@ -232,12 +259,21 @@ def references(value: Any) -> Iterator[str]:
             yield from references(part)
 
 
+def _numbers(value: Any) -> int:
+    if isinstance(value, list | tuple):
+        return sum(map(_numbers, value))
+    return int(isinstance(value, int | float) and not isinstance(value, bool))
+
+
 def _check(program: Program) -> None:
     """Every name is given once, and every reference is to what comes before."""
     if set(program.kinds) != set(program.tensors):
         raise ProgramError(
             f"tensors without a kind, or kinds without a tensor: {_some(set(program.kinds) ^ set(program.tensors))}"
         )
+    for name, tensor in program.tensors.items():
+        if tensor.dtype not in _TYPED["dtype"].values():
+            raise ProgramError(f"tensor {name!r} of {tensor.dtype}: must be one of {', '.join(_TYPED['dtype'])}")
     for name, other in program.aliases.items():
         if other not in program.tensors or name in program.tensors:
             raise ProgramError(f"alias {name!r} of {other!r}: there is no such tensor, or the name is taken")
@@ -288,9 +324,11 @@ def _write(value: Any) -> Any:
     raise ProgramError(f"argument {value!r} of type {type(value).__name__}: a program has no such values")
 
 
-def _read(value: Any) -> Any:
+def _read(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list):
-        return [_read(part) for part in value]
+        if depth == DEPTH:
+            raise ProgramError(f"an argument of lists in lists: at most {DEPTH} deep are read")
+        return [_read(part, depth + 1) for part in value]
     if isinstance(value, dict):
         ((kind, name),) = value.items()
         return Reference(_name(name)) if kind == "of" else _TYPED[kind][name]

@@ -82,17 +82,28 @@ class Sandbox:
         """End it and all that it started."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
+        if self.group is not None:
+            self.group.kill()  # without a process namespace, what made itself a session of its own is still there
         self.process.wait()
 
 
 @cache
 def level_here() -> str:
     """``isolated`` if bubblewrap works for this user, else ``limited``."""
-    bubblewrap = shutil.which("bwrap")
-    if bubblewrap is None:
+    if shutil.which("bwrap") is None:
         return LIMITED
-    probe = [bubblewrap, "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--proc", "/proc", "/bin/true"]
+    probe = [*_namespaces(), "--ro-bind", "/", "/", "--proc", "/proc", "--remount-ro", "/proc", "/bin/true"]
     return ISOLATED if subprocess.run(probe, capture_output=True, timeout=30, check=False).returncode == 0 else LIMITED
+
+
+@cache
+def _namespaces() -> tuple[str, ...]:
+    """Bubblewrap, and the namespaces that it makes."""
+    words = ("bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
+    told = subprocess.run(["bwrap", "--help"], capture_output=True, text=True, timeout=30, check=False).stdout
+    # In a user namespace of its own a process would have capabilities, and with them more of the kernel to attack.
+    # Bubblewrap can forbid that from 0.8 on.
+    return (*words, "--unshare-user", "--disable-userns") if "--disable-userns" in told else words
 
 
 @contextmanager
@@ -139,7 +150,7 @@ def sandboxed(
             command = [str(inside[word]) if word in inside else word for word in command]
             words, environment, cwd = [], _environment(str(scratch), _packages_root()), str(scratch)
         process = subprocess.Popen(
-            [*_joined_to(group), *_prlimit(limits, group), *words, *command],
+            [*_joined_to(group), *_prlimit(limits, group), *words, *_few_processes(limits, group), *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -164,28 +175,36 @@ def _joined_to(group: ControlGroup | None) -> list[str]:
 def _prlimit(limits: Limits, group: ControlGroup | None) -> list[str]:
     words = ["prlimit", f"--fsize={limits.file}", f"--cpu={limits.cpu_seconds}", "--core=0", "--nofile=1024"]
     if group is None:
-        words += [f"--as={limits.memory}", f"--nproc={limits.processes}"]
+        words += [f"--as={limits.memory}"]
     return [*words, "--"]
 
 
+def _few_processes(limits: Limits, group: ControlGroup | None) -> list[str]:
+    """Words before the innermost command, whose processes a user namespace counts apart from the user's others."""
+    return [] if group is not None else ["prlimit", f"--nproc={limits.processes}", "--"]
+
+
 def _bubblewrap(folders: Mapping[str, Path], limits: Limits) -> list[str]:
-    words = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--clearenv"]
-    words += ["--uid", "65534", "--gid", "65534", "--hostname", "sandbox"]
+    words = [*_namespaces(), "--clearenv", "--uid", "65534", "--gid", "65534", "--hostname", "sandbox"]
     for path in ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin"):
         if os.path.islink(path):
             words += ["--symlink", os.readlink(path), path]
         elif os.path.isdir(path):
             words += ["--ro-bind", path, path]
-    words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache", "--proc", "/proc", "--dev", "/dev"]
+    words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    # The files of /proc/sys belong to root, and under a worker that is root the sandbox's user is root to them: who
+    # could write to them would set the kernel of the whole machine.
+    words += ["--proc", "/proc", "--remount-ro", "/proc"]
+    words += ["--dev", "/dev", "--size", str(limits.scratch), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
     words += ["--ro-bind-try", "/etc/alternatives", "/etc/alternatives"]
     words += ["--size", str(2**24), "--tmpfs", "/tmp"]  # first: the interpreter may lie below it
-    prefixes = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
-    for path in sorted(path for path in {sys.prefix, *prefixes} if not path.startswith("/usr/") and path != "/usr"):
-        words += ["--ro-bind", path, path]
+    for path in _interpreter():
+        if not path.startswith("/usr/") and path != "/usr":
+            words += ["--ro-bind", path, path]
     for name in PACKAGES:
         words += ["--ro-bind", str(_packages_root() / name), f"/program/{name}"]
     for folder in hidden():
-        words += ["--tmpfs", str(folder)]
+        words += ["--size", "4096", "--tmpfs", str(folder), "--remount-ro", str(folder)]
     for name, folder in folders.items():
         words += ["--ro-bind", str(folder), name]
     words += ["--size", str(limits.scratch), "--tmpfs", SCRATCH]
@@ -197,15 +216,24 @@ def _bubblewrap(folders: Mapping[str, Path], limits: Limits) -> list[str]:
 
 def hidden() -> list[Path]:
     """Folders within what the sandbox sees that hold data of the streams, and are empty inside."""
-    found = []
+    folders = [data_root().resolve()]
     spec = importlib.util.find_spec("sklearn")
     if spec is not None and spec.origin is not None:
-        found.append(Path(spec.origin).resolve().parent / "datasets" / "data")
-    visible = [Path(path).resolve() for path in (sys.prefix, sys.base_prefix, "/usr")]
-    root = data_root().resolve()
-    if root.is_dir() and any(root.is_relative_to(path) for path in visible):
-        found.append(root)
-    return [path for path in found if path.is_dir()]
+        folders.append(Path(spec.origin).resolve().parent / "datasets" / "data")
+    # Each under every name that it has inside: the interpreter may be there by a symbolic link, too.
+    return [
+        Path(place) / folder.relative_to(os.path.realpath(place))
+        for folder in folders
+        if folder.is_dir()
+        for place in ("/usr", *_interpreter())
+        if folder.is_relative_to(os.path.realpath(place))
+    ]
+
+
+def _interpreter() -> list[str]:
+    """Folders of the interpreter and its packages, as they are named and as they really are."""
+    paths = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
+    return sorted({sys.prefix, *paths})
 
 
 def _environment(scratch: str, packages: Path) -> dict[str, str]:

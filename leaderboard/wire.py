@@ -79,6 +79,8 @@ class Channel:
         Raises:
             WireError: the other side is gone, sends nothing, too much, or what is no message.
         """
+        if deadline is not None and time.monotonic() > deadline:  # also where there is always something to read
+            raise WireError("the other side took too long")
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
         if length > HEADER_BYTES:
             raise WireError(f"a header of {length:,} bytes: at most {HEADER_BYTES:,}")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import textwrap
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import alma_env
-from leaderboard import audit
+from leaderboard import audit, sandbox
+from leaderboard.cgroups import control_group
 from leaderboard.play import Played, play
 from leaderboard.sandbox import ISOLATED, Limits, level_here
 
@@ -66,6 +67,21 @@ def run(env, tmp_path):
         return play(env, folder, 0, limits or Limits(wall_seconds=120))
 
     return go
+
+
+@pytest.fixture
+def groups(monkeypatch):
+    """The control groups that were made; none where this user may make none."""
+    made = []
+
+    @contextmanager
+    def recorded(name, **limits):
+        with control_group(name, **limits) as group:
+            made.extend([group] if group is not None else [])
+            yield group
+
+    monkeypatch.setattr(sandbox, "control_group", recorded)
+    return made
 
 
 def codes(played: Played) -> set[str]:
@@ -231,7 +247,7 @@ def test_who_trains_beside_the_meter_is_refused_and_who_patches_the_refusal_is_f
     flagged = run(source + patch + ending)
     assert flagged.failure is None
     assert flagged.ledger.score().comp == 0
-    assert codes(flagged) == {"free-training"}
+    assert codes(flagged) == {"free-training", "known-before"}
 
 
 def test_patched_numbers_stay_in_the_sandbox(run):
@@ -348,7 +364,9 @@ def test_a_malformed_program_is_refused(run, program):
             return Malformed(env)
         """)
     assert len(played.ledger) == 1
-    assert "predictors could not be scored" in played.failure or "closed the connection" in played.failure
+    # An evaluator may die of a lack of memory, and of nothing else.
+    dead = program == "a tensor of more than all memory" and "closed the connection" in played.failure
+    assert dead or "predictors could not be scored" in played.failure
 
 
 GREEDY = {
@@ -366,7 +384,7 @@ GREEDY = {
 
 
 @pytest.mark.parametrize("deed", GREEDY)
-def test_greed_ends_the_run_and_nothing_else(run, deed):
+def test_greed_ends_the_run_and_nothing_else(run, deed, groups):
     code, limits = GREEDY[deed]
     body = textwrap.indent(code, " " * 12)
     played = run(
@@ -384,7 +402,7 @@ def make_agent(env):
     assert played.failure is not None
     assert 1 <= len(played.ledger) <= 3
     assert "failed" in codes(played)
-    assert not [name for name in os.listdir("/sys/fs/cgroup/pids") if name.startswith("alma-")]
+    assert not [folder for group in groups for folder in group.folders if folder.exists()]
 
 
 def test_gigabytes_of_output_are_not_kept(run):
@@ -437,8 +455,6 @@ def test_a_claimed_ledger_that_another_run_does_not_give_is_flagged(run, env):
 
 
 def test_without_isolation_nothing_runs_unless_limits_alone_are_asked_for(env, tmp_path, monkeypatch):
-    from leaderboard import sandbox
-
     (tmp_path / "agent.py").write_text(textwrap.dedent(HONEST))
     monkeypatch.setattr(sandbox, "level_here", lambda: sandbox.LIMITED)
     with pytest.raises(sandbox.SandboxError, match="no isolation on this machine"):
