@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -87,7 +88,8 @@ class RemoteEnv(AlmaEnv):
         program: Program = self._exporter.program(predictor, mark)
         self.channel.send(Message("answer", {"tick": tick}, [program.graph_bytes(), program.tensor_bytes()]))
         reply = _reply(self.channel, "answered")
-        return Answered(tick, Answer(reply.fields["error"], reply.fields["flops"], steady=True), mark)
+        # The error stays with the judge: told at every tick, it would be the test set to tune on.
+        return Answered(tick, Answer(math.nan, reply.fields["flops"], steady=True), mark)
 
     def _enter(self, answered: Answer, charge: Charge, *, refused: bool) -> None:
         super()._enter(answered, charge, refused=refused)

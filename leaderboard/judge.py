@@ -224,8 +224,7 @@ class Judge:
             mixed=_number(reply.fields.get("mixed"), "mixed"),
             **{name: _whole(reply.fields.get(name), name) for name in ("parameters", "buffers", "literals", "wide")},
         )
-        answer = {"error": error, "flops": self._answered.flops}
-        self.contestant.send(Message("answered", answer), deadline=self.deadline)
+        self.contestant.send(Message("answered", {"flops": self._answered.flops}), deadline=self.deadline)
 
     def _refuse(self, reason: str) -> None:
         """The predictor cannot be scored, which the agent may hear of and offer another; not without end."""

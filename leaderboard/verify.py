@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import platform
 import tempfile
 import time
@@ -16,7 +17,7 @@ from leaderboard import audit
 from leaderboard.claims import claimed_ledgers
 from leaderboard.manifest import Manifest
 from leaderboard.package import Package
-from leaderboard.play import play
+from leaderboard.play import Played, play
 from leaderboard.sandbox import ISOLATED, Limits
 from leaderboard.verification import Finding, Progress, Verification, VerifiedRun
 
@@ -50,6 +51,7 @@ def verify(
     runs: list[VerifiedRun] = []
     findings: list[Finding] = []
     levels: set[str] = set()
+    used: list[str] = []
     with tempfile.TemporaryDirectory(prefix="alma-submission-") as place:
         folder = Path(place) / "submission"
         package.write(folder)
@@ -59,6 +61,7 @@ def verify(
             told = _Teller(progress, f"run {number} of {len(manifest.seeds)}, seed {seed}", env.ticks)
             played = play(env, folder, seed, limits, allow_limited=allow_limited, on_row=told)
             levels.add(played.level)
+            used.append(f"seed {seed}: {_used(played)}")
             findings += [dataclasses.replace(finding, seed=seed) for finding in audit.audit(played)]
             if played.failure is not None:
                 break
@@ -71,7 +74,25 @@ def verify(
                 "suspicious", "not-isolated", "this machine has no bubblewrap: limits alone were between code and data"
             )
         )
-    return Verification(tuple(runs), tuple(findings), _environment(levels))
+    if sorted(manifest.seeds) != list(range(len(manifest.seeds))):
+        findings.append(
+            Finding(
+                "info",
+                "seeds",
+                f"the seeds are {', '.join(map(str, manifest.seeds))}, chosen by the authors; the first "
+                f"{len(manifest.seeds)} from 0 on cannot have been chosen for their results",
+            )
+        )
+    return Verification(tuple(runs), tuple(findings), _environment(levels) | {"used": "; ".join(used)[:500]})
+
+
+def _used(played: Played) -> str:
+    """CPU time and memory of the submitted code, for a reader to hold against its FLOPs."""
+    known = [seen.cpu_seconds for seen in played.observed if seen.cpu_seconds is not None]
+    words = [f"{math.fsum(known):.1f} CPU seconds after tick 0"] if known else []
+    if played.memory_peak is not None:
+        words.append(f"{played.memory_peak / 2**20:.0f} MiB")
+    return ", ".join(words) or "not accounted on this machine"
 
 
 class _Teller:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import alma_env
 from leaderboard import audit, sandbox
@@ -250,6 +251,15 @@ def test_who_trains_beside_the_meter_is_refused_and_who_patches_the_refusal_is_f
     assert codes(flagged) == {"free-training", "known-before"}
 
 
+def test_who_trains_on_import_finds_nothing_to_train_on(run):
+    played = run("""
+        from sklearn.datasets import load_digits
+        x, y = load_digits(return_X_y=True)
+        """)
+    assert "FileNotFoundError" in played.failure
+    assert len(played.ledger) == 0
+
+
 def test_patched_numbers_stay_in_the_sandbox(run):
     played = run("""
         import time, alma_env.env, alma_env.predictor
@@ -274,23 +284,41 @@ def test_patched_numbers_stay_in_the_sandbox(run):
     assert all(row.seconds > 0 for row in played.ledger)
 
 
-PREDICTORS = {
-    "that reads a file when it answers": "return x.flatten(1)[:, :10] / len(open('/submission/agent.py').read())",
-    "that asks the network": "import socket; socket.create_connection(('1.1.1.1', 53), timeout=1); return x",
-    "that knows when it is scored": """
+UNTRACED = "cannot be written as a program"
+PREDICTORS = {  # and the error that it must have at every tick, or how the run must fail
+    "that reads a file when it answers": (
+        "return x.flatten(1)[:, :10] / len(open('/submission/agent.py').read())",
+        lambda x: x.flatten(1)[:, :10],
+    ),
+    "that asks the network": (
+        "import socket; socket.create_connection(('1.1.1.1', 53), timeout=1); return x",
+        UNTRACED,
+    ),
+    "that asks the environment for the answers": (
+        "import os; return x.flatten(1)[:, :10] + float(os.environ['ALMA_ANSWERS'])",
+        UNTRACED,
+    ),
+    "that knows when it is scored": (
+        """
         import torch
         if torch.compiler.is_exporting():
             return torch.zeros(x.shape[0], 10) + self.layer.weight.sum() * 0
         return self.layer(x.flatten(1) / 16)""",
-    "that remembers what it was asked": """
+        lambda x: torch.zeros(len(x), 10),
+    ),
+    "that remembers what it was asked": (
+        """
         self.asked = getattr(self, "asked", 0) + 1
-        return self.layer(x.flatten(1) / 16) * self.asked""",
+        return self.layer(x.flatten(1) / 16) * (1.5 - self.asked % 2)""",
+        None,  # the same at every tick
+    ),
 }
 
 
 @pytest.mark.parametrize("predictor", PREDICTORS)
-def test_a_predictor_is_scored_as_the_program_that_it_was_traced_to(run, predictor):
-    forward = textwrap.indent(textwrap.dedent(PREDICTORS[predictor]).strip(), " " * 8)
+def test_a_predictor_is_scored_as_the_program_that_it_was_traced_to(run, env, predictor):
+    code, expected = PREDICTORS[predictor]
+    forward = textwrap.indent(textwrap.dedent(code).strip(), " " * 8)
     played = run(f"""
 class Sly(Small):
     def forward(self, x):
@@ -307,13 +335,13 @@ class Slyly(Learner):
 def make_agent(env):
     return Slyly(env)
 """)
-    if played.failure is None:
-        # Traced in the sandbox, where there is nothing to read; what came out is a fixed function of its input.
-        assert all(0.0 < row.error <= 1.0 for row in played.ledger)
+    if isinstance(expected, str):
+        assert expected in played.failure
     else:
-        assert "cannot be written as a program" in played.failure
-    if "scored" in predictor:
-        assert played.ledger[0].error == pytest.approx(0.9, abs=0.03)  # the class 0 for everything
+        assert played.failure is None
+        x, y = (torch.from_numpy(array.copy()) for array in (env.data.test_x, env.data.test_y))
+        error = float((expected(x).argmax(1) != y).double().mean()) if expected else played.ledger[0].error
+        assert [row.error for row in played.ledger] == [error] * 4
 
 
 MALFORMED = {

@@ -55,6 +55,8 @@ def test_a_verified_ledger_is_that_of_a_local_run_to_the_last_bit(tmp_path):
     assert found.worst == "info"
     assert found.environment["isolation"] == ISOLATED
     assert "run 3 of 3, seed 5, tick 20 of 20" in told
+    assert [finding.code for finding in found.findings] == ["seeds"]
+    assert "CPU seconds" in found.environment["used"]
     for run in found.runs:
         env = alma_env.make("Digits-ALMA-v0")
         agent = agents.make("sm", env, width=4, wait=4, epochs=3, seed=run.seed)
@@ -71,6 +73,40 @@ def test_methods_that_grow_or_average_cross_as_programs(tmp_path, method, more):
     arguments = {"members": 2} if more else {}
     agent = agents.make(method, env, width=4, wait=4, epochs=3, seed=1, **arguments)
     assert plain(played.ledger) == plain(agents.run(env, agent, seed=1))
+
+
+def test_who_answers_at_random_and_claims_another_ledger_is_flagged(tmp_path):
+    """And has no use for the error of an answer, which is not in the sandbox."""
+    folder = submission(
+        tmp_path / "sent",
+        """
+import math
+import agents
+
+class Idle:
+    def __init__(self, env):
+        self.env, self.predictor = env, agents.make("sm", env, width=4, seed=env.run_seed).predictor
+
+    def observe(self, observation):
+        assert all(math.isnan(row.error) for row in self.env.ledger)
+        return None
+
+def make_agent(env):
+    return Idle(env)
+""",
+    )
+    (folder / "ledgers").mkdir()
+    for seed in (3, 4, 5):
+        env = alma_env.make("Digits-ALMA-v0")
+        ledger = agents.run(env, agents.make("sm", env, width=4, wait=4, epochs=3, seed=seed), seed=seed)
+        (folder / "ledgers" / f"seed-{seed}.jsonl").write_text(ledger.to_json())
+    report = check.check_path(folder)
+    assert report.ok
+    found = verify(report.package, report.manifest)
+    assert found.worst == "suspicious"
+    claims = [finding for finding in found.findings if finding.code == "claim"]
+    assert {finding.seed for finding in claims} == {3, 4, 5}
+    assert all(run.ledger.score().final_error > 0.6 for run in found.runs)
 
 
 def test_the_first_run_that_fails_ends_the_verification(tmp_path):
