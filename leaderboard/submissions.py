@@ -9,14 +9,14 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from leaderboard import queue
+from leaderboard.accounts import find_or_make_account
 from leaderboard.archive import from_zip
 from leaderboard.check import check
-from leaderboard.database import ROLES, Account, Event, Submission
+from leaderboard.database import Event, Submission
 from leaderboard.engine import now, writing
 from leaderboard.errors import NotFoundError, SubmissionError
 from leaderboard.package import Package
 from leaderboard.rules import RULES_VERSION
-from leaderboard.text_rules import refused_character, shown
 
 
 @dataclass(frozen=True)
@@ -91,28 +91,6 @@ def _known(session: Session, package: Package) -> Submission | None:
     return session.scalars(
         select(Submission).where(Submission.digest == package.digest, Submission.rules_version == RULES_VERSION)
     ).first()
-
-
-def find_or_make_account(session: Session, name: str, role: str = "submitter") -> Account:
-    """The account of a name, made where there is none.
-
-    Raises:
-        SubmissionError: the name or the role breaks its rule, or the account was disabled.
-    """
-    name = name.strip()
-    refused = refused_character(name)
-    if refused is not None or not 1 <= len(name) <= 80:
-        raise SubmissionError(f"account {shown(name)}: {refused or 'not 1 to 80 characters'}; choose another name")
-    if role not in ROLES:
-        raise SubmissionError(f"role={role!r}: must be one of {', '.join(ROLES)}")
-    account = session.scalars(select(Account).where(Account.name == name)).first()
-    if account is None:
-        account = Account(name=name, role=role, created_at=now(session))
-        session.add(account)
-        session.flush()
-    if account.disabled_at is not None:
-        raise SubmissionError(f"account {shown(name)}: disabled; ask a maintainer of the board")
-    return account
 
 
 def package_of(session: Session, submission_id: int) -> Package:
