@@ -43,6 +43,7 @@ class Settings:
         changes: requests that write, of an account.
         log_ins: attempts to log in and wrong tokens, of a client address.
         registrations: of a client address.
+        exports: of whole boards, of a client address.
     """
 
     title: str = "ALMA leaderboard"
@@ -58,6 +59,7 @@ class Settings:
     changes: Rate = field(default=Rate(120, 60))
     log_ins: Rate = field(default=Rate(30, 30))
     registrations: Rate = field(default=Rate(2, 60))  # a classroom may share one address
+    exports: Rate = field(default=Rate(30, 10))
 
     def __post_init__(self) -> None:
         if self.registration not in get_args(Registration):

@@ -19,6 +19,7 @@ SETTINGS = Settings(
     changes=UNLIMITED,
     log_ins=UNLIMITED,
     registrations=UNLIMITED,
+    exports=UNLIMITED,
     submissions_per_day=1_000,
 )
 
