@@ -174,6 +174,7 @@ class Submission(Model):
 
     id: int
     account: str
+    account_id: int
     digest: str
     rules_version: str
     state: State
@@ -187,6 +188,7 @@ class Submission(Model):
     runs: list[Run] = Field(max_length=MAXIMUM_SEEDS)
     findings: list[Finding]
     environment: dict[str, str] = Field(description="versions, machine and isolation of the verification")
+    worker: str | None = Field(description="which verified it; for maintainers")
     verified_at: datetime | None
     events: list[Happened]
 
