@@ -193,5 +193,7 @@ def test_a_server_that_is_no_board_is_told():
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        with closing(Client(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.1, attempts=1)) as client:
-            pytest.raises(RemoteError, client.boards).match("does not answer .ReadTimeout")
+        client = Client(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.1, attempts=1)
+        with closing(client):
+            with pytest.raises(RemoteError, match="does not answer .ReadTimeout"):
+                client.boards()

@@ -1,0 +1,77 @@
+"""Whatever is sent to the API, it answers as its OpenAPI document says, and never with a mistake of its own.
+
+Schemathesis makes the requests from the document: valid ones and spoilt ones, with a maintainer's token and without.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from sqlalchemy import update
+
+from leaderboard import queue
+from leaderboard.database import Token
+from leaderboard.engine import connect, writing
+from leaderboard.submissions import submit
+from leaderboard.tokens import hash_of
+from leaderboard.verification import Finding
+from leaderboard.web.app import create_app
+
+from .conftest import package_of, verification_of
+from .web_client import SETTINGS, person
+
+bounded = settings(
+    max_examples=10,
+    deadline=None,
+    database=None,
+    derandomize=True,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=list(HealthCheck),
+)
+
+
+@pytest.fixture(scope="module")
+def board(sqlite_board: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple]:
+    """An application with a submission in every state, and a maintainer's token."""
+    file = tmp_path_factory.mktemp("properties") / "board.db"
+    shutil.copy(sqlite_board, file)
+    engine = connect(f"sqlite:///{file}")
+    mia = person(engine, "Mia", "maintainer")
+    with writing(engine) as session:  # a number that no generated request revokes
+        session.execute(update(Token).where(Token.hash == hash_of(mia.token)).values(id=1_234_567_891))
+    for name, findings in (("verified", []), ("flagged", ["suspicious"]), ("rejected", ["fatal"])):
+        submit(engine, package_of(name=name), "Mia")
+        found = [Finding(severity, "odd", "odd") for severity in findings]
+        queue.finish(engine, queue.claim(engine, "w"), verification_of((0, 1, 2), *found, comp=10**20))
+    submit(engine, package_of(name="failed"), "Mia")
+    queue.fail(engine, queue.claim(engine, "w"), "the disk was full", retry=False)
+    for name in ("running", "queued"):
+        submit(engine, package_of(name=name), "Mia")
+    queue.claim(engine, "w")
+    yield create_app(engine, SETTINGS), mia
+    engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def document(board):
+    return schemathesis.openapi.from_asgi("/api/v1/openapi.json", board[0])
+
+
+api = schemathesis.pytest.from_fixture("document")
+
+
+@api.parametrize()
+@bounded
+def test_every_answer_to_a_maintainer_is_one_of_the_document(case, board):
+    case.call_and_validate(headers=board[1].headers)
+
+
+@api.parametrize()
+@bounded
+def test_every_answer_to_a_stranger_is_one_of_the_document(case):
+    case.call_and_validate()
