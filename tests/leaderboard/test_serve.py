@@ -194,6 +194,5 @@ def test_a_server_that_is_no_board_is_told():
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         client = Client(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.1, attempts=1)
-        with closing(client):
-            with pytest.raises(RemoteError, match="does not answer .ReadTimeout"):
-                client.boards()
+        with closing(client), pytest.raises(RemoteError, match="does not answer .ReadTimeout"):
+            client.boards()
