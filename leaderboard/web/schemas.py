@@ -11,13 +11,14 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from leaderboard.rules import MAXIMUM_SEEDS
+from leaderboard.text_rules import plain_pattern
 
 Role = Literal["submitter", "maintainer"]
 Scope = Literal["submit", "review", "manage"]
 State = Literal["queued", "running", "verified", "flagged", "rejected", "failed"]
 Severity = Literal["info", "suspicious", "fatal"]
 Whole = Annotated[int, Field(ge=0)]
-Name = Annotated[str, Field(min_length=1, max_length=80, pattern=r"^[^\x00-\x1f\x7f]*$", examples=["Ada"])]
+Name = Annotated[str, Field(min_length=1, max_length=80, pattern=plain_pattern(), examples=["Ada"])]
 
 
 class Model(BaseModel):
@@ -27,9 +28,9 @@ class Model(BaseModel):
 
 
 class Body(BaseModel):
-    """Of a request: a field that is not known is a mistake."""
+    """Of a request: a field that is not known is a mistake, and so is 1 for true."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Problem(Model):

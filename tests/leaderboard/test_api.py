@@ -406,7 +406,9 @@ def test_a_body_that_is_no_json_is_told_in_json(client, ada):
 
 def test_other_methods_and_places_are_told_in_json(client):
     response = client.put("/api/v1/boards")
-    assert (response.status_code, response.headers["allow"]) == (405, "GET")
+    assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD")
+    assert client.put("/api/v1/submissions").headers["allow"] == "GET, HEAD, POST"
+    assert client.options("/api/v1/tokens/1").headers["allow"] == "DELETE"
     assert response.json()["problems"]
     assert client.get("/api/v1/nothing").json()["problems"]
     assert client.get("/api/v1/boards/").status_code == 404  # and no redirection by what the Host header says
