@@ -7,7 +7,6 @@ can make one text look like another, so it is refused; what is markup is harmles
 from __future__ import annotations
 
 import unicodedata
-from functools import cache
 
 JOINERS = "\u200c\u200d"  # zero-width, but part of Persian and Indic words and of emoji
 _REFUSED = {
@@ -37,31 +36,6 @@ def refused_character(text: str, allowed: str = "") -> str | None:
         if what is not None:
             return f"U+{number:04X}, {what}"
     return None
-
-
-@cache
-def plain_pattern() -> str:
-    """The same rule as a regular expression, of texts that do not begin with a space; for documents of an interface.
-
-    >>> import re
-    >>> [bool(re.search(plain_pattern(), text)) for text in ("Ada L.", "", " Ada", "a\\nb", "a\u202eb", "\ue000")]
-    [True, False, False, False, False, False]
-    """
-    ranges: list[list[int]] = []
-    # Beyond the first two planes stand few characters that are refused: tags, then private use to the end.
-    for number in (*range(0xD800), *range(0xE000, 0x20000), *range(0xE0000, 0xE1000)):
-        if refused_character(chr(number)):
-            if ranges and ranges[-1][1] == number - 1:
-                ranges[-1][1] = number
-            else:
-                ranges.append([number, number])
-    ranges += [[plane + 0xFFFE, plane + 0xFFFF] for plane in range(0x20000, 0xF0000, 0x10000)] + [[0xF0000, 0x10FFFF]]
-    refused = "".join(_in_class(first) + ("" if first == last else "-" + _in_class(last)) for first, last in ranges)
-    return f"^[^\\s{refused}][^{refused}]*$"
-
-
-def _in_class(number: int) -> str:
-    return chr(number) if number > 0xFFFF else f"\\u{number:04x}"
 
 
 def shown(value: object, limit: int = 60) -> str:
