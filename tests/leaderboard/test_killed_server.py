@@ -88,6 +88,7 @@ def test_killing_server_and_workers_at_random_moments_loses_and_doubles_nothing(
         sender.join(60)
     for process in processes.values():
         kill(process)
+    print(f"killed: {kills}")
     assert wrong == []
     assert kills["server"] >= 2
     assert kills["first"] + kills["second"] >= 2
