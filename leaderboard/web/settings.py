@@ -41,7 +41,7 @@ class Settings:
         uploads_at_once: archives that are in memory at a time; others wait.
         requests: of a client address.
         changes: requests that write, of an account.
-        log_ins: attempts to log in and wrong tokens, of a client address.
+        log_ins: attempts with tokens that open nothing, of a client address.
         registrations: of a client address.
         exports: of whole boards, of a client address.
         downloads: of submissions' files, and of audits, which read them; of a client address.
