@@ -1,0 +1,82 @@
+"""What all pages of one server process share: the engine, and what was made a moment ago."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+
+from sqlalchemy import Engine
+from starlette.requests import Request
+
+from leaderboard.standings import Board, boards
+from leaderboard.web.pages import points
+from leaderboard.web.pages.points import Points
+from leaderboard.web.pages.remembered import Remembered, Versions
+
+MOST_PAGES = 256  # of some 100 KB each
+
+
+@dataclass(frozen=True)
+class Page:
+    """A rendered page.
+
+    Attributes:
+        body: HTML in UTF-8.
+        packed: the same by gzip.
+        tag: changes with the body.
+    """
+
+    body: bytes
+    packed: bytes
+    tag: str
+
+
+@dataclass
+class Shared:
+    """Of one application.
+
+    Attributes:
+        engine: of the board's database.
+        versions: of the board.
+        pages: by address, the same for everyone.
+    """
+
+    engine: Engine
+    versions: Versions
+    pages: Remembered[Page] = field(default_factory=lambda: Remembered(MOST_PAGES))
+    _boards: Remembered[list[Board]] = field(default_factory=lambda: Remembered(1))
+    _points: Remembered[Points] = field(default_factory=lambda: Remembered(16))
+    _names: dict[int, str] = field(default_factory=dict)
+
+    def boards(self) -> list[Board]:
+        """The environments and versions that have published results."""
+        return self._boards.get("", self.versions.board(), lambda: boards(self.engine))
+
+    def points(self, env_id: str, rules_version: str) -> Points:
+        """The numbers of a board's pictures."""
+        return self._points.get(
+            (env_id, rules_version), self.versions.board(), lambda: points.read(self.engine, env_id, rules_version)
+        )
+
+    def names(self, ids: set[int]) -> dict[int, str]:
+        """Names of submissions, which never change, so that each is read once."""
+        missing = [id for id in ids if id not in self._names]
+        if missing:
+            if len(self._names) > 100_000:
+                self._names = {}
+                missing = list(ids)
+            self._names |= points.names(self.engine, missing)
+        return {id: self._names[id] for id in ids}
+
+
+_making = threading.Lock()
+
+
+def shared(request: Request) -> Shared:
+    """Of the application that a request came to."""
+    state = request.app.state
+    with _making:
+        if not hasattr(state, "pages"):
+            state.pages = Shared(state.engine, Versions(state.engine))
+        found: Shared = state.pages
+    return found
