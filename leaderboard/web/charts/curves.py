@@ -61,7 +61,7 @@ def draw(curves: Sequence[Curve], *, measure: str, is_rate: bool, id: str) -> Ma
         is_rate: errors are rates, whose axis begins at 0; others get a logarithmic axis, as the paper's perplexities.
         id: of the picture on the page.
     """
-    frame = Frame(width=760, height=360)
+    frame = Frame(width=640, height=320)
     ticks = max(len(curve.mean) for curve in curves) - 1
     x = linear(0, max(1, ticks), frame.left, frame.x_end)
     tops = np.concatenate([curve.mean + curve.deviation for curve in curves])

@@ -27,7 +27,9 @@ def exact(value: int) -> str:
 
 
 def count_interval(interval: Interval) -> tuple[str, str]:
-    """Mean and half width of FLOPs or parameters, where it can be both with the mean's power of ten; no half width for one value.
+    """Mean and half width of FLOPs or parameters, with the same power of ten where that shows both.
+
+    One value has no half width.
 
     >>> count_interval(Interval(1.234e9, 2.5e7, 3)), count_interval(Interval(50.0, 3.2, 3))
     (('1.23e9', '0.03e9'), ('50', '3'))
@@ -51,6 +53,16 @@ def decimals(interval: Interval, digits: int) -> tuple[str, str]:
     ('1.23', '0.50')
     """
     return f"{interval.mean:,.{digits}f}", "" if interval.half is None else f"{interval.half:,.{digits}f}"
+
+
+def signed(pair: tuple[str, str]) -> tuple[str, str]:
+    """A mean and its half width, as a difference: with its sign.
+
+    >>> signed(("1.23", "0.50")), signed(("-1.23", "0.50"))
+    (('+1.23', '0.50'), ('−1.23', '0.50'))
+    """
+    mean, half = pair
+    return (f"−{mean[1:]}" if mean.startswith("-") else f"+{mean}"), half
 
 
 def duration(seconds: float) -> str:

@@ -2,10 +2,11 @@
 
 from fastapi import APIRouter
 
-from leaderboard.web.pages import boards
+from leaderboard.web.pages import boards, compare, submissions
 from leaderboard.web.pages.render import error_page
 
 router = APIRouter()
-router.include_router(boards.router)
+for _part in (boards, submissions, compare):
+    router.include_router(_part.router)
 
 __all__ = ["error_page", "router"]

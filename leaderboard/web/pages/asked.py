@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast, get_args
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from leaderboard.standings import Metric
 from leaderboard.text_rules import shown
+from leaderboard.web.pages import addresses
 
 PAGE_LINES = 50
 _LARGEST = 2**31 - 1  # what a database's integer holds
@@ -108,9 +109,4 @@ class Asked:
             "page": wanted.page if wanted.page > 1 else None,
         }
         query = urlencode({name: value for name, value in values.items() if value is not None})
-        return board_address(wanted.env_id, wanted.rules_version) + (f"?{query}" if query else "")
-
-
-def board_address(env_id: str, rules_version: str) -> str:
-    """The address of a board, from the root on."""
-    return f"/boards/{quote(env_id, safe='')}/{quote(rules_version, safe='')}"
+        return addresses.board(wanted.env_id, wanted.rules_version) + (f"?{query}" if query else "")

@@ -12,7 +12,8 @@ from starlette.responses import RedirectResponse, Response
 from leaderboard.rules import RULES_VERSION, TICKS
 from leaderboard.standings import Board, standings
 from leaderboard.web.charts import pareto
-from leaderboard.web.pages.asked import PAGE_LINES, Asked, AskedError, board_address
+from leaderboard.web.pages import addresses
+from leaderboard.web.pages.asked import PAGE_LINES, Asked, AskedError
 from leaderboard.web.pages.listing import listing
 from leaderboard.web.pages.render import error_page, remembered, text
 from leaderboard.web.pages.shared import Shared, shared
@@ -111,7 +112,7 @@ def newest_rules(request: Request) -> Response:
     env_id = request.path_params["env_id"]
     query = f"?{request.url.query}" if request.url.query else ""
     root = request.scope.get("root_path", "").rstrip("/")
-    return RedirectResponse(root + board_address(env_id, RULES_VERSION) + query, 307)
+    return RedirectResponse(root + addresses.board(env_id, RULES_VERSION) + query, 307)
 
 
 def board(request: Request) -> Response:
@@ -125,7 +126,7 @@ def board(request: Request) -> Response:
             request,
             404,
             "There is no such board",
-            [f"{env_id[:80]}, rules {rules_version[:20]}: nothing was ever sent there; the boards are on the first page"],
+            [f"{env_id[:80]}, rules {rules_version[:20]}: nothing was sent there; the first page has the boards"],
         )
     try:
         asked = Asked.of(env_id, rules_version, request.query_params)

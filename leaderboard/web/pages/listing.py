@@ -68,10 +68,12 @@ def listing(engine: Engine, *, state: str | None = None, limit: int = 50, offset
     """The submissions that were sent last, of one state or of all."""
     with reading(engine) as session:
         counted = session.execute(select(Submission.state, func.count()).group_by(Submission.state)).all()
-        by_state = {name: number for name, number in counted}
+        by_state = {row[0]: row[1] for row in counted}
         chosen = [Submission.state == state] if state else []
         # The page's ids come from an index alone; the rows that are passed over are not read.
-        page = select(Submission.id).where(*chosen).order_by(Submission.id.desc()).limit(limit).offset(offset).subquery()
+        page = (
+            select(Submission.id).where(*chosen).order_by(Submission.id.desc()).limit(limit).offset(offset).subquery()
+        )
         rows = session.execute(
             select(
                 Submission.id,

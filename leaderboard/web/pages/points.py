@@ -87,4 +87,4 @@ def names(engine: Engine, ids: Iterable[int]) -> dict[int, str]:
         return {}
     with reading(engine) as session:
         rows = session.execute(select(Submission.id, Submission.name).where(Submission.id.in_(wanted)))
-        return {id: name for id, name in rows}
+        return {row[0]: row[1] for row in rows}

@@ -29,7 +29,9 @@ class Remembered(Generic[T]):
     become visible after one with a larger number. Who asks for what another thread is making waits for it.
     """
 
-    def __init__(self, most: int, seconds: float = LASTING_SECONDS, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, most: int, seconds: float = LASTING_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._most, self._seconds, self._clock = most, seconds, clock
         self._entries: OrderedDict[Hashable, tuple[Hashable, float, T]] = OrderedDict()
         self._making: dict[Hashable, threading.Lock] = {}

@@ -18,7 +18,7 @@ from starlette.responses import Response
 import alma_env
 from leaderboard.rules import RULES_VERSION, TICKS, budget_class_text
 from leaderboard.web.charts import numbers
-from leaderboard.web.pages.asked import board_address
+from leaderboard.web.pages import addresses
 from leaderboard.web.pages.shared import Page, shared
 
 _WEB = Path(__file__).parent.parent
@@ -36,6 +36,11 @@ def _static(name: str) -> str:
 
 def _moment(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def _plain(value: bool | int | float | str) -> str:
+    """A plain value as a manifest has it."""
+    return ("false", "true")[value] if isinstance(value, bool) else str(value)
 
 
 def _paragraphs(text: str) -> list[list[str]]:
@@ -66,7 +71,7 @@ _templates.globals.update(
     rules_now=RULES_VERSION,
     ticks=TICKS,
     static=_static,
-    board_address=board_address,
+    to=addresses,
     budget_class_text=budget_class_text,
 )
 _templates.filters.update(
@@ -75,7 +80,11 @@ _templates.filters.update(
     count_interval=numbers.count_interval,
     decimals=numbers.decimals,
     duration=numbers.duration,
+    signed_count=lambda interval: numbers.signed(numbers.count_interval(interval)),
+    signed_decimals=lambda interval, digits: numbers.signed(numbers.decimals(interval, digits)),
+    signed_duration=lambda seconds: ("−" if seconds < 0 else "+") + numbers.duration(abs(seconds)),
     moment=_moment,
+    plain=_plain,
     paragraphs=_paragraphs,
     web_link=_web_link,
 )
@@ -97,7 +106,7 @@ def html(request: Request, template: str, status: int = 200, **context: Any) -> 
     return Response(body, status, {"Cache-Control": "no-store"}, _TYPE)
 
 
-def remembered(request: Request, key: Hashable, version: int, make: Callable[[], str]) -> Response:
+def remembered(request: Request, key: Hashable, version: Hashable, make: Callable[[], str]) -> Response:
     """A page that is the same for everyone, made once for a version of the board and for some seconds.
 
     A browser that has it already, by its tag, is told so and gets nothing.

@@ -1,0 +1,166 @@
+"""A submission as its page shows it: what stands in the database, with the numbers made ready."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from statistics import mean
+
+from markupsafe import Markup
+from sqlalchemy import Engine, func, select
+
+from agents.statistics import Interval
+from alma_env import Ledger
+from leaderboard.database import METRICS, Event, Job, Result, Submission
+from leaderboard.details import Details, details, ledgers
+from leaderboard.engine import reading
+from leaderboard.rules import MINIMUM_SEEDS, error_limit
+from leaderboard.web.charts import curves
+from leaderboard.web.charts.curves import Curve
+
+# What happened, in words; and whether everyone may read what was written down with it. What a failed attempt left may
+# tell about the machine, so that it is for maintainers.
+_HAPPENED: dict[str, tuple[str, bool]] = {
+    "submitted": ("sent", False),
+    "claimed": ("a worker began to run it again", False),
+    "lease expired": ("the worker was lost; another one will begin anew", False),
+    "attempt failed": ("the attempt failed on the worker's side", False),
+    "given back": ("the worker was stopped; another one will begin anew", False),
+    "failed": ("given up", True),
+    "queued again": ("queued again", False),
+    "verified": ("verified", True),
+    "flagged": ("verified, and noticed by the audit: a maintainer will look at it", True),
+    "rejected": ("rejected", True),
+    "accepted": ("accepted by a maintainer", True),
+}
+
+
+@dataclass(frozen=True)
+class Happened:
+    """A line of the history: when, what, and words that everyone may read."""
+
+    at: datetime
+    what: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of Comp: mean FLOPs over seeds, and its share of all."""
+
+    name: str
+    flops: float
+    share: float
+
+
+@dataclass(frozen=True)
+class Described:
+    """A submission, ready to be shown.
+
+    Attributes:
+        found: what the database says.
+        intervals: by metric, over the verified runs; empty where they are too few for a score.
+        ledgers: by seed.
+        curve: of its errors, None before there is a run.
+        phases: of Comp, the largest first.
+        history: oldest first.
+        place: on the board by CER, None where it is not there.
+        of: how many are on the board.
+        before: how many submissions wait before it.
+    """
+
+    found: Details
+    intervals: Mapping[str, Interval]
+    ledgers: Mapping[int, Ledger]
+    curve: Curve | None = None
+    phases: tuple[Phase, ...] = ()
+    history: tuple[Happened, ...] = ()
+    place: int | None = None
+    of: int = 0
+    before: int = field(default=0)
+
+    @property
+    def is_rate(self) -> bool:
+        """Whether its errors are rates of wrong answers; a text's are perplexities."""
+        return error_limit(self.found.manifest.env) == 1.0
+
+    @property
+    def measure(self) -> str:
+        """What an error of a tick is."""
+        return "test error" if self.is_rate else "perplexity"
+
+    def picture(self) -> Markup:
+        """Its error curve."""
+        assert self.curve is not None
+        return curves.draw([self.curve], measure=self.measure, is_rate=self.is_rate, id="curve")
+
+
+def state_of(engine: Engine, submission_id: int) -> tuple[str, int] | None:
+    """The state of a submission and the number of the last event about it; None where there is no such submission."""
+    last = select(func.max(Event.id)).where(Event.submission_id == submission_id).scalar_subquery()
+    with reading(engine) as session:
+        row = session.execute(select(Submission.state, last).where(Submission.id == submission_id)).first()
+    return None if row is None else (row[0], row[1] or 0)
+
+
+def describe(engine: Engine, submission_id: int) -> Described:
+    """All that a submission's page shows.
+
+    Raises:
+        NotFoundError: there is no such submission.
+    """
+    found = details(engine, submission_id)
+    played = ledgers(engine, submission_id)
+    intervals = {}
+    if len(found.runs) >= MINIMUM_SEEDS:
+        intervals = {name: Interval.of([float(getattr(run, name)) for run in found.runs]) for name in METRICS}
+    place, of = _place(engine, found) if found.published else (None, 0)
+    return Described(
+        found,
+        intervals,
+        played,
+        Curve.of(found.manifest.name, list(played.values())) if played else None,
+        _phases(played),
+        tuple(_happened(*event) for event in found.events),
+        place,
+        of,
+        _before(engine, submission_id) if found.state == "queued" else 0,
+    )
+
+
+def _happened(at: datetime, kind: str, text: str) -> Happened:
+    what, public = _HAPPENED.get(kind, (kind, False))
+    return Happened(at, what, text if public else "")
+
+
+def _phases(played: Mapping[int, Ledger]) -> tuple[Phase, ...]:
+    by_seed = [ledger.score().comp_by_phase for ledger in played.values()]
+    names = {name for phases in by_seed for name in phases}
+    means = {name: mean(phases.get(name, 0) for phases in by_seed) for name in names}
+    total = sum(means.values())
+    found = [Phase(name, flops, flops / total if total else 0.0) for name, flops in means.items()]
+    return tuple(sorted(found, key=lambda phase: (-phase.flops, phase.name)))
+
+
+def _place(engine: Engine, found: Details) -> tuple[int | None, int]:
+    with reading(engine) as session:
+        here = (
+            Result.env_id == found.manifest.env,
+            Result.rules_version == found.rules_version,
+            Result.published.is_(True),
+        )
+        mine = select(Result.cer_mean).where(Result.submission_id == found.id).scalar_subquery()
+        smaller = (Result.cer_mean < mine) | ((Result.cer_mean == mine) & (Result.submission_id < found.id))
+        before = session.scalar(select(func.count()).select_from(Result).where(*here, smaller)) or 0
+        of = session.scalar(select(func.count()).select_from(Result).where(*here)) or 0
+    return before + 1, of
+
+
+def _before(engine: Engine, submission_id: int) -> int:
+    with reading(engine) as session:
+        mine = session.execute(select(Job.available_at, Job.id).where(Job.submission_id == submission_id)).first()
+        if mine is None:
+            return 0
+        earlier = (Job.available_at < mine[0]) | ((Job.available_at == mine[0]) & (Job.id < mine[1]))
+        return session.scalar(select(func.count()).select_from(Job).where(Job.state == "queued", earlier)) or 0
