@@ -66,12 +66,16 @@ class Account(Base):
 
 
 class Token(Base):
-    """What an account shows to act by program. Only its SHA-256 is kept: a stolen database opens no account."""
+    """What an account shows to act. Only its SHA-256 is kept: a stolen database opens no account.
+
+    One with a ``parent_id`` is a session of the web page, which came from that token and ends with it.
+    """
 
     __tablename__ = "tokens"
 
     id: Mapped[int] = mapped_column(primary_key=True)
     account_id: Mapped[int] = mapped_column(ForeignKey("accounts.id"), index=True)
+    parent_id: Mapped[int | None] = mapped_column(ForeignKey("tokens.id"), index=True)
     name: Mapped[str] = mapped_column(String(80))
     hash: Mapped[str] = mapped_column(String(64), unique=True)
     scopes: Mapped[list[str]] = mapped_column(JSON)
@@ -81,6 +85,7 @@ class Token(Base):
     last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
     account: Mapped[Account] = relationship()
+    parent: Mapped[Token | None] = relationship(remote_side=[id])
 
 
 class Submission(Base):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import cast
 
@@ -12,10 +12,14 @@ from sqlalchemy.orm import joinedload, selectinload, undefer
 from alma_env import Ledger
 from leaderboard.database import AuditFinding, Event, Result, ResultRun, Submission
 from leaderboard.engine import reading
+from leaderboard.errors import NotFoundError
 from leaderboard.manifest import Manifest, from_dict
 from leaderboard.results import ledger_of
 from leaderboard.submissions import no_submission
 from leaderboard.verification import Finding, Severity
+
+# What happened, whose words everyone may read; those of others may tell about machines.
+_PUBLIC_EVENTS = ("submitted", "claimed", "failed", "accepted", "rejected")
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,7 @@ class Details:
     Attributes:
         id: of the submission.
         account: who sent it.
+        account_id: of who sent it.
         digest: of its files.
         rules_version: under which it was sent.
         state: queued, running, verified, flagged, rejected or failed.
@@ -57,6 +62,7 @@ class Details:
 
     id: int
     account: str
+    account_id: int
     digest: str
     rules_version: str
     state: str
@@ -97,6 +103,7 @@ def details(engine: Engine, submission_id: int) -> Details:
         return Details(
             id=submission.id,
             account=submission.account.name,
+            account_id=submission.account_id,
             digest=submission.digest,
             rules_version=submission.rules_version,
             state=submission.state,
@@ -113,6 +120,12 @@ def details(engine: Engine, submission_id: int) -> Details:
             verified_at=result.verified_at if result else None,
             events=tuple((event.at, event.kind, event.text) for event in events),
         )
+
+
+def for_everyone(found: Details) -> Details:
+    """The same without what tells about the machines of the board: tracebacks and workers."""
+    events = tuple((at, kind, text if kind in _PUBLIC_EVENTS else "") for at, kind, text in found.events)
+    return replace(found, last_error=None, worker=None, events=events)
 
 
 def _run(run: ResultRun) -> Run:
@@ -140,3 +153,23 @@ def ledgers(engine: Engine, submission_id: int) -> dict[int, Ledger]:
             .options(undefer(ResultRun.ledger))
         )
         return {run.seed: ledger_of(run) for run in runs}
+
+
+def ledger_text(engine: Engine, submission_id: int, seed: int) -> str:
+    """The verified ledger of one seed, a JSON object per line.
+
+    Raises:
+        NotFoundError: there is no such submission, or no verified run of this seed.
+    """
+    with reading(engine) as session:
+        if session.get(Submission, submission_id) is None:
+            raise no_submission(submission_id)
+        run = session.scalars(
+            select(ResultRun)
+            .join(Result)
+            .where(Result.submission_id == submission_id, ResultRun.seed == seed)
+            .options(undefer(ResultRun.ledger))
+        ).first()
+        if run is None:
+            raise NotFoundError(f"seed {seed}: submission {submission_id} has no verified run of it (yet)")
+        return ledger_of(run).to_json()

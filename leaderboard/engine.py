@@ -15,12 +15,16 @@ from sqlalchemy.orm import Session
 
 from leaderboard.errors import DatabaseError
 
-BUSY_MILLISECONDS = 30_000  # how long a writer of SQLite waits for another to finish
+BUSY_SECONDS = 30.0  # how long a writer of SQLite waits for another to finish
 _EXAMPLES = "write sqlite:///board.db, or postgresql://user@host/board"
 
 
-def connect(url: str) -> Engine:
+def connect(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     """An engine for a URL. Nothing is created; see `leaderboard.migrations.upgrade`.
+
+    Args:
+        url: of SQLite in a file or of PostgreSQL.
+        busy_seconds: how long a writer waits for another one to finish, before it is told that the database is busy.
 
     Raises:
         DatabaseError: it is no URL of SQLite in a file or of PostgreSQL.
@@ -30,7 +34,11 @@ def connect(url: str) -> Engine:
         # A server that was restarted is noticed before a transaction, not in it.
         return create_engine(parsed, pool_pre_ping=True)
     engine = create_engine(parsed)
-    event.listen(engine, "connect", _prepare_sqlite)
+
+    def prepare(connection: sqlite3.Connection, _: Any) -> None:
+        _prepare_sqlite(connection, busy_seconds)
+
+    event.listen(engine, "connect", prepare)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
 
@@ -50,11 +58,11 @@ def _parse(url: str) -> URL:
     return parsed
 
 
-def _prepare_sqlite(connection: sqlite3.Connection, _: Any) -> None:
+def _prepare_sqlite(connection: sqlite3.Connection, busy_seconds: float) -> None:
     # The driver would begin transactions late and in its own way; `_begin_sqlite` does it as asked.
     connection.isolation_level = None
     cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
+    cursor.execute(f"PRAGMA busy_timeout = {round(busy_seconds * 1000)}")
     cursor.execute("PRAGMA journal_mode = WAL")
     cursor.execute("PRAGMA synchronous = NORMAL")
     cursor.execute("PRAGMA foreign_keys = ON")

@@ -35,5 +35,28 @@ class NotFoundError(AlmaError, LookupError):
     """There is no such submission, account or job."""
 
 
+class AccountError(AlmaError, ValueError):
+    """An account or a token cannot be made so."""
+
+
+class ConflictError(AlmaError, ValueError):
+    """What there is already stands against it: a name that is taken, an account with as many tokens as it may have."""
+
+
+class TooManyError(AlmaError, RuntimeError):
+    """More than the board takes in a time.
+
+    Attributes:
+        seconds: after which to try again.
+    """
+
+    def __init__(self, message: str, seconds: float) -> None:
+        self.seconds = seconds
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[type[TooManyError], tuple[str, float]]:
+        return type(self), (str(self), self.seconds)
+
+
 class LeaseLostError(AlmaError, RuntimeError):
     """A job is not this worker's any more: its lease ran out and was given to another, or the job has its result."""

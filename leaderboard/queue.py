@@ -177,8 +177,13 @@ def release(engine: Engine, lease: Lease) -> None:
         _let_go(job)
 
 
-def retry(engine: Engine, submission_id: int) -> None:
+def retry(engine: Engine, submission_id: int, *, account_id: int | None = None) -> None:
     """Queue a failed job anew, with all its attempts.
+
+    Args:
+        engine: of the board's database.
+        submission_id: of the submission.
+        account_id: of the maintainer who asks for it, for the log; None for the command line.
 
     Raises:
         NotFoundError: there is no failed job of this submission.
@@ -191,7 +196,7 @@ def retry(engine: Engine, submission_id: int) -> None:
         moment = now(session)
         job.state, job.attempts, job.available_at, job.finished_at = "queued", 0, moment, None
         job.submission.state = "queued"
-        _log(session, job, moment, "queued again", "")
+        _log(session, job, moment, "queued again", "", account_id)
 
 
 def waiting(session: Session) -> int:
@@ -220,5 +225,6 @@ def _let_go(job: Job) -> None:
     job.lease_owner = job.lease_key = job.lease_until = job.progress = None
 
 
-def _log(session: Session, job: Job, moment: datetime, kind: str, text: str) -> None:
-    session.add(Event(at=moment, kind=kind, submission_id=job.submission_id, worker=job.lease_owner, text=text))
+def _log(session: Session, job: Job, moment: datetime, kind: str, text: str, account_id: int | None = None) -> None:
+    about = {"submission_id": job.submission_id, "account_id": account_id, "worker": job.lease_owner}
+    session.add(Event(at=moment, kind=kind, text=text, **about))

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from sqlalchemy import Engine, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from leaderboard import queue
+from leaderboard.accounts import find_or_make_account
 from leaderboard.archive import from_zip
 from leaderboard.check import check
-from leaderboard.database import ROLES, Account, Event, Submission
+from leaderboard.database import Account, Event, Submission
 from leaderboard.engine import now, writing
-from leaderboard.errors import NotFoundError, SubmissionError
+from leaderboard.errors import NotFoundError, SubmissionError, TooManyError
 from leaderboard.package import Package
 from leaderboard.rules import RULES_VERSION
-from leaderboard.text_rules import refused_character, shown
+from leaderboard.text_rules import shown
+
+DAY = timedelta(hours=24)
 
 
 @dataclass(frozen=True)
@@ -35,7 +40,12 @@ class Submitted:
 
 
 def submit(
-    engine: Engine, package: Package, account: str = "local", *, maximum_attempts: int = queue.MAXIMUM_ATTEMPTS
+    engine: Engine,
+    package: Package,
+    account: str = "local",
+    *,
+    maximum_attempts: int = queue.MAXIMUM_ATTEMPTS,
+    per_day: int | None = None,
 ) -> Submitted:
     """Check a package, store it and queue its verification. The same files sent again are the submission of before.
 
@@ -44,9 +54,11 @@ def submit(
         package: the files.
         account: name of who sends them; made where there is none.
         maximum_attempts: how often the verification is tried.
+        per_day: new submissions that an account may send in 24 hours; None for any number.
 
     Raises:
         SubmissionError: the check found errors; all of them are told.
+        TooManyError: the account sent as many as it may.
     """
     report = check(package)
     if not report.ok:
@@ -62,6 +74,8 @@ def submit(
                 sender = find_or_make_account(session, account)
                 archive = package.to_zip()
                 moment = now(session)
+                if per_day is not None:
+                    _require_room(session, sender, moment, per_day)
                 submission = Submission(
                     account_id=sender.id,
                     digest=package.digest,
@@ -93,26 +107,22 @@ def _known(session: Session, package: Package) -> Submission | None:
     ).first()
 
 
-def find_or_make_account(session: Session, name: str, role: str = "submitter") -> Account:
-    """The account of a name, made where there is none.
-
-    Raises:
-        SubmissionError: the name or the role breaks its rule, or the account was disabled.
-    """
-    name = name.strip()
-    refused = refused_character(name)
-    if refused is not None or not 1 <= len(name) <= 80:
-        raise SubmissionError(f"account {shown(name)}: {refused or 'not 1 to 80 characters'}; choose another name")
-    if role not in ROLES:
-        raise SubmissionError(f"role={role!r}: must be one of {', '.join(ROLES)}")
-    account = session.scalars(select(Account).where(Account.name == name)).first()
-    if account is None:
-        account = Account(name=name, role=role, created_at=now(session))
-        session.add(account)
-        session.flush()
-    if account.disabled_at is not None:
-        raise SubmissionError(f"account {shown(name)}: disabled; ask a maintainer of the board")
-    return account
+def _require_room(session: Session, account: Account, moment: datetime, per_day: int) -> None:
+    # Locked, so that two at once do not both find room for one more.
+    session.refresh(account, with_for_update=True)
+    newest = session.scalars(
+        select(Submission.created_at)
+        .where(Submission.account_id == account.id, Submission.created_at > moment - DAY)
+        .order_by(Submission.created_at.desc())
+        .limit(per_day)
+    ).all()
+    if len(newest) >= per_day:
+        seconds = (newest[-1] + DAY - moment).total_seconds()
+        raise TooManyError(
+            f"account {shown(account.name)}: sent {per_day} submissions in 24 hours, which is what the board takes; "
+            f"send the next in {math.ceil(seconds / 60)} minutes",
+            seconds,
+        )
 
 
 def package_of(session: Session, submission_id: int) -> Package:

@@ -11,7 +11,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import OperationalError
 
-from leaderboard.engine import connect
+from leaderboard.engine import BUSY_SECONDS, connect
 from leaderboard.errors import DatabaseError
 
 _LOCK = 0x616C6D61  # "alma": the number of PostgreSQL's lock, by which one process migrates at a time
@@ -38,13 +38,17 @@ def upgrade(url: str) -> None:
         engine.dispose()
 
 
-def open_database(url: str) -> Engine:
+def open_database(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     """An engine for a database whose tables are of this version. An empty database gets its tables.
+
+    Args:
+        url: of SQLite in a file or of PostgreSQL.
+        busy_seconds: how long a writer waits for another one to finish, before it is told that the database is busy.
 
     Raises:
         DatabaseError: the URL is none, nothing answers there, or the tables are of another version.
     """
-    engine = connect(url)
+    engine = connect(url, busy_seconds=busy_seconds)
     shown = engine.url.render_as_string(hide_password=True)
     try:
         connection = engine.connect()

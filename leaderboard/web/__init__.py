@@ -1,1 +1,1 @@
-"""The board on the web: an API for programs and pages for people. Needs the extra ``web``."""
+"""The board on the web: FastAPI, an API for programs and pages for people. It needs the extra ``web``."""

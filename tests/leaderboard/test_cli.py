@@ -86,7 +86,7 @@ def test_from_sending_to_downloading(capsys, tmp_path, database_url):
     records = json.loads((tmp_path / "board.json").read_text())
     assert [record["name"] for record in records] == ["number 1", "[red]number 2"]
     assert "6 lines" in run(capsys, "export", tmp_path / "r.csv", "--env", "Digits-ALMA-v0", "--runs", *at)[1]
-    assert run(capsys, "upgrade", *at)[1] == "tables of version 0001\n"
+    assert run(capsys, "upgrade", *at)[1] == "tables of version 0002\n"
 
 
 def test_what_failed_is_queued_again_by_retry(capsys, tmp_path, monkeypatch):

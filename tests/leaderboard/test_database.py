@@ -13,12 +13,13 @@ from sqlalchemy import inspect, select
 from sqlalchemy.exc import IntegrityError, StatementError
 
 from leaderboard import migrations
+from leaderboard.accounts import find_or_make_account
 from leaderboard.database import Account, Base, Event, Submission
 from leaderboard.engine import connect, now, reading, writing
 from leaderboard.errors import DatabaseError, NotFoundError, SubmissionError
 from leaderboard.migrations import open_database, upgrade
 from leaderboard.package import Package
-from leaderboard.submissions import find_or_make_account, package_of, submit
+from leaderboard.submissions import package_of, submit
 
 from .conftest import package_of as good_package
 

@@ -11,6 +11,7 @@ from sqlalchemy import update
 
 from agents.statistics import Interval
 from leaderboard import export, queue
+from leaderboard.accounts import find_or_make_account
 from leaderboard.database import Account, Result
 from leaderboard.details import details, ledgers
 from leaderboard.engine import writing
@@ -18,7 +19,7 @@ from leaderboard.errors import NotFoundError, SubmissionError
 from leaderboard.review import decide
 from leaderboard.standings import boards, standings
 from leaderboard.status import describe, latest
-from leaderboard.submissions import find_or_make_account, submit
+from leaderboard.submissions import submit
 from leaderboard.verification import Finding
 
 from .conftest import ledger_of, package_of, verification_of

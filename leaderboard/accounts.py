@@ -1,0 +1,137 @@
+"""Accounts: who submits, and who maintains the board. What they act by is in `leaderboard.tokens`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Engine, func, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.orm import Session
+
+from leaderboard.database import ROLES, Account
+from leaderboard.engine import now, reading, writing
+from leaderboard.errors import AccountError, ConflictError, NotFoundError, SubmissionError
+from leaderboard.text_rules import shown
+from leaderboard.tokens import NewToken, issue_token, log_account, plain_name
+
+
+@dataclass(frozen=True)
+class AccountInfo:
+    """What is known of an account."""
+
+    id: int
+    name: str
+    role: str
+    created_at: datetime
+    disabled_at: datetime | None
+
+
+def make_account(engine: Engine, name: str, role: str = "submitter", *, by: int | None = None) -> AccountInfo:
+    """A new account.
+
+    Args:
+        engine: of the board's database.
+        name: by which everyone knows it; 1 to 80 characters, and not another's in other letters' cases.
+        role: submitter or maintainer.
+        by: id of the account that makes it, for the log; None for itself or the command line.
+
+    Raises:
+        AccountError: the name or the role breaks its rule.
+        ConflictError: the name is taken.
+    """
+    name = plain_name("account", name)
+    _require_role(role)
+    taken = ConflictError(f"account {shown(name)}: the name is taken; choose another one")
+    try:
+        with writing(engine) as session:
+            if session.scalars(select(Account.id).where(func.lower(Account.name) == func.lower(name))).first():
+                raise taken
+            account = Account(name=name, role=role, created_at=now(session))
+            session.add(account)
+            session.flush()
+            log_account(session, "account made", by or account.id, f"{name}, {role}")
+            return _account_info(account)
+    except IntegrityError as error:  # made by another process between the look and the write
+        raise taken from error
+
+
+def register(engine: Engine, name: str, token_name: str = "first token") -> tuple[AccountInfo, NewToken]:
+    """An account that someone makes for themselves, a submitter's, and its first token.
+
+    Raises:
+        AccountError: the name breaks its rule.
+        ConflictError: the name is taken.
+    """
+    account = make_account(engine, name)
+    return account, issue_token(engine, account.id, token_name)
+
+
+def find_or_make_account(session: Session, name: str, role: str = "submitter") -> Account:
+    """The account of a name, made where there is none.
+
+    Raises:
+        SubmissionError: the name or the role breaks its rule, or the account was disabled.
+    """
+    try:
+        name = plain_name("account", name)
+        _require_role(role)
+    except AccountError as error:
+        raise SubmissionError(str(error)) from error
+    account = session.scalars(select(Account).where(Account.name == name)).first()
+    if account is None:
+        account = Account(name=name, role=role, created_at=now(session))
+        session.add(account)
+        session.flush()
+    if account.disabled_at is not None:
+        raise SubmissionError(f"account {shown(name)}: disabled; ask a maintainer of the board")
+    return account
+
+
+def find_account(engine: Engine, name: str) -> AccountInfo:
+    """The account of a name.
+
+    Raises:
+        NotFoundError: there is none.
+    """
+    with reading(engine) as session:
+        account = session.scalars(select(Account).where(Account.name == name.strip())).first()
+        if account is None:
+            raise NotFoundError(f"account {shown(name)}: there is none of this name; `account list` shows them")
+        return _account_info(account)
+
+
+def list_accounts(engine: Engine, *, limit: int = 100, offset: int = 0) -> tuple[list[AccountInfo], int]:
+    """Accounts in the order in which they were made, and how many there are."""
+    with reading(engine) as session:
+        total = session.scalar(select(func.count()).select_from(Account)) or 0
+        found = session.scalars(select(Account).order_by(Account.id).limit(limit).offset(offset))
+        return [_account_info(account) for account in found], total
+
+
+def set_disabled(engine: Engine, account_id: int, disabled: bool, *, by: int | None = None) -> AccountInfo:
+    """Disable an account, whose tokens then open nothing, or enable it again. What it has sent stays.
+
+    Raises:
+        NotFoundError: there is no such account.
+        ConflictError: it is one's own.
+    """
+    if disabled and by == account_id:
+        raise ConflictError(f"account {account_id}: your own, which you could not enable again; let another do it")
+    with writing(engine) as session:
+        account = session.get(Account, account_id)
+        if account is None:
+            raise NotFoundError(f"account {account_id}: there is none of this number; list them to see which there are")
+        if (account.disabled_at is not None) != disabled:
+            account.disabled_at = now(session) if disabled else None
+            log_account(session, "account disabled" if disabled else "account enabled", by or account_id, account.name)
+        return _account_info(account)
+
+
+def _require_role(role: str) -> None:
+    if role not in ROLES:
+        raise AccountError(f"role={shown(role)}: must be one of {', '.join(ROLES)}")
+
+
+def _account_info(account: Account) -> AccountInfo:
+    return AccountInfo(account.id, account.name, account.role, account.created_at, account.disabled_at)

@@ -1,0 +1,12 @@
+"""The API under ``/api/v1``, for programs: `leaderboard.client`, curl, a page's script."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from leaderboard.web.api import accounts, boards, packages, submissions
+from leaderboard.web.api.common import ANY_ERROR
+
+router = APIRouter(prefix="/api/v1", responses=ANY_ERROR)
+for _part in (boards, submissions, packages, accounts):
+    router.include_router(_part.router)

@@ -1,0 +1,290 @@
+"""Sessions, requests from other sites, limits of size and rate, and the headers of every answer."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from http.cookies import SimpleCookie
+
+import pytest
+from fastapi import Form, HTTPException, Request, Response
+from sqlalchemy.exc import OperationalError
+from starlette.testclient import TestClient
+
+from leaderboard import tokens
+from leaderboard.engine import connect
+from leaderboard.migrations import open_database
+from leaderboard.web.identity import check_csrf, csrf_token, identity, local_path, log_in, log_out
+from leaderboard.web.limits import Limiter
+from leaderboard.web.settings import Rate, Settings
+
+from .web_client import SETTINGS, Person, client_of, person
+
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+
+
+@pytest.fixture
+def kind() -> str:
+    return "sqlite"  # what is tested here does not reach the database's dialect
+
+
+@pytest.fixture
+def ada(engine) -> Person:
+    return person(engine, "Ada")
+
+
+def with_forms(client: TestClient) -> TestClient:
+    """Adds forms as pages have them, and things that go wrong."""
+    app = client.app
+
+    @app.get("/form")
+    def form(request: Request) -> Response:
+        return Response(csrf_token(request))
+
+    @app.post("/in")
+    def enter(request: Request, token: str = Form(""), csrf: str = Form("")) -> Response:
+        check_csrf(request, csrf)
+        response = Response("in")
+        log_in(request, response, token)
+        return response
+
+    @app.post("/change")
+    def change(request: Request, csrf: str = Form("")) -> Response:
+        check_csrf(request, csrf)
+        found = identity(request)
+        return Response(found.name if found else "nobody")
+
+    @app.post("/out")
+    def leave(request: Request, csrf: str = Form("")) -> Response:
+        check_csrf(request, csrf)
+        response = Response("out")
+        log_out(request, response)
+        return response
+
+    @app.get("/wrong")
+    @app.get("/api/wrong")
+    def wrong() -> None:
+        raise RuntimeError("secret words")
+
+    @app.get("/busy")
+    @app.get("/api/busy")
+    def busy() -> None:
+        raise OperationalError("SELECT secret", {}, Exception("locked"))
+
+    @app.get("/half")
+    def half() -> None:
+        raise HTTPException(418, "a teapot", headers={"X-Pot": "1"})
+
+    @app.post("/api/size")
+    async def size(request: Request) -> int:
+        return len(await request.body())
+
+    return client
+
+
+@pytest.fixture
+def client(engine):
+    with closing(with_forms(client_of(engine))) as opened:
+        yield opened
+
+
+def enter(client, token, **headers) -> Response:
+    return client.post("/in", data={"token": token, "csrf": client.get("/form").text}, headers=headers)
+
+
+def test_a_browser_logs_in_with_a_token_and_out_again(client, engine, ada):
+    assert client.get("/form").headers["set-cookie"].startswith("alma-visit=")
+    response = enter(client, f" {ada.token}\n")
+    assert response.text == "in"
+    (cookie,) = SimpleCookie(response.headers["set-cookie"]).values()
+    assert (cookie.key, cookie["httponly"], cookie["samesite"], cookie["path"]) == ("alma-session", True, "lax", "/")
+    assert ada.token not in response.headers["set-cookie"]
+    assert "set-cookie" not in client.get("/form").headers
+    form = client.get("/form").text
+    assert client.post("/change", data={"csrf": form}).text == "Ada"
+    session = client.cookies["alma-session"]
+    assert client.post("/out", data={"csrf": form}).text == "out"
+    assert "alma-session" not in client.cookies
+    assert tokens.authenticate_session(engine, session) is None
+    client.cookies["alma-session"] = session  # of no use any more
+    assert client.post("/change", data={"csrf": client.get("/form").text}).text == "nobody"
+
+
+def test_with_https_the_cookies_are_secure_and_browsers_told_to_stay(engine, ada):
+    with closing(with_forms(client_of(engine, https=True))) as client:
+        client.base_url = "https://board"
+        response = enter(client, ada.token)
+        assert response.headers["set-cookie"].startswith("__Host-alma-session=")
+        assert "; Secure" in response.headers["set-cookie"]
+        assert response.headers["strict-transport-security"] == "max-age=31536000"
+        assert client.post("/change", data={"csrf": client.get("/form").text}).text == "Ada"
+
+
+def test_a_revoked_token_ends_the_sessions_of_browsers(client, engine, ada):
+    enter(client, ada.token)
+    tokens.revoke(engine, tokens.tokens_of(engine, ada.id)[0].id)
+    assert client.post("/change", data={"csrf": client.get("/form").text}).text == "nobody"
+    assert enter(client, ada.token).status_code == 401
+
+
+@pytest.mark.parametrize("logged_in", [False, True])
+def test_what_another_site_makes_a_browser_send_is_refused(client, ada, logged_in):
+    if logged_in:
+        enter(client, ada.token)
+    form = client.get("/form").text
+    for csrf in ("", "x", form[:-1], "ü", form.upper()):
+        assert client.post("/change", data={"csrf": csrf}).status_code == 403
+    assert client.post("/change").status_code == 403
+    for headers in (
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://board.evil.example"},
+        {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"},
+    ):
+        assert client.post("/change", data={"csrf": form}, headers=headers).status_code == 403
+    fine = {"Origin": "http://board", "Sec-Fetch-Site": "same-origin"}
+    assert client.post("/change", data={"csrf": form}, headers=fine).status_code == 200
+    client.cookies.clear()
+    assert client.post("/change", data={"csrf": form}, headers=fine).status_code == 403
+
+
+def test_a_form_is_good_for_the_browser_and_the_session_that_it_was_made_for(client, engine, ada):
+    before = client.get("/form").text
+    enter(client, ada.token)
+    assert client.post("/change", data={"csrf": before}).status_code == 403
+    with closing(with_forms(client_of(engine))) as other:
+        enter(other, ada.token)
+        assert client.post("/change", data={"csrf": other.get("/form").text}).status_code == 403
+
+
+def test_a_token_in_the_header_needs_no_form_and_has_to_be_valid(client, ada):
+    assert client.post("/change", headers=ada.headers).text == "Ada"
+    for header in ("Bearer", "Bearer x", "Basic YTpi", f"Bearer {ada.token}x", f"Token {ada.token}", "\xff"):
+        response = client.post("/change", headers={"Authorization": header.encode("latin-1")})
+        assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer")
+
+
+def test_every_answer_has_the_security_headers(client):
+    with closing(client):
+        for path in ("/", "/nothing", "/wrong", "/busy", "/api/nothing", "/api/wrong", "/static/nothing", "/form"):
+            headers = client.get(path).headers
+            policy = headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert "frame-ancestors 'none'" in policy
+            assert headers["x-content-type-options"] == "nosniff"
+            assert headers["referrer-policy"] == "same-origin"
+            assert headers["cache-control"]
+            assert "strict-transport-security" not in headers
+            assert "server" not in headers
+
+
+def test_a_mistake_of_the_server_is_told_without_its_words(client, caplog):
+    response = client.get("/api/wrong")
+    assert response.status_code == 500
+    assert response.json() == {
+        "detail": "this is not your mistake; tell the maintainers when it happened",
+        "problems": ["this is not your mistake; tell the maintainers when it happened"],
+    }
+    assert "secret words" in caplog.text
+    page = client.get("/wrong")
+    assert (page.status_code, page.headers["content-type"]) == (500, "text/html; charset=utf-8")
+    assert "secret" not in page.text
+    for path in ("/busy", "/api/busy"):
+        busy = client.get(path)
+        assert (busy.status_code, busy.headers["retry-after"]) == (503, "5")
+        assert "secret" not in busy.text
+    pot = client.get("/half")
+    assert (pot.status_code, pot.headers["x-pot"]) == (418, "1")
+
+
+def test_a_line_of_the_log_is_one_line(client, caplog):
+    client.get("/api/wrong%0aERROR%20forged")
+    assert "forged" not in caplog.text or "\\n" in caplog.text
+
+
+def test_head_is_get_without_its_body(client):
+    response = client.head("/form")
+    assert (response.status_code, response.content) == (200, b"")
+    assert int(response.headers["content-length"]) == 64
+
+
+def test_what_is_too_large_is_refused_whether_it_says_so_or_not(client):
+    limit = SETTINGS.form_bytes
+    assert client.post("/api/size", content=b"x" * limit).json() == limit
+    response = client.post("/api/size", content=b"x" * (limit + 1))
+    assert response.status_code == 413
+    assert "larger than 65,536 bytes" in response.json()["detail"]
+
+    def chunks():
+        for _ in range(limit // 1024 + 1):
+            yield b"x" * 1024
+
+    assert client.post("/api/size", content=chunks()).status_code == 413
+    assert client.post("/in", content=chunks(), headers=FORM).status_code == 413
+    for length in ("x", "-1", "1" * 30):
+        assert client.post("/api/size", content=b"x", headers={"Content-Length": length}).status_code == 400
+
+
+def test_who_asks_too_often_is_told_when_to_come_back(engine, ada):
+    with closing(with_forms(client_of(engine, requests=Rate(60, 3)))) as client:
+        assert [client.get("/form").status_code for _ in range(4)] == [200, 200, 200, 429]
+        response = client.get("/api/v1/nothing")
+        assert (response.status_code, response.headers["retry-after"]) == (429, "1")
+        assert "wait 1 s" in response.json()["detail"]
+    with closing(with_forms(client_of(engine, log_ins=Rate(1, 2)))) as client:
+        for status in (401, 401, 429):
+            assert client.post("/change", headers={"Authorization": "Bearer alma_guess"}).status_code == status
+        assert enter(client, "alma_guess").status_code == 429
+        assert client.post("/change", headers=ada.headers).status_code == 200  # who has a token is not locked out
+    with closing(with_forms(client_of(engine, changes=Rate(1, 2)))) as client:
+        enter(client, ada.token)
+        form = client.get("/form").text
+        assert [client.post("/change", data={"csrf": form}).status_code for _ in range(3)] == [200, 200, 429]
+
+
+def test_a_bucket_fills_again_and_the_oldest_is_forgotten(monkeypatch):
+    clock = [0.0]
+    limiter = Limiter(lambda: clock[0])
+    rate = Rate(60, 2)
+    assert [limiter.spend("a", rate) for _ in range(3)] == [0.0, 0.0, 1.0]
+    assert limiter.spend("b", rate) == 0.0
+    clock[0] = 1.0
+    assert [limiter.spend("a", rate) for _ in range(2)] == [0.0, 1.0]
+    monkeypatch.setattr("leaderboard.web.limits._MOST_BUCKETS", 1)
+    limiter.spend("c", rate)
+    limiter.spend("c", rate)
+    assert limiter.spend("c", rate) > 0
+    assert len(limiter._buckets) <= 2
+
+
+def test_settings_that_make_no_sense_are_refused():
+    for wrong in ({"registration": "perhaps"}, {"submissions_per_day": 0}, {"uploads_at_once": 0}):
+        with pytest.raises(ValueError, match="must be"):
+            Settings(**wrong)
+    with pytest.raises(ValueError, match="burst of 1 or more"):
+        Rate(1, 0)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["//evil.example", "/\\evil.example", "https://evil.example", "javascript:alert(1)", "/a\nb", "", "evil", None],
+)
+def test_after_a_log_in_one_stays_here(path):
+    assert local_path(path, "/home") == "/home"
+    assert local_path("/submissions/1?a=b#c") == "/submissions/1?a=b#c"
+
+
+def test_a_locked_database_is_told_and_not_waited_for(tmp_path):
+    open_database(f"sqlite:///{tmp_path / 'a.db'}").dispose()
+    holder, engine = (connect(f"sqlite:///{tmp_path / 'a.db'}", busy_seconds=seconds) for seconds in (1, 0.05))
+    ada = person(engine, "Ada")
+    with closing(with_forms(client_of(engine))) as client:
+        form = client.get("/form").text
+        with holder.execution_options(writes=True).begin():
+            response = client.post("/in", data={"token": ada.token, "csrf": form})
+            assert (response.status_code, response.headers["retry-after"]) == (503, "5")
+            assert client.post("/change", headers=ada.headers).text == "Ada"  # reading goes on
+        assert client.post("/in", data={"token": ada.token, "csrf": form}).status_code == 200
+    for one in (holder, engine):
+        one.dispose()

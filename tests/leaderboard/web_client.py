@@ -1,0 +1,47 @@
+"""A browser without a window, and accounts, for tests of the web."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Engine
+from starlette.testclient import TestClient
+
+from leaderboard.accounts import make_account
+from leaderboard.tokens import issue_token
+from leaderboard.web.app import create_app
+from leaderboard.web.settings import UNLIMITED, Settings
+
+# No test is to be slowed down by what keeps strangers slow.
+SETTINGS = Settings(
+    registration="open",
+    requests=UNLIMITED,
+    changes=UNLIMITED,
+    log_ins=UNLIMITED,
+    registrations=UNLIMITED,
+    exports=UNLIMITED,
+    submissions_per_day=1_000,
+)
+
+
+def client_of(engine: Engine, **changes: object) -> TestClient:
+    """Talks to an application of this database, without a server between."""
+    return TestClient(create_app(engine, replace(SETTINGS, **changes)), base_url="http://board", follow_redirects=False)
+
+
+@dataclass(frozen=True)
+class Person:
+    """An account with a token."""
+
+    id: int
+    name: str
+    token: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self.token}"}
+
+
+def person(engine: Engine, name: str, role: str = "submitter", scopes: list[str] | None = None) -> Person:
+    account = make_account(engine, name, role)
+    return Person(account.id, name, issue_token(engine, account.id, "t", scopes=scopes).secret)
