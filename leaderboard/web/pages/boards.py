@@ -9,12 +9,12 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from leaderboard.recent import recent
 from leaderboard.rules import RULES_VERSION, TICKS
 from leaderboard.standings import Board, standings
 from leaderboard.web.charts import pareto
 from leaderboard.web.pages import addresses
 from leaderboard.web.pages.asked import PAGE_LINES, Asked, AskedError
-from leaderboard.web.pages.listing import listing
 from leaderboard.web.pages.render import error_page, remembered, text
 from leaderboard.web.pages.shared import Shared, shared
 
@@ -90,8 +90,8 @@ def home(request: Request) -> Response:
         keys = [(env_id, RULES_VERSION) for env_id in TICKS] + [key for key in found if key[1] != RULES_VERSION]
         lines = [_board_line(common, key, found.get(key)) for key in dict.fromkeys([*keys, *found])]
         lines.sort(key=lambda line: -line.submissions)
-        latest = listing(common.engine, limit=LATEST)
-        return text(request, "home.html", section="boards", boards=lines, latest=latest)
+        latest, total = recent(common.engine, limit=LATEST)
+        return text(request, "home.html", section="boards", boards=lines, latest=latest, total=total)
 
     return remembered(request, "home", common.versions.latest(), make)
 

@@ -13,26 +13,24 @@ from sqlalchemy import Engine, func, select
 from agents.statistics import Interval
 from alma_env import Ledger
 from leaderboard.database import METRICS, Event, Job, Result, Submission
-from leaderboard.details import Details, details, ledgers
+from leaderboard.details import Details, details, for_everyone, ledgers
 from leaderboard.engine import reading
 from leaderboard.rules import MINIMUM_SEEDS, error_limit
 from leaderboard.web.charts import curves
 from leaderboard.web.charts.curves import Curve
 
-# What happened, in words; and whether everyone may read what was written down with it. What a failed attempt left may
-# tell about the machine, so that it is for maintainers.
-_HAPPENED: dict[str, tuple[str, bool]] = {
-    "submitted": ("sent", False),
-    "claimed": ("a worker began to run it again", False),
-    "lease expired": ("the worker was lost; another one will begin anew", False),
-    "attempt failed": ("the attempt failed on the worker's side", False),
-    "given back": ("the worker was stopped; another one will begin anew", False),
-    "failed": ("given up", True),
-    "queued again": ("queued again", False),
-    "verified": ("verified", True),
-    "flagged": ("verified, and noticed by the audit: a maintainer will look at it", True),
-    "rejected": ("rejected", True),
-    "accepted": ("accepted by a maintainer", True),
+# What happened, in words.
+_HAPPENED = {
+    "submitted": "sent",
+    "claimed": "a worker began to run it again",
+    "lease expired": "the worker was lost; another one will begin anew",
+    "attempt failed": "the attempt failed on the worker's side",
+    "given back": "the worker was stopped; another one will begin anew",
+    "failed": "given up",
+    "verified": "verified",
+    "flagged": "run again, and noticed by the audit: a maintainer will look at it",
+    "rejected": "rejected",
+    "accepted": "accepted by a maintainer",
 }
 
 
@@ -110,7 +108,7 @@ def describe(engine: Engine, submission_id: int) -> Described:
     Raises:
         NotFoundError: there is no such submission.
     """
-    found = details(engine, submission_id)
+    found = for_everyone(details(engine, submission_id))
     played = ledgers(engine, submission_id)
     intervals = {}
     if len(found.runs) >= MINIMUM_SEEDS:
@@ -122,16 +120,11 @@ def describe(engine: Engine, submission_id: int) -> Described:
         played,
         Curve.of(found.manifest.name, list(played.values())) if played else None,
         _phases(played),
-        tuple(_happened(*event) for event in found.events),
+        tuple(Happened(at, _HAPPENED.get(kind, kind), text) for at, kind, text in found.events),
         place,
         of,
         _before(engine, submission_id) if found.state == "queued" else 0,
     )
-
-
-def _happened(at: datetime, kind: str, text: str) -> Happened:
-    what, public = _HAPPENED.get(kind, (kind, False))
-    return Happened(at, what, text if public else "")
 
 
 def _phases(played: Mapping[int, Ledger]) -> tuple[Phase, ...]:

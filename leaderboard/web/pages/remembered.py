@@ -93,7 +93,11 @@ class Versions:
             seen = self._seen
         with reading(self._engine) as session:
             last = session.scalar(select(func.max(Event.id))) or 0
-            kinds = set(session.scalars(select(Event.kind).where(Event.id > seen))) if -1 < seen < last else None
+            kinds = (
+                set(session.scalars(select(Event.kind).where(Event.id > seen, Event.submission_id.is_not(None))))
+                if -1 < seen < last
+                else None
+            )
         with self._lock:
             if kinds is None and last != self._seen and self._seen == -1:
                 self._board = last

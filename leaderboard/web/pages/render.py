@@ -138,4 +138,4 @@ def error_page(request: Request, status: int, title: str, problems: Sequence[str
         title: in a few words.
         problems: what is wrong with which value, and the remedy.
     """
-    return html(request, "error.html", status, status=status, heading=title, problems=list(problems))
+    return html(request, "error.html", status, code=status, heading=title, problems=list(problems))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter
+from sqlalchemy import Engine, func, select
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leaderboard.database import SUBMISSION_STATES, Submission
+from leaderboard.engine import reading
 from leaderboard.errors import NotFoundError
+from leaderboard.recent import recent
 from leaderboard.text_rules import shown
 from leaderboard.web.pages.asked import PAGE_LINES, AskedError, whole_number
 from leaderboard.web.pages.boards import COLUMNS
 from leaderboard.web.pages.described import describe, state_of
-from leaderboard.web.pages.listing import STATES, listing
 from leaderboard.web.pages.render import error_page, html, remembered, text
 from leaderboard.web.pages.shared import shared
 
@@ -25,13 +30,14 @@ def all_submissions(request: Request) -> Response:
     query = request.query_params
     try:
         state = query.get("state") or None
-        if state is not None and state not in STATES:
-            raise AskedError(f"state={shown(state)}: must be one of {', '.join(STATES)}; mend the address")
+        if state is not None and state not in SUBMISSION_STATES:
+            raise AskedError(f"state={shown(state)}: must be one of {', '.join(SUBMISSION_STATES)}; mend the address")
         page = whole_number("page", query["page"]) if query.get("page") else 1
     except AskedError as error:
         return error_page(request, 400, "This address asks for what there is not", [str(error)])
     offset = min((page - 1) * PAGE_LINES, 2**31 - 1)
-    found = listing(shared(request).engine, state=state, limit=PAGE_LINES, offset=offset)
+    engine = shared(request).engine
+    lines, total = recent(engine, state=state, limit=PAGE_LINES, offset=offset)
 
     def address(number: int) -> str:
         return f"/submissions?{f'state={state}&' if state else ''}page={number}"
@@ -40,14 +46,22 @@ def all_submissions(request: Request) -> Response:
         request,
         "submissions.html",
         section="submissions",
-        found=found,
+        lines=lines,
+        total=total,
         state=state,
-        states=STATES,
+        states=SUBMISSION_STATES,
+        by_state=_by_state(engine),
         page=page,
-        pages=max(1, -(-found.total // PAGE_LINES)),
+        pages=max(1, -(-total // PAGE_LINES)),
         page_address=address,
-        waiting=any(line.state in WAITING for line in found.lines),
+        waiting=any(line.state in WAITING for line in lines),
     )
+
+
+def _by_state(engine: Engine) -> dict[str, int]:
+    with reading(engine) as session:
+        counted = session.execute(select(Submission.state, func.count()).group_by(Submission.state))
+        return dict(counted.tuples())
 
 
 def submission(request: Request) -> Response:
@@ -60,7 +74,7 @@ def submission(request: Request) -> Response:
             raise NotFoundError(f"submission {id}: there is none of this number; the list of submissions has them all")
     except (AskedError, NotFoundError) as error:
         return error_page(request, 404, "There is no such submission", [str(error)])
-    context = {"section": "submissions", "columns": COLUMNS, "states": STATES}
+    context: dict[str, Any] = {"section": "submissions", "columns": COLUMNS}
     if state[0] in WAITING:
         return html(request, "submission.html", it=describe(common.engine, id), live=3, **context)
     # Its place depends on the others of its board.
