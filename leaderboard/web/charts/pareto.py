@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
 from leaderboard.web.charts.axes import Frame, Scale, axes, linear, logarithmic
@@ -17,7 +17,7 @@ from leaderboard.web.charts.svg import element, number, path, picture
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
-MOST_OTHERS = 200  # dots beside the front: a page stays small, and more could not be told apart
+MOST_OTHERS = 150  # dots beside the front: a page stays small, and more could not be told apart
 MOST_ON_FRONT = 120  # dots of the front; its line is drawn through all
 _LETTER = 6.6  # width of a letter of a label, about
 _LONGEST_LABEL = 24
@@ -77,7 +77,9 @@ def front(cost: Floats, error: Floats) -> Indices:
 def choose(cloud: Cloud, most_others: int = MOST_OTHERS, most_on_front: int = MOST_ON_FRONT) -> Chosen:
     """Which submissions are drawn: the front, and of the others so few that they can be told apart."""
     best = front(cloud.cost, cloud.error)
-    beside = np.setdiff1d(np.arange(len(cloud.ids)), best)
+    is_beside = np.ones(len(cloud.ids), bool)
+    is_beside[best] = False
+    beside = np.flatnonzero(is_beside)
     cost = np.where(cloud.cost > 0, cloud.cost, np.nan)
     x = np.nan_to_num(_share(np.log(cost)))
     shown = _thin(x, _share(cloud.error), beside, most_others)
@@ -97,11 +99,13 @@ def _thin(x: Floats, y: Floats, of: Indices, most: int) -> Indices:
     """One per cell of a grid that becomes coarser until they are few enough, in the order that they had."""
     cells = 64
     while len(of) > most:
-        place = (x[of] * cells).astype(np.int64) * 1024 + (y[of] * cells).astype(np.int64)
-        first = np.unique(place, return_index=True)[1]
-        if len(first) <= most or cells == 1:
-            return of[np.sort(first)][:most]
-        cells = max(1, cells * 3 // 4)
+        place = (x[of] * cells).astype(np.int64) * (cells + 1) + (y[of] * cells).astype(np.int64)
+        owner = np.full((cells + 1) ** 2, -1)
+        owner[place[::-1]] = np.arange(len(of))[::-1]  # the first of each cell is written last
+        first = np.sort(owner[owner >= 0])
+        if cells == 1:
+            return of[first][:most]
+        of, cells = of[first], max(1, cells * 7 // 8)
     return of
 
 
@@ -145,13 +149,11 @@ def draw(cloud: Cloud, chosen: Chosen, names: Mapping[int, str], *, cost_name: s
 
 def _dot(cloud: Cloud, index: int, name: str, cost_name: str, x: Scale, y: Scale, radius: float) -> Markup:
     cost, error = float(cloud.cost[index]), float(cloud.error[index])
-    return element(
-        "circle",
-        element("title", f"{name}: CER {error:.2f}, {cost_name} {count(cost)}"),
-        cx=x(cost),
-        cy=y(error),
-        r=radius,
-        data_submission=int(cloud.ids[index]),
+    title = escape(f"{name}: CER {error:.2f}, {cost_name} {count(cost)}")
+    # Written out, since there are hundreds of them on a page.
+    return Markup(
+        f'<circle cx="{x(cost):.1f}" cy="{y(error):.1f}" r="{radius}" data-submission="{int(cloud.ids[index])}">'
+        f"<title>{title}</title></circle>"
     )
 
 

@@ -152,7 +152,8 @@ def _board_page(request: Request, common: Shared, asked: Asked, board: Board, ot
         limit=PAGE_LINES,
         offset=asked.offset,
     )
-    pictures, on_front = _pictures(common, asked)
+    filters = (asked.env_id, asked.rules_version, asked.method, asked.budget_class, asked.waiting_time)
+    pictures, on_front = common.pictures.get(filters, common.versions.board(), lambda: _pictures(common, asked))
     return text(
         request,
         "board.html",
@@ -167,6 +168,7 @@ def _board_page(request: Request, common: Shared, asked: Asked, board: Board, ot
         pictures=pictures,
         on_front=on_front,
         page_address=lambda number: asked.address(page=number),
+        method_address={line.method: asked.address(method=line.method, page=1) for line in page.lines},
     )
 
 

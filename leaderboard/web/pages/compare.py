@@ -15,7 +15,7 @@ from leaderboard.errors import NotFoundError
 from leaderboard.web.charts import curves
 from leaderboard.web.pages.asked import AskedError, whole_number
 from leaderboard.web.pages.boards import COLUMNS
-from leaderboard.web.pages.described import Described, describe, state_of
+from leaderboard.web.pages.described import Described, describe, is_rate, state_of
 from leaderboard.web.pages.render import error_page, html, remembered, text
 from leaderboard.web.pages.shared import shared
 
@@ -77,11 +77,11 @@ class Comparison:
 
     def picture(self) -> Markup | None:
         """Both error curves, None where there are not two of the same board."""
-        if not self.comparable or self.a.curve is None or self.b.curve is None:
+        if not self.comparable or self.a.played is None or self.b.played is None:
             return None
-        return curves.draw(
-            [self.a.curve, self.b.curve], measure=self.a.measure, is_rate=self.a.is_rate, id="comparison"
-        )
+        both = [self.a.played.curve, self.b.played.curve]
+        rate = is_rate(self.a.found.manifest.env)
+        return curves.draw(both, measure=self.a.measure, is_rate=rate, id="comparison")
 
 
 def compare(request: Request) -> Response:
@@ -105,8 +105,8 @@ def compare(request: Request) -> Response:
         ids = whole_number("a", a_text.removeprefix("#")), whole_number("b", b_text.removeprefix("#"))
     except AskedError as error:
         return _form(request, 400, a_text, b_text, [str(error)])
-    engine = shared(request).engine
-    states = [state_of(engine, id) for id in ids]
+    common = shared(request)
+    states = [state_of(common.engine, id) for id in ids]
     missing = [
         f"submission {id}: there is none of this number; it stands in the address of a submission's page"
         for id, state in zip(ids, states, strict=True)
@@ -114,10 +114,10 @@ def compare(request: Request) -> Response:
     ]
     if missing:
         return _form(request, 404, a_text, b_text, missing)
-    version = (*states, shared(request).versions.board())
+    version = (*states, common.versions.board())
 
     def make() -> str:
-        found = side_by_side(describe(engine, ids[0]), describe(engine, ids[1]))
+        found = side_by_side(describe(common, ids[0]), describe(common, ids[1]))
         return text(request, "compare.html", section="boards", it=found, columns=COLUMNS)
 
     try:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from statistics import mean
 
+import scipy.stats  # noqa: F401  what an interval takes: a second now, and not of the first visitor
 from markupsafe import Markup
 from sqlalchemy import Engine, func, select
 
@@ -18,6 +19,7 @@ from leaderboard.engine import reading
 from leaderboard.rules import MINIMUM_SEEDS, error_limit
 from leaderboard.web.charts import curves
 from leaderboard.web.charts.curves import Curve
+from leaderboard.web.pages.shared import Shared
 
 # What happened, in words.
 _HAPPENED = {
@@ -53,15 +55,28 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class Played:
+    """What the ledgers of a submission say. Once they are there they never change, so it is made once.
+
+    Attributes:
+        curve: of its errors.
+        picture: of the curve.
+        phases: of Comp, the largest first.
+    """
+
+    curve: Curve
+    picture: Markup
+    phases: tuple[Phase, ...]
+
+
+@dataclass(frozen=True)
 class Described:
     """A submission, ready to be shown.
 
     Attributes:
         found: what the database says.
         intervals: by metric, over the verified runs; empty where they are too few for a score.
-        ledgers: by seed.
-        curve: of its errors, None before there is a run.
-        phases: of Comp, the largest first.
+        played: what its ledgers say, None before there is a run.
         history: oldest first.
         place: on the board by CER, None where it is not there.
         of: how many are on the board.
@@ -70,28 +85,26 @@ class Described:
 
     found: Details
     intervals: Mapping[str, Interval]
-    ledgers: Mapping[int, Ledger]
-    curve: Curve | None = None
-    phases: tuple[Phase, ...] = ()
+    played: Played | None
     history: tuple[Happened, ...] = ()
     place: int | None = None
     of: int = 0
-    before: int = field(default=0)
-
-    @property
-    def is_rate(self) -> bool:
-        """Whether its errors are rates of wrong answers; a text's are perplexities."""
-        return error_limit(self.found.manifest.env) == 1.0
+    before: int = 0
 
     @property
     def measure(self) -> str:
         """What an error of a tick is."""
-        return "test error" if self.is_rate else "perplexity"
+        return measure(self.found.manifest.env)
 
-    def picture(self) -> Markup:
-        """Its error curve."""
-        assert self.curve is not None
-        return curves.draw([self.curve], measure=self.measure, is_rate=self.is_rate, id="curve")
+
+def is_rate(env_id: str) -> bool:
+    """Whether an environment's errors are rates of wrong answers; a text's are perplexities."""
+    return error_limit(env_id) == 1.0
+
+
+def measure(env_id: str) -> str:
+    """What an error of a tick is."""
+    return "test error" if is_rate(env_id) else "perplexity"
 
 
 def state_of(engine: Engine, submission_id: int) -> tuple[str, int] | None:
@@ -102,14 +115,14 @@ def state_of(engine: Engine, submission_id: int) -> tuple[str, int] | None:
     return None if row is None else (row[0], row[1] or 0)
 
 
-def describe(engine: Engine, submission_id: int) -> Described:
+def describe(common: Shared, submission_id: int) -> Described:
     """All that a submission's page shows.
 
     Raises:
         NotFoundError: there is no such submission.
     """
+    engine = common.engine
     found = for_everyone(details(engine, submission_id))
-    played = ledgers(engine, submission_id)
     intervals = {}
     if len(found.runs) >= MINIMUM_SEEDS:
         intervals = {name: Interval.of([float(getattr(run, name)) for run in found.runs]) for name in METRICS}
@@ -117,14 +130,20 @@ def describe(engine: Engine, submission_id: int) -> Described:
     return Described(
         found,
         intervals,
-        played,
-        Curve.of(found.manifest.name, list(played.values())) if played else None,
-        _phases(played),
+        common.played.get(submission_id, found.verified_at, lambda: _played(engine, found)) if found.runs else None,
         tuple(Happened(at, _HAPPENED.get(kind, kind), text) for at, kind, text in found.events),
         place,
         of,
         _before(engine, submission_id) if found.state == "queued" else 0,
     )
+
+
+def _played(engine: Engine, found: Details) -> Played:
+    played = ledgers(engine, found.id)
+    curve = Curve.of(found.manifest.name, list(played.values()))
+    env_id = found.manifest.env
+    picture = curves.draw([curve], measure=measure(env_id), is_rate=is_rate(env_id), id="curve")
+    return Played(curve, picture, _phases(played))
 
 
 def _phases(played: Mapping[int, Ledger]) -> tuple[Phase, ...]:

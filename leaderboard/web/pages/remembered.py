@@ -8,10 +8,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from sqlalchemy import Engine, func, select
+from sqlalchemy import Engine, bindparam, func, select
 
 from leaderboard.database import Event
-from leaderboard.engine import reading
 
 T = TypeVar("T")
 
@@ -72,6 +71,10 @@ class Remembered(Generic[T]):
         return found
 
 
+_LAST = select(func.max(Event.id))
+_KINDS = select(Event.kind).where(Event.id > bindparam("seen"), Event.submission_id.is_not(None))
+
+
 class Versions:
     """Which state of the board a page shows, by the log of events: everything that a page shows writes one."""
 
@@ -91,13 +94,12 @@ class Versions:
     def _look(self) -> tuple[int, int]:
         with self._lock:
             seen = self._seen
-        with reading(self._engine) as session:
-            last = session.scalar(select(func.max(Event.id))) or 0
-            kinds = (
-                set(session.scalars(select(Event.kind).where(Event.id > seen, Event.submission_id.is_not(None))))
-                if -1 < seen < last
-                else None
-            )
+        kinds = None
+        # By a bare connection: this is asked with every request.
+        with self._engine.connect() as connection:
+            last = connection.scalar(_LAST) or 0
+            if -1 < seen < last:
+                kinds = set(connection.scalars(_KINDS, {"seen": seen}))
         with self._lock:
             if kinds is None and last != self._seen and self._seen == -1:
                 self._board = last

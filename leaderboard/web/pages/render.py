@@ -7,11 +7,13 @@ import hashlib
 from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime
 from functools import cache
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -41,6 +43,18 @@ def _moment(moment: datetime) -> str:
 def _plain(value: bool | int | float | str) -> str:
     """A plain value as a manifest has it."""
     return ("false", "true")[value] if isinstance(value, bool) else str(value)
+
+
+def _value(pair: tuple[str, str]) -> Markup:
+    """A mean and its half width. As a function, since a page has hundreds of them and Jinja's macros are slow."""
+    mean, half = escape(pair[0]), escape(pair[1])
+    below = f'<span class="half">± {half}</span>' if half else ""
+    return Markup(f'<span class="mean">{mean}</span>{below}')
+
+
+def _authors(names: Sequence[str]) -> str:
+    """The first three of them."""
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _paragraphs(text: str) -> list[list[str]]:
@@ -85,6 +99,8 @@ _templates.filters.update(
     signed_duration=lambda seconds: ("−" if seconds < 0 else "+") + numbers.duration(abs(seconds)),
     moment=_moment,
     plain=_plain,
+    value=_value,
+    authors=_authors,
     paragraphs=_paragraphs,
     web_link=_web_link,
 )
@@ -138,4 +154,8 @@ def error_page(request: Request, status: int, title: str, problems: Sequence[str
         title: in a few words.
         problems: what is wrong with which value, and the remedy.
     """
-    return html(request, "error.html", status, code=status, heading=title, problems=list(problems))
+    phrase = HTTPStatus(status).phrase  # which is all that the framework says, and nothing that helps
+    said = [problem for problem in problems if problem != phrase]
+    if status == 404 and not said:
+        said = ["This address leads nowhere; what is here is reached from the boards"]
+    return html(request, "error.html", status, code=status, heading=title, problems=said)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
+from typing import Any
 
 from sqlalchemy import Engine
 from starlette.requests import Request
@@ -14,6 +15,7 @@ from leaderboard.web.pages.points import Points
 from leaderboard.web.pages.remembered import Remembered, Versions
 
 MOST_PAGES = 256  # of some 100 KB each
+FOR_EVER_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,16 @@ class Shared:
         engine: of the board's database.
         versions: of the board.
         pages: by address, the same for everyone.
+        played: what ledgers say, by submission; they never change.
+        pictures: of boards, by filters; orders and pages have the same.
     """
 
     engine: Engine
     versions: Versions
     pages: Remembered[Page] = field(default_factory=lambda: Remembered(MOST_PAGES))
     _boards: Remembered[list[Board]] = field(default_factory=lambda: Remembered(1))
+    pictures: Remembered[Any] = field(default_factory=lambda: Remembered(MOST_PAGES))
+    played: Remembered[Any] = field(default_factory=lambda: Remembered(MOST_PAGES, FOR_EVER_SECONDS))
     _points: Remembered[Points] = field(default_factory=lambda: Remembered(16))
     _names: dict[int, str] = field(default_factory=dict)
 

@@ -61,7 +61,7 @@ def all_submissions(request: Request) -> Response:
 def _by_state(engine: Engine) -> dict[str, int]:
     with reading(engine) as session:
         counted = session.execute(select(Submission.state, func.count()).group_by(Submission.state))
-        return dict(counted.tuples())
+        return {row[0]: row[1] for row in counted}
 
 
 def submission(request: Request) -> Response:
@@ -76,14 +76,14 @@ def submission(request: Request) -> Response:
         return error_page(request, 404, "There is no such submission", [str(error)])
     context: dict[str, Any] = {"section": "submissions", "columns": COLUMNS}
     if state[0] in WAITING:
-        return html(request, "submission.html", it=describe(common.engine, id), live=3, **context)
+        return html(request, "submission.html", it=describe(common, id), live=3, **context)
     # Its place depends on the others of its board.
     version = (state[1], common.versions.board())
     return remembered(
         request,
         ("submission", id),
         version,
-        lambda: text(request, "submission.html", it=describe(common.engine, id), live=0, **context),
+        lambda: text(request, "submission.html", it=describe(common, id), live=0, **context),
     )
 
 
