@@ -11,6 +11,8 @@ from markupsafe import Markup
 from leaderboard.web.charts.numbers import power, tick
 from leaderboard.web.charts.svg import element
 
+_NOTHING = 1e-12  # what is not larger has no place on a logarithmic axis but that of 0
+
 Marks = Sequence[tuple[float, str]]  # value and label
 
 
@@ -63,7 +65,7 @@ class Scale:
         """The place of a number; what lies outside stands at the edge."""
         low, high = self.low, self.high
         if self.logarithmic:
-            value = math.log10(value) if value > 0 else math.log10(low)
+            value = math.log10(max(value, low))
             low, high = math.log10(low), math.log10(high)
         share = min(1.0, max(0.0, (value - low) / (high - low)))
         return self.start + share * (self.end - self.start)
@@ -97,10 +99,11 @@ def logarithmic(values: Sequence[float], start: float, end: float) -> Scale:
     >>> logarithmic([2e3, 4e6], 0, 100).marks
     [(10000.0, '10⁴'), (100000.0, '10⁵'), (1000000.0, '10⁶')]
     """
-    positive = [value for value in values if value > 0] or [1.0]
+    positive = [value for value in values if value > _NOTHING]
+    zero = len(positive) < len(values)
+    positive = positive or [1.0]
     low, high = math.log10(min(positive)), math.log10(max(positive))
     pad = max(0.08 * (high - low), 0.06)
-    zero = len(positive) < len(values)
     low, high = low - (1.0 if zero else pad), high + pad
     decades = range(math.ceil(low + (0.5 if zero else 0) - 1e-9), math.floor(high) + 1)
     marks: list[tuple[float, str]]
@@ -116,7 +119,7 @@ def logarithmic(values: Sequence[float], start: float, end: float) -> Scale:
         ]
         if len(marks) < 2:
             marks = [(value, f"{value:.2e}".replace("e+", "e")) for value in (min(positive), max(positive))]
-            marks = marks[: 1 + (marks[0] != marks[-1])]
+            marks = marks[: 1 + (marks[0][1] != marks[-1][1])]
     if zero:
         marks = [(10.0**low, "0"), *marks]
     return Scale(10.0**low, 10.0**high, start, end, True, marks)

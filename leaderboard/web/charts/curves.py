@@ -52,6 +52,17 @@ class Curve:
         return cls(label, errors.mean(axis=0), deviation, errors.min(axis=0), errors.max(axis=0), len(errors))
 
 
+def lines(curve: Curve) -> Markup:
+    """The numbers of a curve as lines of a table: tick, mean, deviation, lowest, highest."""
+    columns = (curve.mean, curve.deviation, curve.lowest, curve.highest)
+    return Markup("").join(
+        Markup(f'<tr><th scope="row" class="number">{tick}</th>{cells}</tr>')
+        for tick, cells in enumerate(
+            "".join(f'<td class="number">{value:.4g}</td>' for value in values) for values in zip(*columns, strict=True)
+        )
+    )
+
+
 def draw(curves: Sequence[Curve], *, measure: str, is_rate: bool, id: str) -> Markup:
     """The picture of one or two curves.
 

@@ -103,9 +103,8 @@ def _thin(x: Floats, y: Floats, of: Indices, most: int) -> Indices:
         owner = np.full((cells + 1) ** 2, -1)
         owner[place[::-1]] = np.arange(len(of))[::-1]  # the first of each cell is written last
         first = np.sort(owner[owner >= 0])
-        if cells == 1:
-            return of[first][:most]
-        of, cells = of[first], max(1, cells * 7 // 8)
+        kept: Indices = of[first] if cells > 1 else of[first][:most]
+        of, cells = kept, max(1, cells * 7 // 8)
     return of
 
 
@@ -183,7 +182,7 @@ def _labels(cloud: Cloud, chosen: Chosen, names: Mapping[int, str], frame: Frame
             ("end", dot_x - 8 - width, dot_y + 15),
             ("end", dot_x - 9 - width, dot_y + 4),
             ("start", dot_x + 7, dot_y - 8),
-            ("start", dot_x + 5, dot_y + 17),
+            ("start", dot_x + 7, dot_y + 17),
         ):
             box = (left, base - 12, left + width, base + 3)
             inside = box[0] >= frame.left + 4 and box[2] <= frame.x_end and frame.top <= box[1] and box[3] < frame.y_end

@@ -61,11 +61,13 @@ class Played:
     Attributes:
         curve: of its errors.
         picture: of the curve.
+        lines: of the curve, for a table.
         phases: of Comp, the largest first.
     """
 
     curve: Curve
     picture: Markup
+    lines: Markup
     phases: tuple[Phase, ...]
 
 
@@ -143,7 +145,7 @@ def _played(engine: Engine, found: Details) -> Played:
     curve = Curve.of(found.manifest.name, list(played.values()))
     env_id = found.manifest.env
     picture = curves.draw([curve], measure=measure(env_id), is_rate=is_rate(env_id), id="curve")
-    return Played(curve, picture, _phases(played))
+    return Played(curve, picture, curves.lines(curve), _phases(played))
 
 
 def _phases(played: Mapping[int, Ledger]) -> tuple[Phase, ...]:
