@@ -199,7 +199,7 @@ def test_standings_of_more_than_a_page_have_pages(client, engine, monkeypatch):
 
 
 def test_texts_of_strangers_are_texts_on_every_page(client, engine):
-    links = '[links]\ncode = "https://example.org/?<script>"\n'
+    links = '[links]\ncode = "https://example.org/?a=1&b=2"\n'
     finding = Finding("suspicious", "<i>", EVIL)
     sent = publish(engine, finding, name=EVIL, authors=[EVIL], description=EVIL, links=links)
     other = publish(engine, name="fine", comp=7)
