@@ -109,6 +109,13 @@ def list_accounts(engine: Engine, *, limit: int = 100, offset: int = 0) -> tuple
         return [_account_info(account) for account in found], total
 
 
+def has_maintainer(engine: Engine) -> bool:
+    """Whether anyone may decide and make accounts."""
+    with reading(engine) as session:
+        chosen = select(Account.id).where(Account.role == "maintainer", Account.disabled_at.is_(None)).limit(1)
+        return session.scalars(chosen).first() is not None
+
+
 def set_disabled(engine: Engine, account_id: int, disabled: bool, *, by: int | None = None) -> AccountInfo:
     """Disable an account, whose tokens then open nothing, or enable it again. What it has sent stays.
 

@@ -79,6 +79,11 @@ class Details:
     verified_at: datetime | None
     events: tuple[tuple[datetime, str, str], ...]
 
+    @property
+    def ended(self) -> bool:
+        """Whether the verification has come to an end."""
+        return self.state not in ("queued", "running")
+
 
 def details(engine: Engine, submission_id: int) -> Details:
     """All of one submission but its files and its ledgers.

@@ -58,5 +58,20 @@ class TooManyError(AlmaError, RuntimeError):
         return type(self), (str(self), self.seconds)
 
 
+class RemoteError(AlmaError, RuntimeError):
+    """A board on the web does not answer, or refuses.
+
+    Attributes:
+        status: of its answer; None where there was none.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        self.status = status
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[type[RemoteError], tuple[str, int | None]]:
+        return type(self), (str(self), self.status)
+
+
 class LeaseLostError(AlmaError, RuntimeError):
     """A job is not this worker's any more: its lease ran out and was given to another, or the job has its result."""

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Engine, select
-from sqlalchemy.orm import joinedload
+from sqlalchemy import Engine
 
 from agents.statistics import Interval
-from leaderboard.database import METRICS, Submission
-from leaderboard.details import details
-from leaderboard.engine import reading
+from leaderboard.database import METRICS
+from leaderboard.details import Details, details
+from leaderboard.recent import LONGEST_PAGE, Sent, recent
 from leaderboard.text_rules import printable
 
 
@@ -20,22 +19,15 @@ def latest(engine: Engine, count: int) -> list[tuple[str, ...]]:
     """
     if count < 1:
         raise ValueError(f"--latest {count}: give 1 or more")
-    with reading(engine) as session:
-        found = session.scalars(
-            select(Submission).options(joinedload(Submission.job)).order_by(Submission.id.desc()).limit(count)
-        )
-        return [
-            (
-                str(submission.id),
-                submission.state,
-                submission.env_id,
-                submission.name,
-                submission.method,
-                f"{submission.created_at:%Y-%m-%d %H:%M}",
-                printable((submission.job.progress if submission.job else None) or ""),
-            )
-            for submission in found
-        ]
+    found, _ = recent(engine, limit=min(count, LONGEST_PAGE))
+    return [columns(sent) for sent in found]
+
+
+def columns(sent: Sent) -> tuple[str, ...]:
+    """A submission of a list: id, state, environment, name, method, moment, progress."""
+    moment = f"{sent.created_at:%Y-%m-%d %H:%M}"
+    texts = (str(sent.id), sent.state, sent.env_id, sent.name, sent.method, moment, sent.progress or "")
+    return tuple(map(printable, texts))
 
 
 def describe(engine: Engine, submission_id: int) -> list[str]:
@@ -44,7 +36,11 @@ def describe(engine: Engine, submission_id: int) -> list[str]:
     Raises:
         NotFoundError: there is no such submission.
     """
-    found = details(engine, submission_id)
+    return lines_of(details(engine, submission_id))
+
+
+def lines_of(found: Details) -> list[str]:
+    """One submission in lines."""
     manifest = found.manifest
     lines = [
         f"submission {found.id}: {found.state}" + (", on the board" if found.published else ""),

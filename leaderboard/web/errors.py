@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from leaderboard.errors import AccountError, ConflictError, NotFoundError, SubmissionError, TooManyError
 from leaderboard.text_rules import printable, storable
@@ -54,7 +55,10 @@ def handle_errors(app: FastAPI) -> None:
     """Give each kind of error its status and its words."""
 
     def http(request: Request, error: HTTPException) -> Response:
-        return respond_with_error(request, error.status_code, [str(error.detail)], dict(error.headers or {}))
+        headers = dict(error.headers or {})
+        if error.status_code == 405:
+            headers["Allow"] = ", ".join(_allowed(request))
+        return respond_with_error(request, error.status_code, [str(error.detail)], headers)
 
     def invalid(request: Request, error: RequestValidationError) -> Response:
         return respond_with_error(request, 422, [_validation_problem(one) for one in error.errors()])
@@ -93,6 +97,16 @@ def handle_errors(app: FastAPI) -> None:
         (PoolTimeoutError, busy),
     ):
         app.add_exception_handler(kind, handler)  # type: ignore[arg-type]
+
+
+def _allowed(request: Request) -> list[str]:
+    # A route knows its own methods alone, and several routes may share a path.
+    found = []
+    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+        scope = {**request.scope, "method": method}
+        if any(route.matches(scope)[0] == Match.FULL for route in request.app.router.routes):
+            found += ["GET", "HEAD"] if method == "GET" else [method]
+    return found
 
 
 def _validation_problem(error: dict[str, object]) -> str:

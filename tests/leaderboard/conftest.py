@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -119,3 +122,27 @@ def engine(board_url: str) -> Iterator[Engine]:
     opened = connect(board_url)
     yield opened
     opened.dispose()
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Callable[..., int]]:
+    """Start a worker, or with a list of arguments the command line, in a process of its own; its number."""
+    process = subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("nursery.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    def start(what: str | list[str], verification: str = "verify", lease_seconds: float = 1.5) -> int:
+        line = f"{what} {verification} {lease_seconds}" if isinstance(what, str) else json.dumps(what)
+        process.stdin.write(line + "\n")
+        process.stdin.flush()
+        while not (line := process.stdout.readline().strip()).isdigit():
+            assert line == "begun", line  # what workers print
+        return int(line)
+
+    yield start
+    process.stdin.close()
+    process.wait(30)
+    process.stdout.close()

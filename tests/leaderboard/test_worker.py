@@ -6,11 +6,9 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from sqlalchemy import func, select, text, update
@@ -24,31 +22,6 @@ from leaderboard.worker import work
 
 from . import fake_verify
 from .conftest import package_of, verification_of
-
-Start = Callable[..., int]
-
-
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Start]:
-    """Start a worker in a process of its own; the number of the process."""
-    process = subprocess.Popen(
-        [sys.executable, Path(__file__).with_name("nursery.py")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-    def start(url: str, verification: str = "verify", lease_seconds: float = 1.5) -> int:
-        process.stdin.write(f"{url} {verification} {lease_seconds}\n")
-        process.stdin.flush()
-        while not (line := process.stdout.readline().strip()).isdigit():
-            assert line == "begun", line  # what workers print
-        return int(line)
-
-    yield start
-    process.stdin.close()
-    process.wait(30)
-    process.stdout.close()
 
 
 def kill(pid: int, number: int) -> None:

@@ -1,0 +1,54 @@
+"""The ``alma-leaderboard`` command: begin a submission, check it, send it, verify what was sent, look and download."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.markup import escape
+
+import alma_env
+from alma_env import AlmaError
+from leaderboard.cli import maintaining, serving, submitting, verifying
+from leaderboard.cli.common import DATABASE_VARIABLE, TOKEN_VARIABLE
+from leaderboard.cli.verifying import load_verify
+from leaderboard.rules import RULES_VERSION
+
+__all__ = ["DATABASE_VARIABLE", "TOKEN_VARIABLE", "load_verify", "main"]
+_OF_THE_EXTRA = ("alembic", "fastapi", "httpx2", "jinja2", "psycopg", "pyarrow", "pydantic", "sqlalchemy", "uvicorn")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point of ``alma-leaderboard``; the exit status: 0, 1 for a submission with errors, 2 for a mistake."""
+    options = _parser().parse_args(arguments)
+    console = Console()
+    try:
+        status: int = options.command(options, console)
+        return status
+    except (AlmaError, ValueError, LookupError, TimeoutError) as error:
+        return _refuse(options, str(error))
+    except ImportError as error:
+        if (error.name or "").split(".")[0] not in _OF_THE_EXTRA:
+            raise
+        return _refuse(options, f"the package {error.name} is missing; pip install 'alma-env[web]'")
+    except OSError as error:
+        return _refuse(options, f"{error.filename or 'a file'}: {error.strerror or error}; choose another place")
+    except KeyboardInterrupt:
+        return 130
+
+
+def _refuse(options: argparse.Namespace, message: str) -> int:
+    console = Console(stderr=True)
+    console.print(f"[bold red]alma-leaderboard {options.name}:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="alma-leaderboard", description="The leaderboard of alma-env.")
+    version = f"alma-env {alma_env.__version__}, rules {RULES_VERSION}"
+    parser.add_argument("--version", action="version", version=version)
+    commands = parser.add_subparsers(dest="name", required=True)
+    for subject in (submitting, verifying, serving, maintaining):
+        subject.add(commands)
+    return parser
