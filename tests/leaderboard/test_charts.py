@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from alma_env import Ledger, Row
 from leaderboard.web.charts import curves, pareto
 from leaderboard.web.charts.axes import linear, logarithmic
 from leaderboard.web.charts.curves import Curve
@@ -123,12 +122,8 @@ def test_linear_marks_are_few_and_between_the_ends(low, high):
     assert math.isclose(scale(scale.high), 100)
 
 
-def ledger(errors) -> Ledger:
-    return Ledger([Row(t, e, 1, 0, 1.0, {}, 0, (), "", False, 0.1) for t, e in enumerate(errors)])
-
-
 def test_a_curve_is_the_mean_over_seeds_with_a_band_of_one_standard_deviation():
-    curve = Curve.of("a", [ledger([0.9, 0.5, 0.1]), ledger([0.9, 0.3, 0.3])])
+    curve = Curve.of("a", [[0.9, 0.5, 0.1], [0.9, 0.3, 0.3]])
     assert curve.mean.tolist() == pytest.approx([0.9, 0.4, 0.2])
     assert curve.deviation.tolist() == pytest.approx([0, math.sqrt(0.02), math.sqrt(0.02)])
     assert (curve.lowest.tolist(), curve.highest.tolist()) == ([0.9, 0.3, 0.1], [0.9, 0.5, 0.3])
@@ -142,12 +137,12 @@ def test_a_curve_is_the_mean_over_seeds_with_a_band_of_one_standard_deviation():
 
 
 def test_one_seed_has_no_band_and_perplexities_a_logarithmic_axis():
-    picture = curves.draw([Curve.of("a", [ledger([8000, 90.5, 30.25])])], measure="perplexity", is_rate=False, id="c")
+    picture = curves.draw([Curve.of("a", [[8000, 90.5, 30.25]])], measure="perplexity", is_rate=False, id="c")
     assert 'class="band"' not in picture
     assert "perplexity (logarithmic)" in picture
     assert "10³" in picture
 
 
-def test_ledgers_of_different_lengths_make_no_curve():
-    with pytest.raises(ValueError, match=r"ledgers with \[2, 3\] rows"):
-        Curve.of("a", [ledger([1, 1]), ledger([1, 1, 1])])
+def test_seeds_of_different_lengths_make_no_curve():
+    with pytest.raises(ValueError, match=r"seeds with \[2, 3\] errors"):
+        Curve.of("a", [[1, 1], [1, 1, 1]])

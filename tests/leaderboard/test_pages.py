@@ -23,6 +23,15 @@ BOARD = "/boards/Digits-ALMA-v0/0.1"
 EVIL = '<img src=x onerror=alert(1)>";--'
 
 
+BOTH = pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+
+
+@pytest.fixture
+def kind() -> str:
+    """Most of what a page is made of is tested with both databases elsewhere."""
+    return "sqlite"
+
+
 @pytest.fixture
 def client(engine):
     with closing(client_of(engine)) as opened:
@@ -111,6 +120,7 @@ def test_an_empty_board_says_how_to_begin(client):
     assert "No result yet" in page.text
 
 
+@BOTH
 def test_the_first_page_has_every_board_with_its_best(client, filled):
     page = get(client, "/")
     assert BOARD in page.links
@@ -119,6 +129,7 @@ def test_the_first_page_has_every_board_with_its_best(client, filled):
     assert "3 submissions, 2 methods, 20 mega-batches" in page.text
 
 
+@BOTH
 def test_standings_are_sorted_and_filtered_by_links_and_by_a_form(client, filled):
     a, b, c = filled["a"], filled["b"], filled["c"]
     page = get(client, BOARD)
@@ -230,6 +241,7 @@ def test_no_page_has_a_style_or_a_script_of_its_own(client, filled):
 # Submissions.
 
 
+@BOTH
 def test_the_page_of_a_submission_has_all_of_it(client, engine, filled):
     page = get(client, f"/submissions/{filled['a']}")
     for said in ("place 2 of 3 by CER", "waiting time 5", "training", "validation", "Nothing was noticed", "by Ada"):
@@ -242,6 +254,7 @@ def test_the_page_of_a_submission_has_all_of_it(client, engine, filled):
         assert stored_package(session, filled["a"]).digest in page.text
 
 
+@BOTH
 def test_a_submission_is_seen_queued_running_and_verified(client, engine):
     sent = submit(engine, package_of(name="mine")).id
     later = submit(engine, package_of(name="later")).id
@@ -476,6 +489,7 @@ def test_under_a_prefix_all_addresses_have_it(engine, filled):
         assert page.all("form", method="get")[0]["action"] == f"/alma{BOARD}"
 
 
+@BOTH
 def test_the_version_of_the_board_changes_with_what_it_shows_and_with_nothing_else(engine):
     versions = Versions(engine)
     before = versions.board(), versions.latest()

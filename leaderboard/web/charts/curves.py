@@ -9,7 +9,6 @@ import numpy as np
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from alma_env import Ledger
 from leaderboard.web.charts.axes import Frame, linear, logarithmic
 from leaderboard.web.charts.axes import axes as draw_axes
 from leaderboard.web.charts.svg import element, path, picture
@@ -38,18 +37,18 @@ class Curve:
     seeds: int
 
     @classmethod
-    def of(cls, label: str, ledgers: Sequence[Ledger]) -> Curve:
-        """Of the ledgers of all seeds.
+    def of(cls, label: str, errors: Sequence[Sequence[float]]) -> Curve:
+        """Of the errors of all seeds, each from tick 0 on.
 
         Raises:
-            ValueError: there is none, or they have different ticks.
+            ValueError: there is no seed, or they have different ticks.
         """
-        lengths = {len(ledger) for ledger in ledgers}
+        lengths = {len(of_seed) for of_seed in errors}
         if len(lengths) != 1:
-            raise ValueError(f"ledgers with {sorted(lengths)} rows: a curve needs one and the same number of ticks")
-        errors = np.array([[row.error for row in ledger] for ledger in ledgers])
-        deviation = errors.std(axis=0, ddof=1) if len(errors) > 1 else np.zeros(errors.shape[1])
-        return cls(label, errors.mean(axis=0), deviation, errors.min(axis=0), errors.max(axis=0), len(errors))
+            raise ValueError(f"seeds with {sorted(lengths)} errors: a curve needs one and the same number of ticks")
+        table = np.array(errors, np.float64)
+        deviation = table.std(axis=0, ddof=1) if len(table) > 1 else np.zeros(table.shape[1])
+        return cls(label, table.mean(axis=0), deviation, table.min(axis=0), table.max(axis=0), len(table))
 
 
 def lines(curve: Curve) -> Markup:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from statistics import mean
+from typing import Any
 
 import scipy.stats  # noqa: F401  what an interval takes: a second now, and not of the first visitor
 from markupsafe import Markup
 from sqlalchemy import Engine, func, select
 
 from agents.statistics import Interval
-from alma_env import Ledger
-from leaderboard.database import METRICS, Event, Job, Result, Submission
-from leaderboard.details import Details, details, for_everyone, ledgers
+from leaderboard.database import METRICS, Event, Job, Result, ResultRun, Submission
+from leaderboard.details import Details, details, for_everyone
 from leaderboard.engine import reading
 from leaderboard.rules import MINIMUM_SEEDS, error_limit
 from leaderboard.web.charts import curves
@@ -141,19 +143,30 @@ def describe(common: Shared, submission_id: int) -> Described:
 
 
 def _played(engine: Engine, found: Details) -> Played:
-    played = ledgers(engine, found.id)
-    curve = Curve.of(found.manifest.name, list(played.values()))
+    rows_of_seeds = _rows(engine, found.id)
+    errors = [[float(row["error"]) for row in rows] for rows in rows_of_seeds]
+    curve = Curve.of(found.manifest.name, errors)
     env_id = found.manifest.env
     picture = curves.draw([curve], measure=measure(env_id), is_rate=is_rate(env_id), id="curve")
-    return Played(curve, picture, curves.lines(curve), _phases(played))
+    return Played(curve, picture, curves.lines(curve), _phases(rows_of_seeds))
 
 
-def _phases(played: Mapping[int, Ledger]) -> tuple[Phase, ...]:
-    by_seed = [ledger.score().comp_by_phase for ledger in played.values()]
-    names = {name for phases in by_seed for name in phases}
-    means = {name: mean(phases.get(name, 0) for phases in by_seed) for name in names}
-    total = sum(means.values())
-    found = [Phase(name, flops, flops / total if total else 0.0) for name, flops in means.items()]
+def _rows(engine: Engine, submission_id: int) -> list[list[dict[str, Any]]]:
+    """The rows of every verified ledger as plain values: as `Ledger`, five times as much work for a page."""
+    with reading(engine) as session:
+        stored = session.scalars(
+            select(ResultRun.ledger).join(Result).where(Result.submission_id == submission_id).order_by(ResultRun.seed)
+        ).all()
+    return [json.loads(b"[" + b",".join(zlib.decompress(packed).splitlines()) + b"]") for packed in stored]
+
+
+def _phases(rows_of_seeds: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Phase, ...]:
+    sums: Counter[str] = Counter()
+    for rows in rows_of_seeds:
+        for row in rows:
+            sums.update(row["flops"])
+    total = sums.total()
+    found = [Phase(name, flops / len(rows_of_seeds), flops / total if total else 0.0) for name, flops in sums.items()]
     return tuple(sorted(found, key=lambda phase: (-phase.flops, phase.name)))
 
 

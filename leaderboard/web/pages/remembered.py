@@ -24,8 +24,8 @@ _BESIDE_THE_BOARD = frozenset(
 class Remembered(Generic[T]):
     """The values that were used last, each good for one version of the board and for some seconds.
 
-    The seconds are for what changes without an event (the progress of a run), and for PostgreSQL, where an event can
-    become visible after one with a larger number. Who asks for what another thread is making waits for it.
+    The seconds are for PostgreSQL, where an event can become visible after one with a larger number. Who asks for what
+    another thread is making waits for it.
     """
 
     def __init__(

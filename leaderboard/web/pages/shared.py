@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Engine
@@ -12,7 +12,7 @@ from starlette.requests import Request
 from leaderboard.standings import Board, boards
 from leaderboard.web.pages import points
 from leaderboard.web.pages.points import Points
-from leaderboard.web.pages.remembered import Remembered, Versions
+from leaderboard.web.pages.remembered import LASTING_SECONDS, Remembered, Versions
 
 MOST_PAGES = 256  # of some 100 KB each
 FOR_EVER_SECONDS = 24 * 3600.0
@@ -33,7 +33,6 @@ class Page:
     tag: str
 
 
-@dataclass
 class Shared:
     """Of one application.
 
@@ -45,14 +44,17 @@ class Shared:
         pictures: of boards, by filters; orders and pages have the same.
     """
 
-    engine: Engine
-    versions: Versions
-    pages: Remembered[Page] = field(default_factory=lambda: Remembered(MOST_PAGES))
-    _boards: Remembered[list[Board]] = field(default_factory=lambda: Remembered(1))
-    pictures: Remembered[Any] = field(default_factory=lambda: Remembered(MOST_PAGES))
-    played: Remembered[Any] = field(default_factory=lambda: Remembered(MOST_PAGES, FOR_EVER_SECONDS))
-    _points: Remembered[Points] = field(default_factory=lambda: Remembered(16))
-    _names: dict[int, str] = field(default_factory=dict)
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.versions = Versions(engine)
+        # SQLite has one writer at a time, so that the number of the last event says all.
+        lasting = LASTING_SECONDS if engine.dialect.name == "postgresql" else FOR_EVER_SECONDS
+        self.pages: Remembered[Page] = Remembered(MOST_PAGES, lasting)
+        self.played: Remembered[Any] = Remembered(MOST_PAGES, FOR_EVER_SECONDS)
+        self.pictures: Remembered[Any] = Remembered(MOST_PAGES, lasting)
+        self._boards: Remembered[list[Board]] = Remembered(1, lasting)
+        self._points: Remembered[Points] = Remembered(16, lasting)
+        self._names: dict[int, str] = {}
 
     def boards(self) -> list[Board]:
         """The environments and versions that have published results."""
@@ -83,6 +85,6 @@ def shared(request: Request) -> Shared:
     state = request.app.state
     with _making:
         if not hasattr(state, "pages"):
-            state.pages = Shared(state.engine, Versions(state.engine))
+            state.pages = Shared(state.engine)
         found: Shared = state.pages
     return found
