@@ -197,11 +197,13 @@ def test_standings_are_filtered_sorted_and_compared_by_keyboard_alone(visit, sit
 
 
 def test_a_third_tick_takes_the_place_of_the_first(visit, site):
-    page = visit(BOARD)
+    page = visit(BOARD, viewport={"width": 1280, "height": 1100})
     boxes = page.locator("input[name=id]")
     for number in range(3):
         boxes.nth(number).check()
     assert [boxes.nth(number).is_checked() for number in range(3)] == [False, True, True]
+    bar = page.get_by_role("button", name="Compare two").bounding_box()
+    assert 0 <= bar["y"] <= page.viewport_size["height"] - bar["height"]  # in sight, wherever one ticked
 
 
 def test_a_dot_of_the_picture_shows_its_line_and_leads_to_its_submission(visit, site):
