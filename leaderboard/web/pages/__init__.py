@@ -1,24 +1,12 @@
-"""The pages of the board. They are made on another branch; until then there is one that says what is here."""
+"""The pages for people: rendered here, complete without JavaScript."""
 
-from __future__ import annotations
+from fastapi import APIRouter
 
-from collections.abc import Sequence
-from html import escape
-
-from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse, Response
+from leaderboard.web.pages import account, boards, compare, review, sending, sessions, submissions
+from leaderboard.web.pages.render import error_page
 
 router = APIRouter()
+for _part in (boards, submissions, compare, sending, sessions, account, review):
+    router.include_router(_part.router)
 
-
-@router.get("/", response_class=HTMLResponse)
-def front() -> str:
-    """What is here."""
-    return "<!doctype html><html lang=en><title>alma-env</title><p>The API is at /api/v1.</p>"
-
-
-def error_page(request: Request, status: int, title: str, problems: Sequence[str] = ()) -> Response:
-    """An error, for people."""
-    lines = "".join(f"<li>{escape(problem)}</li>" for problem in problems)
-    page = f"<!doctype html><html lang=en><title>{escape(title)}</title><h1>{escape(title)}</h1><ul>{lines}</ul>"
-    return HTMLResponse(page, status)
+__all__ = ["error_page", "router"]

@@ -1,0 +1,150 @@
+"""Scales from numbers to places in a picture, and the axes that show them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from leaderboard.web.charts.numbers import power, tick
+from leaderboard.web.charts.svg import element
+
+_NOTHING = 1e-12  # what is not larger has no place on a logarithmic axis but that of 0
+
+Marks = Sequence[tuple[float, str]]  # value and label
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The rectangle of a picture in which the data are drawn."""
+
+    width: int = 560
+    height: int = 340
+    left: int = 62
+    right: int = 14
+    top: int = 14
+    bottom: int = 50
+
+    @property
+    def x_end(self) -> int:
+        """Its right edge."""
+        return self.width - self.right
+
+    @property
+    def y_end(self) -> int:
+        """Its lower edge."""
+        return self.height - self.bottom
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Numbers to places, linear or logarithmic.
+
+    On a logarithmic one a number that has no logarithm stands at the low end, which is a decade below the smallest that
+    has one and is labelled 0.
+
+    Attributes:
+        low: number at ``start``.
+        high: number at ``end``.
+        start: a coordinate.
+        end: a coordinate.
+        logarithmic: by the number's logarithm.
+        marks: numbers to be labelled.
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+    logarithmic: bool
+    marks: Marks
+
+    def __call__(self, value: float) -> float:
+        """The place of a number; what lies outside stands at the edge."""
+        low, high = self.low, self.high
+        if self.logarithmic:
+            value = math.log10(max(value, low))
+            low, high = math.log10(low), math.log10(high)
+        share = min(1.0, max(0.0, (value - low) / (high - low)))
+        return self.start + share * (self.end - self.start)
+
+
+def linear(low: float, high: float, start: float, end: float, *, pad: float = 0.0) -> Scale:
+    """A linear scale whose ends are at least the given numbers, with about five round marks.
+
+    >>> linear(0, 9.3, 0, 100).marks
+    [(0.0, '0'), (2.0, '2'), (4.0, '4'), (6.0, '6'), (8.0, '8')]
+    """
+    if not high > low:
+        low, high = low - (abs(low) or 1.0) * 0.5, low + (abs(low) or 1.0) * 0.5
+    span = high - low
+    floor = 0.0 if low >= 0 else -math.inf
+    low, high = max(floor, low - pad * span), high + pad * span
+    step = _round_step((high - low) / 5)
+    first = math.ceil(low / step - 1e-9)
+    values = [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)]
+    return Scale(low, high, start, end, False, [(value, tick(round(value, 12))) for value in values])
+
+
+def _round_step(rough: float) -> float:
+    magnitude: float = 10.0 ** math.floor(math.log10(rough))
+    return next(m for f in (1, 2, 2.5, 5, 10) if (m := f * magnitude) >= rough * (1 - 1e-9))
+
+
+def logarithmic(values: Sequence[float], start: float, end: float) -> Scale:
+    """A logarithmic scale on which all values have their place, with marks at powers of ten, or at 1, 2, 5 of each.
+
+    >>> logarithmic([2e3, 4e6], 0, 100).marks
+    [(10000.0, '10⁴'), (100000.0, '10⁵'), (1000000.0, '10⁶')]
+    """
+    positive = [value for value in values if value > _NOTHING]
+    zero = len(positive) < len(values)
+    positive = positive or [1.0]
+    low, high = math.log10(min(positive)), math.log10(max(positive))
+    pad = max(0.08 * (high - low), 0.06)
+    low, high = low - (1.0 if zero else pad), high + pad
+    decades = range(math.ceil(low + (0.5 if zero else 0) - 1e-9), math.floor(high) + 1)
+    marks: list[tuple[float, str]]
+    if len(decades) >= 3:
+        every = math.ceil(len(decades) / 7)
+        marks = [(10.0**k, power(k)) for k in decades if k % every == 0]
+    else:
+        steps = [(f * 10.0**k, f, k) for k in range(math.floor(low), math.ceil(high) + 1) for f in (1, 2, 5)]
+        marks = [
+            (value, power(k) if f == 1 else f"{f}·{power(k)}")
+            for value, f, k in steps
+            if low + (0.5 if zero else 0) <= math.log10(value) <= high
+        ]
+        if len(marks) < 2:
+            marks = [(value, f"{value:.2e}".replace("e+", "e")) for value in (min(positive), max(positive))]
+            marks = marks[: 1 + (marks[0][1] != marks[-1][1])]
+    if zero:
+        marks = [(10.0**low, "0"), *marks]
+    return Scale(10.0**low, 10.0**high, start, end, True, marks)
+
+
+def axes(frame: Frame, x: Scale, y: Scale, x_title: str, y_title: str) -> Markup:
+    """Both axes, with grid lines, labels and titles."""
+    lines, labels = [], []
+    for value, label in x.marks:
+        place = x(value)
+        lines.append(element("path", d=f"M{place:.1f} {frame.top}V{frame.y_end}"))
+        labels.append(element("text", label, x=round(place, 1), y=frame.y_end + 18, text_anchor="middle"))
+    for value, label in y.marks:
+        place = y(value)
+        lines.append(element("path", d=f"M{frame.left} {place:.1f}H{frame.x_end}"))
+        labels.append(element("text", label, x=frame.left - 8, y=round(place + 4, 1), text_anchor="end"))
+    middle_x, middle_y = (frame.left + frame.x_end) / 2, (frame.top + frame.y_end) / 2
+    titles = [
+        element("text", x_title, x=middle_x, y=frame.height - 8, text_anchor="middle"),
+        element("text", y_title, text_anchor="middle", transform=f"translate(14 {middle_y:.0f}) rotate(-90)"),
+    ]
+    edge = element("path", d=f"M{frame.left} {frame.top}V{frame.y_end}H{frame.x_end}", class_="axis")
+    return (
+        element("g", *lines, class_="grid", aria_hidden="true")
+        + edge
+        + element("g", *labels, class_="labels", aria_hidden="true")
+        + element("g", *titles, class_="titles", aria_hidden="true")
+    )

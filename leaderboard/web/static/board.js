@@ -1,0 +1,152 @@
+// What the pages do better with JavaScript. Without it everything works.
+"use strict";
+
+// A word beside the pointer.
+function tip(figure, text, x, y) {
+  let box = figure.querySelector(".tip");
+  if (!text) { box?.remove(); return; }
+  if (!box) {
+    box = document.createElement("div");
+    box.className = "tip";
+    box.setAttribute("aria-hidden", "true"); // the same stands in the tables
+    figure.append(box);
+  }
+  box.textContent = text;
+  const left = Math.min(x + 14, figure.clientWidth - box.offsetWidth);
+  box.style.left = `${Math.max(0, left)}px`;
+  box.style.top = `${Math.max(0, y - box.offsetHeight - 10)}px`;
+}
+
+// Pareto pictures: a dot says what it is, leads to its submission, and shows its line of the standings; and back.
+function pareto(figure) {
+  const root = document.querySelector(".brand").getAttribute("href");
+  for (const dot of figure.querySelectorAll("circle[data-submission]")) {
+    const title = dot.querySelector("title");
+    const text = title.textContent;
+    title.remove(); // or the browser would show it, too
+    const id = dot.dataset.submission;
+    const light = (on) => {
+      for (const other of document.querySelectorAll(`circle[data-submission="${id}"], tr[data-row="${id}"]`)) {
+        other.classList.toggle("lit", on);
+      }
+    };
+    dot.addEventListener("pointermove", (event) => {
+      const box = figure.getBoundingClientRect();
+      tip(figure, text, event.clientX - box.left, event.clientY - box.top);
+      light(true);
+    });
+    dot.addEventListener("pointerleave", () => { tip(figure, ""); light(false); });
+    dot.addEventListener("click", () => { location.href = `${root}submissions/${id}`; });
+  }
+}
+
+function rows() {
+  for (const row of document.querySelectorAll("tr[data-row]")) {
+    const dots = document.querySelectorAll(`circle[data-submission="${row.dataset.row}"]`);
+    if (!dots.length) continue;
+    for (const [kind, on] of [["pointerenter", true], ["pointerleave", false], ["focusin", true], ["focusout", false]]) {
+      row.addEventListener(kind, () => dots.forEach((dot) => dot.classList.toggle("lit", on)));
+    }
+  }
+}
+
+// Error curves: the numbers of the tick under the pointer, read from the table below.
+function curves(figure) {
+  const chart = figure.querySelector("svg.chart");
+  const heads = [...figure.querySelectorAll("table thead th")].map((cell) => cell.textContent);
+  const lines = [...figure.querySelectorAll("table tbody tr")].map((row) => [...row.cells].map((cell) => cell.textContent));
+  const axis = chart?.querySelector(".axis")?.getBBox();
+  if (!axis || lines.length < 2) return;
+  const cursor = document.createElementNS("http://www.w3.org/2000/svg", "path");
+  cursor.setAttribute("class", "cursor");
+  chart.addEventListener("pointermove", (event) => {
+    const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(chart.getScreenCTM().inverse());
+    const number = Math.round(((at.x - axis.x) / axis.width) * (lines.length - 1));
+    const line = lines[number];
+    if (!line) { tip(figure, ""); cursor.remove(); return; }
+    const x = axis.x + (axis.width * number) / (lines.length - 1);
+    cursor.setAttribute("d", `M${x} ${axis.y}v${axis.height}`);
+    chart.append(cursor);
+    const box = figure.getBoundingClientRect();
+    tip(figure, line.map((value, i) => `${heads[i]} ${value}`).join("\n"), event.clientX - box.left, event.clientY - box.top);
+  });
+  chart.addEventListener("pointerleave", () => { tip(figure, ""); cursor.remove(); });
+}
+
+// Compare: two and no more, and a bar that stays in sight.
+function compare(form) {
+  const bar = form.querySelector("[data-compare]");
+  const button = bar.querySelector("button");
+  const said = bar.querySelector("span");
+  let picked = [...form.querySelectorAll("input[name=id]:checked")];
+  const show = () => {
+    bar.classList.toggle("some", picked.length > 0);
+    button.disabled = picked.length !== 2;
+    said.textContent = ["Tick two submissions.", "One is ticked; tick another.", "Two are ticked."][picked.length];
+  };
+  form.addEventListener("change", (event) => {
+    const box = event.target;
+    if (box.name !== "id") return;
+    picked = picked.filter((other) => other !== box);
+    if (box.checked) picked.push(box);
+    if (picked.length > 2) picked.shift().checked = false; // the one that was ticked first
+    show();
+  });
+  show();
+}
+
+// A page that waits for something looks again by itself, until there is nothing to wait for.
+function live(main) {
+  const seconds = Number(main.dataset.live);
+  if (!seconds) return;
+  setTimeout(async () => {
+    try {
+      const answer = await fetch(location.href, { headers: { Accept: "text/html" } });
+      if (answer.ok && !document.hidden) {
+        const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main");
+        const focused = main.contains(document.activeElement) && document.activeElement !== main;
+        if (fresh && !focused && fresh.innerHTML !== main.dataset.shown) {
+          main.replaceChildren(...document.adoptNode(fresh).childNodes);
+          main.dataset.shown = fresh.innerHTML;
+          main.dataset.live = fresh.dataset.live ?? "";
+          enhance(main);
+        } else if (fresh && focused) {
+          for (const part of fresh.querySelectorAll("[data-part]")) {
+            document.querySelector(`[data-part="${part.dataset.part}"]`)?.replaceChildren(...part.childNodes);
+          }
+          main.dataset.live = fresh.dataset.live ?? "";
+        }
+      }
+    } catch { /* the server is away; it will be asked again */ }
+    live(main);
+  }, seconds * 1000);
+}
+
+function copies(within) {
+  for (const block of within.querySelectorAll(".code")) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.className = "copy quiet";
+    button.textContent = "Copy";
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(block.querySelector("pre").textContent.trim());
+        button.textContent = "Copied";
+      } catch { button.textContent = "Press Ctrl+C"; }
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    });
+    block.append(button);
+  }
+}
+
+function enhance(within) {
+  within.querySelectorAll(".pictures figure").forEach(pareto);
+  within.querySelectorAll("figure[data-curves]").forEach(curves);
+  within.querySelectorAll("form.compare-form").forEach(compare);
+  copies(within);
+  rows();
+}
+
+enhance(document);
+document.querySelector("[role=alert][tabindex]")?.focus();
+live(document.querySelector("main"));

@@ -1,0 +1,298 @@
+"""How fast the pages are on a board of 10,000 submissions: one server process, asked from another one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+import zlib
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.benchmark
+
+SUBMISSIONS = 10_000
+WITH_LEDGERS = 100  # of them, whose pages are asked for
+ENV = "MNIST-ALMA-v0"
+BOARD = f"/boards/{ENV}/0.1"
+CONNECTIONS = 8
+SECONDS = 10.0
+PUBLISHED_SECONDS = 9.0  # within the ten seconds once, as if there were 9,600 a day
+WARM_UP_SECONDS = 5.0  # in which most pages are asked for once
+SERVER = """
+import sys, uvicorn
+from leaderboard.migrations import open_database
+from leaderboard.web.app import create_app
+from leaderboard.web.settings import UNLIMITED, Settings
+app = create_app(open_database(sys.argv[1]), Settings(requests=UNLIMITED))  # all requests come from one address here
+uvicorn.run(app, port=int(sys.argv[2]), log_level="warning", access_log=False)
+"""
+
+
+def ledger(numbers: random.Random):
+    from alma_env import Ledger, Row
+    from leaderboard.rules import TICKS
+
+    return Ledger(
+        [
+            Row(tick, numbers.random(), 1000, 0, 1.0, {"training": 10**6} if tick else {}, 9, (), "", False, 0.1)
+            for tick in range(TICKS[ENV] + 1)
+        ]
+    )
+
+
+def fill(engine) -> None:
+    """10,000 verified submissions on one board; a hundred of them have their runs."""
+    from sqlalchemy import insert
+
+    from leaderboard.database import METRICS, Account, Event, Result, ResultRun, Submission
+    from leaderboard.engine import writing
+    from leaderboard.rules import RULES_VERSION, budget_class
+
+    numbers, moment = random.Random(0), datetime.now(UTC)
+    submissions, results, runs = [], [], []
+    for id in range(1, SUBMISSIONS + 1):
+        method, wait = numbers.choice(["sm", "ens", "gmoe", "ff"]), numbers.choice([1, 10, 50, None])
+        comp, mem = 10 ** numbers.uniform(9, 14), 10 ** numbers.uniform(5, 9)
+        shared = {"env_id": ENV, "rules_version": RULES_VERSION, "method": method, "waiting_time": wait}
+        manifest = {
+            "name": f"submission {id}",
+            "authors": ["Ada", "Bob"],
+            "env": ENV,
+            "seeds": [0, 1, 2],
+            "method": method,
+            "description": "d" * 1000,
+        }
+        submissions.append(
+            shared
+            | {
+                "id": id,
+                "account_id": 1,
+                "digest": f"{id:064d}",
+                "name": manifest["name"],
+                "manifest": manifest,
+                "package": bytes(5_000),
+                "package_bytes": 5_000,
+                "state": "verified",
+                "created_at": moment,
+            }
+        )
+        # Who spends more errs less, with a wide spread: the front has some dozens.
+        means = dict.fromkeys(METRICS, 1.0) | {"comp_mean": comp, "mem_mean": mem}
+        means = {f"{metric}_mean": numbers.uniform(1, 100) for metric in METRICS} | {"comp_mean": comp, "mem_mean": mem}
+        means["cer_mean"] = 20 + 300 * numbers.betavariate(2, 4) * (15 - np.log10(comp)) / 6
+        results.append(
+            shared
+            | {
+                "id": id,
+                "submission_id": id,
+                "budget_class": budget_class(comp),
+                "published": True,
+                "flagged": False,
+                "seeds": 3,
+                "environment": {"torch": "2"},
+                "worker": "w",
+                "verified_at": moment,
+                **means,
+                **{f"{metric}_half": 1.0 for metric in METRICS},
+            }
+        )
+        if id <= WITH_LEDGERS:
+            for seed in range(3):
+                played = ledger(numbers)
+                score = played.score()
+                runs.append(
+                    {"result_id": id, "seed": seed, "ledger": zlib.compress(played.to_json().encode())}
+                    | {metric: getattr(score, metric) for metric in METRICS}
+                )
+    with writing(engine) as session:
+        session.execute(insert(Account), [{"id": 1, "name": "Ada", "role": "submitter", "created_at": moment}])
+        session.execute(insert(Submission), submissions)
+        session.execute(insert(Result), results)
+        session.execute(insert(ResultRun), runs)
+        session.execute(
+            insert(Event), [{"at": moment, "kind": "verified", "submission_id": row["id"]} for row in submissions]
+        )
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    """A server in a process of its own: its port, the engine of its board, its number."""
+    pytest.importorskip("fastapi")
+    from leaderboard.migrations import open_database
+
+    url = f"sqlite:///{tmp_path_factory.mktemp('web') / 'board.db'}"
+    engine = open_database(url)
+    fill(engine)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([sys.executable, "-c", SERVER, url, str(port)])
+    try:
+        for _ in range(600):
+            with socket.socket() as tried:
+                if tried.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.1)
+        yield port, engine, process.pid
+    finally:
+        process.terminate()
+        process.wait()
+        engine.dispose()
+
+
+class Connection:
+    """A connection that is kept open, with as little work on this side as can be."""
+
+    async def open(self, port: int) -> Connection:
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", port, limit=2**22)
+        return self
+
+    async def get(self, path: str) -> tuple[int, bytes]:
+        self.writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n".encode())
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        lines = head.lower().split(b"\r\n")
+        length = next(int(line[15:]) for line in lines if line.startswith(b"content-length:"))
+        return int(lines[0].split()[1]), await self.reader.readexactly(length)
+
+    async def close(self) -> None:
+        self.writer.close()
+        await self.writer.wait_closed()
+
+
+def table_pages() -> list[str]:
+    """Distinct pages of the standings: orders, filters, far pages."""
+    from leaderboard.database import METRICS
+
+    pages = [
+        f"{BOARD}?sort={sort}&descending={way}&page={n}" for sort in METRICS for way in (0, 1) for n in (1, 7, 150)
+    ]
+    pages += [f"{BOARD}?method={method}&sort={sort}" for method in ("sm", "ens", "gmoe", "ff") for sort in METRICS]
+    pages += [f"{BOARD}?waiting_time={wait}&page={n}" for wait in (1, 10, 50) for n in (1, 2, 30)]
+    return pages + [f"{BOARD}?budget_class={k}&method=sm" for k in (10, 11, 12, 13, 14)]
+
+
+def processor_seconds(pid: int) -> float:
+    """What a process has used so far: other than the clock, it hardly depends on what else the machine does."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def told(name: str, seconds: list[float]) -> None:
+    p50, p95, p99 = 1e3 * np.quantile(seconds, (0.5, 0.95, 0.99))
+    print(f"\n{name}: p50 {p50:.1f} ms, p95 {p95:.1f} ms, p99 {p99:.1f} ms (n={len(seconds)})", end="")
+
+
+def unpacked(body: bytes) -> str:
+    return zlib.decompress(body, 31).decode() if body[:2] == b"\x1f\x8b" else body.decode()
+
+
+def test_latency_of_pages_that_are_made_anew_and_of_repeated_ones(server, benchmark):
+    port, _, pid = server
+
+    async def measure() -> tuple[list[float], ...]:
+        connection = await Connection().open(port)
+        made, repeated, first, busy = [], [], [], []
+        for kind in (first, made, repeated):
+            pages = [f"{BOARD}?page=3"] if kind is first else table_pages()
+            before = processor_seconds(pid)
+            for path in pages * (5 if kind is repeated else 1):
+                start = time.perf_counter()
+                status, body = await connection.get(path)
+                kind.append(time.perf_counter() - start)
+                assert status == 200
+                assert unpacked(body).count("data-row=") == 50
+            busy.append(1e3 * (processor_seconds(pid) - before) / len(kind))
+        await connection.close()
+        return first, made, repeated, busy
+
+    first, made, repeated, busy = asyncio.run(measure())
+    print(f"\nthe very first page, which reads the whole board: {1e3 * first[0]:.0f} ms", end="")
+    told("distinct pages of the standings, each made anew", made)
+    told("the same again", repeated)
+    print(f"\nprocessor time of the server per page: {busy[1]:.1f} ms made anew, {busy[2]:.1f} ms again", end="")
+    benchmark.extra_info.update(made=made, repeated=repeated)
+    benchmark.pedantic(lambda: None)
+
+
+MIXTURE = {
+    "the first page of the standings": 50,
+    "another page of the standings, of 74": 22,
+    "the first page of the site": 8,
+    "a submission, of 100": 10,
+    "the list of submissions": 2,
+    "the style sheet": 4,
+    "the standings for programs": 4,
+}
+
+
+def addresses(numbers: random.Random) -> str:
+    (kind,) = numbers.choices(list(MIXTURE), list(MIXTURE.values()))
+    return {
+        "the first page of the standings": BOARD,
+        "another page of the standings, of 74": numbers.choice(table_pages()),
+        "the first page of the site": "/",
+        "a submission, of 100": f"/submissions/{numbers.randint(1, WITH_LEDGERS)}",
+        "the list of submissions": "/submissions",
+        "the style sheet": "/static/board.css",
+        "the standings for programs": f"/api/v1{BOARD}?limit=20",
+    }[kind]
+
+
+@pytest.mark.parametrize(
+    "busy", [False, True], ids=["nothing happens", f"a result is published every {PUBLISHED_SECONDS:g} s"]
+)
+def test_requests_per_second_of_one_process(server, busy, benchmark):
+    port, engine, pid = server
+    numbers = random.Random(1)
+    asked = [addresses(numbers) for _ in range(20_000)]
+    seconds: list[float] = []
+    statuses: Counter[int] = Counter()
+
+    async def client(until: float) -> None:
+        connection = await Connection().open(port)
+        while time.perf_counter() < until:
+            path = asked[sum(statuses.values()) % len(asked)]
+            start = time.perf_counter()
+            status, body = await connection.get(path)
+            seconds.append(time.perf_counter() - start)
+            statuses[status] += 1
+            assert body
+        await connection.close()
+
+    async def publish(until: float) -> None:
+        from leaderboard.database import Event
+        from leaderboard.engine import writing
+
+        while busy and time.perf_counter() + PUBLISHED_SECONDS / 2 < until:
+            await asyncio.sleep(PUBLISHED_SECONDS / 2)
+            with writing(engine) as session:
+                session.add(Event(at=datetime.now(UTC), kind="verified", submission_id=1))
+            await asyncio.sleep(PUBLISHED_SECONDS / 2)
+
+    async def load(seconds: float) -> None:
+        until = time.perf_counter() + seconds
+        await asyncio.gather(publish(until), *(client(until) for _ in range(CONNECTIONS)))
+
+    asyncio.run(load(WARM_UP_SECONDS))
+    seconds.clear()
+    statuses.clear()
+    before = processor_seconds(pid)
+    asyncio.run(load(SECONDS))
+    used = processor_seconds(pid) - before
+    assert set(statuses) == {200}
+    what = f"a result is published every {PUBLISHED_SECONDS:g} s" if busy else "nothing happens"
+    print(f"\n{what}: {len(seconds) / SECONDS:.0f} requests/s, {CONNECTIONS} connections, {SECONDS:.0f} s", end="")
+    told("of these", seconds)
+    print(f"\nper second of the server's processor time: {len(seconds) / used:.0f} requests", end="")
+    print(f"\nmixture in percent: {MIXTURE}", end="")
+    benchmark.extra_info.update(requests_per_second=len(seconds) / SECONDS)
+    benchmark.pedantic(lambda: None)

@@ -1,0 +1,282 @@
+"""The pages in a real browser: a submission is sent by form, and seen queued, verified and ranked."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+
+from leaderboard import queue
+from leaderboard.engine import connect
+from leaderboard.submissions import submit
+from leaderboard.verification import Finding, Verification, VerifiedRun
+from leaderboard.web.app import create_app
+from leaderboard.worker import work
+
+from . import fake_verify
+from .conftest import ledger_of, package_of
+from .web_client import SETTINGS, person
+
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+BOARD = "/boards/Digits-ALMA-v0/0.1"
+AUDIT = Path(__file__).with_name("accessibility.js").read_text(encoding="utf-8")
+PHONE, DESK = {"width": 360, "height": 780}, {"width": 1280, "height": 900}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """The machine's Chromium."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    if not os.access(CHROMIUM, os.X_OK):
+        pytest.skip(f"{CHROMIUM} is not there; on Debian: apt-get install chromium")
+    with sync_api.sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield opened
+        opened.close()
+
+
+class Site:
+    """A server on a free port, with a dozen submissions on its board."""
+
+    def __init__(self, file: Path) -> None:
+        self.url = f"sqlite:///{file}"
+        self.engine = connect(self.url)
+        self.ids = [self._publish(number) for number in range(12)]
+        self.flagged = self._publish(12, Finding("suspicious", "cpu-time", "too little for its FLOPs", 1))
+        self.waiting = submit(self.engine, package_of(name="that waits")).id
+        self.ada, self.mia = person(self.engine, "Ada"), person(self.engine, "Mia", "maintainer")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.address = f"http://127.0.0.1:{port}"
+        config = uvicorn.Config(create_app(self.engine, SETTINGS), port=port, log_level="warning", lifespan="off")
+        self.server = uvicorn.Server(config)
+        self.thread = threading.Thread(target=self.server.run)
+        self.thread.start()
+        while not self.server.started:
+            time.sleep(0.01)
+
+    def _publish(self, number: int, *findings: Finding) -> int:
+        seeds = [number, number + 1, number + 2]
+        method = ("sm", "ens", "gmoe")[number % 3]
+        sent = submit(self.engine, package_of(name=f"entry {number}", seeds=seeds, method=method)).id
+        runs = tuple(VerifiedRun(seed, ledger_of(seed, comp=10 ** (3 + number))) for seed in seeds)
+        queue.finish(self.engine, queue.claim(self.engine, "w"), Verification(runs, findings))
+        return sent
+
+    def close(self) -> None:
+        self.server.should_exit = True
+        self.thread.join(10)
+        self.engine.dispose()
+
+
+@pytest.fixture(scope="module")
+def site(sqlite_board, tmp_path_factory) -> Iterator[Site]:
+    file = tmp_path_factory.mktemp("browser") / "board.db"
+    shutil.copy(sqlite_board, file)
+    opened = Site(file)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def visit(browser, site):
+    """Open a page as someone with a screen of some size; what goes wrong in the browser fails the test."""
+    contexts, wrong = [], []
+
+    def open_page(path: str, **options):
+        options = {"viewport": DESK, "base_url": site.address} | options
+        contexts.append(browser.new_context(**options))
+        contexts[-1].set_default_timeout(15_000)
+        page = contexts[-1].new_page()
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda line: wrong.append(line.text) if "Security Policy" in line.text else None)
+        page.goto(path)
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not wrong
+
+
+def log_in(page, who) -> None:
+    page.goto("/login")
+    page.get_by_label("Token").fill(who.token)
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url("**/account")
+
+
+def verify_all(site: Site) -> None:
+    """A worker, until nothing is queued. Its verification takes the number in a submission's name for its FLOPs."""
+    work(site.url, fake_verify.verify, until_empty=True, poll_seconds=0.02)
+
+
+@pytest.mark.parametrize("javascript", [True, False], ids=["JavaScript", "no JavaScript"])
+def test_a_submission_is_sent_by_form_and_seen_queued_verified_and_ranked(visit, site, tmp_path, javascript):
+    archive = tmp_path / "agent.zip"
+    number = 2 + javascript
+    archive.write_bytes(package_of(name=f"my agent {number}").to_zip())
+    page = visit("/", java_script_enabled=javascript)
+    page.get_by_role("link", name="Submit an agent").click()
+    page.get_by_role("link", name="Make an account").click()
+    page.get_by_label("Name").fill(f"Student {number}")
+    page.get_by_role("button", name="Make the account").click()
+    page.get_by_role("heading", name=f"Welcome, Student {number}").wait_for()
+    assert page.get_by_label("Token").inner_text().startswith("alma_")
+    page.get_by_role("link", name="Submit an agent").click()
+    page.get_by_label("A zip of the submission").set_input_files(archive)
+    page.get_by_role("button", name=f"Send it as Student {number}").click()
+    page.wait_for_url("**/submissions/*")
+    assert page.locator(".page-head .state").inner_text() == "queued"
+    queue.fail(site.engine, queue.claim(site.engine, "w"), "kept for the pictures", retry=False)  # "that waits"
+    verify_all(site)
+    if not javascript:
+        page.reload()
+    page.locator(".page-head .state", has_text="verified").wait_for()  # with JavaScript by itself
+    page.get_by_text("by CER").wait_for()
+    page.goto(f"{BOARD}?sort=comp")
+    row = page.locator("tbody tr", has=page.get_by_role("link", name=f"my agent {number}", exact=True))
+    assert row.locator(".place").inner_text() == "1"  # it costs least
+    submit(site.engine, package_of(name=f"that waits {number}"))
+
+
+def test_standings_are_filtered_sorted_and_compared_by_keyboard_alone(visit, site):
+    page = visit(BOARD)
+    page.keyboard.press("Tab")
+    skip = page.locator(":focus")
+    assert skip.inner_text() == "Skip to the content"
+    assert skip.bounding_box()["y"] >= 0
+    page.keyboard.press("Enter")
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.locator(":focus").get_attribute("name") == "method":
+            break
+    else:
+        pytest.fail("the filters cannot be reached")
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.keyboard.type("ens")
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.locator(":focus").inner_text() == "Apply":
+            break
+    page.keyboard.press("Enter")
+    page.wait_for_url("**method=ens**")
+    assert page.locator("tbody tr[data-row]").count() == 4
+    page.get_by_role("link", name="Comp", exact=True).focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**sort=comp**")
+    assert page.locator("th[aria-sort=ascending]").inner_text().strip().endswith("Comp")
+    boxes = page.locator("input[name=id]")
+    button = page.get_by_role("button", name="Compare two")
+    assert button.is_disabled()
+    for number in (0, 1):
+        boxes.nth(number).focus()
+        page.keyboard.press("Space")
+    assert button.is_enabled()
+    button.focus()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/compare?a=*&b=*")
+    page.get_by_role("img", name="Test error at every tick").wait_for()
+
+
+def test_a_third_tick_takes_the_place_of_the_first(visit, site):
+    page = visit(BOARD, viewport={"width": 1280, "height": 1100})
+    boxes = page.locator("input[name=id]")
+    for number in range(3):
+        boxes.nth(number).check()
+    assert [boxes.nth(number).is_checked() for number in range(3)] == [False, True, True]
+    bar = page.get_by_role("button", name="Compare two").bounding_box()
+    assert 0 <= bar["y"] <= page.viewport_size["height"] - bar["height"]  # in sight, wherever one ticked
+
+
+def test_a_dot_of_the_picture_shows_its_line_and_leads_to_its_submission(visit, site):
+    page = visit(BOARD)
+    dot = page.locator("#pareto-comp-title").locator("..").locator(".front circle").first
+    number = dot.get_attribute("data-submission")
+    dot.hover()
+    assert "CER" in page.locator(".tip").inner_text()
+    assert "lit" in page.locator(f'tr[data-row="{number}"]').get_attribute("class")
+    dot.click()
+    page.wait_for_url(f"**/submissions/{number}")
+    page.locator("figure[data-curves] svg").hover()
+    assert re.match(r"Tick \d+\nMean 0\.\d+\n", page.locator(".tip").inner_text())
+
+
+def test_a_maintainer_reviews_by_form(visit, site):
+    page = visit("/login")
+    log_in(page, site.mia)
+    page.get_by_role("link", name="Review flagged results").click()
+    page.get_by_label("Reason").first.fill("a fast machine")
+    page.get_by_role("button", name="Accept entry 12").click()
+    page.wait_for_url(f"**/submissions/{site.flagged}")
+    page.get_by_text("a fast machine").wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("screen", [DESK, PHONE], ids=["desk", "phone"])
+def test_every_page_can_be_read_and_reached_by_everyone(visit, site, screen, scheme):
+    page = visit("/login", viewport=screen, color_scheme=scheme)
+    paths = ["/login", "/register", "/", BOARD, f"{BOARD}?method=ens&sort=comp", f"{BOARD}?method=x", "/submissions"]
+    paths += [
+        f"/submissions/{site.ids[0]}",
+        f"/submissions/{site.flagged}",
+        "/compare",
+        "/rules",
+        "/submit",
+        "/nothing",
+    ]
+    paths += [
+        f"/compare?a={site.ids[0]}&b={site.ids[1]}",
+        "/compare?a=1",
+        f"{BOARD}?sort=x",
+        "/boards/MNIST-ALMA-v0/0.1",
+    ]
+    found = {}
+    for path in paths:
+        page.goto(path)
+        page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        found[path] = page.evaluate(AUDIT)
+    log_in(page, site.mia)
+    for path in ("/account", "/review", f"/review?id={site.ids[0]}", "/submit"):
+        page.goto(path)
+        found[path] = page.evaluate(AUDIT)
+    assert {path: problems for path, problems in found.items() if problems} == {}
+
+
+def test_what_cannot_be_read_or_reached_is_found(visit, site):
+    page = visit("/rules", viewport=PHONE)
+    page.evaluate(
+        """document.querySelector("main").innerHTML = `<h1>A</h1><h3>B</h3><p>pale</p><input name="n"><button></button>
+            <table><tr><th>x</th></tr></table><svg></svg><div id="wide">wide</div>`;
+        document.querySelector("main p").style.color = "#999";
+        document.querySelector("#wide").style.width = "500px";"""
+    )
+    found = "\n".join(page.evaluate(AUDIT))
+    for problem in ("heading h3 after h1", "contrast 2.85", "no label: n", "no name: <button>", "without a caption"):
+        assert problem in found
+    assert "th without scope: x" in found
+    assert "no words for a picture" in found
+    assert re.search(r"the page is 5\d\d wide", found)
+
+
+def test_the_head_of_the_standings_stays_in_sight(visit, site):
+    page = visit(BOARD, viewport={"width": 1280, "height": 500})
+    page.locator("tbody tr[data-row]").last.scroll_into_view_if_needed()
+    assert page.locator("table.standings thead th").nth(2).bounding_box()["y"] >= 0

@@ -1,0 +1,148 @@
+"""The pictures show what they are given, whatever it is, and nothing that was written into a name."""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from leaderboard.web.charts import curves, pareto
+from leaderboard.web.charts.axes import linear, logarithmic
+from leaderboard.web.charts.curves import Curve
+from leaderboard.web.charts.pareto import Cloud
+
+numbers = st.floats(0, 1e30, allow_subnormal=False)
+
+
+def cloud(cost, error) -> Cloud:
+    return Cloud(np.arange(1, len(cost) + 1), np.array(cost, float), np.array(error, float))
+
+
+def parsed(svg) -> ET.Element:
+    """As a browser reads it: any mistake of writing raises."""
+    return ET.fromstring(svg)
+
+
+def drawn(found: Cloud, names=None) -> ET.Element:
+    names = names or {i: f"number {i}" for i in range(len(found.ids))}
+    return parsed(pareto.draw(found, pareto.choose(found), names, cost_name="Comp", cost_unit="FLOPs", id="p"))
+
+
+def is_beaten(index, found: Cloud) -> bool:
+    """By the words of the definition."""
+    cost, error = found.cost[index], found.error[index]
+    return any(
+        c <= cost and e <= error and (c < cost or e < error) for c, e in zip(found.cost, found.error, strict=True)
+    )
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=30))
+def test_on_the_front_stands_exactly_who_is_beaten_by_nobody(pairs):
+    found = cloud(*zip(*pairs, strict=True))
+    front = pareto.front(found.cost, found.error).tolist()
+    assert sorted(front) == [i for i in range(len(pairs)) if not is_beaten(i, found)]
+    assert front == sorted(front, key=lambda i: (found.cost[i], found.error[i]))
+
+
+def test_of_ten_thousand_the_front_and_a_few_others_are_drawn_over_the_whole_range():
+    random = np.random.default_rng(0)
+    cost = 10 ** random.uniform(8, 14, 10_000)
+    found = cloud(cost, random.uniform(1, 100, 10_000))
+    chosen = pareto.choose(found)
+    assert set(chosen.front) == set(pareto.front(found.cost, found.error))
+    assert 50 < len(chosen.others) <= pareto.MOST_OTHERS
+    assert not set(chosen.others) & set(chosen.front)
+    assert chosen.others_in_all == 10_000 - len(chosen.front)
+    shown = np.log10(found.cost[chosen.others])
+    assert all(((shown > low) & (shown < low + 1)).sum() >= 5 for low in range(8, 14))
+    dots = list(drawn(found).iter("circle"))
+    assert len(dots) == len(chosen.others) + len(chosen.front_dots)
+
+
+def test_a_front_of_thousands_keeps_its_line_and_gets_some_dots():
+    found = cloud(np.arange(1, 5001), np.arange(5000, 0, -1))
+    chosen = pareto.choose(found)
+    assert len(chosen.front) == 5000
+    assert len(chosen.front_dots) <= pareto.MOST_ON_FRONT
+
+
+def test_a_name_is_a_text_and_no_markup():
+    name = "<script>alert(1)</script>\"'&<b>"
+    picture = drawn(cloud([1e9, 1e10], [3, 2]), {0: name, 1: "b"})
+    assert not picture.findall(".//script")
+    assert not picture.findall(".//b")
+    titles = [title.text for title in picture.iter("title")]
+    assert f"{name}: CER 3.00, Comp 1.00e9" in titles
+    assert name[:23] + "…" in [text.text for text in picture.iter("text")]
+
+
+def test_the_picture_says_what_it_is_to_who_does_not_see_it():
+    picture = drawn(cloud([1e9, 1e10], [3, 2]))
+    assert picture.get("role") == "img"
+    said = {one.get("id"): one.text for one in picture}
+    assert said[picture.get("aria-labelledby")] == "CER against Comp"
+    assert "The front has 2 of 2" in said[picture.get("aria-describedby")]
+    assert "style" not in "".join(attribute for one in picture.iter() for attribute in one.attrib)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(numbers, numbers), max_size=12))
+def test_any_numbers_make_a_picture_with_places_inside_of_it(pairs):
+    found = cloud(*zip(*pairs, strict=True)) if pairs else cloud([], [])
+    picture = drawn(found)
+    for dot in picture.iter("circle"):
+        assert 0 <= float(dot.get("cx")) <= 560
+        assert 0 <= float(dot.get("cy")) <= 340
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(numbers, min_size=1, max_size=5))
+def test_logarithmic_marks_are_in_order_and_zero_has_a_place_of_its_own(values):
+    scale = logarithmic(values, 0, 100)
+    places = [scale(value) for value, _ in scale.marks]
+    assert places == sorted(places)
+    assert all(0 <= scale(value) <= 100 for value in values)
+    if 0.0 in values:
+        assert scale.marks[0][1] == "0"
+        assert scale(0.0) == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.floats(-1e12, 1e12), st.floats(-1e12, 1e12))
+def test_linear_marks_are_few_and_between_the_ends(low, high):
+    scale = linear(low, high, 0, 100)
+    assert 1 <= len(scale.marks) <= 12
+    assert all(-1e-6 <= scale(value) <= 100 + 1e-6 for value, _ in scale.marks)
+    assert math.isclose(scale(scale.low), 0, abs_tol=1e-9)
+    assert math.isclose(scale(scale.high), 100)
+
+
+def test_a_curve_is_the_mean_over_seeds_with_a_band_of_one_standard_deviation():
+    curve = Curve.of("a", [[0.9, 0.5, 0.1], [0.9, 0.3, 0.3]])
+    assert curve.mean.tolist() == pytest.approx([0.9, 0.4, 0.2])
+    assert curve.deviation.tolist() == pytest.approx([0, math.sqrt(0.02), math.sqrt(0.02)])
+    assert (curve.lowest.tolist(), curve.highest.tolist()) == ([0.9, 0.3, 0.1], [0.9, 0.5, 0.3])
+    picture = parsed(curves.draw([curve], measure="test error", is_rate=True, id="c"))
+    (line,) = [path for path in picture.iter("path") if path.get("class") == "line"]
+    assert line.get("d").count("L") == 2
+    assert len([path for path in picture.iter("path") if path.get("class") == "band"]) == 1
+    assert "from 0.9 at tick 0 to 0.2 at tick 2" in picture.find("desc").text
+    assert curves.lines(curve).count("<tr>") == 3
+    assert '<th scope="row" class="number">1</th><td class="number">0.4</td>' in curves.lines(curve)
+
+
+def test_one_seed_has_no_band_and_perplexities_a_logarithmic_axis():
+    picture = curves.draw([Curve.of("a", [[8000, 90.5, 30.25]])], measure="perplexity", is_rate=False, id="c")
+    assert 'class="band"' not in picture
+    assert "perplexity (logarithmic)" in picture
+    assert "10³" in picture
+
+
+def test_seeds_of_different_lengths_make_no_curve():
+    with pytest.raises(ValueError, match=r"seeds with \[2, 3\] errors"):
+        Curve.of("a", [[1, 1], [1, 1, 1]])
