@@ -1,8 +1,9 @@
-"""``account``, ``token``, ``review``, ``retry`` and ``upgrade``: for who maintains the board."""
+"""``account``, ``token``, ``review``, ``retry``, ``baselines`` and ``upgrade``: for who maintains the board."""
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
@@ -30,6 +31,13 @@ def add(commands: Commands[argparse.ArgumentParser]) -> None:
     retry.add_argument("id", type=int, help="number of the submission")
     for command in (review, retry):
         add_board(command)
+
+    baselines = commands.add_parser("baselines", help="put the project's own agents on the board, as `serve` does")
+    baselines.set_defaults(command=_baselines)
+    baselines.add_argument(
+        "--record", type=Path, metavar="FILE", help="write what this board verified of them instead, to be shipped"
+    )
+    add_database(baselines)
 
     upgrade = commands.add_parser("upgrade", help="bring the database's tables up to date; stop workers first")
     upgrade.set_defaults(command=_upgrade)
@@ -168,6 +176,18 @@ def _retry(options: argparse.Namespace, console: Console) -> int:
 
             queue.retry(engine, options.id)
     say(console, f"submission {options.id}: queued")
+    return 0
+
+
+def _baselines(options: argparse.Namespace, console: Console) -> int:
+    with opened(options) as engine:
+        from leaderboard import baselines
+
+        if options.record is not None:
+            say(console, f"{options.record}: {baselines.record(engine, options.record)} results")
+        else:
+            adopted, queued = baselines.install(engine)
+            say(console, f"{adopted} baselines have their shipped results now, {queued} are queued")
     return 0
 
 

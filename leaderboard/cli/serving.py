@@ -35,6 +35,7 @@ def add(commands: Commands[argparse.ArgumentParser]) -> None:
         "--registration", choices=("open", "closed"), default="closed", help="whether everyone makes an account"
     )
     serve.add_argument("--submissions-per-day", type=int, default=50, help="new ones of an account; default 50")
+    serve.add_argument("--no-baselines", action="store_true", help="do not put the project's own agents on the board")
     serve.add_argument("--workers", type=int, default=0, help="verification workers to start beside it; default none")
     add_verify(serve)
     add_database(serve)
@@ -50,6 +51,7 @@ def _serve(options: argparse.Namespace, console: Console) -> int:
         load_verify(options.verify)  # here a mistake is told, there it would be a worker that ends again and again
     import uvicorn
 
+    from leaderboard import baselines
     from leaderboard.accounts import has_maintainer
     from leaderboard.migrations import open_database
     from leaderboard.web.app import create_app
@@ -66,6 +68,8 @@ def _serve(options: argparse.Namespace, console: Console) -> int:
     with _listening(options.host, options.port) as listening:
         engine = open_database(url, busy_seconds=BUSY_SECONDS)
         try:
+            if not options.no_baselines:
+                baselines.install(engine)
             config = uvicorn.Config(
                 create_app(engine, settings),
                 root_path=options.root_path,
