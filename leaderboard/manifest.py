@@ -48,7 +48,7 @@ class Manifest:
         hyperparameters: up to 64 names with a number, a text, true or false; ``wait``, where it is a whole number, is
             the waiting time that the board filters by.
         links: up to 10 labels, each with an http or https address.
-        contact: how to reach the authors; it is shown.
+        contact: how maintainers reach the authors; nobody else is shown it.
     """
 
     name: str
