@@ -105,3 +105,5 @@ def _require_whole(submission: Submission, verification: Verification) -> None:
             )
         if not all(math.isfinite(row.error) and row.error >= 0 for row in run.ledger):
             raise ValueError(f"seed {run.seed}: an error is not a number from 0 on; score what the predictor answered")
+        if not math.isfinite(sum(row.error for row in run.ledger)):
+            raise ValueError(f"seed {run.seed}: the sum of the errors is larger than any number; such runs have no CER")

@@ -90,7 +90,8 @@ def _serve(options: argparse.Namespace, console: Console) -> int:
 def _listening(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        opened = socket.socket(family, kind, protocol)
+        # With its protocol named: without, asyncio leaves Nagle's algorithm on, and every answer takes 40 ms longer.
+        opened = socket.socket(family, kind, protocol or socket.IPPROTO_TCP)
         try:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             opened.bind(address)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
@@ -46,7 +46,14 @@ def respond_with_error(
     if is_api(request.scope):
         detail = "\n".join(problems) or title
         return JSONResponse({"detail": detail, "problems": list(problems)}, status, headers)
-    response = pages.error_page(request, status, title, problems)
+    if status in (401, 429) or status >= 500:
+        # Nobody is looked up for these: the database may be what failed, and a token that is none stays one.
+        request.state.identity = getattr(request.state, "identity", None)
+    try:
+        response = pages.error_page(request, status, title, problems)
+    except Exception:
+        log.exception("the page of an error cannot be made")
+        response = PlainTextResponse("\n".join((title, *problems)), status)
     response.headers.update(headers or {})
     return response
 

@@ -91,12 +91,12 @@ def log_in(request: Request, response: Response, token: str) -> Identity:
     """Open a session of a token and give the browser its cookie. Check `check_csrf` before.
 
     Raises:
-        HTTPException: 401, the token opens nothing; 429, too many attempts.
+        HTTPException: 401, the token opens nothing; 429, there were too many such attempts.
     """
     settings: Settings = request.app.state.settings
-    spend(request, "log_ins")
     opened = tokens.open_session(request.app.state.engine, token.strip(), settings.session_hours)
     if opened is None:
+        spend(request, "log_ins")  # of those who guess alone: a classroom may log in at once from one address
         raise HTTPException(401, "this token opens nothing here; it may be mistyped, revoked or over")
     caller, secret = opened
     response.set_cookie(

@@ -11,8 +11,10 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from leaderboard.text_rules import shown
 from leaderboard.web.errors import respond_with_error
 from leaderboard.web.identity import visit_cookie
 from leaderboard.web.limits import spend
@@ -71,8 +73,10 @@ class Guard:
             await self.app(scope, _limited(receive, limit), answer)
         except HTTPException as error:
             await answer.with_error(error.status_code, str(error.detail), dict(error.headers or {}))
+        except ClientDisconnect:
+            log.info("a client went away before its request had arrived")
         except Exception:
-            log.exception("%s %s", request.method, route_path(scope)[:200].encode("ascii", "backslashreplace").decode())
+            log.exception("%s %s", shown(request.method), shown(route_path(scope), 200))
             if answer.begun:
                 raise
             await answer.with_error(500, "this is not your mistake; tell the maintainers when it happened")

@@ -41,9 +41,10 @@ class Settings:
         uploads_at_once: archives that are in memory at a time; others wait.
         requests: of a client address.
         changes: requests that write, of an account.
-        log_ins: attempts to log in and wrong tokens, of a client address.
+        log_ins: attempts with tokens that open nothing, of a client address.
         registrations: of a client address.
         exports: of whole boards, of a client address.
+        downloads: of submissions' files, and of audits, which read them; of a client address.
     """
 
     title: str = "ALMA leaderboard"
@@ -60,6 +61,7 @@ class Settings:
     log_ins: Rate = field(default=Rate(30, 30))
     registrations: Rate = field(default=Rate(2, 60))  # a classroom may share one address
     exports: Rate = field(default=Rate(30, 10))
+    downloads: Rate = field(default=Rate(120, 60))
 
     def __post_init__(self) -> None:
         if self.registration not in get_args(Registration):

@@ -12,6 +12,7 @@ from leaderboard.details import details
 from leaderboard.engine import reading
 from leaderboard.submissions import package_of as stored_package
 from leaderboard.verification import Finding
+from leaderboard.web.settings import Rate
 
 from .conftest import ledger_of, package_of, verification_of
 from .web_client import client_of, person
@@ -187,6 +188,15 @@ def test_a_board_is_downloaded_as_a_file(client, engine, ada):
     assert [run["comp"] for run in runs] == [20 * (10**20 + seed + 7) for seed in (0, 1, 2)]
     content = get(client, f"/boards/{ENV}/0.1/export?format=parquet").content
     assert pyarrow.parquet.read_table(io.BytesIO(content)).num_rows == 1
+
+
+def test_what_costs_much_is_given_so_often_and_no_more(engine, ada):
+    with closing(client_of(engine, exports=Rate(1, 1), downloads=Rate(1, 2))) as client:
+        sent = published(client, engine, ada)
+        assert [get(client, f"/boards/{ENV}/0.1/export").status_code for _ in range(2)] == [200, 429]
+        paths = ("package", "audit", "package")
+        assert [get(client, f"/submissions/{sent}/{path}").status_code for path in paths] == [200, 200, 429]
+        assert get(client, f"/submissions/{sent}").status_code == 200
 
 
 # One submission.

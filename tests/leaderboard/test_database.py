@@ -13,13 +13,14 @@ from sqlalchemy import inspect, select
 from sqlalchemy.exc import IntegrityError, StatementError
 
 from leaderboard import migrations
-from leaderboard.accounts import find_or_make_account
+from leaderboard.accounts import find_or_make_account, register
 from leaderboard.database import Account, Base, Event, Submission
 from leaderboard.engine import connect, now, reading, writing
 from leaderboard.errors import DatabaseError, NotFoundError, SubmissionError
 from leaderboard.migrations import open_database, upgrade
 from leaderboard.package import Package
 from leaderboard.submissions import package_of, submit
+from leaderboard.tokens import authenticate, authenticate_session, open_session
 
 from .conftest import package_of as good_package
 
@@ -47,6 +48,24 @@ def test_migrations_go_back_to_nothing_and_forth_again(database_url):
     upgrade(database_url)
     upgrade(database_url)  # nothing to do
     open_database(database_url).dispose()
+
+
+def test_tokens_live_through_the_migration_that_adds_sessions_and_no_session_becomes_a_token(database_url):
+    from alembic import command
+
+    upgrade(database_url)
+    engine = connect(database_url)
+    _, token = register(engine, "Ada")
+    _, session_secret = open_session(engine, token.secret)
+    config = migrations.configuration()
+    for move, to in ((command.downgrade, "0001"), (command.upgrade, "head")):
+        with engine.execution_options(writes=True).begin() as connection:
+            config.attributes["connection"] = connection
+            move(config, to)
+    assert authenticate(engine, token.secret).name == "Ada"
+    assert authenticate(engine, session_secret) is None
+    assert authenticate_session(engine, session_secret) is None
+    engine.dispose()
 
 
 def test_several_processes_may_bring_one_database_up_to_date_at_once(database_url):

@@ -56,15 +56,18 @@ def test_killing_server_and_workers_at_random_moments_loses_and_doubles_nothing(
     processes = {"server": nursery(serve), "first": nursery(board_url), "second": nursery(board_url)}
     ids: dict[int, int] = {}
     wrong: list[Exception] = []
+    enough = threading.Event()  # were killed, so that the last may be sent: a fast machine is tested, too
 
     def send(share: range) -> None:
         with Client(f"http://127.0.0.1:{port}", ada.token, attempts=100, timeout=5) as client:
             for number in share:
+                if number == count:
+                    enough.wait(120)
                 try:
                     ids[number] = client.submit(package_of(name=f"number {number}")).id
                 except Exception as error:
                     wrong.append(error)
-                time.sleep(numbers.uniform(0.0, 0.1))
+                time.sleep(random.uniform(0.0, 0.1))
 
     senders = [threading.Thread(target=send, args=(range(first, count + 1, 3),)) for first in (1, 2, 3)]
     for sender in senders:
@@ -80,6 +83,8 @@ def test_killing_server_and_workers_at_random_moments_loses_and_doubles_nothing(
         who = numbers.choice(list(processes))
         kill(processes[who])
         kills[who] += 1
+        if min(kills.values()) >= 2:
+            enough.set()
         time.sleep(numbers.uniform(0.0, 0.05))
         processes[who] = nursery(serve if who == "server" else board_url)
         while who == "server" and not answers(port):  # so that a slow machine ends, too
@@ -88,9 +93,9 @@ def test_killing_server_and_workers_at_random_moments_loses_and_doubles_nothing(
         sender.join(60)
     for process in processes.values():
         kill(process)
+    print(f"killed: {kills}")
     assert wrong == []
-    assert kills["server"] >= 2
-    assert kills["first"] + kills["second"] >= 2
+    assert min(kills.values()) >= 2
     assert sorted(ids) == list(range(1, count + 1))
     with reading(engine) as session:
         names = dict(session.execute(select(Submission.id, Submission.name)).all())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import func, select, update
 
+from alma_env import Ledger
 from leaderboard import queue, results
 from leaderboard.database import AuditFinding, Event, Job, Result, ResultRun, Submission
 from leaderboard.engine import now, reading, writing
@@ -138,6 +140,10 @@ def test_a_rejected_submission_needs_no_runs(engine):
         assert result.findings[0].text == "make_agent raised NUL \ufffd and ?"
 
 
+def _with_errors(error: float) -> Ledger:
+    return Ledger([dataclasses.replace(row, error=error) for row in ledger_of(0)])
+
+
 @pytest.mark.parametrize(
     ("verification", "said"),
     [
@@ -149,6 +155,10 @@ def test_a_rejected_submission_needs_no_runs(engine):
         (
             Verification(tuple(VerifiedRun(seed, ledger_of(seed, "Text-ALMA-v0")) for seed in (0, 1, 2))),
             "a ledger of 5 rows; Digits-ALMA-v0 has 21",
+        ),
+        (
+            Verification(tuple(VerifiedRun(seed, _with_errors(1e308)) for seed in (0, 1, 2))),
+            "larger than any number; such runs have no CER",
         ),
     ],
 )

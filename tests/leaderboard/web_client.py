@@ -20,6 +20,7 @@ SETTINGS = Settings(
     log_ins=UNLIMITED,
     registrations=UNLIMITED,
     exports=UNLIMITED,
+    downloads=UNLIMITED,
     submissions_per_day=1_000,
 )
 

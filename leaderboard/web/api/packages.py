@@ -26,6 +26,7 @@ from leaderboard.web.api.common import (
     require,
 )
 from leaderboard.web.identity import Identity
+from leaderboard.web.limits import spend
 from leaderboard.web.settings import Settings
 
 router = APIRouter(tags=["submissions"])
@@ -83,8 +84,9 @@ def _receive(engine: Engine, archive: bytes, caller: Identity, per_day: int) -> 
     },
     openapi_extra=TOKEN_OR_NONE,
 )
-def package(engine: Database, caller: MaybeCaller, submission_id: SubmissionId) -> Response:
+def package(request: Request, engine: Database, caller: MaybeCaller, submission_id: SubmissionId) -> Response:
     """The files of a submission."""
+    spend(request, "downloads")
     if not may_download(caller, details(engine, submission_id)):
         raise HTTPException(
             403,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from leaderboard import queue, review
 from leaderboard.claims import claimed_ledgers
@@ -30,6 +30,7 @@ from leaderboard.web.api.common import (
     reviews,
 )
 from leaderboard.web.identity import Identity
+from leaderboard.web.limits import spend
 
 router = APIRouter(tags=["submissions"])
 Reviewer = Annotated[Identity, Depends(require("review", maintainer=True))]
@@ -97,8 +98,9 @@ def _attached(text: str, media_type: str, name: str) -> Response:
     responses=NO_SUBMISSION,
     openapi_extra=TOKEN_OR_NONE,
 )
-def audit(engine: Database, caller: MaybeCaller, submission_id: SubmissionId) -> object:
+def audit(request: Request, engine: Database, caller: MaybeCaller, submission_id: SubmissionId) -> object:
     """What the audit noticed, and for each seed the claimed numbers beside the verified ones."""
+    spend(request, "downloads")
     found = details(engine, submission_id)
     claims = _claims(engine, found) if may_download(caller, found) else {}
     verified = {run.seed: run for run in found.runs}
