@@ -1,11 +1,10 @@
-"""The pages for people, as a browser without JavaScript gets them."""
+"""The pages for people: boards, submissions, comparisons, and what a server remembers of them."""
 
 from __future__ import annotations
 
 import re
 from contextlib import closing
 from html import unescape
-from html.parser import HTMLParser
 
 import pytest
 
@@ -13,15 +12,14 @@ from leaderboard import queue
 from leaderboard.engine import reading
 from leaderboard.submissions import package_of as stored_package
 from leaderboard.submissions import submit
-from leaderboard.verification import Finding, Verification, VerifiedRun
+from leaderboard.verification import Finding
 from leaderboard.web.pages.remembered import Remembered, Versions
 
-from .conftest import ledger_of, package_of, verification_of
+from .conftest import package_of, verification_of
+from .page_reader import BOARD, Read, form, get, log_in, publish
 from .web_client import client_of, person
 
-BOARD = "/boards/Digits-ALMA-v0/0.1"
 EVIL = '<img src=x onerror=alert(1)>";--'
-
 
 BOTH = pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 
@@ -38,20 +36,6 @@ def client(engine):
         yield opened
 
 
-def publish(engine, *findings, comp=1000, seeds=(0, 1, 2), wait=None, links="", **manifest) -> int:
-    """A submission that was run again."""
-    package = package_of(seeds=list(seeds), **manifest)
-    files = dict(package.files)
-    hyper = f"[hyperparameters]\nwait = {wait}\nwidth = {comp}\n" if wait else ""
-    files["submission.toml"] += f"{hyper}{links}".encode()
-    sent = submit(engine, type(package)(files)).id
-    env_id = manifest.get("env", "Digits-ALMA-v0")
-    runs = tuple(VerifiedRun(seed, ledger_of(seed, env_id, comp)) for seed in seeds)
-    isolation = {"isolation": "none, a test"}
-    queue.finish(engine, queue.claim(engine, "w"), Verification(runs, findings, isolation))
-    return sent
-
-
 @pytest.fixture
 def filled(engine):
     """By CER c, a, b; by Comp a, b, c."""
@@ -60,55 +44,6 @@ def filled(engine):
         "b": publish(engine, name="b", comp=100, seeds=(0, 1, 7), method="ens", wait=5),
         "c": publish(engine, name="c", comp=1000, seeds=(4, 5, 6), method="sm", wait=9),
     }
-
-
-class Read(HTMLParser):
-    """A page: its elements in order, with their attributes, and its text."""
-
-    def __init__(self, response, status=200) -> None:
-        super().__init__()
-        assert response.status_code == status, response.text
-        assert response.headers["content-type"] == "text/html; charset=utf-8"
-        self.elements: list[tuple[str, dict[str, str]]] = []
-        self.text = ""
-        self.feed(response.text)
-
-    def handle_starttag(self, tag, attrs) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_data(self, data) -> None:
-        self.text += data
-
-    def all(self, tag, **attributes):
-        return [a for name, a in self.elements if name == tag and attributes.items() <= a.items()]
-
-    @property
-    def links(self) -> list[str]:
-        return [a["href"] for a in self.all("a")]
-
-    @property
-    def rows(self) -> list[int]:
-        """Submissions of the standings, in order."""
-        return [int(a["data-row"]) for a in self.all("tr") if "data-row" in a]
-
-
-def get(client, path, status=200, **headers) -> Read:
-    return Read(client.get(path, headers=headers), status)
-
-
-def form(client, path, target, status=303, files=None, **values):
-    """Fill in the form of a page that goes to a target, and send it."""
-    page = get(client, path)
-    assert page.all("form", action=target), page.text
-    hidden = {a["name"]: a["value"] for a in page.all("input", type="hidden")}
-    response = client.post(target, data=hidden | values, files=files)
-    assert response.status_code == status, response.text
-    return response
-
-
-def log_in(client, who) -> None:
-    response = form(client, "/login", "/login", token=who.token)
-    assert response.headers["location"] == "/account"
 
 
 # Boards.
@@ -323,128 +258,6 @@ def test_what_cannot_be_compared_is_told_so(client, filled):
         ("/compare?a=1&b=x", 400, "b='x': must be a whole number"),
     ):
         assert said in get(client, path, status).text
-
-
-# Accounts.
-
-
-def test_an_account_is_made_sends_a_submission_and_logs_out(client, engine):
-    made = Read(form(client, "/register", "/register", 201, name="Ada"), 201)
-    token = re.search(r"alma_[\w-]+", made.text)[0]
-    archive = {"archive": ("a.zip", package_of(name="by form").to_zip(), "application/zip")}
-    sent = form(client, "/submit", "/submit", files=archive).headers["location"]
-    assert "by form" in get(client, sent).text
-    account = get(client, "/account")
-    assert sent in account.links
-    assert "this session" in account.text
-    assert form(client, "/account", "/logout").headers["location"] == "/"
-    assert client.get("/account").headers["location"] == "/login?next=%2Faccount"
-    form(client, "/login?next=/submit", "/login", token=token)
-    assert "Send it as Ada" in get(client, "/submit").text
-    assert client.get("/login").headers["location"] == "/account"
-
-
-def test_what_is_wrong_with_a_submission_is_told_and_nothing_is_stored(client, engine):
-    log_in(client, person(engine, "Ada"))
-    bad = package_of(name="", seeds=[1]).to_zip()
-    page = Read(form(client, "/submit", "/submit", 422, files={"archive": ("a.zip", bad)}), 422)
-    assert "name" in page.text
-    assert "seeds" in page.text
-    page = Read(form(client, "/submit", "/submit", 422, files={"archive": ("a.zip", b"no zip")}), 422)
-    assert "pack the folder anew" in page.text
-    page = Read(form(client, "/submit", "/submit", 422, files={"archive": ("", b"")}), 422)
-    assert "no file was sent" in page.text
-    assert "Nothing was sent yet" in get(client, "/submissions").text
-
-
-def test_forms_of_other_sites_and_without_their_token_are_refused(client, engine):
-    ada = person(engine, "Ada")
-    assert client.post("/login", data={"token": ada.token}).status_code == 403
-    log_in(client, ada)
-    page = get(client, "/account")
-    csrf = page.all("input", name="csrf")[0]["value"]
-    evil = {"Origin": "https://evil.example"}
-    for path in ("/logout", "/account/tokens", "/account/tokens/revoke", "/submit", "/review/decision", "/login"):
-        assert client.post(path, data={"csrf": csrf}, headers=evil).status_code == 403, path
-        assert client.post(path, data={"csrf": "x"}).status_code == 403, path
-    assert "Log out" in get(client, "/account").text
-
-
-def test_a_token_that_is_none_does_not_log_in_and_no_other_site_is_gone_to(client, engine):
-    page = Read(form(client, "/login", "/login", 401, token="alma_wrong"), 401)
-    assert "this token opens nothing here" in page.text
-    ada = person(engine, "Ada")
-    response = form(client, "/login?next=//evil.example/", "/login", token=ada.token)
-    assert response.headers["location"] == "/account"
-
-
-def test_tokens_are_made_shown_once_and_revoked(client, engine):
-    log_in(client, person(engine, "Ada"))
-    made = Read(form(client, "/account", "/account/tokens", 201, name="laptop", scope="submit", days="30"), 201)
-    secret = re.search(r"alma_[\w-]{20,}", made.text)[0]
-    bearer = {"Authorization": f"Bearer {secret}"}
-    assert client.get("/api/v1/me", headers=bearer).json()["scopes"] == ["submit"]
-    page = get(client, "/account")
-    assert secret not in page.text
-    newest = next(a["value"] for a in page.all("input", name="token"))
-    form(client, "/account", "/account/tokens/revoke", token=newest)
-    assert client.get("/api/v1/me", headers=bearer).status_code == 401
-    for wrong, said in (
-        ({"name": "", "scope": "submit"}, "not 1 to 80 characters"),
-        ({"name": "x"}, "give one or more of submit, manage"),
-        ({"name": "x", "scope": "review"}, "give one or more of"),
-        ({"name": "x", "scope": "submit", "days": "soon"}, "days='soon'"),
-    ):
-        assert said in Read(form(client, "/account", "/account/tokens", 422, **wrong), 422).text
-
-
-def test_where_registration_is_closed_no_account_is_made(engine):
-    with closing(client_of(engine, registration="closed")) as client:
-        page = get(client, "/register")
-        assert "made by maintainers" in page.text
-        assert not page.all("form", action="/register")
-        csrf = get(client, "/login").all("input", name="csrf")[0]["value"]
-        assert client.post("/register", data={"csrf": csrf, "name": "Eve"}).status_code == 403
-
-
-def test_a_name_that_is_taken_is_told_so(client, engine):
-    person(engine, "Ada")
-    page = Read(form(client, "/register", "/register", 409, name="ada"), 409)
-    assert "the name is taken" in page.text
-    assert page.all("input", name="name")[0]["value"] == "ada"
-
-
-# Maintainers.
-
-
-def test_a_maintainer_accepts_a_flagged_result_and_takes_it_down_again(client, engine):
-    sent = publish(engine, Finding("suspicious", "cpu-time", "too fast", 1), name="fast")
-    assert get(client, BOARD).rows == []
-    assert "A maintainer will look at it" in get(client, f"/submissions/{sent}").text
-    log_in(client, person(engine, "Mia", "maintainer"))
-    review = get(client, "/review")
-    assert "too fast" in review.text
-    assert "seed 1" in review.text
-    page = Read(form(client, "/review", "/review/decision", 422, id=str(sent), decision="accept", reason=" "), 422)
-    assert "write one" in page.text
-    form(client, "/review", "/review/decision", id=str(sent), decision="accept", reason="a fast machine")
-    assert get(client, BOARD).rows == [sent]
-    assert "a fast machine" in get(client, f"/submissions/{sent}").text
-    form(client, f"/review?id={sent}", "/review/decision", id=str(sent), decision="reject", reason="not that fast")
-    assert get(client, BOARD).rows == []
-    page = get(client, f"/submissions/{sent}")
-    assert "Not on the board" in page.text
-    assert "not that fast" in page.text
-    assert "submission 99" in get(client, "/review?id=99", 404).text
-
-
-def test_only_maintainers_review(client, engine):
-    assert client.get("/review").headers["location"] == "/login?next=%2Freview"
-    log_in(client, person(engine, "Ada"))
-    assert "no maintainer" in get(client, "/review", 403).text
-    csrf = get(client, "/account").all("input", name="csrf")[0]["value"]
-    for target in ("/review/decision", "/review/retry"):
-        assert client.post(target, data={"csrf": csrf, "id": "1", "decision": "accept"}).status_code == 403
 
 
 # What is remembered.
