@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from contextlib import closing
 
@@ -53,6 +54,13 @@ def test_what_is_wrong_with_a_submission_is_told_and_nothing_is_stored(client, e
     page = Read(form(client, "/submit", "/submit", 422, files={"archive": ("", b"")}), 422)
     assert "no file was sent" in page.text
     assert "Nothing was sent yet" in get(client, "/submissions").text
+
+
+def test_who_is_not_known_does_not_wait_among_the_uploads(client):
+    client.app.state.uploads = asyncio.Semaphore(0)  # nobody else is let in
+    answer = client.post("/submit", files={"archive": ("a.zip", b"PK")})
+    assert answer.status_code == 401
+    assert "log in" in answer.text
 
 
 def test_forms_of_other_sites_and_without_their_token_are_refused(client, engine):

@@ -55,6 +55,7 @@ def _page(request: Request, status: int = 200, problems: tuple[str, ...] = ()) -
 async def send(request: Request) -> Response:
     """Take a submission as a zip in a form."""
     settings: Settings = request.app.state.settings
+    await run_in_threadpool(require, request, "submit")  # first: nobody unknown holds a place in the queue of uploads
     async with request.app.state.uploads:  # an archive and what is in it are in memory
         try:
             async with asyncio.timeout(settings.upload_seconds), request.form(max_files=1, max_fields=5) as form:
