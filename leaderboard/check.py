@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from alma_env import Ledger
+from alma_env.registration import TEXT_ID
 from leaderboard import manifest as manifests
 from leaderboard import package as packages
 from leaderboard.claims import claimed_ledgers
@@ -90,6 +91,8 @@ def check(package: Package) -> Report:
         sources = {}
     for path, content in sources.items():
         _check_source(path, content, package, errors, notes)
+    if manifest is not None and manifest.env == TEXT_ID:
+        errors.append(f"env = {TEXT_ID!r}: runs on text are not verified yet; send an agent for images")
     if manifest is not None:
         claims, problems = claimed_ledgers(package.files, manifest)
         errors += problems

@@ -68,6 +68,11 @@ def test_what_init_writes_passes_and_its_agent_runs(tmp_path):
         init(tmp_path / "mine")
 
 
+def test_what_the_verification_cannot_run_is_not_taken():
+    report = check(package_of(env="Text-ALMA-v0"))
+    assert report.errors == ("env = 'Text-ALMA-v0': runs on text are not verified yet; send an agent for images",)
+
+
 def test_missing_files_are_told_together():
     report = check(Package({"readme.md": b""}))
     assert [error.split(":")[0] for error in report.errors] == ["submission.toml", "agent.py"]
