@@ -47,7 +47,8 @@ def test_one_command_serves_a_workshop(capsys, tmp_path, monkeypatch):
     mia = secret_in(out)
     ada = secret_in(run(capsys, "account", "add", "Ada", "--database", url)[1])
     package_of(name="number 1").write(tmp_path / "mine")
-    serve = "serve --port 0 --root-path /board --registration open --workers 1 --verify fake_verify:verify"
+    serve = "serve --port 0 --root-path /board --registration open --workers 1 --no-baselines"
+    serve += " --verify fake_verify:verify"
     server = subprocess.Popen(
         [sys.executable, "-m", "leaderboard.cli", *serve.split(), "--database", url],
         stdout=subprocess.PIPE,
@@ -91,6 +92,21 @@ def test_one_command_serves_a_workshop(capsys, tmp_path, monkeypatch):
     assert mia not in log
     assert ada not in log
     assert "192.0.2.1" not in log  # nobody is trusted to say where a request comes from
+
+
+def test_a_new_board_has_the_baselines(tmp_path):
+    url = f"sqlite:///{tmp_path / 'board.db'}"
+    command = [sys.executable, "-m", "leaderboard.cli", "serve", "--port", "0", "--database", url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        try:
+            address = server.stdout.readline().split()[-1]
+            with Client(address) as board:
+                assert {found.env_id for found in board.boards()} == {"Digits-ALMA-v0", "MNIST-ALMA-v0"}
+                best = board.standings("Digits-ALMA-v0").lines[0]
+                assert board.status(best.submission_id).account == "alma-env"
+                assert len(board.ledger(best.submission_id, 0)) == 21
+        finally:
+            server.terminate()
 
 
 def test_workers_end_with_a_server_that_is_killed(tmp_path):
