@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from alma_env import Ledger
-from alma_env.registration import TEXT_ID
 from leaderboard import manifest as manifests
 from leaderboard import package as packages
 from leaderboard.claims import claimed_ledgers
 from leaderboard.errors import SubmissionError
 from leaderboard.manifest import Manifest
 from leaderboard.package import Package
+from leaderboard.rules import UNVERIFIED
 from leaderboard.text_rules import refused_character, shown
 
 MANIFEST = "submission.toml"
@@ -91,8 +91,8 @@ def check(package: Package) -> Report:
         sources = {}
     for path, content in sources.items():
         _check_source(path, content, package, errors, notes)
-    if manifest is not None and manifest.env == TEXT_ID:
-        errors.append(f"env = {TEXT_ID!r}: runs on text are not verified yet; send an agent for images")
+    if manifest is not None and manifest.env in UNVERIFIED:
+        errors.append(f"env = {manifest.env!r}: runs on text are not verified yet; send an agent for images")
     if manifest is not None:
         claims, problems = claimed_ledgers(package.files, manifest)
         errors += problems

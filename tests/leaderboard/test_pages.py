@@ -241,7 +241,7 @@ def test_two_are_compared_seed_by_seed(client, engine):
 
 
 def test_submissions_of_different_boards_are_told_apart(client, engine, filled, monkeypatch):
-    monkeypatch.setattr("leaderboard.check.TEXT_ID", None)  # as when text is verified
+    monkeypatch.setattr("leaderboard.check.UNVERIFIED", frozenset())  # as when text is verified
     other = publish(engine, name="other", env="Text-ALMA-v0")
     page = get(client, f"/compare?a={filled['a']}&b={other}")
     assert "Not of the same board" in page.text

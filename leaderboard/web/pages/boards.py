@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from leaderboard.recent import recent
-from leaderboard.rules import RULES_VERSION, TICKS
+from leaderboard.rules import RULES_VERSION, TICKS, UNVERIFIED
 from leaderboard.standings import Board, standings
 from leaderboard.web.charts import pareto
 from leaderboard.web.pages import addresses
@@ -87,7 +87,9 @@ def home(request: Request) -> Response:
 
     def make() -> str:
         found = {(board.env_id, board.rules_version): board for board in common.boards()}
-        keys = [(env_id, RULES_VERSION) for env_id in TICKS] + [key for key in found if key[1] != RULES_VERSION]
+        keys = [(env_id, RULES_VERSION) for env_id in TICKS if env_id not in UNVERIFIED] + [
+            key for key in found if key[1] != RULES_VERSION
+        ]
         lines = [_board_line(common, key, found.get(key)) for key in dict.fromkeys([*keys, *found])]
         lines.sort(key=lambda line: -line.submissions)
         latest, total = recent(common.engine, limit=LATEST)
