@@ -115,7 +115,7 @@ def install(engine: Engine, chosen: Iterable[Baseline] | None = None, results: b
     Args:
         engine: of the board's database.
         chosen: which; all where not given.
-        results: what `record` wrote; what is shipped where not given.
+        results: what `record` wrote, or nothing at all; what is shipped where not given.
 
     Returns:
         how many got their shipped result now, and how many were queued for want of one.
@@ -150,11 +150,11 @@ def install(engine: Engine, chosen: Iterable[Baseline] | None = None, results: b
 def shipped() -> bytes:
     """The content of ``baselines.jsonl.xz``."""
     file = resources.files("leaderboard") / RESULTS
-    return file.read_bytes() if file.is_file() else lzma.compress(b"")
+    return file.read_bytes() if file.is_file() else b""
 
 
 def _records(results: bytes) -> Iterator[dict[str, Any]]:
-    yield from map(json.loads, lzma.decompress(results).splitlines())
+    yield from map(json.loads, lzma.decompress(results).splitlines() if results else ())
 
 
 def record(engine: Engine, file: Path) -> int:

@@ -34,7 +34,9 @@ def add(commands: Commands[argparse.ArgumentParser]) -> None:
 
     baselines = commands.add_parser("baselines", help="put the project's own agents on the board, as `serve` does")
     baselines.set_defaults(command=_baselines)
-    baselines.add_argument(
+    doing = baselines.add_mutually_exclusive_group()
+    doing.add_argument("--queue", action="store_true", help="to be verified here, whatever results are shipped")
+    doing.add_argument(
         "--record", type=Path, metavar="FILE", help="write what this board verified of them instead, to be shipped"
     )
     add_database(baselines)
@@ -186,7 +188,7 @@ def _baselines(options: argparse.Namespace, console: Console) -> int:
         if options.record is not None:
             say(console, f"{options.record}: {baselines.record(engine, options.record)} results")
         else:
-            adopted, queued = baselines.install(engine)
+            adopted, queued = baselines.install(engine, results=b"" if options.queue else None)
             say(console, f"{adopted} baselines have their shipped results now, {queued} are queued")
     return 0
 
