@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy
@@ -30,7 +31,7 @@ def cluster() -> Iterator[str]:
     folder = programs()
     if folder is None:
         pytest.skip("PostgreSQL's programs are not installed: apt-get install postgresql")
-    become: list[str] = []
+    become: dict[str, Any] = {}
     home = Path(tempfile.mkdtemp(prefix="alma-pg-"))
     try:
         if os.geteuid() == 0:  # PostgreSQL does not run as root
@@ -39,12 +40,11 @@ def cluster() -> Iterator[str]:
             except KeyError:
                 pytest.skip("this is root, which PostgreSQL refuses, and there is no user postgres")
             os.chown(home, user.pw_uid, user.pw_gid)
-            become = ["runuser", "-u", "postgres", "--"]
+            become = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
         def run(program: str, *arguments: str) -> None:
-            done = subprocess.run(
-                [*become, str(folder / program), *arguments], cwd=home, capture_output=True, text=True, timeout=120
-            )
+            words = [str(folder / program), *arguments]
+            done = subprocess.run(words, cwd=home, capture_output=True, text=True, timeout=120, **become)
             assert done.returncode == 0, done.stdout + done.stderr
 
         data = str(home / "data")

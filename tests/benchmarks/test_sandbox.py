@@ -14,7 +14,7 @@ pytestmark = pytest.mark.benchmark
 
 REPEATS = 3
 AGENT = "import agents\n\ndef make_agent(env):\n    return agents.make('sm', env, seed=env.run_seed, **{settings!r})\n"
-SHORT, LONG = {"epochs": 1}, {"Digits-ALMA-v0": {"epochs": 2000}, "MNIST-ALMA-v0": {"epochs": 20, "width": 64}}
+SHORT, LONG = {"epochs": 1}, {"Digits-ALMA-v0": {"epochs": 500}, "MNIST-ALMA-v0": {"epochs": 10, "width": 64}}
 COLUMNS = ("tick", "error", "parameters", "buffers", "inference_flops", "flops", "paper_flops", "refused")
 
 

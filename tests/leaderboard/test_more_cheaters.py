@@ -214,15 +214,19 @@ def test_logits_of_64_bits_are_not_rounded_on_their_way(env):
 
     def script(channel):
         channel.send(Message("answer", {}, [written.graph_bytes(), written.tensor_bytes()]))
-        assert channel.receive().fields["error"] == np.mean(env.data.test_y != 9)
+        assert set(channel.receive().fields) == {"flops"}  # the error is the judge's
+        entered = {"tick": 0, "flops": {}, "paper_flops": 0, "declared": [], "refused": False}
+        channel.send(Message("enter", entered))
 
-    judged(env, script)
+    rows = []
+    judged(env, script, on_row=rows.append)
+    assert [row.error for row in rows] == [np.mean(env.data.test_y != 9)]
 
 
 # Judge
 
 
-def judged(env, script, evaluate=serve, seconds=20.0):
+def judged(env, script, evaluate=serve, seconds=20.0, on_row=lambda row: None):
     """A judge between a contestant that follows a script, and an evaluator. Returns why it ended."""
     mine, theirs = wire.pair()
     judging, answering = wire.pair()
@@ -247,7 +251,7 @@ def judged(env, script, evaluate=serve, seconds=20.0):
     for thread in parties:
         thread.start()
     channels = Channel(*mine), Channel(*judging)
-    judge = Judge(env, 0, *channels, deadline=time.monotonic() + seconds)
+    judge = Judge(env, 0, *channels, deadline=time.monotonic() + seconds, on_row=on_row)
     try:
         with pytest.raises((RunFailedError, EvaluatorError)) as caught:
             judge.run()
