@@ -36,6 +36,9 @@ UNSCORABLE = (
 )
 
 
+PROBED = 1_000  # examples, so that a look at a predictor costs a small part of its answer
+
+
 class Elements(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the elements that go through operations which are free: a product of matrices can be made of those, too.
 
@@ -106,10 +109,10 @@ class Evaluator:
     def _probe(self, module: ProgramModule, logits: Tensor) -> tuple[float, float]:
         """Elements through free operations, per example; and the share of examples whose answer depends on their batch.
 
-        Examples drawn at random make a batch as large as the first one. By how much the first class leads there and
+        Examples drawn at random make another batch. By how much the first class leads there and
         led before differs by rounding alone if the predictor looks at one example at a time.
         """
-        rows = np.random.default_rng().integers(len(self.x), size=min(self.batch_size, len(self.x)))
+        rows = np.random.default_rng().integers(len(self.x), size=min(self.batch_size, len(self.x), PROBED))
         elements = Elements()
         with torch.random.fork_rng([]), torch.no_grad(), elements:
             torch.default_generator.manual_seed(0)
