@@ -217,6 +217,7 @@ def test_board_and_environment_ids_share_the_major_version():
     assert TICKS["Text-ALMA-v0"] == 4
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1e40))
 def test_the_budget_class_is_the_smallest_decade_that_holds_comp(comp):
     k = budget_class(comp)
