@@ -71,14 +71,19 @@ class Scale:
         return self.start + share * (self.end - self.start)
 
 
+_CLOSE = 1e-9  # of two numbers, relative to their size
+
+
 def linear(low: float, high: float, start: float, end: float, *, pad: float = 0.0) -> Scale:
     """A linear scale whose ends are at least the given numbers, with about five round marks.
 
     >>> linear(0, 9.3, 0, 100).marks
     [(0.0, '0'), (2.0, '2'), (4.0, '4'), (6.0, '6'), (8.0, '8')]
     """
-    if not high > low:
-        low, high = low - (abs(low) or 1.0) * 0.5, low + (abs(low) or 1.0) * 0.5
+    size = max(abs(low), abs(high))
+    if not high - low > _CLOSE * max(size, _NOTHING):  # one number, but for rounding
+        half = 0.5 * (size if size > _NOTHING else 1.0)
+        low, high = low - half, low + half
     span = high - low
     floor = 0.0 if low >= 0 else -math.inf
     low, high = max(floor, low - pad * span), high + pad * span
