@@ -2,72 +2,14 @@
 
 from __future__ import annotations
 
-import random
 import time
-from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
+from .big_board import ENV, SUBMISSIONS, fill
+
 pytestmark = pytest.mark.benchmark
-
-SUBMISSIONS = 10_000
-ENV = "MNIST-ALMA-v0"
-
-
-def fill(engine) -> None:
-    """10,000 verified submissions on one board, in a few large statements."""
-    from sqlalchemy import insert
-
-    from leaderboard.database import METRICS, Account, Result, Submission
-    from leaderboard.engine import writing
-    from leaderboard.rules import RULES_VERSION, budget_class
-
-    numbers, moment = random.Random(0), datetime.now(UTC)
-    submissions, results = [], []
-    for id in range(1, SUBMISSIONS + 1):
-        method, wait, comp = numbers.choice(["sm", "ens", "gmoe", "ff"]), numbers.choice([1, 10, 50, None]), 0.0
-        comp = 10 ** numbers.uniform(9, 14)
-        submissions.append(
-            {
-                "id": id,
-                "account_id": 1,
-                "digest": f"{id:064d}",
-                "rules_version": RULES_VERSION,
-                "env_id": ENV,
-                "name": f"submission {id}",
-                "method": method,
-                "waiting_time": wait,
-                "manifest": {"authors": ["Ada", "Bob"], "description": "d" * 1000},
-                "package": bytes(5_000),
-                "package_bytes": 5_000,
-                "state": "verified",
-                "created_at": moment,
-            }
-        )
-        summary = {f"{metric}_mean": numbers.uniform(1, 100) for metric in METRICS} | {"comp_mean": comp}
-        summary |= {f"{metric}_half": 1.0 for metric in METRICS}
-        results.append(
-            {
-                "submission_id": id,
-                "env_id": ENV,
-                "rules_version": RULES_VERSION,
-                "method": method,
-                "waiting_time": wait,
-                "budget_class": budget_class(comp),
-                "published": True,
-                "flagged": False,
-                "seeds": 3,
-                "environment": {},
-                "worker": "w",
-                "verified_at": moment,
-                **summary,
-            }
-        )
-    with writing(engine) as session:
-        session.execute(insert(Account), [{"id": 1, "name": "Ada", "role": "submitter", "created_at": moment}])
-        session.execute(insert(Submission), submissions)
-        session.execute(insert(Result), results)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])

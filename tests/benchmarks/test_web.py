@@ -17,15 +17,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from .big_board import ENV, WITH_LEDGERS, fill
+
 pytestmark = pytest.mark.benchmark
 
-SUBMISSIONS = 10_000
-WITH_LEDGERS = 100  # of them, whose pages are asked for
-ENV = "MNIST-ALMA-v0"
 BOARD = f"/boards/{ENV}/0.1"
 CONNECTIONS = 8
 SECONDS = 10.0
-PUBLISHED_SECONDS = 9.0  # within the ten seconds once, as if there were 9,600 a day
+PAUSES = (None, 9.0, 3.0)  # between changes of the board: none, once in the ten seconds, three times
 WARM_UP_SECONDS = 5.0  # in which most pages are asked for once
 SERVER = """
 import sys, uvicorn
@@ -35,92 +34,6 @@ from leaderboard.web.settings import UNLIMITED, Settings
 app = create_app(open_database(sys.argv[1]), Settings(requests=UNLIMITED))  # all requests come from one address here
 uvicorn.run(app, port=int(sys.argv[2]), log_level="warning", access_log=False)
 """
-
-
-def ledger(numbers: random.Random):
-    from alma_env import Ledger, Row
-    from leaderboard.rules import TICKS
-
-    return Ledger(
-        [
-            Row(tick, numbers.random(), 1000, 0, 1.0, {"training": 10**6} if tick else {}, 9, (), "", False, 0.1)
-            for tick in range(TICKS[ENV] + 1)
-        ]
-    )
-
-
-def fill(engine) -> None:
-    """10,000 verified submissions on one board; a hundred of them have their runs."""
-    from sqlalchemy import insert
-
-    from leaderboard.database import METRICS, Account, Event, Result, ResultRun, Submission
-    from leaderboard.engine import writing
-    from leaderboard.rules import RULES_VERSION, budget_class
-
-    numbers, moment = random.Random(0), datetime.now(UTC)
-    submissions, results, runs = [], [], []
-    for id in range(1, SUBMISSIONS + 1):
-        method, wait = numbers.choice(["sm", "ens", "gmoe", "ff"]), numbers.choice([1, 10, 50, None])
-        comp, mem = 10 ** numbers.uniform(9, 14), 10 ** numbers.uniform(5, 9)
-        shared = {"env_id": ENV, "rules_version": RULES_VERSION, "method": method, "waiting_time": wait}
-        manifest = {
-            "name": f"submission {id}",
-            "authors": ["Ada", "Bob"],
-            "env": ENV,
-            "seeds": [0, 1, 2],
-            "method": method,
-            "description": "d" * 1000,
-        }
-        submissions.append(
-            shared
-            | {
-                "id": id,
-                "account_id": 1,
-                "digest": f"{id:064d}",
-                "name": manifest["name"],
-                "manifest": manifest,
-                "package": bytes(5_000),
-                "package_bytes": 5_000,
-                "state": "verified",
-                "created_at": moment,
-            }
-        )
-        # Who spends more errs less, with a wide spread: the front has some dozens.
-        means = dict.fromkeys(METRICS, 1.0) | {"comp_mean": comp, "mem_mean": mem}
-        means = {f"{metric}_mean": numbers.uniform(1, 100) for metric in METRICS} | {"comp_mean": comp, "mem_mean": mem}
-        means["cer_mean"] = 20 + 300 * numbers.betavariate(2, 4) * (15 - np.log10(comp)) / 6
-        results.append(
-            shared
-            | {
-                "id": id,
-                "submission_id": id,
-                "budget_class": budget_class(comp),
-                "published": True,
-                "flagged": False,
-                "seeds": 3,
-                "environment": {"torch": "2"},
-                "worker": "w",
-                "verified_at": moment,
-                **means,
-                **{f"{metric}_half": 1.0 for metric in METRICS},
-            }
-        )
-        if id <= WITH_LEDGERS:
-            for seed in range(3):
-                played = ledger(numbers)
-                score = played.score()
-                runs.append(
-                    {"result_id": id, "seed": seed, "ledger": zlib.compress(played.to_json().encode())}
-                    | {metric: getattr(score, metric) for metric in METRICS}
-                )
-    with writing(engine) as session:
-        session.execute(insert(Account), [{"id": 1, "name": "Ada", "role": "submitter", "created_at": moment}])
-        session.execute(insert(Submission), submissions)
-        session.execute(insert(Result), results)
-        session.execute(insert(ResultRun), runs)
-        session.execute(
-            insert(Event), [{"at": moment, "kind": "verified", "submission_id": row["id"]} for row in submissions]
-        )
 
 
 @pytest.fixture(scope="module")
@@ -247,10 +160,12 @@ def addresses(numbers: random.Random) -> str:
     }[kind]
 
 
-@pytest.mark.parametrize(
-    "busy", [False, True], ids=["nothing happens", f"a result is published every {PUBLISHED_SECONDS:g} s"]
-)
-def test_requests_per_second_of_one_process(server, busy, benchmark):
+def happens(pause: float | None) -> str:
+    return "nothing happens" if pause is None else f"the board changes every {pause:g} s"
+
+
+@pytest.mark.parametrize("pause", PAUSES, ids=happens)
+def test_requests_per_second_of_one_process(server, pause, benchmark):
     port, engine, pid = server
     numbers = random.Random(1)
     asked = [addresses(numbers) for _ in range(20_000)]
@@ -272,11 +187,11 @@ def test_requests_per_second_of_one_process(server, busy, benchmark):
         from leaderboard.database import Event
         from leaderboard.engine import writing
 
-        while busy and time.perf_counter() + PUBLISHED_SECONDS / 2 < until:
-            await asyncio.sleep(PUBLISHED_SECONDS / 2)
+        while pause is not None and time.perf_counter() + pause / 2 < until:
+            await asyncio.sleep(pause / 2)
             with writing(engine) as session:
                 session.add(Event(at=datetime.now(UTC), kind="verified", submission_id=1))
-            await asyncio.sleep(PUBLISHED_SECONDS / 2)
+            await asyncio.sleep(pause / 2)
 
     async def load(seconds: float) -> None:
         until = time.perf_counter() + seconds
@@ -289,8 +204,10 @@ def test_requests_per_second_of_one_process(server, busy, benchmark):
     asyncio.run(load(SECONDS))
     used = processor_seconds(pid) - before
     assert set(statuses) == {200}
-    what = f"a result is published every {PUBLISHED_SECONDS:g} s" if busy else "nothing happens"
-    print(f"\n{what}: {len(seconds) / SECONDS:.0f} requests/s, {CONNECTIONS} connections, {SECONDS:.0f} s", end="")
+    print(
+        f"\n{happens(pause)}: {len(seconds) / SECONDS:.0f} requests/s, {CONNECTIONS} connections, {SECONDS:.0f} s",
+        end="",
+    )
     told("of these", seconds)
     print(f"\nper second of the server's processor time: {len(seconds) / used:.0f} requests", end="")
     print(f"\nmixture in percent: {MIXTURE}", end="")
