@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import alma_env
-from agents import backbones, catalogue, cli_arena, finished, parallel, process, report, runs
+from agents import backbones, catalogue, cli_arena, finished, parallel, process, report, runs, trackers
 from agents.console import RunProgress
 from agents.methods import METHODS, TEXT_METHODS, method_for
 from agents.policy_specs import policy_from
@@ -107,7 +107,13 @@ def _parser() -> argparse.ArgumentParser:
         "are not tuned on the test set",
     )
     run.add_argument("--fresh", action="store_true", help="delete these runs' folders first, finished or not")
-    run.add_argument("--tensorboard", action="store_true", help="also write TensorBoard event files")
+    run.add_argument(
+        "--track",
+        nargs="+",
+        default=[],
+        metavar="TRACKER",
+        help="also tell experiment trackers: tensorboard, wandb, mlflow",
+    )
 
     commands.add_parser("envs", help="list the environments").set_defaults(command=_envs)
     commands.add_parser("agents", help="list the agents and their hyper-parameters").set_defaults(command=_agents)
@@ -151,8 +157,7 @@ def _run_all(options: argparse.Namespace, console: Console) -> int:
         device=options.device,
         **hyperparameters,
     )
-    if options.tensorboard:
-        _summary_writer()
+    trackers.require(options.track)
     combinations = list(itertools.product(widths, when, options.seeds))
     # All agents are made once, and dropped, before the first run, so that a mistake in the last is told before hours
     # of work; and before --fresh deletes anything.
@@ -170,9 +175,8 @@ def _run_all(options: argparse.Namespace, console: Console) -> int:
             replay = options.replay or every_tick
             work = partial(catalogue.training_examples, env, epochs, wait=how.get("wait", 1), replay=replay)
             on_tick = progress.begin(f"{label}, seed {seed}", agent, work)
-            if options.tensorboard and parallel.rank() == 0:
-                on_tick = _also_to_tensorboard(path, on_tick)
-            ledger = runs.run(env, agent, seed, path, on_tick=on_tick, record=options.record)
+            with trackers.following(options.track if parallel.rank() == 0 else [], path, config) as told:
+                ledger = runs.run(env, agent, seed, path, on_tick=_both(on_tick, told), record=options.record)
             progress.end(ledger)
             groups.setdefault(label, []).append(ledger)
     if parallel.rank() > 0:
@@ -254,26 +258,12 @@ _OPTIONS = {
 }
 
 
-def _summary_writer() -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise ValueError(
-            "--tensorboard: the package tensorboard is missing; pip install 'alma-env[tensorboard]'"
-        ) from error
-    return SummaryWriter
+def _both(one: runs.OnTick, other: runs.OnTick) -> runs.OnTick:
+    def tell(row: Row) -> None:
+        one(row)
+        other(row)
 
-
-def _also_to_tensorboard(path: Path, on_tick: runs.OnTick) -> runs.OnTick:
-    writer = _summary_writer()(str(path / "tensorboard"))
-
-    def on_tick_with_scalars(row: Row) -> None:
-        on_tick(row)
-        for name in ("error", "parameters", "comp", "paper_flops"):
-            writer.add_scalar(name, getattr(row, name), row.tick)
-        writer.flush()
-
-    return on_tick_with_scalars
+    return tell
 
 
 def _envs(options: argparse.Namespace, console: Console) -> int:

@@ -131,7 +131,7 @@ def test_a_folder_that_cannot_be_written_is_one_message_with_status_2(capsys, tm
 
 def test_messages_and_labels_are_not_taken_for_markup(capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    _, _, err = run(capsys, "run", *QUICK, "--tensorboard", "--out", str(tmp_path))
+    _, _, err = run(capsys, "run", *QUICK, "--track", "tensorboard", "--out", str(tmp_path))
     assert "pip install 'alma-env[tensorboard]'" in err
     assert not list(tmp_path.iterdir())
     _, _, err = run(capsys, "run", "--set", "optimizer=[/x]", "--out", str(tmp_path))
@@ -269,9 +269,3 @@ def test_stages_are_as_long_as_the_papers():
     """METHODS A.11, table of hyper-parameters."""
     expected = {"MNIST": 100, "CIFAR10": 100, "EMNIST-byclass": 100, "CIFAR100": 200}
     assert {name: recipe_for(name).settings.epochs for name in expected} == expected
-
-
-def test_tensorboard_files_are_written_on_request(capsys, tmp_path):
-    pytest.importorskip("tensorboard")
-    run(capsys, "run", *QUICK, "--wait", "4", "--tensorboard", "--out", str(tmp_path))
-    assert list(tmp_path.rglob("events.out.tfevents.*"))

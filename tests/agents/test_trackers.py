@@ -1,0 +1,122 @@
+"""Trackers are told what the ledger holds, once, also of a run that goes on after it was stopped."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agents import trackers
+from agents.cli import main
+from alma_env import Ledger, Row
+
+QUICK = ["run", "--width", "4", "--wait", "2", "--set", "epochs=1", "ticks=4"]
+
+
+def run(out: Path, *options: str) -> Ledger:
+    assert main([*QUICK, "--out", str(out), *options]) == 0
+    return Ledger.from_json(next(out.rglob("ledger.jsonl")).read_text())
+
+
+class Stopped(Exception):
+    pass
+
+
+def stop_after(monkeypatch, tick: int) -> None:
+    """Have the next run end with an error after a tick."""
+    step = trackers.Ledger.append
+
+    def append(ledger: Ledger, row: Row) -> None:
+        step(ledger, row)
+        if row.tick == tick and sys._getframe(1).f_code.co_name == "on_tick":
+            raise Stopped
+
+    monkeypatch.setattr(trackers.Ledger, "append", append)
+
+
+def test_tensorboard_holds_the_errors_of_the_ledger_once_after_a_stop(tmp_path, monkeypatch):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    with monkeypatch.context() as patched:
+        stop_after(patched, 2)
+        with pytest.raises(Stopped):
+            run(tmp_path, "--track", "tensorboard")
+    ledger = run(tmp_path, "--track", "tensorboard")
+    events = accumulator.EventAccumulator(str(next(tmp_path.rglob("tensorboard"))))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("error")] == [
+        (row.tick, pytest.approx(row.error)) for row in ledger
+    ]
+
+
+def test_mlflow_holds_curve_score_and_configuration_and_continues_the_same_run(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    out = tmp_path / "runs"
+    with monkeypatch.context() as patched:
+        stop_after(patched, 2)
+        with pytest.raises(Stopped):
+            run(out, "--track", "mlflow")
+    client = mlflow.MlflowClient()
+    experiment = client.get_experiment_by_name(trackers.PROJECT).experiment_id
+    (stopped,) = client.search_runs([experiment])
+    assert stopped.info.status == "FAILED"
+    ledger = run(out, "--track", "mlflow")
+    (finished,) = client.search_runs([experiment])
+    assert finished.info.status == "FINISHED"
+    assert finished.data.params["agent.stage.epochs"] == "1"
+    assert finished.data.metrics["score/cer"] == ledger.score().cer
+    history = client.get_metric_history(finished.info.run_id, "error")
+    assert [(metric.step, metric.value) for metric in history] == [(row.tick, row.error) for row in ledger]
+
+
+def wandb_records(file: Path):
+    """The records of an offline run: a LevelDB log of protocol buffers after a header of 7 bytes."""
+    from wandb.proto import wandb_internal_pb2
+
+    content, at, parts = file.read_bytes(), 7, b""
+    while at + 7 <= len(content):
+        if 32768 - at % 32768 < 7:  # what is left of a block is filled with zeros
+            at += 32768 - at % 32768
+            continue
+        _, length, kind = struct.unpack("<IHB", content[at : at + 7])
+        parts += content[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # a whole record, or the last part of one
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(parts)
+            parts = b""
+            yield record
+
+
+def test_weights_and_biases_holds_curve_and_score(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    ledger = run(tmp_path, "--track", "wandb")
+    (file,) = tmp_path.rglob("run-*.wandb")
+    errors, summary = {}, {}
+    for record in wandb_records(file):
+        items = {(item.key or item.nested_key[0]): item.value_json for item in record.history.item}
+        if "error" in items:
+            errors[int(items["_step"])] = float(items["error"])
+        summary |= {(item.key or item.nested_key[0]): item.value_json for item in record.summary.update}
+    assert errors == {row.tick: row.error for row in ledger}
+    assert float(summary["cer"]) == ledger.score().cer
+
+
+def test_no_tracker_is_imported_when_none_is_asked_for():
+    code = "import sys, agents, agents.cli; print([m for m in ('wandb', 'mlflow', 'tensorboard') if m in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
+def test_an_unknown_or_missing_tracker_is_refused_before_anything_runs(tmp_path, capsys, monkeypatch):
+    assert main([*QUICK, "--out", str(tmp_path), "--track", "neptune"]) == 2
+    assert "--track neptune: no such tracker; choose from tensorboard, wandb, mlflow" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    assert main([*QUICK, "--out", str(tmp_path), "--track", "mlflow"]) == 2
+    assert "pip install 'alma-env[mlflow]'" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
