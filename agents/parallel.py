@@ -156,7 +156,7 @@ _replicas: WeakKeyDictionary[nn.Module, DistributedDataParallel] = WeakKeyDictio
 def replicated(
     body: nn.Module, loss: Callable[[nn.Module, Tensor, Tensor], Tensor], *, all_used: bool
 ) -> Iterator[None]:
-    """In this block :func:`replica_of` gives what trains `body` together with the other ranks, if there are any.
+    """In this block `replica_of` gives what trains `body` together with the other ranks, if there are any.
 
     Args:
         body: the network; its weights are made those of the first rank.
@@ -185,7 +185,7 @@ def replicated(
 def replica_of(body: nn.Module) -> DistributedDataParallel | None:
     """A module of (x, y) that gives the loss of `body` and averages its gradients over the ranks.
 
-    None outside of :func:`replicated`, and for a copy of a network: the copy is this process's own affair.
+    None outside of `replicated`, and for a copy of a network: the copy is this process's own affair.
     """
     return _replicas.get(body)
 

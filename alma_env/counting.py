@@ -1,7 +1,7 @@
 """The dispatch mode that counts: it sees every operation that PyTorch executes in this thread, below autograd.
 
-Where :class:`torch.utils.flop_counter.FlopCounterMode` takes an operation that is not in its table for free, this one
-raises :class:`alma_env.errors.UnknownCostError`.
+Where `torch.utils.flop_counter.FlopCounterMode` takes an operation that is not in its table for free, this one
+raises `alma_env.errors.UnknownCostError`.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def lift(self) -> list[TorchDispatchMode] | None:
         """Take this mode off the stack, so that compiled functions run compiled, and leave the modes above it.
 
-        Returns what :meth:`lower` needs to put it back; None when it is not on the stack: all modes are disabled.
+        Returns what `lower` needs to put it back; None when it is not on the stack: all modes are disabled.
         """
         stack = dispatch._get_current_dispatch_mode_stack()
         if self not in stack:
@@ -169,7 +169,7 @@ class Counting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return above
 
     def lower(self, above: list[TorchDispatchMode] | None) -> None:
-        """Put the mode back to where :meth:`lift` took it from."""
+        """Put the mode back to where `lift` took it from."""
         if above is None:
             return
         for mode in reversed(above):
@@ -206,7 +206,7 @@ def enter_mode(mode: TorchDispatchMode) -> None:
 
 
 def exit_mode(mode: TorchDispatchMode) -> None:
-    """Pop a mode that :func:`enter_mode` pushed."""
+    """Pop a mode that `enter_mode` pushed."""
     TorchDispatchMode.__exit__(mode, None, None, None)  # type: ignore[no-untyped-call]
 
 

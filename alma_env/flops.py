@@ -1,8 +1,8 @@
 """The table of costs: what each PyTorch operation is charged in FLOPs, 1 multiply-add = 2 FLOPs.
 
-ALMA paper, section 3. An operation is *metered* (:mod:`alma_env.formulas`), *free by definition* (`FREE`, each group
+ALMA paper, section 3. An operation is *metered* (`alma_env.formulas`), *free by definition* (`FREE`, each group
 with its reason), or *unknown*. An unknown operation is an error for the meter, never a silent zero; its cost is
-registered with :func:`register_cost`, or it is declared free with :func:`register_free`.
+registered with `register_cost`, or it is declared free with `register_free`.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ _CACHES: list[dict[Any, Any]] = [_RESOLVED]
 
 
 def derived(cache: dict[Any, Any]) -> None:
-    """Have `cache`, which holds what follows from :func:`rule`, emptied whenever a cost is registered."""
+    """Have `cache`, which holds what follows from `rule`, emptied whenever a cost is registered."""
     _CACHES.append(cache)
 
 
@@ -305,7 +305,7 @@ def register_cost(operation: Any, formula: Formula) -> None:
 
 
 def register_free(operation: Any, reason: str) -> None:
-    """Tell the meter that an operation is free, and why: it moves data, say. Raises as :func:`register_cost` does."""
+    """Tell the meter that an operation is free, and why: it moves data, say. Raises as `register_cost` does."""
     if not isinstance(reason, str) or not reason.strip():
         raise TypeError(f"register_free: reason={reason!r}: say in words why the operation is free")
     _register("register_free", operation, reason)

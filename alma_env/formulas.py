@@ -3,7 +3,7 @@
 Charged are the multiply-adds of matrix products, convolutions, attention and recurrent layers, from the shapes of the
 operands alone. A fused kernel is charged what the plain operations that it replaces would be charged, so that the count
 does not depend on the device, on the kernel or on whether a mask lets the kernel skip work. Biases, scalings, masks and
-activations inside a fused kernel are elementwise, hence free (see :mod:`alma_env.flops`).
+activations inside a fused kernel are elementwise, hence free (see `alma_env.flops`).
 
 A formula is called with the operation's output and then with its arguments; it returns FLOPs.
 """

@@ -1,8 +1,8 @@
 """The meter: FLOPs of everything that PyTorch executes in a block, forward and backward.
 
 ALMA paper, section 3: Comp. The meter listens at PyTorch's dispatcher, where each operation of the forward and of the
-backward pass appears once, and charges what :mod:`alma_env.flops` says. Work that never reaches the dispatcher of its
-thread leaves parameters without a seal (:mod:`alma_env.seals`).
+backward pass appears once, and charges what `alma_env.flops` says. Work that never reaches the dispatcher of its
+thread leaves parameters without a seal (`alma_env.seals`).
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Meter:
 
     @property
     def total(self) -> int:
-        """FLOPs charged since construction or :meth:`reset`; may be set, to go on from a saved number."""
+        """FLOPs charged since construction or `reset`; may be set, to go on from a saved number."""
         return self._taken + self._tally.total() + self.declared_flops
 
     @total.setter
@@ -126,12 +126,12 @@ class Meter:
 
     @property
     def declared(self) -> tuple[str, ...]:
-        """Reasons of the charges declared since the last :meth:`take`."""
+        """Reasons of the charges declared since the last `take`."""
         return tuple(self._declared)
 
     @property
     def declared_flops(self) -> int:
-        """FLOPs declared since the last :meth:`take`."""
+        """FLOPs declared since the last `take`."""
         return sum(self._declared_flops.values())
 
     @contextmanager
@@ -154,7 +154,7 @@ class Meter:
     def paused(self) -> Iterator[None]:
         """Charge nothing in this block: the environment's own work. Does nothing when the meter is not running here.
 
-        The running block's seals are closed first, so that :meth:`sealed` knows what was trained in it so far.
+        The running block's seals are closed first, so that `sealed` knows what was trained in it so far.
         """
         if _thread.meter is not self:
             yield
@@ -168,13 +168,13 @@ class Meter:
             self.lower(above)
 
     def lift(self) -> list[TorchDispatchMode] | None:
-        """Stop counting, until :meth:`lower`. Only for a meter that is running in this thread."""
+        """Stop counting, until `lower`. Only for a meter that is running in this thread."""
         assert self._mode is not None
         _thread.meter = None
         return self._mode.lift()
 
     def lower(self, above: list[TorchDispatchMode] | None) -> None:
-        """Go on counting; `above` is what :meth:`lift` returned."""
+        """Go on counting; `above` is what `lift` returned."""
         assert self._mode is not None
         self._mode.lower(above)
         _thread.meter = self
@@ -232,14 +232,14 @@ class Meter:
         self.write(tensors_of(things))
 
     def write(self, tensors: Iterable[Tensor]) -> None:
-        """:meth:`touch` for tensors, with little overhead."""
+        """`touch` for tensors, with little overhead."""
         seals = self._seals if self._mode is None or self._mode.seals is None else self._mode.seals
         for tensor in tensors:
             if tensor.dtype in _FLOATING and storage_id(tensor) not in seals.written:
                 seals.write(tensor)
 
     def count_once(self, fn: Callable[P, R], fast: Callable[P, R] | None = None) -> CountOnce[P, R]:
-        """:func:`count_once`, charging this meter only."""
+        """`count_once`, charging this meter only."""
         return CountOnce(fn, fast, lambda: self if _thread.meter is self else None)
 
     def take(self) -> Charge:
@@ -259,7 +259,7 @@ class Meter:
         return charge
 
     def pending(self) -> dict[str, Any]:
-        """What was charged since the last :meth:`take`, as plain JSON values."""
+        """What was charged since the last `take`, as plain JSON values."""
         return {
             "counted": [list(charge) for charge in self._tally.charges()],
             "declared": dict(self._declared_flops),
@@ -267,7 +267,7 @@ class Meter:
         }
 
     def include(self, pending: Mapping[str, Any]) -> None:
-        """Charge what another meter's :meth:`pending` returned: that of a process that works on the same predictor.
+        """Charge what another meter's `pending` returned: that of a process that works on the same predictor.
 
         It is charged only: nothing is sealed by it, so that parameters which were written elsewhere stay refused.
 
@@ -300,7 +300,7 @@ class Meter:
         return {"total": self.total, **self.pending(), "seals": [list(seal) for seal in self._seals.state()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` returned.
+        """Go on from what `state_dict` returned.
 
         Raises:
             RuntimeError: the meter is running.
@@ -329,7 +329,7 @@ def running() -> Meter | None:
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """:meth:`Meter.phase` of the meter that runs in this thread; without one, nothing."""
+    """`Meter.phase` of the meter that runs in this thread; without one, nothing."""
     meter = _thread.meter
     if meter is None:
         yield
@@ -347,7 +347,7 @@ def count_once(fn: Callable[P, R], fast: Callable[P, R] | None = None) -> CountO
     running in this thread, if one is. `fast` may be compiled; it must do what `fn` does.
 
     All that `fn` changes must be among its arguments. Its cost must not depend on the values in its tensors, but by way
-    of a number that it says (:func:`cost_varies_with`): then calls are counted in full until the number has had three
+    of a number that it says (`cost_varies_with`): then calls are counted in full until the number has had three
     values, which two determine and the third confirms what a call costs.
 
     Raises:

@@ -1,7 +1,7 @@
 """Steps of fixed shape: counted once per signature, then charged per call, with no counter in their way.
 
 Where part of a step's cost depends on the data, as with the tokens that a Switch layer drops, the step says by way of
-which number (:func:`cost_varies_with`): a few calls, counted in full, then tell the cost of all others.
+which number (`cost_varies_with`): a few calls, counted in full, then tell the cost of all others.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _thread = _Thread()
 
 
 def cost_varies_with(number: int) -> None:
-    """Say, in a step of :func:`alma_env.meter.count_once`, that its cost depends on the data by way of `number`.
+    """Say, in a step of `alma_env.meter.count_once`, that its cost depends on the data by way of `number`.
 
     For example the rows of a matrix product, where the data decide which they are. Of all calls with one signature, the
     FLOPs must be a + b · (sum of the numbers said in the call). Outside of such steps this does nothing.
@@ -115,7 +115,7 @@ def _by_phase(charges: Charges) -> dict[Phase, tuple[int, int]]:
 
 
 class CountOnce(Generic[P, R]):
-    """What :func:`alma_env.meter.count_once` returns: a function that charges the running meter."""
+    """What `alma_env.meter.count_once` returns: a function that charges the running meter."""
 
     def __init__(self, fn: Callable[P, R], fast: Callable[P, R] | None, find: Callable[[], Meter | None]) -> None:
         functools.update_wrapper(self, fn)
