@@ -12,7 +12,7 @@ _EXAMPLE = re.compile(r"^(?P<indent> *)>>> .*(?:\n(?P=indent).*\S.*)*", re.MULTI
 
 
 def fenced(docstring: str) -> str:
-    """The docstring with each of its examples between fences; without these, Markdown would take `>` for a quotation."""
+    """The docstring with each example between fences; without these, Markdown would take `>` for a quotation."""
     return _EXAMPLE.sub(lambda found: f"{found['indent']}```pycon\n{found[0]}\n{found['indent']}```", docstring)
 
 

@@ -1,0 +1,112 @@
+"""The pages of the documentation as blocks of code, and the commands in them as bash understands them.
+
+A block's fence says what becomes of it:
+
+    python, sh                     it is executed
+    … title="hours"                or another of `NOT_RUN`: too long, or it needs more than a test has; it is checked
+    … title="sweep.toml"           the name of a file: it is written beside what is executed, for the blocks below
+    text                           what is printed, or a drawing
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PAGES = {page.name: page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
+NOT_RUN = ("minutes", "hours", "needs a GPU", "needs a network", "needs CleanRL", "what nginx is told")
+EXECUTED = ("python", "sh")
+
+_BLOCK = re.compile(
+    r'^```(?P<language>\w*)(?: title="(?P<title>[^"]*)")?\n(?P<code>.*?)^```$', re.DOTALL | re.MULTILINE
+)
+_FENCE = re.compile(r"^\s*```", re.MULTILINE)
+_INLINE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
+# Commands that bash hands to the test; it finds no other, since its PATH is empty.
+_COMMANDS = ("alma", "alma-leaderboard", "pip", "pytest", "python", "torchrun", "createuser", "createdb")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page.
+
+    Attributes:
+        page: file name.
+        line: where it begins.
+        language: the fence's.
+        title: the fence's, or empty.
+        code: what is between the fences.
+    """
+
+    page: str
+    line: int
+    language: str
+    title: str
+    code: str
+
+    @property
+    def is_file(self) -> bool:
+        """Whether its title names a file that later blocks use."""
+        return re.fullmatch(r"[\w/-]+\.(toml|py|txt|md)", self.title) is not None
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it is executed."""
+        return self.language in EXECUTED and self.title not in NOT_RUN and not self.is_file
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks(page: Path) -> list[Block]:
+    """The fenced blocks of a page, in order.
+
+    Raises:
+        ValueError: a fence is not of the form above.
+    """
+    text = page.read_text()
+    found = [
+        Block(page.name, text.count("\n", 0, match.start()) + 1, match["language"], match["title"] or "", match["code"])
+        for match in _BLOCK.finditer(text)
+    ]
+    if len(_FENCE.findall(text)) != 2 * len(found):
+        raise ValueError(f'{page.name}: a fence is not closed, indented, or not ```language title="…"')
+    return found
+
+
+def prose(page: Path) -> str:
+    """A page without its blocks."""
+    return _BLOCK.sub("", page.read_text())
+
+
+def inline_code(page: Path) -> list[str]:
+    """What stands between single backticks in a page's prose, in one line each."""
+    return [" ".join(code.split()) for code in _INLINE.findall(prose(page))]
+
+
+def commands(script: str, folder: Path) -> list[list[str]]:
+    """The words of each command that a script would run, with its loops and variables gone through by bash.
+
+    Raises:
+        AssertionError: the script fails, or has a command that is not known here.
+    """
+    hand_over = " ".join(
+        f"""function {name} {{ printf '%s\\0' "$(( $# + 1 ))" {name} "$@" >&3; }};""" for name in _COMMANDS
+    )
+    done = subprocess.run(
+        ["/bin/bash", "-euc", f"exec 3>&1 1>&2; {hand_over}\n{script}"],
+        cwd=folder,
+        env={"PATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, f"{script}\n{done.stderr}"
+    words, found = done.stdout.split("\0")[:-1], []
+    while words:
+        count, *rest = words
+        found.append(rest[: int(count)])
+        words = rest[int(count) :]
+    return found

@@ -1,0 +1,150 @@
+"""What the documentation shows is so: its code runs as it stands, its commands exist, its pages are complete."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import itertools
+import re
+import sys
+import tomllib
+from collections.abc import Sequence
+from types import ModuleType
+
+import pytest
+
+import leaderboard.cli
+from agents import backbones, cli
+from agents.methods import methods_for
+from agents.policy_specs import policy_from
+from agents.recipes import recipe_for
+from agents.stage import StageSettings
+from agents.words import key_values
+from alma_env.data import TEXT
+from alma_env.registration import PROTOCOLS, TEXT_ID, keywords_of
+
+from .documentation import EXECUTED, NOT_RUN, PAGES, ROOT, Block, blocks, commands, inline_code
+
+PROGRAMS = {"alma": cli, "alma-leaderboard": leaderboard.cli}
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+    module = ModuleType(f"page_{page.partition('.')[0].replace('-', '_')}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    for block in blocks(PAGES[page]):
+        if block.is_file:
+            path = tmp_path / block.title
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.code)
+        elif block.is_run and block.language == "python":
+            exec(compile(block.code, str(block), "exec"), vars(module))
+        elif block.is_run:
+            for name, *words in commands(block.code, tmp_path):
+                assert name in PROGRAMS, (
+                    f"{block}: {name} cannot be run by a test; mark the block with one of {NOT_RUN}"
+                )
+                status = PROGRAMS[name].main(words)
+                assert status == 0, f"{block}: {name} {' '.join(words)}\n{capsys.readouterr().err}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_what_is_too_long_to_run_names_commands_options_and_modules_that_exist(page, tmp_path):
+    for block in blocks(PAGES[page]):
+        if block.title in NOT_RUN and block.language == "python":
+            _check_imports(block)
+        elif block.title in NOT_RUN and block.language == "sh":
+            for name, *words in commands(block.code, tmp_path):
+                _check_command(f"{block}: {name} {' '.join(words)}", name, words)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_block_says_what_becomes_of_it(page):
+    for block in blocks(PAGES[page]):
+        treated = block.language == "text" or block.title in NOT_RUN or block.is_file
+        assert treated or (block.language in EXECUTED and not block.title), f"{block}: {block.language} {block.title!r}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_in_a_pages_prose_exist(page, capsys):
+    for code in inline_code(PAGES[page]):
+        name, *words = code.split()
+        if name == "pytest" and words:
+            _check_pytest(f"{page}: {code}", words)
+        elif name in PROGRAMS and words:
+            command = [word for word in itertools.takewhile(str.islower, words) if not word.startswith("-")]
+            with pytest.raises(SystemExit) as end:
+                PROGRAMS[name]._parser().parse_args([*command, "--help"])
+            assert end.value.code == 0, f"{page}: {code}"
+            told = capsys.readouterr().out
+            options = [word.partition("=")[0] for word in words if word.startswith("--")]
+            assert all(option in told for option in options), f"{page}: {code}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_files_that_a_page_links_to_exist(page):
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", PAGES[page].read_text()):
+        assert (PAGES[page].parent / target).exists(), f"{page}: {target}"
+
+
+def test_the_readme_prints_a_score(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    first = next(block for block in blocks(PAGES["README.md"]) if block.language == "python")
+    exec(compile(first.code, str(first), "exec"), {})
+    assert re.search(r"CER \d+\.\d\d, Mem \d+, Comp \d+, final error 0\.\d+", capsys.readouterr().out)
+
+
+def _check_command(where: str, name: str, words: Sequence[str]) -> None:
+    if name == "torchrun":
+        at = words.index("-m")
+        assert words[at + 1] == "agents", where
+        name, words = "alma", words[at + 2 :]
+    if name in PROGRAMS:
+        try:
+            options = PROGRAMS[name]._parser().parse_args(words)
+        except SystemExit:
+            pytest.fail(f"{where}\nis refused by its parser")
+        if (name, options.name) == ("alma", "run"):
+            _check_run(where, options)
+    elif name == "pip":
+        for extra in re.findall(r"\.\[([\w,]+)\]", " ".join(words)):
+            assert set(extra.split(",")) <= EXTRAS.keys(), where
+    elif name == "pytest":
+        _check_pytest(where, words)
+
+
+def _check_run(where: str, options: object) -> None:
+    """Environment, agent, policies and the keys of --set, which the parser alone does not know."""
+    protocol = {"data": TEXT} if options.env == TEXT_ID else PROTOCOLS[options.env]
+    recipe = recipe_for(protocol["data"])
+    method = methods_for(recipe.backbone)[options.agent]
+    known = {*keywords_of(options.env), *method.keywords, *backbones.keywords_of(recipe.backbone), "growth"}
+    known |= set(StageSettings.__dataclass_fields__)
+    assert key_values(options.set).keys() <= known, where
+    for policy in options.policy:
+        if not policy.partition(":")[0].endswith(".zip"):
+            policy_from(policy, grows=method.grows)
+
+
+def _check_pytest(where: str, words: Sequence[str]) -> None:
+    """The files exist, and the words after -k occur in them."""
+    paths = [ROOT / word for word in words if "/" in word or word.endswith(".py")]
+    assert all(path.exists() for path in paths), where
+    if "-k" in words:
+        files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("test_*.py"))]
+        chosen = words[list(words).index("-k") + 1]
+        assert any(chosen in file.read_text() for file in files), where
+
+
+def _check_imports(block: Block) -> None:
+    for node in ast.walk(ast.parse(block.code)):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                importlib.import_module(alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            module = importlib.import_module(node.module)
+            for alias in node.names:
+                assert hasattr(module, alias.name), f"{block}: {node.module} has no {alias.name}"
