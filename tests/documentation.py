@@ -3,7 +3,7 @@
 A block's fence says what becomes of it:
 
     python, sh                     it is executed
-    … title="hours"                or another of `NOT_RUN`: too long, or it needs more than a test has; it is checked
+    … title="takes hours"          or another of `NOT_RUN`: too long, or it needs more than a test has; it is checked
     … title="sweep.toml"           the name of a file: it is written beside what is executed, for the blocks below
     text                           what is printed, or a drawing
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PAGES = {page.name: page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
-NOT_RUN = ("minutes", "hours", "needs a GPU", "needs a network", "needs CleanRL", "what nginx is told")
+NOT_RUN = ("takes minutes", "takes hours", "needs a GPU", "needs a network", "needs CleanRL", "what nginx is told")
 EXECUTED = ("python", "sh")
 
 _BLOCK = re.compile(

@@ -33,10 +33,10 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
 
     Args:
         num_envs: episodes at once.
-        stream, learner, width, recorded: which curves, see `curves_for`.
+        stream: and ``learner``, ``width``, ``recorded``: which curves, see `curves_for`.
         curves: the curves themselves, in place of these.
-        actions, replay, grow, flops_price, parameter_price, reward_on: as in `WaitEnv`; with ``curves``, the error is
-            that which they were fitted to.
+        actions: and ``replay``, ``grow``, ``flops_price``, ``parameter_price``, ``reward_on``: as in `WaitEnv`; with
+            ``curves``, the error is that which they were fitted to.
 
     Raises:
         ValueError: no such runs were recorded; or the actions replay or grow, which no recorded run did.
