@@ -11,7 +11,7 @@ import pytest
 
 from agents import trackers
 from agents.cli import main
-from alma_env import Ledger, Row
+from alma_env import AlmaEnv, Ledger
 
 QUICK = ["run", "--width", "4", "--wait", "2", "--set", "epochs=1", "ticks=4"]
 
@@ -26,15 +26,15 @@ class Stopped(Exception):
 
 
 def stop_after(monkeypatch, tick: int) -> None:
-    """Have the next run end with an error after a tick."""
-    step = trackers.Ledger.append
+    """Have the next run end with an error when this tick has been answered."""
+    step = AlmaEnv.step
 
-    def append(ledger: Ledger, row: Row) -> None:
-        step(ledger, row)
-        if row.tick == tick and sys._getframe(1).f_code.co_name == "on_tick":
+    def stopping(env: AlmaEnv, predictor: object):
+        if len(env.ledger) > tick:
             raise Stopped
+        return step(env, predictor)
 
-    monkeypatch.setattr(trackers.Ledger, "append", append)
+    monkeypatch.setattr(AlmaEnv, "step", stopping)
 
 
 def test_tensorboard_holds_the_errors_of_the_ledger_once_after_a_stop(tmp_path, monkeypatch):
