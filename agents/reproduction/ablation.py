@@ -1,0 +1,35 @@
+"""The findings of the ablation in the paper's first version (section 5.2): mixtures on CIFAR-10, trained at each tick."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agents.reproduction.verdicts import Cell
+from agents.reproduction.index import Index, cer, difference
+from agents.reproduction.setting import Setting
+
+TREE: dict[str, Any] = {"agent": "gmoe", "tree": True}
+FLAT: dict[str, Any] = {"agent": "gmoe", "tree": False}
+FIXED: dict[str, Any] = {"agent": "moe"}
+ENSEMBLE: dict[str, Any] = {"agent": "gens-moe"}
+
+
+def trees_are_better(runs: Index, now: Setting) -> list[Cell]:
+    """A tree of gates is better than one flat gate."""
+    return [_cell(runs, now, width, "tree − flat", TREE, FLAT) for width in now.widths]
+
+
+def growing_beats_fixed(runs: Index, now: Setting) -> list[Cell]:
+    """gMoE is better than a fixed mixture, and that than an ensemble of fixed mixtures."""
+    return [
+        _cell(runs, now, width, *pair)
+        for width in now.widths
+        for pair in (("gmoe − moe", TREE, FIXED), ("moe − gens-moe", FIXED, ENSEMBLE))
+    ]
+
+
+def _cell(
+    runs: Index, now: Setting, width: int, what: str, these: dict[str, Any], those: dict[str, Any]
+) -> Cell:
+    left, right = (runs.pick(env=now.env, width=width, **where) for where in (these, those))
+    return Cell(f"{width}: {what}", "CER", difference(left, right, cer))

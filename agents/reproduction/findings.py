@@ -1,0 +1,134 @@
+"""The paper's findings, each with the comparisons that decide about it.
+
+A finding holds where every one of its cells that was run holds; it does not hold where at least one is contradicted;
+else it is undecided, and not run where no cell was run. Nothing is corrected for the number of cells: of forty
+differences that are none, one is expected to be contradicted by chance, and one to hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from agents.finished import FinishedRun
+from agents.reproduction import ablation, cifar, mnist, text
+from agents.reproduction.verdicts import CONTRADICTED, HOLDS, NOT_RUN, UNDECIDED, Cell
+from agents.reproduction.index import Index
+from agents.reproduction.setting import Setting, setting
+
+DOES_NOT_HOLD = "does not hold"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the paper says.
+
+    Attributes:
+        id: its family and a word or letter, as ``cifar-a``.
+        says: the claim.
+        cells: the comparisons that it makes.
+    """
+
+    id: str
+    says: str
+    cells: Callable[[Index, Setting], list[Cell]]
+
+    @property
+    def family(self) -> str:
+        """The group of findings whose `Setting` it has."""
+        return self.id.partition("-")[0]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A finding with its cells, as far as they were run."""
+
+    finding: Finding
+    cells: tuple[Cell, ...]
+
+    @property
+    def run(self) -> tuple[Cell, ...]:
+        """The cells that were run."""
+        return tuple(cell for cell in self.cells if cell.verdict != NOT_RUN)
+
+    def count(self, verdict: str) -> int:
+        """Cells with a verdict."""
+        return sum(cell.verdict == verdict for cell in self.cells)
+
+    @property
+    def verdict(self) -> str:
+        """Of all of its cells, by the rule at the head of this module."""
+        if not self.run:
+            return NOT_RUN
+        if self.count(CONTRADICTED):
+            return DOES_NOT_HOLD
+        return HOLDS if self.count(HOLDS) == len(self.run) else UNDECIDED
+
+    @property
+    def weakest(self) -> Cell | None:
+        """The cell that speaks least for the finding; None where none was run."""
+        rank = {CONTRADICTED: 0, UNDECIDED: 1, HOLDS: 2}
+        return min(self.run, key=lambda cell: (rank[cell.verdict], cell.strength), default=None)
+
+
+FINDINGS = (
+    Finding(
+        "cifar-a",
+        "CER is lowest at an intermediate waiting time, w=10, for SM and Ens at each width",
+        cifar.intermediate_wait,
+    ),
+    Finding("cifar-b", "final error: w=100 ≤ w=10 < w=2, for SM and Ens", cifar.waiting_ends_better),
+    Finding("cifar-c", "before t=10, w=2 is ahead of w=10, for SM and Ens", cifar.greedy_begins_better),
+    Finding("cifar-d", "wider is better, in CER and in final error, for SM and Ens", cifar.wider_is_better),
+    Finding(
+        "cifar-e", "Ens of c=64 is better at t=10 than Ens of c=4 at the end of the stream", cifar.large_is_ahead_early
+    ),
+    Finding("cifar-f", "CER: UMix ≤ Ens at c=4, Ens ≤ UMix at c=64", cifar.mixing_helps_small),
+    Finding("cifar-g", "CER: Ens < SM at equal width", cifar.ensembles_help),
+    Finding(
+        "cifar-h",
+        "gMoE and FF are better than the SM that they began as, and not better than an SM of their average size",
+        cifar.growing_helps,
+    ),
+    Finding("cifar-i", "gEns has the worst CER at equal Mem", cifar.growing_ensembles_are_worst),
+    Finding(
+        "cifar-j", "replay lowers CER at w=10, least that of gEns, at 5.5 times the compute", cifar.replay_helps
+    ),
+    Finding("mnist-small", "h=4: w=1 is clearly worse than w=10 and w=50", mnist.greedy_fails_small),
+    Finding("mnist-large", "h=64: w=1 is within a tenth of the CER at w=10", mnist.greedy_suffices_large),
+    Finding("mnist-tardy", "waiting for everything has by far the worst CER", mnist.tardy_is_worst),
+    Finding("mnist-final", "h=64: waiting for everything has the best final error", mnist.tardy_ends_best),
+    Finding("text-experts", "more experts are better from the second mega-batch on", text.more_experts_are_better),
+    Finding(
+        "text-large",
+        "large is better after the first mega-batch than every base row after the last",
+        text.large_is_ahead_early,
+    ),
+    Finding("text-iid", "i.i.d. is better than sequential at equal data and compute", text.iid_is_better),
+    Finding(
+        "text-waiting", "base: having waited is worse with the updates of one stage", text.waiting_needs_compute
+    ),
+    Finding("text-ens", "Ens 4@4 is best at each tick among the rows with w=1", text.ensembles_are_best),
+    Finding("text-gens", "gEns is ahead of gMoE at equal tick", text.growing_ensembles_are_ahead),
+    Finding("text-fixed", "8 or 12 fixed experts are better than gMoE at equal tick", text.fixed_beats_growing),
+    Finding("ablation-tree", "gMoE with a tree of gates is better than with a flat gate", ablation.trees_are_better),
+    Finding(
+        "ablation-growing", "gMoE < fixed MoE < ensemble of fixed MoEs, in CER", ablation.growing_beats_fixed
+    ),
+)
+
+
+def judge(runs: Mapping[str, Sequence[FinishedRun]], scale: str) -> list[Judged]:
+    """All findings of the paper, in its order.
+
+    Args:
+        runs: for the id of a finding, the runs that may decide about it; one that is missing was not run.
+        scale: whose settings hold.
+    """
+    judged = []
+    for finding in FINDINGS:
+        found = finding.cells(Index(runs.get(finding.id, ())), setting(finding.family, scale))
+        judged.append(Judged(finding, tuple(found)))
+    return judged
+
+

@@ -1,0 +1,77 @@
+"""The paper's findings on MNIST (appendix, figure 7)."""
+
+from __future__ import annotations
+
+from agents.reproduction.verdicts import Cell
+from agents.reproduction.index import Index, cer, difference, final_error, of
+from agents.reproduction.setting import Setting
+
+METHODS = ("sm", "ens")
+CLOSE = 0.1  # of the CER that is compared with
+
+
+def greedy_fails_small(runs: Index, now: Setting) -> list[Cell]:
+    """Small networks: w = 1 is clearly worse than the intermediate waiting times."""
+    return [
+        Cell(
+            f"{agent} {now.widths[0]}: w={now.greedy} − w={wait}",
+            "CER",
+            difference(
+                runs.pick(env=now.env, agent=agent, width=now.widths[0], wait=now.greedy),
+                runs.pick(env=now.env, agent=agent, width=now.widths[0], wait=wait),
+                cer,
+            ),
+            "above",
+        )
+        for agent in METHODS
+        for wait in now.middle
+    ]
+
+
+def greedy_suffices_large(runs: Index, now: Setting) -> list[Cell]:
+    """Large networks: w = 1 and w = 10 are close, which is to say within a tenth of the CER at w = 10."""
+    cells = []
+    for agent in METHODS:
+        greedy = runs.pick(env=now.env, agent=agent, width=now.widths[-1], wait=now.greedy)
+        patient = runs.pick(env=now.env, agent=agent, width=now.widths[-1], wait=now.middle[0])
+        sums = of(patient, cer).values()
+        tolerance = CLOSE * sum(sums) / len(sums) if sums else 0.0
+        what = f"{agent} {now.widths[-1]}: w={now.greedy} − w={now.middle[0]}"
+        cells.append(Cell(what, "CER", difference(greedy, patient, cer), "close", tolerance))
+    return cells
+
+
+def tardy_is_worst(runs: Index, now: Setting) -> list[Cell]:
+    """The tardy learner has by far the worst CER."""
+    return [
+        Cell(
+            f"{agent} {width}: w={now.tardy} − w={wait}",
+            "CER",
+            difference(
+                runs.pick(env=now.env, agent=agent, width=width, wait=now.tardy),
+                runs.pick(env=now.env, agent=agent, width=width, wait=wait),
+                cer,
+            ),
+            "above",
+        )
+        for agent in METHODS
+        for width in (now.widths[0], now.widths[-1])
+        for wait in now.waits[:-1]
+    ]
+
+
+def tardy_ends_best(runs: Index, now: Setting) -> list[Cell]:
+    """Large networks: the tardy learner has the lowest final error."""
+    return [
+        Cell(
+            f"{agent} {now.widths[-1]}: w={now.tardy} − w={wait}",
+            "final error",
+            difference(
+                runs.pick(env=now.env, agent=agent, width=now.widths[-1], wait=now.tardy),
+                runs.pick(env=now.env, agent=agent, width=now.widths[-1], wait=wait),
+                final_error,
+            ),
+        )
+        for agent in METHODS
+        for wait in now.waits[:-1]
+    ]
