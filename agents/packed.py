@@ -55,7 +55,8 @@ def read(file: Path) -> Iterator[tuple[dict[str, Any], Columns, tuple[StageRecor
     number = 0
     try:
         with lzma.open(file, "rb") as lines:
-            for number, line in enumerate(lines, start=1):
+            for line in lines:
+                number += 1
                 yield _unpacked(json.loads(line))
     except FileNotFoundError:
         raise ValueError(f"{file}: no such file; make it with `alma pack RUNS --out {file}`") from None
