@@ -10,6 +10,7 @@
 
 from agents.anytime import AnytimeAgent, Learner
 from agents.catalogue import make
+from agents.frame import load_runs
 from agents.methods import METHODS, TEXT_METHODS
 from agents.policies import (
     BudgetPaced,
@@ -50,6 +51,7 @@ __all__ = [
     "StageSettings",
     "ValidationTriggered",
     "fixed_wait",
+    "load_runs",
     "make",
     "run",
 ]

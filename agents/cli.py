@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import alma_env
-from agents import backbones, catalogue, cli_arena, finished, parallel, process, report, runs, trackers
+from agents import backbones, catalogue, cli_arena, finished, packed_cli, parallel, process, report, runs, trackers
 from agents.console import RunProgress
 from agents.methods import METHODS, TEXT_METHODS, method_for
 from agents.policy_specs import policy_from
@@ -120,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
 
     waiting_cli.add_to(commands)
     cli_arena.add_to(commands)
+    packed_cli.add_to(commands)
 
     show = commands.add_parser("show", help="table and picture of a run folder, or of all below a folder")
     show.set_defaults(command=_show)

@@ -58,6 +58,15 @@ def label(config: Mapping[str, Any]) -> str:
     return name + str(policy)
 
 
+def schedule(config: Mapping[str, Any]) -> str:
+    """When a run trains, in words, as `label` has it.
+
+    >>> schedule({"agent": {"id": "sm", "width": 32, "policy": {"wait": 5, "replay": True}}})
+    'wait 5, replay'
+    """
+    return label({"agent": {"policy": config["agent"].get("policy", "")}}).partition(", ")[2] or "at every tick"
+
+
 def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """What each of several runs is called: alike if they differ in nothing but their seeds, else with what differs.
 

@@ -205,7 +205,7 @@ def read_ledger(folder: Path) -> Ledger:
     """
     file = folder / "ledger.jsonl"
     try:
-        return Ledger.from_json(_whole_lines(file).decode())
+        return Ledger.from_json(whole_lines(file).decode())
     except ValueError as error:
         raise ValueError(f"{file}: {error}; restore the file, or delete the folder") from error
 
@@ -227,7 +227,8 @@ def read_stages(folder: Path) -> list[StageRecord]:
         raise ValueError(f"{file}: not a run's trainings ({error}); delete the folder and run again") from error
 
 
-def _whole_lines(file: Path) -> bytes:
+def whole_lines(file: Path) -> bytes:
+    """A file up to its last line end: what follows was cut short by a kill."""
     text = file.read_bytes()
     return text[: text.rfind(b"\n") + 1]
 
@@ -290,7 +291,7 @@ class RunFolder:
         file = self.path / "ledger.jsonl"
         if not file.exists():
             return []
-        whole = len(_whole_lines(file))
+        whole = len(whole_lines(file))
         if whole != file.stat().st_size:
             os.truncate(file, whole)
         return read_ledger(self.path).rows

@@ -1,0 +1,128 @@
+"""Finished runs are the same by rows, by columns and packed; what is no run is told apart."""
+
+from __future__ import annotations
+
+import dataclasses
+import lzma
+import sys
+from pathlib import Path
+
+import pytest
+
+import agents
+from agents import cli, finished, packed
+from agents.columns import Columns
+from alma_env import Ledger
+
+from .made_runs import made_run, write
+
+RUNS = [made_run(agent, wait=wait, seed=seed) for agent in ("sm", "gmoe") for wait in (1, 5) for seed in (0, 1)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("runs")
+    for run in RUNS:
+        write(run, out / "below")
+    return out
+
+
+def by_config(runs: list[finished.FinishedRun]) -> list[finished.FinishedRun]:
+    return sorted(runs, key=lambda run: str(run.config))
+
+
+def test_a_run_that_is_read_by_columns_has_its_rows_its_score_and_its_trainings(folder: Path) -> None:
+    found, left_out = finished.find(folder)
+    assert left_out == []
+    for run, made in zip(by_config(found), by_config(RUNS), strict=True):
+        assert run.ledger == made.ledger
+        assert run.score == made.ledger.score()
+        assert run.stages == made.stages
+        assert run.columns.comp.tolist() == [row.comp for row in made.ledger]
+
+
+def test_a_packed_run_is_the_run_but_for_parts_of_milliseconds(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl.xz"
+    assert cli.main(["pack", str(folder), "--out", str(file)]) == 0
+    found, left_out = finished.find(file)
+    assert left_out == []
+    for run, made in zip(by_config(found), by_config(RUNS), strict=True):
+        assert (run.config, run.ledger, run.stages) == (made.config, made.ledger, made.stages)
+    size = file.stat().st_size
+    assert size < sum(path.stat().st_size for path in folder.rglob("*.jsonl")) / 10
+    assert cli.main(["pack", str(file), "--out", str(file)]) == 0  # may replace what it reads
+    assert file.stat().st_size == size
+
+
+def test_several_paths_are_read_together_each_run_once(folder: Path, tmp_path: Path) -> None:
+    packed.write(RUNS[:3], tmp_path / "some.jsonl.xz")
+    found, left_out = finished.find(folder, tmp_path / "some.jsonl.xz")
+    assert len(found) == len(RUNS)
+    assert len(left_out) == 3
+    assert "some.jsonl.xz:1: the same run as" in left_out[0]
+
+
+def test_what_was_cut_short_is_left_out_and_a_run_without_trainings_has_none(tmp_path: Path) -> None:
+    short, whole = write(RUNS[0], tmp_path), write(RUNS[1], tmp_path)
+    ledger = short / "ledger.jsonl"
+    ledger.write_text(ledger.read_text()[:-5])
+    (whole / "stages.jsonl").unlink()
+    (run,), left_out = finished.find(tmp_path)
+    assert left_out == [f"{short}: unfinished, 1 ticks to go; left out"]
+    assert run.stages == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("{}\n", "columns"), ("[1]\n", "columns|row"), ('{"tick": 0}\nno\n', "columns|line")]
+)
+def test_a_ledger_that_is_none_is_refused_by_its_name(tmp_path: Path, text: str, words: str) -> None:
+    path = write(RUNS[0], tmp_path)
+    (path / "ledger.jsonl").write_text(text)
+    with pytest.raises(ValueError, match=f"ledger.jsonl: .*({words})"):
+        finished.find(tmp_path)
+
+
+def test_rows_out_of_order_are_refused_and_none_have_no_score() -> None:
+    lines = RUNS[0].ledger.to_json().splitlines()
+    with pytest.raises(ValueError, match="row of tick 2: .* the next tick is 1"):
+        Columns.from_json("\n".join([lines[0], lines[2]]).encode())
+    assert Columns.from_json(b"").ledger() == Ledger()
+    with pytest.raises(ValueError, match="0 rows"):
+        Columns.from_json(b"").score()
+
+
+def test_what_is_not_packed_is_refused_with_a_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "runs.jsonl.xz"
+    with pytest.raises(ValueError, match="no such file; make it with `alma pack"):
+        finished.find(file)
+    for content in (b"no", lzma.compress(b"{}\n"), lzma.compress(b"")):
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match="make it anew with `alma pack"):
+            finished.find(file)
+    assert cli.main(["pack", str(tmp_path), "--out", "runs.json"]) == 2
+    assert "let it end in .jsonl.xz" in capsys.readouterr().err
+
+
+def test_a_frame_has_a_line_for_each_run_with_all_that_differs(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    other = made_run("ens", wait=1, members=2, policy={"name": "Doubling", "first": 2, "replay": True})
+    packed.write([other], tmp_path / "other.jsonl.xz")
+    frame = agents.load_runs(folder, str(tmp_path / "other.jsonl.xz"))
+    assert len(frame) == len(RUNS) + 1
+    assert sorted(frame["agent"].unique()) == ["ens", "gmoe", "sm"]
+    first = next(run for run in RUNS if run.config["agent"]["id"] == "sm")
+    line = frame[(frame["agent"] == "sm") & (frame["wait"] == 1) & (frame["seed"] == 0)].iloc[0]
+    assert (
+        dataclasses.asdict(first.score).items()
+        >= {name: line[name] for name in ("cer", "final_error", "mem", "comp")}.items()
+    )
+    last = frame.iloc[-1]
+    assert (last["members"], last["first"], last["when"]) == (2, 2, "Doubling(first=2), replay")
+    assert frame["wait"].isna().sum() == 1
+    assert "engine" not in frame  # the same in all
+
+
+def test_a_frame_without_pandas_names_the_remedy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"pip install 'alma-env\[pandas\]'"):
+        agents.load_runs(folder)
