@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agents.reproduction.verdicts import Cell
+from agents.reproduction.verdicts import Comparison
 from agents.reproduction.index import Index, cer, difference
 from agents.reproduction.setting import Setting
 
@@ -14,12 +14,12 @@ FIXED: dict[str, Any] = {"agent": "moe"}
 ENSEMBLE: dict[str, Any] = {"agent": "gens-moe"}
 
 
-def trees_are_better(runs: Index, now: Setting) -> list[Cell]:
+def trees_are_better(runs: Index, now: Setting) -> list[Comparison]:
     """A tree of gates is better than one flat gate."""
     return [_cell(runs, now, width, "tree − flat", TREE, FLAT) for width in now.widths]
 
 
-def growing_beats_fixed(runs: Index, now: Setting) -> list[Cell]:
+def growing_beats_fixed(runs: Index, now: Setting) -> list[Comparison]:
     """gMoE is better than a fixed mixture, and that than an ensemble of fixed mixtures."""
     return [
         _cell(runs, now, width, *pair)
@@ -30,6 +30,6 @@ def growing_beats_fixed(runs: Index, now: Setting) -> list[Cell]:
 
 def _cell(
     runs: Index, now: Setting, width: int, what: str, these: dict[str, Any], those: dict[str, Any]
-) -> Cell:
+) -> Comparison:
     left, right = (runs.pick(env=now.env, width=width, **where) for where in (these, those))
-    return Cell(f"{width}: {what}", "CER", difference(left, right, cer))
+    return Comparison(f"{width}: {what}", "CER", difference(left, right, cer))

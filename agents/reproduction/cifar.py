@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from agents.finished import FinishedRun
-from agents.reproduction.verdicts import Cell
+from agents.reproduction.verdicts import Comparison
 from agents.reproduction.index import (
     Index,
     at_equal_size,
@@ -23,23 +23,23 @@ GROWING = ("gmoe", "ff")
 METHODS = ("sm", "ens", "umix", "gens", "gmoe", "ff")
 
 
-def intermediate_wait(runs: Index, now: Setting) -> list[Cell]:
+def intermediate_wait(runs: Index, now: Setting) -> list[Comparison]:
     """(a) An intermediate waiting time has the lowest CER."""
     middle = now.middle[0]
-    cells = []
+    found = []
     for agent in FIXED:
         for width in now.widths:
             best = runs.pick(env=now.env, agent=agent, width=width, wait=middle)
             for wait in (now.greedy, now.tardy):
                 other = runs.pick(env=now.env, agent=agent, width=width, wait=wait)
-                cells.append(Cell(f"{agent} {width}: w={middle} − w={wait}", "CER", difference(best, other, cer)))
-    return cells
+                found.append(Comparison(f"{agent} {width}: w={middle} − w={wait}", "CER", difference(best, other, cer)))
+    return found
 
 
-def waiting_ends_better(runs: Index, now: Setting) -> list[Cell]:
+def waiting_ends_better(runs: Index, now: Setting) -> list[Comparison]:
     """(b) The longer the wait, the lower the final error."""
     return [
-        Cell(
+        Comparison(
             f"{agent} {width}: w={longer} − w={shorter}",
             "final error",
             difference(
@@ -54,11 +54,11 @@ def waiting_ends_better(runs: Index, now: Setting) -> list[Cell]:
     ]
 
 
-def greedy_begins_better(runs: Index, now: Setting) -> list[Cell]:
+def greedy_begins_better(runs: Index, now: Setting) -> list[Comparison]:
     """(c) Before the patient learner has trained, the greedy one is ahead; over the ticks at which it has."""
     first, last = now.greedy, now.middle[0] - 1
     return [
-        Cell(
+        Comparison(
             f"{agent} {width}: w={now.greedy} − w={now.middle[0]}",
             f"mean error, t={first}..{last}",
             difference(
@@ -72,9 +72,9 @@ def greedy_begins_better(runs: Index, now: Setting) -> list[Cell]:
     ]
 
 
-def wider_is_better(runs: Index, now: Setting) -> list[Cell]:
+def wider_is_better(runs: Index, now: Setting) -> list[Comparison]:
     """(d) At an equal waiting time the wider one has the lower CER and final error; next widths are compared."""
-    cells = []
+    found = []
     for agent in FIXED:
         for wait in now.waits:
             by_width = {width: runs.pick(env=now.env, agent=agent, width=width, wait=wait) for width in now.widths}
@@ -82,11 +82,11 @@ def wider_is_better(runs: Index, now: Setting) -> list[Cell]:
             for narrow, wide in pairwise(there if len(there) > 1 else now.widths):
                 for name, measure in (("CER", cer), ("final error", final_error)):
                     what = f"{agent}, w={wait}: {wide} − {narrow}"
-                    cells.append(Cell(what, name, difference(by_width[wide], by_width[narrow], measure)))
-    return cells
+                    found.append(Comparison(what, name, difference(by_width[wide], by_width[narrow], measure)))
+    return found
 
 
-def large_is_ahead_early(runs: Index, now: Setting) -> list[Cell]:
+def large_is_ahead_early(runs: Index, now: Setting) -> list[Comparison]:
     """(e) A large ensemble is better after a tenth of the stream than a small one at its end."""
     small, large, wait = now.widths[0], now.widths[-1], now.middle[0]
     interval = difference(
@@ -95,24 +95,24 @@ def large_is_ahead_early(runs: Index, now: Setting) -> list[Cell]:
         error_at(wait),
         final_error,
     )
-    return [Cell(f"ens, w={wait}: {large} at t={wait} − {small} at the end", "error", interval)]
+    return [Comparison(f"ens, w={wait}: {large} at t={wait} − {small} at the end", "error", interval)]
 
 
-def mixing_helps_small(runs: Index, now: Setting) -> list[Cell]:
+def mixing_helps_small(runs: Index, now: Setting) -> list[Comparison]:
     """(f) UMix is ahead of Ens where the networks are small, Ens where they are large."""
-    cells = []
+    found = []
     for width, one, other in ((now.widths[0], "umix", "ens"), (now.widths[-1], "ens", "umix")):
         for wait in now.waits:
             these = runs.pick(env=now.env, agent=one, width=width, wait=wait)
             those = runs.pick(env=now.env, agent=other, width=width, wait=wait)
-            cells.append(Cell(f"{width}, w={wait}: {one} − {other}", "CER", difference(these, those, cer)))
-    return cells
+            found.append(Comparison(f"{width}, w={wait}: {one} − {other}", "CER", difference(these, those, cer)))
+    return found
 
 
-def ensembles_help(runs: Index, now: Setting) -> list[Cell]:
+def ensembles_help(runs: Index, now: Setting) -> list[Comparison]:
     """(g) Ens has a lower CER than SM."""
     return [
-        Cell(
+        Comparison(
             f"{width}, w={wait}: ens − sm",
             "CER",
             difference(
@@ -126,24 +126,24 @@ def ensembles_help(runs: Index, now: Setting) -> list[Cell]:
     ]
 
 
-def growing_helps(runs: Index, now: Setting) -> list[Cell]:
+def growing_helps(runs: Index, now: Setting) -> list[Comparison]:
     """(h) What grows is better than the SM that it began as, but not than an SM of its average size."""
-    cells = []
+    found = []
     for wait in now.waits[:-1]:  # the tardy learner trains once, and has not grown
         singles = [runs.pick(env=now.env, agent="sm", width=width, wait=wait) for width in now.widths]
         for agent in GROWING:
             for width, single in zip(now.widths, singles, strict=True):
                 grown = runs.pick(env=now.env, agent=agent, width=width, wait=wait)
                 where = f"{agent} {width}, w={wait}"
-                cells.append(Cell(f"{where} − sm {width}", "CER", difference(grown, single, cer)))
+                found.append(Comparison(f"{where} − sm {width}", "CER", difference(grown, single, cer)))
                 interval = at_equal_size(grown, singles)
-                cells.append(Cell(f"{where} − sm of its average size", "CER", interval, "above"))
-    return cells
+                found.append(Comparison(f"{where} − sm of its average size", "CER", interval, "above"))
+    return found
 
 
-def growing_ensembles_are_worst(runs: Index, now: Setting) -> list[Cell]:
+def growing_ensembles_are_worst(runs: Index, now: Setting) -> list[Comparison]:
     """(i) gEns has the worst CER at a fixed Mem."""
-    cells = []
+    found = []
     for wait in now.waits[:-1]:
         for agent in METHODS:
             if agent == "gens":
@@ -152,21 +152,21 @@ def growing_ensembles_are_worst(runs: Index, now: Setting) -> list[Cell]:
             for width in now.widths:
                 grown = runs.pick(env=now.env, agent="gens", width=width, wait=wait)
                 what = f"gens {width}, w={wait} − {agent} of its Mem"
-                cells.append(Cell(what, "CER", at_equal_size(grown, others), "above"))
-    return cells
+                found.append(Comparison(what, "CER", at_equal_size(grown, others), "above"))
+    return found
 
 
-def replay_helps(runs: Index, now: Setting) -> list[Cell]:
+def replay_helps(runs: Index, now: Setting) -> list[Comparison]:
     """(j) Replay lowers CER, least for gEns, and takes (S + 1) / 2 times the compute, S stages."""
     wait = now.middle[0]
-    cells = []
+    found = []
     for width in now.widths:
         gains = {}
         for agent in METHODS:
             without = runs.pick(env=now.env, agent=agent, width=width, wait=wait)
             replayed = runs.pick(env=now.env, agent=agent, width=width, wait=wait, replay=True)
             what = f"{agent} {width}, w={wait}: replay − none"
-            cells.append(Cell(what, "CER", difference(replayed, without, cer)))
+            found.append(Comparison(what, "CER", difference(replayed, without, cer)))
             gains[agent] = {seed: cer(replayed[seed]) - cer(without[seed]) for seed in replayed if seed in without}
             if agent == "sm":
                 times = -(-now.tardy // wait) / 2 + 0.5
@@ -175,13 +175,13 @@ def replay_helps(runs: Index, now: Setting) -> list[Cell]:
                 }
                 interval = paired(ratios, dict.fromkeys(ratios, times))
                 what = f"sm {width}, w={wait}: Comp, replay / none − {times:g}"
-                cells.append(Cell(what, "training FLOPs, ratio", interval, "close", 0.05 * times))
+                found.append(Comparison(what, "training FLOPs, ratio", interval, "close", 0.05 * times))
         for agent in METHODS:
             if agent != "gens":
                 what = f"{width}, w={wait}: what replay brings {agent} − gens"
-                cells.append(Cell(what, "CER", paired(gains[agent], gains["gens"])))
-    return cells
+                found.append(Comparison(what, "CER", paired(gains[agent], gains["gens"])))
+    return found
 
 
 def _training(run: FinishedRun) -> int:
-    return run.ledger.score().paper_flops
+    return run.score.paper_flops

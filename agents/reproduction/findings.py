@@ -1,8 +1,8 @@
-"""The paper's findings, each with the comparisons that decide about it.
+"""The paper's findings, each with what decides about it.
 
-A finding holds where every one of its cells that was run holds; it does not hold where at least one is contradicted;
-else it is undecided, and not run where no cell was run. Nothing is corrected for the number of cells: of forty
-differences that are none, one is expected to be contradicted by chance, and one to hold.
+A finding holds where every one of its comparisons that was run holds; it does not hold where at least one is
+contradicted; else it is undecided, and not run where no comparison was run. Nothing is corrected for their number: of
+forty differences that are none, one is expected to be contradicted by chance, and one to hold.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from agents.finished import FinishedRun
 from agents.reproduction import ablation, cifar, mnist, text
-from agents.reproduction.verdicts import CONTRADICTED, HOLDS, NOT_RUN, UNDECIDED, Cell
+from agents.reproduction.verdicts import CONTRADICTED, HOLDS, NOT_RUN, UNDECIDED, Comparison
 from agents.reproduction.index import Index
 from agents.reproduction.setting import Setting, setting
 
@@ -26,38 +26,43 @@ class Finding:
     Attributes:
         id: its family and a word or letter, as ``cifar-a``.
         says: the claim.
-        cells: the comparisons that it makes.
+        compare: makes its comparisons, one for each setting that it speaks of.
     """
 
     id: str
     says: str
-    cells: Callable[[Index, Setting], list[Cell]]
+    compare: Callable[[Index, Setting], list[Comparison]]
 
     @property
     def family(self) -> str:
         """The group of findings whose `Setting` it has."""
-        return self.id.partition("-")[0]
+        return family(self.id)
+
+
+def family(id: str) -> str:
+    """The group of findings that one belongs to, by its id."""
+    return id.partition("-")[0]
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A finding with its cells, as far as they were run."""
+    """A finding with its comparisons, run or not."""
 
     finding: Finding
-    cells: tuple[Cell, ...]
+    comparisons: tuple[Comparison, ...]
 
     @property
-    def run(self) -> tuple[Cell, ...]:
-        """The cells that were run."""
-        return tuple(cell for cell in self.cells if cell.verdict != NOT_RUN)
+    def run(self) -> tuple[Comparison, ...]:
+        """The comparisons that were run."""
+        return tuple(one for one in self.comparisons if one.verdict != NOT_RUN)
 
     def count(self, verdict: str) -> int:
-        """Cells with a verdict."""
-        return sum(cell.verdict == verdict for cell in self.cells)
+        """Comparisons with a verdict."""
+        return sum(one.verdict == verdict for one in self.comparisons)
 
     @property
     def verdict(self) -> str:
-        """Of all of its cells, by the rule at the head of this module."""
+        """Of all of them, by the rule at the head of this module."""
         if not self.run:
             return NOT_RUN
         if self.count(CONTRADICTED):
@@ -65,10 +70,10 @@ class Judged:
         return HOLDS if self.count(HOLDS) == len(self.run) else UNDECIDED
 
     @property
-    def weakest(self) -> Cell | None:
-        """The cell that speaks least for the finding; None where none was run."""
+    def weakest(self) -> Comparison | None:
+        """The comparison that speaks least for the finding; None where none was run."""
         rank = {CONTRADICTED: 0, UNDECIDED: 1, HOLDS: 2}
-        return min(self.run, key=lambda cell: (rank[cell.verdict], cell.strength), default=None)
+        return min(self.run, key=lambda one: (rank[one.verdict], one.strength), default=None)
 
 
 FINDINGS = (
@@ -127,7 +132,7 @@ def judge(runs: Mapping[str, Sequence[FinishedRun]], scale: str) -> list[Judged]
     """
     judged = []
     for finding in FINDINGS:
-        found = finding.cells(Index(runs.get(finding.id, ())), setting(finding.family, scale))
+        found = finding.compare(Index(runs.get(finding.id, ())), setting(finding.family, scale))
         judged.append(Judged(finding, tuple(found)))
     return judged
 

@@ -34,7 +34,7 @@ class Index:
         found: dict[int, FinishedRun] = {}
         for attributes, run in self._runs:
             if all(attributes.get(name) == value for name, value in where.items()):
-                found.setdefault(run.config["seed"], run)
+                found.setdefault(run.seed, run)
         return found
 
 
@@ -47,27 +47,27 @@ def _attributes(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def cer(run: FinishedRun) -> float:
     """CER, a sum of fractions over the ticks 0..B."""
-    return float(run.ledger.score().cer)
+    return float(run.score.cer)
 
 
 def final_error(run: FinishedRun) -> float:
     """Error at the last tick, a fraction; of text the perplexity."""
-    return run.ledger[-1].error
+    return run.columns.error[-1]
 
 
 def error_at(tick: int) -> Measure:
     """Error at a tick."""
-    return lambda run: run.ledger[tick].error
+    return lambda run: run.columns.error[tick]
 
 
 def mean_error(first: int, last: int) -> Measure:
     """Mean error over the ticks first..last."""
-    return lambda run: float(np.mean([row.error for row in run.ledger.rows[first : last + 1]]))
+    return lambda run: float(run.columns.errors[first : last + 1].mean())
 
 
 def mean_size(run: FinishedRun) -> float:
     """Parameters, mean over the ticks: Mem / (B + 1)."""
-    return run.ledger.score().mem / len(run.ledger)
+    return run.score.mem / len(run.columns)
 
 
 def difference(these: OfSeeds, those: OfSeeds, measure: Measure, other: Measure | None = None) -> Interval | None:

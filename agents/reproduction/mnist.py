@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agents.reproduction.verdicts import Cell
+from agents.reproduction.verdicts import Comparison
 from agents.reproduction.index import Index, cer, difference, final_error, of
 from agents.reproduction.setting import Setting
 
@@ -10,10 +10,10 @@ METHODS = ("sm", "ens")
 CLOSE = 0.1  # of the CER that is compared with
 
 
-def greedy_fails_small(runs: Index, now: Setting) -> list[Cell]:
+def greedy_fails_small(runs: Index, now: Setting) -> list[Comparison]:
     """Small networks: w = 1 is clearly worse than the intermediate waiting times."""
     return [
-        Cell(
+        Comparison(
             f"{agent} {now.widths[0]}: w={now.greedy} − w={wait}",
             "CER",
             difference(
@@ -28,23 +28,23 @@ def greedy_fails_small(runs: Index, now: Setting) -> list[Cell]:
     ]
 
 
-def greedy_suffices_large(runs: Index, now: Setting) -> list[Cell]:
+def greedy_suffices_large(runs: Index, now: Setting) -> list[Comparison]:
     """Large networks: w = 1 and w = 10 are close, which is to say within a tenth of the CER at w = 10."""
-    cells = []
+    found = []
     for agent in METHODS:
         greedy = runs.pick(env=now.env, agent=agent, width=now.widths[-1], wait=now.greedy)
         patient = runs.pick(env=now.env, agent=agent, width=now.widths[-1], wait=now.middle[0])
         sums = of(patient, cer).values()
         tolerance = CLOSE * sum(sums) / len(sums) if sums else 0.0
         what = f"{agent} {now.widths[-1]}: w={now.greedy} − w={now.middle[0]}"
-        cells.append(Cell(what, "CER", difference(greedy, patient, cer), "close", tolerance))
-    return cells
+        found.append(Comparison(what, "CER", difference(greedy, patient, cer), "close", tolerance))
+    return found
 
 
-def tardy_is_worst(runs: Index, now: Setting) -> list[Cell]:
+def tardy_is_worst(runs: Index, now: Setting) -> list[Comparison]:
     """The tardy learner has by far the worst CER."""
     return [
-        Cell(
+        Comparison(
             f"{agent} {width}: w={now.tardy} − w={wait}",
             "CER",
             difference(
@@ -60,10 +60,10 @@ def tardy_is_worst(runs: Index, now: Setting) -> list[Cell]:
     ]
 
 
-def tardy_ends_best(runs: Index, now: Setting) -> list[Cell]:
+def tardy_ends_best(runs: Index, now: Setting) -> list[Comparison]:
     """Large networks: the tardy learner has the lowest final error."""
     return [
-        Cell(
+        Comparison(
             f"{agent} {now.widths[-1]}: w={now.tardy} − w={wait}",
             "final error",
             difference(

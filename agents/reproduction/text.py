@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from agents.reproduction.verdicts import Cell
+from agents.reproduction.verdicts import Comparison
 from agents.reproduction.index import Index, OfSeeds, difference, error_at
 from agents.reproduction.setting import Setting
 
@@ -12,10 +12,10 @@ PERPLEXITY = "perplexity"
 TICKS = 4
 
 
-def more_experts_are_better(runs: Index, now: Setting) -> list[Cell]:
+def more_experts_are_better(runs: Index, now: Setting) -> list[Comparison]:
     """More experts are better from the second mega-batch on."""
     return [
-        Cell(
+        Comparison(
             f"{size}, t={tick}: sm {more} − sm {few}",
             PERPLEXITY,
             difference(single(runs, now, size, more), single(runs, now, size, few), error_at(tick)),
@@ -26,11 +26,11 @@ def more_experts_are_better(runs: Index, now: Setting) -> list[Cell]:
     ]
 
 
-def large_is_ahead_early(runs: Index, now: Setting) -> list[Cell]:
+def large_is_ahead_early(runs: Index, now: Setting) -> list[Comparison]:
     """The large model after the first mega-batch is better than every base one after the last."""
     base, large = now.sizes
     return [
-        Cell(
+        Comparison(
             f"{large} sm {experts} at t=1 − {base} {name} at t={TICKS}",
             PERPLEXITY,
             difference(single(runs, now, large, experts), there, error_at(1), error_at(TICKS)),
@@ -40,49 +40,49 @@ def large_is_ahead_early(runs: Index, now: Setting) -> list[Cell]:
     ]
 
 
-def iid_is_better(runs: Index, now: Setting) -> list[Cell]:
+def iid_is_better(runs: Index, now: Setting) -> list[Comparison]:
     """One stage on everything is better than a stage per mega-batch, at equal data and compute."""
-    cells = []
+    found = []
     for size in now.sizes:
         for wait, experts in zip(now.waits[1:], now.widths[1:], strict=True):
             for name, keywords in (("sm", {"agent": "sm", "width": experts}), ("ens", _ENS_2 | {"width": 4})):
                 waited = _pick(runs, now, size, wait, now.updates * wait, **keywords)
                 stepwise = _pick(runs, now, size, 1, now.updates, **keywords)
                 what = f"{size} {name} {keywords['width']}, t={wait}: w={wait}, {wait}× updates − w=1"
-                cells.append(Cell(what, PERPLEXITY, difference(waited, stepwise, error_at(wait))))
-    return cells
+                found.append(Comparison(what, PERPLEXITY, difference(waited, stepwise, error_at(wait))))
+    return found
 
 
-def waiting_needs_compute(runs: Index, now: Setting) -> list[Cell]:
+def waiting_needs_compute(runs: Index, now: Setting) -> list[Comparison]:
     """Base: with the updates of one stage, to have waited is worse than to have trained on each mega-batch."""
     size = now.sizes[0]
-    cells = []
+    found = []
     for wait, experts in zip(now.waits[1:], now.widths[1:], strict=True):
         for name, keywords in (("sm", {"agent": "sm", "width": experts}), ("ens", _ENS_2 | {"width": 4})):
             waited = _pick(runs, now, size, wait, now.updates, **keywords)
             stepwise = _pick(runs, now, size, 1, now.updates, **keywords)
             what = f"{size} {name} {keywords['width']}, t={wait}: w={wait}, 1× updates − w=1"
-            cells.append(Cell(what, PERPLEXITY, difference(waited, stepwise, error_at(wait)), "above"))
-    return cells
+            found.append(Comparison(what, PERPLEXITY, difference(waited, stepwise, error_at(wait)), "above"))
+    return found
 
 
-def ensembles_are_best(runs: Index, now: Setting) -> list[Cell]:
+def ensembles_are_best(runs: Index, now: Setting) -> list[Comparison]:
     """Ens 4@4 is best at each tick among all that train at each tick."""
-    cells = []
+    found = []
     for size in now.sizes:
         rows = sequential(runs, now, size)
         best = rows.pop("ens 4@4")
         for tick in range(1, TICKS + 1):
             for name, there in rows.items():
                 what = f"{size}, t={tick}: ens 4@4 − {name}"
-                cells.append(Cell(what, PERPLEXITY, difference(best, there, error_at(tick))))
-    return cells
+                found.append(Comparison(what, PERPLEXITY, difference(best, there, error_at(tick))))
+    return found
 
 
-def growing_ensembles_are_ahead(runs: Index, now: Setting) -> list[Cell]:
+def growing_ensembles_are_ahead(runs: Index, now: Setting) -> list[Comparison]:
     """gEns is ahead of gMoE once both have grown."""
     return [
-        Cell(
+        Comparison(
             f"{size}, t={tick}: gens − gmoe",
             PERPLEXITY,
             difference(
@@ -94,10 +94,10 @@ def growing_ensembles_are_ahead(runs: Index, now: Setting) -> list[Cell]:
     ]
 
 
-def fixed_beats_growing(runs: Index, now: Setting) -> list[Cell]:
+def fixed_beats_growing(runs: Index, now: Setting) -> list[Comparison]:
     """A fixed number of 8 or 12 experts is better than gMoE, which ends with 12."""
     return [
-        Cell(
+        Comparison(
             f"{size}, t={tick}: sm {experts} − gmoe",
             PERPLEXITY,
             difference(single(runs, now, size, experts), sequential(runs, now, size)["gmoe"], error_at(tick)),

@@ -1,6 +1,6 @@
 """One comparison between runs, its interval over seeds, and what it says about a prediction.
 
-A cell is the mean difference of two settings, paired over the seeds that both were run with. It holds where its 95 %
+A comparison is the mean difference of two settings, paired over the seeds that both were run with. It holds where its 95 %
 interval lies on the predicted side of zero, it is contradicted where the interval lies on the other side, and it is
 undecided where the interval holds zero, or where there are fewer than two seeds.
 """
@@ -19,7 +19,7 @@ NOT_RUN = "not run"
 
 
 @dataclass(frozen=True)
-class Cell:
+class Comparison:
     """A comparison.
 
     Attributes:

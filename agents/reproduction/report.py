@@ -1,0 +1,135 @@
+"""What a reproduction found, as Markdown: the findings with their verdicts, and every comparison behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from agents.reproduction.cost import Cost
+from agents.reproduction.findings import Judged
+from agents.reproduction.verdicts import CONTRADICTED, HOLDS, NOT_RUN, UNDECIDED, Comparison
+from agents.statistics import Interval
+
+RULE = """\
+A comparison is a difference over the seeds that both were run with, mean ± 95 % interval. It holds where the interval lies
+on the predicted side of zero, is contradicted where it lies on the other, and is undecided otherwise and with one seed. A
+finding holds where all of its comparisons that were run hold, does not hold where one is contradicted, and is undecided
+otherwise. There is no correction for the number of comparisons: one in forty without a difference is expected on either side.
+"""
+
+
+def findings_table(judged: Iterable[Judged]) -> str:
+    """The findings, a line for each: verdict, comparisons by verdict, and that which speaks least for it."""
+    rows = [
+        (
+            f"{one.finding.says}",
+            f"**{one.verdict}**" if one.run else one.verdict,
+            _counts(one),
+            _sentence(one.weakest) if one.weakest is not None else "–",
+        )
+        for one in judged
+    ]
+    return table(("finding", "verdict", "comparisons", "the weakest: difference ± 95 %"), rows)
+
+
+def comparisons_table(judged: Judged) -> str:
+    """Every comparison of a finding that was run, a line for each."""
+    rows = [
+        (one.what, one.measure, _predicted(one), _number(one.interval), str(one.interval.n), one.verdict)
+        for one in judged.run
+        if one.interval is not None
+    ]
+    return table(("difference", "of", "predicted", "mean ± 95 %", "seeds", "verdict"), rows)
+
+
+def findings_section(judged: Sequence[Judged]) -> str:
+    """The findings, the rule by which they are judged, and the comparisons."""
+    parts = ["## The paper's findings\n", findings_table(judged), RULE]
+    for one in judged:
+        if one.run:
+            missing = one.count(NOT_RUN)
+            parts.append(f"### {one.finding.id}: {one.finding.says}\n")
+            parts.append(comparisons_table(one))
+            if missing:
+                parts.append(f"{missing} more were not run.\n")
+    return "\n".join(parts)
+
+
+def costs_table(costs: Iterable[tuple[str, str, Cost]]) -> str:
+    """What plans cost: name, scale, cost."""
+    rows = [
+        (name, scale, f"{cost.runs:,}", flops(cost.training), hours(cost.seconds), size(cost.bytes))
+        for name, scale, cost in costs
+    ]
+    return table(("plan", "scale", "runs", "training FLOPs", "hours of one core", "disk"), rows, right=(2, 3, 4, 5))
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """A Markdown table, with a line end behind it; the columns in ``right`` are aligned so."""
+    lines = [
+        _line(headings),
+        _line(["---:" if place in right else "---" for place in range(len(headings))]),
+        *(_line([cell.replace("|", "\\|") for cell in row]) for row in rows),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def flops(number: float) -> str:
+    """FLOPs with two digits and a unit letter.
+
+    >>> flops(3.86e12), flops(2.44e20)
+    ('3.9 T', '240 E')
+    """
+    for limit, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if number >= limit:
+            return f"{_two_digits(number / limit)} {letter}"
+    return _two_digits(number)
+
+
+def hours(seconds: float) -> str:
+    """Hours of so many seconds, with two digits.
+
+    >>> hours(120), hours(4e5)
+    ('0.033', '110')
+    """
+    return _two_digits(seconds / 3600)
+
+
+def size(number: float) -> str:
+    """Bytes with two digits and a unit.
+
+    >>> size(250_000), size(3.2e9)
+    ('0.25 MB', '3.2 GB')
+    """
+    return f"{_two_digits(number / 1e9)} GB" if number >= 1e9 else f"{_two_digits(number / 1e6)} MB"
+
+
+def _two_digits(value: float) -> str:
+    rounded = float(f"{value:.2g}")
+    return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:g}"
+
+
+def _line(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _counts(judged: Judged) -> str:
+    verdicts = (HOLDS, CONTRADICTED, UNDECIDED, NOT_RUN)
+    there = [(judged.count(verdict), verdict) for verdict in verdicts]
+    return ", ".join(f"{number} {verdict}" for number, verdict in there if number)
+
+
+def _sentence(one: Comparison) -> str:
+    assert one.interval is not None
+    return f"{one.what}: {_number(one.interval)} {one.measure}"
+
+
+def _number(interval: Interval | None) -> str:
+    if interval is None:
+        return "–"
+    scale = max(abs(interval.mean), interval.half or 0.0)
+    digits = 4 if scale < 0.1 else 3 if scale < 1 else 2 if scale < 100 else 1
+    return interval.text(f"+.{digits}f").replace("-", "−")
+
+
+def _predicted(one: Comparison) -> str:
+    return {"below": "< 0", "above": "> 0", "close": f"within ± {one.tolerance:.3g}"}[one.predicted]

@@ -1,0 +1,152 @@
+"""The paper's findings are judged by runs that have, or contradict, its orderings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from agents.experiments.spec import RunSpec
+from agents.finished import FinishedRun
+from agents.reproduction import plan
+from agents.reproduction.expected import expected
+from agents.reproduction.findings import DOES_NOT_HOLD, FINDINGS, Judged, judge
+from agents.reproduction.setting import setting
+from agents.reproduction.verdicts import HOLDS, NOT_RUN, UNDECIDED
+
+from .synthetic import constant, run_of
+
+SEEDS = (0, 1, 2)
+SMOKE = setting("mnist", "smoke")
+
+
+def _judged(id: str, runs: Sequence[FinishedRun], scale: str = "smoke") -> Judged:
+    return next(one for one in judge({id: runs}, scale) if one.finding.id == id)
+
+
+def _grid(name: str, error: Callable[[RunSpec], float], scale: str = "smoke") -> list[FinishedRun]:
+    """The runs of a plan, each with a constant error that a seed shifts a little."""
+    specs = plan.read(name).specs(scale, SEEDS)
+    return [constant(spec, error(spec) + 0.001 * (spec.seed + len(spec.agent)) ** 2) for spec in specs]
+
+
+def test_the_findings_of_every_plan_exist_and_every_finding_has_a_plan():
+    listed = {id for name in plan.NAMES for id in plan.read(name).findings}
+    assert listed == {finding.id for finding in FINDINGS}
+
+
+@pytest.mark.parametrize("name", plan.NAMES)
+@pytest.mark.parametrize("scale", plan.SCALES)
+def test_a_plans_runs_decide_about_each_of_its_findings(name, scale):
+    runs = [constant(spec, 0.5) for spec in plan.read(name).specs(scale, [0, 1])]
+    for one in judge(dict.fromkeys(plan.read(name).findings, runs), scale):
+        if one.finding.id in plan.read(name).findings:
+            missing = {"text-large", "cifar-e"} if scale != "gpu" else set()
+            assert (one.verdict == NOT_RUN) <= (one.finding.id in missing), one.finding.id
+            if scale == "gpu":
+                apart = [c.what for c in one.comparisons if c.interval is None and "its" not in c.what]
+                widths = [what for what in apart if name not in ("fig3", "fig8", "tab1")]
+                assert widths == [], one.finding.id
+
+
+def test_nothing_is_said_of_what_was_not_run():
+    assert {one.verdict for one in judge({}, "cpu")} == {NOT_RUN}
+
+
+def test_a_tardy_learner_that_is_worst_is_found_and_its_opposite_is_contradicted():
+    worst = _grid("fig7", lambda spec: 0.9 if spec.wait == SMOKE.tardy else 0.5)
+    assert _judged("mnist-tardy", worst).verdict == HOLDS
+    assert _judged("mnist-final", worst).verdict == DOES_NOT_HOLD
+    best = _grid("fig7", lambda spec: 0.1 if spec.wait == SMOKE.tardy else 0.5)
+    judged = _judged("mnist-tardy", best)
+    assert judged.verdict == DOES_NOT_HOLD
+    assert judged.weakest.interval.mean == pytest.approx(-0.4 * 11)
+    assert _judged("mnist-final", best).verdict == HOLDS
+
+
+def test_one_comparison_that_is_open_leaves_a_finding_open():
+    runs = _grid("fig7", lambda spec: 0.9 if spec.wait == SMOKE.tardy else 0.5)
+    single = [run for run in runs if run.seed == 0 or run.config["agent"]["id"] == "sm"]
+    assert _judged("mnist-tardy", single).verdict == UNDECIDED
+
+
+def test_close_is_within_a_tenth():
+    def near(spec: RunSpec) -> float:
+        return 0.52 if spec.wait == SMOKE.greedy else 0.5
+
+    assert _judged("mnist-large", _grid("fig7", near)).verdict == HOLDS
+    assert _judged("mnist-large", _grid("fig7", lambda spec: 0.5 + 0.3 * (spec.wait == 1))).verdict == DOES_NOT_HOLD
+
+
+def test_an_intermediate_wait_is_compared_with_both_others_at_each_width():
+    judged = _judged("cifar-a", _grid("fig2", lambda spec: 0.2 if spec.wait == 5 else 0.4))
+    assert judged.verdict == HOLDS
+    assert [one.what for one in judged.comparisons[:2]] == ["sm 4: w=5 − w=1", "sm 4: w=5 − w=10"]
+    assert len(judged.comparisons) == 8
+
+
+def test_the_beginning_of_the_stream_is_judged_before_the_patient_learner_trains():
+    def errors(spec: RunSpec) -> list[float]:
+        early = 0.3 if spec.wait == 1 else 0.9
+        return [0.9, *[early + 0.01 * spec.seed] * 4, *[0.1 if spec.wait == 5 else 0.3] * 6]
+
+    specs = plan.read("fig3").specs("smoke", SEEDS)
+    runs = [run_of(spec, errors(spec)) for spec in specs]
+    assert _judged("cifar-c", runs).verdict == HOLDS
+    assert _judged("cifar-b", runs).verdict == DOES_NOT_HOLD
+
+
+def test_what_grows_is_held_beside_a_single_model_of_its_average_size():
+    """At 200 parameters, between 100 (error 0.6) and 400 (0.4), the single model is taken to have 0.5."""
+    runs = []
+    for spec in plan.read("fig2").specs("smoke", SEEDS):
+        sizes = {"sm": {4: 100, 16: 400}, "gmoe": {4: 200, 16: 5_000}}.get(spec.agent, {4: 1, 16: 2})
+        error = {"sm": {4: 0.6, 16: 0.4}, "gmoe": {4: 0.55, 16: 0.35}}.get(spec.agent, {4: 0.5, 16: 0.5})
+        shift = 0.001 * spec.seed * (2 if spec.agent == "gmoe" else 1)
+        runs.append(constant(spec, error[spec.width] + shift, parameters=sizes[spec.width]))
+    judged = _judged("cifar-h", runs)
+    assert judged.verdict == HOLDS
+    beside = {one.what: one for one in judged.comparisons}
+    assert beside["gmoe 4, w=1 − sm of its average size"].interval.mean == pytest.approx(11 * 0.051)
+    assert beside["gmoe 16, w=1 − sm of its average size"].verdict == NOT_RUN
+
+
+def test_replay_is_judged_by_what_it_brings_and_what_it_costs():
+    runs = []
+    for spec in plan.read("fig4").specs("smoke", SEEDS):
+        gain = (0.1 if spec.agent == "gens" else 0.3) + 0.01 * spec.seed
+        error = 0.8 - gain * spec.replay
+        runs.append(constant(spec, error, flops=1_500 if spec.replay else 1_000))
+    judged = _judged("cifar-j", runs)
+    assert judged.verdict == HOLDS, judged.weakest
+    assert "Comp, replay / none − 1.5" in " ".join(one.what for one in judged.comparisons)
+    assert _judged("cifar-j", [run for run in runs if not run.config["agent"]["policy"]["replay"]]).verdict == NOT_RUN
+
+
+def test_the_published_table_of_large_models_has_the_papers_orderings():
+    """Table 2 of the paper: its numbers give their own findings, with the exceptions that it has."""
+    large = {
+        ("sm", 4, 1, 1): (22.47, 21.62, 20.84, 20.54),
+        ("sm", 8, 1, 1): (21.52, 20.38, 19.64, 19.22),
+        ("sm", 12, 1, 1): (21.63, 20.26, 19.44, 18.98),
+        ("sm", 8, 3, 3): (0, 0, 18.48, 18.48),
+        ("sm", 12, 4, 4): (0, 0, 0, 17.70),
+        ("ens", 2, 1, 1): (20.32, 19.55, 19.14, 18.92),
+        ("ens", 4, 1, 1): (19.27, 18.52, 18.22, 18.07),
+        ("ens", 2, 3, 3): (0, 0, 18.04, 18.04),
+        ("ens", 2, 4, 4): (0, 0, 0, 17.84),
+        ("gens", 1, 1, 1): (22.47, 20.25, 19.49, 19.18),
+        ("gmoe", 1, 1, 1): (22.47, 21.22, 20.39, 20.15),
+    }
+    runs = []
+    for spec in plan.read("tab2").specs("gpu", SEEDS, {"train": "t", "valid": "v"}):
+        known = expected(spec)
+        which = known.agent.get("members", 1) if spec.agent != "sm" else spec.width
+        key = (spec.agent, which, spec.wait, known.stage.updates // 120_000)
+        if known.agent["size"] == "large" and key in large:
+            shift = 0.001 * spec.seed * (1 + len(spec.agent) + spec.width)
+            runs.append(run_of(spec, [50_257.0, *(value + shift for value in large[key])]))
+    verdicts = {one.finding.id: one.verdict for one in judge(dict.fromkeys([f.id for f in FINDINGS], runs), "gpu")}
+    assert verdicts["text-iid"] == verdicts["text-ens"] == verdicts["text-experts"] == HOLDS
+    assert verdicts["text-gens"] == verdicts["text-fixed"] == HOLDS
+    assert verdicts["text-waiting"] == verdicts["text-large"] == NOT_RUN  # they need the base size
