@@ -10,6 +10,8 @@
 
 from agents.anytime import AnytimeAgent, Learner
 from agents.catalogue import make
+from agents.experiments.spec import RunSpec
+from agents.experiments.sweep import SweepReport, sweep
 from agents.methods import METHODS, TEXT_METHODS
 from agents.policies import (
     BudgetPaced,
@@ -45,11 +47,14 @@ __all__ = [
     "RandomWait",
     "Recipe",
     "RunMismatchError",
+    "RunSpec",
     "SingleModel",
     "StageReport",
     "StageSettings",
+    "SweepReport",
     "ValidationTriggered",
     "fixed_wait",
     "make",
     "run",
+    "sweep",
 ]
