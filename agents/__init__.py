@@ -10,6 +10,8 @@
 
 from agents.anytime import AnytimeAgent, Learner
 from agents.catalogue import make
+from agents.experiments.spec import RunSpec
+from agents.experiments.sweep import SweepReport, sweep
 from agents.frame import load_runs
 from agents.methods import METHODS, TEXT_METHODS
 from agents.policies import (
@@ -46,12 +48,15 @@ __all__ = [
     "RandomWait",
     "Recipe",
     "RunMismatchError",
+    "RunSpec",
     "SingleModel",
     "StageReport",
     "StageSettings",
+    "SweepReport",
     "ValidationTriggered",
     "fixed_wait",
     "load_runs",
     "make",
     "run",
+    "sweep",
 ]

@@ -1,16 +1,17 @@
-"""Live progress of runs: error so far, FLOPs and time left."""
+"""What a command says of its runs while they go on: error so far, FLOPs and time left; and where their picture is."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from agents.report import ERROR_RATE, Measure, engineering
+from agents.report import ERROR_RATE, Measure, draw_errors, engineering
 from alma_env import Ledger
 
 if TYPE_CHECKING:
@@ -104,11 +105,27 @@ class RunProgress:
     def end(self, ledger: Ledger) -> None:
         """The run is over."""
         if not self._console.is_terminal:  # no live bar there
-            score, measure = ledger.score(), self._measure
-            self._console.print(
-                f"{self._description}: {measure.heading} {measure.sum(score):.2f}, "
-                f"final {measure.name} {score.final_error:.4f}, "
-                f"Comp {engineering(score.comp)} FLOPs, {score.seconds:.1f} s",
-                markup=False,
-                highlight=False,
-            )
+            line = f"{self._description}: {summary(ledger, self._measure)}"
+            self._console.print(line, markup=False, highlight=False)
+
+
+def say(console: Console, message: str) -> None:
+    """Print a message as it stands: nothing in it is markup, and no line is broken."""
+    console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+
+def draw_curves(
+    console: Console, groups: Mapping[str, Sequence[Ledger]], folder: Path, title: str, measure: Measure
+) -> None:
+    """Draw the errors of labelled runs into a folder, and say where."""
+    picture = draw_errors(groups, folder / f"{measure.plural}.png", title=title, measure=measure)
+    say(console, f"{measure.name.capitalize()} curves: {picture.resolve()}")
+
+
+def summary(ledger: Ledger, measure: Measure) -> str:
+    """What came out of a run, in one line."""
+    score = ledger.score()
+    return (
+        f"{measure.heading} {measure.sum(score):.2f}, final {measure.name} {score.final_error:.4f}, "
+        f"Comp {engineering(score.comp)} FLOPs, {score.seconds:.1f} s"
+    )

@@ -14,8 +14,6 @@ from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
@@ -231,6 +229,10 @@ def draw_errors(
     The error is a step function: between two trainings the predictor does not change. The configurations may differ in
     the length of their streams.
     """
+    # Late: a command that draws nothing, and `import agents`, need not wait for it.
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
+
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
     for place, (label, ledgers) in enumerate(groups.items()):

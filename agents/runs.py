@@ -153,13 +153,18 @@ def describe(env: AlmaEnv, agent: AnytimeAgent, seed: int) -> dict[str, Any]:
         "agent": agent.config,
         "seed": seed,
         "threads": torch.get_num_threads(),
-        "versions": {
-            "alma-env": alma_env.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-        },
+        "versions": versions(),
         "machine": {"processor": platform.machine(), "simd": torch.backends.cpu.get_cpu_capability()},
+    }
+
+
+def versions() -> dict[str, str]:
+    """Of what computes a run: with another one the last bits may differ."""
+    return {
+        "alma-env": alma_env.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
     }
 
 

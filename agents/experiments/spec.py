@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import alma_env
-from agents import catalogue
+from agents import catalogue, runs
 from agents.anytime import AnytimeAgent
 from agents.methods import METHODS, method_for
 from agents.policy_specs import policy_from
 from agents.recipes import recipe_for
 from alma_env import AlmaEnv
+from alma_env.registration import TEXT_ID
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,37 @@ class RunSpec:
         return plain
 
     def digest(self) -> str:
-        """What tells this run from every other one, versions included: hexadecimal."""
-        return digest_of({**self.as_dict(), "version": alma_env.__version__})
+        """What tells this run from every other one, the versions that it is computed with included: hexadecimal."""
+        return digest_of({**self.as_dict(), "versions": runs.versions()})
+
+    def but_seed(self) -> str:
+        """What runs have in common that differ in the seed alone: hexadecimal."""
+        return digest_of({**self.as_dict(), "seed": None})
+
+    def __str__(self) -> str:
+        """
+        >>> str(RunSpec("Digits-ALMA-v0", width=8, wait=5, settings={"epochs": 2}))
+        'Digits-ALMA-v0: sm 8, wait 5, epochs=2, seed 0'
+        """
+        when = self.policy or (None if self.wait is None else f"wait {self.wait}")
+        words = [
+            self.agent if self.width is None else f"{self.agent} {self.width}",
+            when,
+            "replay" if self.replay else None,
+            *(f"{name}={value}" for name, value in self.settings.items()),
+            *(
+                f"{f.name}={getattr(self, f.name)}"
+                for f in dataclasses.fields(self)
+                if f.name in ("engine", "device", "threads", "record") and getattr(self, f.name) != f.default
+            ),
+            f"seed {self.seed}",
+        ]
+        return f"{self.env}: {', '.join(word for word in words if word is not None)}"
+
+    @property
+    def names_files(self) -> bool:
+        """Whether it names files, whose content may change while the names stay."""
+        return self.env == TEXT_ID or (self.policy is not None and ".zip" in self.policy)
 
     def make_env(self) -> AlmaEnv:
         """Its environment. Runs with the same ``env`` and the same keywords of it may share one.

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from agents import cli
+from agents import cli, runs
 from agents.cli import main
 from agents.recipes import recipe_for
 from alma_env import Ledger
@@ -174,7 +174,7 @@ def test_after_an_interrupt_the_command_that_goes_on_is_named(capsys, tmp_path, 
     def interrupt(*arguments, **keywords):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli.runs, "run", interrupt)
+    monkeypatch.setattr(runs, "run", interrupt)
     status, _, err = run(capsys, "run", *QUICK, "--wait", "4", "--out", str(tmp_path), *["--fresh"] * fresh)
     assert status == 130
     assert f"the same command{' without --fresh' * fresh} goes on from here" in " ".join(err.split())

@@ -11,7 +11,6 @@ import pytest
 
 pytest.importorskip("tokenizers")
 
-from agents import cli
 from agents.cli import main
 from alma_env import Ledger, registration
 
@@ -80,8 +79,8 @@ def test_a_folder_and_files_of_ones_own_are_settings_and_the_table_is_of_perplex
 
 def test_without_files_it_is_the_text_of_the_package(capsys, folder, monkeypatch):
     made = []
-    monkeypatch.setattr(cli.process, "prepare", lambda *_: made.append(None))
-    monkeypatch.setattr(cli.runs, "run", lambda env, *_, **__: made.append(env) or 1 / 0)
+    monkeypatch.setattr(process, "prepare", lambda *_: made.append(None))
+    monkeypatch.setattr(runs, "run", lambda env, *_, **__: made.append(env) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run(capsys, "run", "Text-ALMA-v0", "--wait", "4")
     assert made[-1].protocol() == registration.make("Text-ALMA-v0", train="tiny").protocol()

@@ -1,0 +1,180 @@
+"""Jobs in processes of this machine: each takes one after another, so that it imports and compiles once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+
+import torch
+
+from agents.experiments.work import Environments, Event, Failed, Finished, Job, perform
+
+_PATIENCE = 10.0  # seconds that a process has to end by itself
+_SPAWN = multiprocessing.get_context("spawn")  # a fork would share the locks of PyTorch's threads
+
+
+class WorkerError(RuntimeError):
+    """No worker process can be started here."""
+
+
+@dataclass
+class _Worker:
+    """One process.
+
+    Attributes:
+        process: itself.
+        variables: of its environment, beside those of this process.
+        job: what it makes now; None while it starts or has nothing to do.
+        ready: whether it has started.
+    """
+
+    process: SpawnProcess
+    variables: Mapping[str, str]
+    job: int | None = None
+    ready: bool = False
+
+
+def places(workers: int | None, per_gpu: int, threads: int) -> list[dict[str, str]]:
+    """The variables of each worker process.
+
+    Args:
+        workers: how many; None: as many as fill the cores.
+        per_gpu: how many on each GPU, in place of ``workers``; 0: GPUs are not shared out.
+        threads: of PyTorch in each process.
+
+    Raises:
+        ValueError: fewer than one, both are given, or there is no GPU.
+    """
+    if per_gpu:
+        if per_gpu < 1:
+            raise ValueError(f"--per-gpu {per_gpu}: at least 1 run on each GPU")
+        if workers is not None:
+            raise ValueError(f"--workers {workers} beside --per-gpu {per_gpu}: give one of the two")
+        gpus = _gpus()
+        if not gpus:
+            raise ValueError(f"--per-gpu {per_gpu}: PyTorch sees no GPU; leave it out, or give --workers")
+        # Round the GPUs, so that few runs are spread over all of them.
+        return [{"CUDA_VISIBLE_DEVICES": gpu} for _ in range(per_gpu) for gpu in gpus]
+    if workers is None:
+        workers = max(_cores() // threads, 1)
+    if workers < 1:
+        raise ValueError(f"--workers {workers}: at least 1 is needed")
+    return [{} for _ in range(workers)]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+
+
+def _gpus() -> list[str]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    names = visible.split(",") if visible else []
+    return names or [str(gpu) for gpu in range(torch.cuda.device_count())]
+
+
+def carry_out(jobs: Sequence[Job], places: Sequence[Mapping[str, str]]) -> Iterator[Event]:
+    """Make all jobs, in as many processes as there are places; a job whose process dies has failed, the rest goes on.
+
+    Whoever closes the iterator early ends the processes; what they were making goes on from its checkpoint.
+
+    Raises:
+        WorkerError: a process ended before it could take a job.
+    """
+    waiting = deque(range(len(jobs)))
+    workers: dict[Connection, _Worker] = {}
+    try:
+        for variables in places[: len(jobs)]:
+            _start(workers, variables)
+        while workers:
+            for connection in wait(list(workers)):
+                assert isinstance(connection, Connection)
+                worker = workers[connection]
+                try:
+                    event = connection.recv()
+                except (EOFError, OSError):  # the process has ended
+                    worker.process.join()
+                    del workers[connection]
+                    connection.close()
+                    if worker.job is not None:
+                        yield Failed(worker.job, _how_it_ended(worker.process.exitcode))
+                    elif not worker.ready:
+                        raise WorkerError(
+                            f"a worker process could not start: {_how_it_ended(worker.process.exitcode)}; in a script, "
+                            'call agents.sweep below `if __name__ == "__main__":`'
+                        ) from None
+                    worker.process.close()
+                    if waiting:
+                        _start(workers, worker.variables)
+                    continue
+                if event is not None:
+                    yield event
+                if event is None or isinstance(event, Finished | Failed):
+                    worker.ready = True
+                    worker.job = waiting.popleft() if waiting else None
+                    connection.send(None if worker.job is None else (worker.job, jobs[worker.job]))
+    finally:
+        _end(workers)
+
+
+def _start(workers: dict[Connection, _Worker], variables: Mapping[str, str]) -> None:
+    ours, theirs = _SPAWN.Pipe()
+    process = _SPAWN.Process(target=_work, args=(theirs, dict(variables)), name="alma sweep")
+    with _without_interrupts():
+        process.start()
+    theirs.close()
+    workers[ours] = _Worker(process, variables)
+
+
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """What is started here never hears Ctrl-C, which a terminal sends to all: its parent decides when it ends."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _end(workers: Mapping[Connection, _Worker]) -> None:
+    for worker in workers.values():
+        worker.process.terminate()
+    for connection, worker in workers.items():
+        worker.process.join(_PATIENCE)
+        if worker.process.exitcode is None:
+            worker.process.kill()
+            worker.process.join()
+        worker.process.close()
+        connection.close()
+
+
+def _work(connection: Connection, variables: Mapping[str, str]) -> None:
+    """The worker process: make what comes through the connection, until nothing does or nobody listens."""
+    os.environ.update(variables)  # before CUDA is asked for anything
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as an exception, so that trackers end
+    environments = Environments()
+    try:
+        connection.send(None)
+        while (order := connection.recv()) is not None:
+            connection.send(perform(*order, environments, connection.send))
+    except (EOFError, ConnectionError):  # the sweep was killed
+        pass
+
+
+def _how_it_ended(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"the worker process ended with status {code}"
+    name = signal.Signals(-code).name
+    hint = " (as the system does when memory is short: give fewer --workers)" if name == "SIGKILL" else ""
+    return f"the worker process was ended by {name}{hint}"

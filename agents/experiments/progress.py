@@ -1,0 +1,88 @@
+"""How far a sweep is: one bar over all of its runs, or a line per run where there is no terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from agents.console import say
+from agents.experiments.work import Advanced, Event, Failed, Finished, Job
+
+
+class SweepProgress:
+    """It advances with the training examples of all runs, so that a short run does not promise much of a long one.
+
+    Args:
+        console: where to.
+        jobs: what is to be made.
+        skipped: runs that were finished before.
+    """
+
+    def __init__(self, console: Console, jobs: Sequence[Job], skipped: int = 0) -> None:
+        self._console = console
+        self._jobs = jobs
+        self._runs = sum(len(job.specs) for job in jobs)
+        self._ended = 0
+        self._failed = 0
+        self._parts = [0.0] * len(jobs)
+        self._examples = max(sum(job.examples for job in jobs), 1)
+        self._began = time.monotonic()
+        self._progress = Progress(
+            TextColumn("{task.fields[ended]} of {task.fields[runs]} runs{task.fields[failed]}", markup=False),
+            BarColumn(),
+            TextColumn("{task.percentage:.0f} %"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+            speed_estimate_period=600,  # seconds; runs differ in what an example costs
+        )
+        self._bar = self._progress.add_task("", total=self._examples, ended=0, runs=self._runs, failed="")
+        if skipped:
+            say(self._console, f"{skipped} runs are finished; {self._runs} to make")
+
+    def __enter__(self) -> SweepProgress:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._progress.stop()
+
+    def told(self, event: Event) -> None:
+        """What has happened to a job."""
+        job = self._jobs[event.job]
+        if isinstance(event, Advanced):
+            self._parts[event.job] = event.part
+        else:
+            self._parts[event.job] = 1.0
+            self._ended += len(job.specs)
+        if isinstance(event, Finished) and not self._console.is_terminal:
+            for spec, summary in zip(job.specs, event.summaries, strict=True):
+                say(self._console, f"{self._count()} {spec}: {summary}{self._left()}")
+        elif isinstance(event, Failed):
+            self._failed += len(job.specs)
+            for spec in job.specs:
+                say(self._console, f"{self._count()} {spec}: FAILED: {event.traceback.strip().splitlines()[-1]}")
+        failed = f", {self._failed} failed" if self._failed else ""
+        self._progress.update(self._bar, completed=self._done(), ended=self._ended, failed=failed)
+
+    def _done(self) -> float:
+        return sum(part * job.examples for part, job in zip(self._parts, self._jobs, strict=True))
+
+    def _count(self) -> str:
+        return f"{self._ended}/{self._runs}"
+
+    def _left(self) -> str:
+        done = self._done()
+        if self._ended == self._runs or done == 0:
+            return ""
+        seconds = (time.monotonic() - self._began) * (self._examples - done) / done
+        return f"; about {timedelta(seconds=round(seconds))} left"

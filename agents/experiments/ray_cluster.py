@@ -1,0 +1,98 @@
+"""Jobs on a Ray cluster: a task each, and where a task's worker dies, another one goes on from the checkpoint.
+
+The folder of the runs, and files that they name, must be the same on all machines: a network file system.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from agents.experiments.work import Advanced, Environments, Event, Failed, Finished, Job, perform
+
+RETRIES = 3  # of a run whose worker died; a run that failed is not repeated, since it would fail again
+_LOOK_EVERY = 0.5  # seconds
+_environments = Environments()  # of this process, which is a worker's: Ray gives it one task after another
+
+
+def carry_out(jobs: Sequence[Job], address: str, *, per_gpu: int = 0) -> Iterator[Event]:
+    """Make all jobs on a cluster.
+
+    Args:
+        jobs: what to make.
+        address: of the cluster, as ``ray.init`` has it; ``auto``: the one that RAY_ADDRESS names or that runs on this
+            machine, or else one of this machine's own; ``local``, ``local:CORES``: always that.
+        per_gpu: how many runs share one GPU; 0: no run has one, unless its device is ``cuda``.
+
+    Raises:
+        ValueError: Ray is not installed, or the address is wrong.
+    """
+    try:
+        ray = importlib.import_module("ray")
+        queues = importlib.import_module("ray.util.queue")
+    except ImportError as error:
+        raise ValueError(f"--ray {address}: the package ray is missing; pip install 'alma-env[cluster]'") from error
+    return _events(ray, queues, jobs, _where(address), address, per_gpu)
+
+
+def _where(address: str) -> dict[str, Any]:
+    """Arguments of ``ray.init``."""
+    kind, _, cores = address.partition(":")
+    if kind == "local":
+        if cores and not (cores.isdecimal() and int(cores) > 0):
+            raise ValueError(f"--ray {address}: write local, or local:CORES with a whole number, at least 1")
+        return {"address": "local", **({"num_cpus": int(cores)} if cores else {})}
+    return {} if address == "auto" else {"address": address}
+
+
+def _events(
+    ray: Any, queues: Any, jobs: Sequence[Job], where: dict[str, Any], address: str, per_gpu: int
+) -> Iterator[Event]:
+    begun = not ray.is_initialized()
+    if begun:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        try:
+            ray.init(**where, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        except (ConnectionError, ValueError) as error:
+            raise ValueError(f"--ray {address}: no such cluster ({error}); start one, or write --ray local") from error
+    pending: dict[Any, int] = {}
+    try:
+        queue = queues.Queue(actor_options={"num_cpus": 0})
+        task = ray.remote(_perform)
+        for number, job in enumerate(jobs):
+            resources = _resources(job, per_gpu)
+            pending[task.options(**resources).remote(number, job, os.getcwd(), queue)] = number
+        while pending:
+            done, _ = ray.wait(list(pending), timeout=_LOOK_EVERY)
+            for event in queue.get_nowait_batch(queue.qsize()):
+                yield event
+            for reference in done:
+                number = pending.pop(reference)
+                try:
+                    yield ray.get(reference)
+                except ray.exceptions.RayError as error:
+                    yield Failed(number, f"the run's worker died {RETRIES + 1} times, or its node: {error}")
+    finally:
+        for reference in pending:
+            ray.cancel(reference, force=True)
+        if begun:
+            ray.shutdown()
+
+
+def _resources(job: Job, per_gpu: int) -> dict[str, Any]:
+    spec = job.specs[0]
+    gpus = 1 / per_gpu if per_gpu else float(spec.device.startswith("cuda"))
+    return {"num_cpus": spec.threads, "num_gpus": gpus, "max_retries": RETRIES}
+
+
+def _perform(number: int, job: Job, directory: str, queue: Any) -> Finished | Failed:
+    """The task."""
+    if os.path.isdir(directory):
+        os.chdir(directory)  # names of files are relative to where the command was given
+
+    def tell(event: Advanced) -> None:
+        queue.put_nowait(event)
+
+    return perform(number, job, _environments, tell)

@@ -1,0 +1,216 @@
+"""Making runs, one after another, in whatever process is asked to: what is made once is used again.
+
+The command line, the worker processes of this machine and those of a cluster all make a run with `execute`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from agents import catalogue, parallel, process, runs, trackers
+from agents.anytime import AnytimeAgent
+from agents.console import summary
+from agents.experiments import folders
+from agents.experiments.spec import RunSpec
+from agents.recipes import recipe_for
+from agents.report import measure_of
+from agents.runs import OnTick
+from alma_env import AlmaEnv, Ledger, Row
+
+_KEPT = 2  # environments: a data set fills some hundred megabytes
+_TOLD_EVERY = 0.2  # seconds
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one worker makes without a break.
+
+    Attributes:
+        specs: one run; or several that differ in the seed alone, which are trained in one batched computation.
+        examples: that they are expected to train on, all epochs counted.
+        out: folder of the environments' folders of run folders, absolute.
+        track: names of trackers.
+    """
+
+    specs: tuple[RunSpec, ...]
+    examples: int
+    out: Path
+    track: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Advanced:
+    """A job goes on; ``part`` of it is done, from 0 to 1."""
+
+    job: int
+    part: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A job is done: the folder of each run, and what came out of it in words."""
+
+    job: int
+    folders: tuple[Path, ...]
+    summaries: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A job is not done, and why."""
+
+    job: int
+    traceback: str
+
+
+Event = Advanced | Finished | Failed
+
+
+class Environments:
+    """Environments by what they are made of; runs with the same share one, and the last few are kept."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, AlmaEnv] = OrderedDict()
+
+    def of(self, spec: RunSpec) -> AlmaEnv:
+        """The environment of a run, made where there is none yet.
+
+        Raises:
+            ValueError, TypeError, AlmaError: as ``RunSpec.make_env``.
+        """
+        protocol, _ = catalogue.split_keywords(spec.env, spec.settings)
+        key = json.dumps([spec.env, protocol], sort_keys=True, default=repr)
+        if key not in self._kept:
+            while len(self._kept) >= _KEPT:  # first, so that memory need not hold one more
+                self._kept.popitem(last=False)
+            self._kept[key] = spec.make_env()
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+
+def perform(number: int, job: Job, environments: Environments, tell: Callable[[Advanced], object]) -> Finished | Failed:
+    """Make the runs of a job in this process; what goes wrong in them is told, not raised.
+
+    Args:
+        number: of the job, by which it is told of.
+        job: what to make.
+        environments: those of this process.
+        tell: told, a few times per second, how far it is.
+    """
+    try:
+        env = environments.of(job.specs[0])
+        process.prepare(job.specs[0].threads, recipe_for(env.data.name).backbone)
+        if len(job.specs) == 1:
+            made = (_make(number, job, env, tell),)
+        else:
+            made = _make_batch(job, env)
+        measure = measure_of(env.protocol())
+        return Finished(number, made, tuple(summary(runs.read_ledger(folder), measure) for folder in made))
+    except Exception:
+        return Failed(number, traceback.format_exc())
+
+
+def _make(number: int, job: Job, env: AlmaEnv, tell: Callable[[Advanced], object]) -> Path:
+    (spec,) = job.specs
+    meter = _HowFar(lambda part: tell(Advanced(number, part)))
+    agent = spec.make_agent(env, meter.on_epoch)
+    meter.begin(agent, examples_until(env, agent, spec))
+    folder = folders.folder_of(job.out, runs.describe(env, agent, spec.seed))
+    execute(spec, env, agent, folder, on_tick=meter.on_tick, track=job.track)
+    return folder
+
+
+def _make_batch(job: Job, env: AlmaEnv) -> tuple[Path, ...]:
+    made = []
+    for spec in job.specs:
+        made.append(folders.folder_of(job.out, runs.describe(env, spec.make_agent(env), spec.seed)))
+        folders.remember(made[-1], spec)
+    importlib.import_module("agents.experiments.batched").run_batched(job.specs, made)
+    return tuple(made)
+
+
+def execute(
+    spec: RunSpec,
+    env: AlmaEnv,
+    agent: AnytimeAgent,
+    folder: Path,
+    *,
+    on_tick: OnTick,
+    track: Sequence[str] = (),
+) -> Ledger:
+    """Take a run's agent through its stream, into a folder in which it is found again.
+
+    Args:
+        spec: the run.
+        env: its environment.
+        agent: its agent, which has not run.
+        folder: of its configuration, see ``folders.folder_of``.
+        on_tick: told after every tick.
+        track: names of trackers to tell.
+
+    Raises:
+        ValueError, AlmaError: as ``agents.run``.
+    """
+    if parallel.rank() == 0:
+        folders.remember(folder, spec)
+    config = runs.describe(env, agent, spec.seed)
+    with trackers.following(track if parallel.rank() == 0 else (), folder, config) as told:
+
+        def tell(row: Row) -> None:
+            on_tick(row)
+            told(row)
+
+        return runs.run(env, agent, spec.seed, folder, on_tick=tell, record=spec.record)
+
+
+def examples_until(env: AlmaEnv, agent: AnytimeAgent, spec: RunSpec) -> Callable[..., int]:
+    """A function of ``until=tick``: the training examples of a run up to there; at most these, with a policy."""
+    epochs = agent.config["stage"]["epochs"]
+    replay = spec.replay or spec.trains_at_every_tick
+    return partial(catalogue.training_examples, env, epochs, wait=spec.wait or 1, replay=replay)
+
+
+def expected_examples(env: AlmaEnv, agent: AnytimeAgent, spec: RunSpec) -> int:
+    """The training examples of a whole run, without making the stream of a text."""
+    stage = agent.config["stage"]
+    if stage["updates"] is not None:
+        return int(-(-env.ticks // (spec.wait or 1)) * stage["updates"] * stage["batch_size"])
+    return max(examples_until(env, agent, spec)(), 1)
+
+
+class _HowFar:
+    """Which part of a run is done, by its training examples, told now and then."""
+
+    def __init__(self, tell: Callable[[float], object]) -> None:
+        self._tell = tell
+        self._told = time.monotonic()
+        self._agent: AnytimeAgent | None = None
+        self._done = 0
+        self._total: int | None = None  # known when the stream is
+
+    def begin(self, agent: AnytimeAgent, examples: Callable[..., int]) -> None:
+        self._agent, self._examples = agent, examples
+
+    def on_tick(self, row: Row) -> None:
+        if self._total is None:
+            self._total = max(self._examples(), 1)
+        self._done = self._examples(until=row.tick)
+        self._say()
+
+    def on_epoch(self, epoch: int) -> None:
+        if self._agent is not None:
+            self._done += self._agent.training_on
+            self._say()
+
+    def _say(self) -> None:
+        if self._total is not None and time.monotonic() - self._told > _TOLD_EVERY:
+            self._told = time.monotonic()
+            self._tell(min(self._done / self._total, 1.0))
