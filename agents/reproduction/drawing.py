@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from agents import figures
 from agents.finished import FinishedRun
 from agents.reproduction.perplexities import perplexities
-from agents.reproduction.plan import Plan
-
-FORMATS = ("png", "svg", "pdf", "csv")
+from agents.reproduction.plan import Drawn, Plan
 
 
 def section(plan: Plan, runs: Sequence[FinishedRun], out: Path, formats: Sequence[str]) -> str:
@@ -22,14 +21,18 @@ def section(plan: Plan, runs: Sequence[FinishedRun], out: Path, formats: Sequenc
         formats: of the figures.
     """
     parts = [f"## {plan.name}: {plan.title}\n"]
-    if not runs:
-        return "\n".join([*parts, "No run.\n"])
-    from agents import figures  # loads matplotlib
-
-    for draw in plan.draws:
-        files = figures.save(figures.draw(draw.kind, runs, **draw.options), out / f"{plan.name}-{draw.kind}", formats)
-        shown = next((file for file in files if file.suffix in (".png", ".svg")), None)
-        parts.append(f"![{draw.kind}]({shown.name})\n" if shown else "".join(f"[{f.name}]({f.name})\n" for f in files))
-    if plan.text:
-        parts.append(perplexities(runs))
+    if runs:
+        parts += [_figure(draw, runs, out / f"{plan.name}-{draw.kind}", formats) for draw in plan.draws]
+        parts.append(perplexities(runs) if plan.text else scores(runs))
     return "\n".join(parts)
+
+
+def _figure(draw: Drawn, runs: Sequence[FinishedRun], stem: Path, formats: Sequence[str]) -> str:
+    try:
+        drawing = figures.draw(draw.kind, runs, **draw.options)
+    except ValueError as error:  # too few of the runs are there
+        return f"{draw.kind}: not drawn. {error}\n"
+    files = figures.save(drawing, stem, formats)
+    shown = next((file for file in files if file.suffix in (".png", ".svg")), None)
+    links = " ".join(f"[{file.suffix[1:]}]({file.name})" for file in files if file != shown)
+    return (f"![{draw.kind}]({shown.name})\n" if shown else "") + (f"\n{links}\n" if links else "")
