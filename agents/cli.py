@@ -21,6 +21,7 @@ from rich.table import Table
 import alma_env
 from agents import backbones, catalogue, cli_arena, finished, packed_cli, parallel, process, report, runs, trackers
 from agents.console import RunProgress
+from agents.figures import cli as figures_cli
 from agents.methods import METHODS, TEXT_METHODS, method_for
 from agents.policy_specs import policy_from
 from agents.recipes import recipe_for
@@ -120,6 +121,7 @@ def _parser() -> argparse.ArgumentParser:
 
     waiting_cli.add_to(commands)
     cli_arena.add_to(commands)
+    figures_cli.add_to(commands)
     packed_cli.add_to(commands)
 
     show = commands.add_parser("show", help="table and picture of a run folder, or of all below a folder")
