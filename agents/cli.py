@@ -18,6 +18,7 @@ import alma_env
 from agents import backbones, cli_arena, finished, packed_cli, parallel, report
 from agents.console import draw_curves, say
 from agents.experiments import cli as experiments_cli
+from agents.figures import cli as figures_cli
 from agents.methods import METHODS, TEXT_METHODS
 from agents.recipes import recipe_for
 from agents.reproduction import cli as reproduction_cli
@@ -73,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
 
     waiting_cli.add_to(commands)
     cli_arena.add_to(commands)
+    figures_cli.add_to(commands)
     packed_cli.add_to(commands)
 
     show = commands.add_parser("show", help="table and picture of a run folder, or of all below a folder")

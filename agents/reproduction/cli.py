@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from agents.experiments import cli as experiments_cli
 from agents.experiments.spec import RunSpec
+from agents.figures import FORMATS
 from agents.finished import FinishedRun
 from agents.reproduction import drawing, findings, report
 from agents.reproduction.cost import cost_of
@@ -49,7 +50,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--recorded", action="store_true", help="draw and judge the runs that come with the package; run nothing"
     )
     parser.add_argument(
-        "--format", nargs="+", choices=drawing.FORMATS, default=["png", "csv"], help="of the figures, default png csv"
+        "--format", nargs="+", choices=FORMATS, default=["png", "csv"], help="of the figures, default png csv"
     )
     experiments_cli.add_execution_options(parser)
     parser.set_defaults(out=Path("reproduction"))

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agents import figures
+from agents.cells import cells_of
 from agents.finished import FinishedRun
 from agents.reproduction.perplexities import perplexities
 from agents.reproduction.plan import Drawn, Plan
+from agents.reproduction.report import table
+from agents.report import engineering
 
 
 def section(plan: Plan, runs: Sequence[FinishedRun], out: Path, formats: Sequence[str]) -> str:
@@ -36,3 +39,20 @@ def _figure(draw: Drawn, runs: Sequence[FinishedRun], stem: Path, formats: Seque
     shown = next((file for file in files if file.suffix in (".png", ".svg")), None)
     links = " ".join(f"[{file.suffix[1:]}]({file.name})" for file in files if file != shown)
     return (f"![{draw.kind}]({shown.name})\n" if shown else "") + (f"\n{links}\n" if links else "")
+
+
+def scores(runs: Sequence[FinishedRun]) -> str:
+    """A line for each setting: mean ± 95 % interval over its seeds."""
+    rows = [
+        (
+            cell.name,
+            str(len(cell.runs)),
+            cell.interval(lambda score: score.cer).text(".2f"),
+            cell.interval(lambda score: score.final_error).text(".3f"),
+            engineering(cell.interval(lambda score: score.mem).mean),
+            engineering(cell.interval(lambda score: score.comp).mean),
+            engineering(cell.interval(lambda score: score.paper_flops).mean),
+        )
+        for cell in cells_of(runs)[0]
+    ]
+    return table(("agent", "seeds", "CER", "final error", "Mem", "Comp", "training FLOPs"), rows, right=range(1, 7))

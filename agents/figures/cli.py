@@ -1,0 +1,139 @@
+"""``alma plot``: figures of finished runs."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from agents import figures, finished
+from agents.cells import streams
+from agents.figures.drawing import require_formats
+from agents.finished import FinishedRun
+from agents.words import key_values
+
+
+def add_to(commands: Any) -> None:
+    """Add ``plot`` to the subcommands of ``alma``."""
+    plot = commands.add_parser(
+        "plot",
+        help="draw figures of finished runs",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="kinds:\n" + "".join(f"  {name:12}{kind.shows}\n" for name, kind in figures.KINDS.items()),
+    )
+    plot.set_defaults(command=_plot)
+    plot.add_argument("kind", metavar="KIND", help="what to draw; the kinds are below")
+    add_runs_to(plot)
+    plot.add_argument("--out", type=Path, default=Path("figures"), help="folder to write to, default figures/")
+    plot.add_argument(
+        "--format", nargs="+", default=["png"], metavar="FORMAT", help="png, svg, pdf; csv: the numbers; default png"
+    )
+    plot.add_argument("--panels", help="errors: what tells panels apart: width, wait, both, none; default auto")
+    plot.add_argument("--flops-price", type=float, help="pareto: of one teraFLOP, in errors")
+    plot.add_argument("--parameter-price", type=float, help="pareto: of a million parameters at each tick, in errors")
+    plot.add_argument("--layer", type=int, help="gating: the mixture layer, 1 the first; default 1")
+
+
+def add_runs_to(parser: argparse.ArgumentParser) -> None:
+    """Options that choose finished runs."""
+    parser.add_argument(
+        "paths", type=Path, nargs="+", metavar="PATH", help="folders of runs, or files that `alma pack` wrote"
+    )
+    parser.add_argument(
+        "--where",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="only runs with these values of env, agent, width, wait, replay, seed or a dotted name of config.json; "
+        "several values as width=4,16",
+    )
+
+
+def chosen_runs(options: argparse.Namespace, console: Console) -> list[FinishedRun]:
+    """The finished runs of these options; what is left out is said.
+
+    Raises:
+        ValueError: no run is left.
+    """
+    runs, left_out = finished.find(*options.paths)
+    for message in left_out:
+        say(console, message)
+    where = key_values(options.where)
+    kept = [run for run in runs if all(_has(run, key, value) for key, value in where.items())]
+    if not kept:
+        what = f"none of {len(runs)} finished runs with {' '.join(options.where)}" if where else "no finished run"
+        raise ValueError(f"{' '.join(map(str, options.paths))}: {what}; let one end first, or choose others")
+    return kept
+
+
+def _has(run: FinishedRun, key: str, value: Any) -> bool:
+    policy = run.config["agent"].get("policy")
+    known: dict[str, Any] = {
+        "env": run.config["env"],
+        "agent": run.config["agent"].get("id"),
+        "width": run.config["agent"].get("width"),
+        "wait": policy.get("wait") if isinstance(policy, dict) else None,
+        "replay": policy.get("replay") if isinstance(policy, dict) else None,
+        "seed": run.seed,
+    }
+    found: Any = run.config
+    if key in known:
+        found = known[key]
+    else:
+        for name in key.split("."):
+            if not isinstance(found, dict) or name not in found:
+                raise ValueError(
+                    f"--where {key}={value}: {run.folder} has no such value; the keys are {', '.join(known)}, and "
+                    "the dotted names of its config.json, such as agent.stage.epochs"
+                )
+            found = found[name]
+    return found in value if isinstance(value, tuple | list) else bool(found == value)
+
+
+def _plot(options: argparse.Namespace, console: Console) -> int:
+    require_formats(options.format)
+    if options.out.suffix.removeprefix(".") in figures.FORMATS:
+        raise ValueError(
+            f"--out {options.out}: a folder is meant, in which the files are named after the kind; leave the name out, "
+            f"and choose with --format {options.out.suffix[1:]}"
+        )
+    kind = options.kind
+    if kind not in figures.KINDS:
+        raise ValueError(f"kind {kind!r}: unknown; the kinds of figures are {', '.join(figures.KINDS)}")
+    given = {name: getattr(options, name) for name in ("panels", "flops_price", "parameter_price", "layer")}
+    given = {name: value for name, value in given.items() if value is not None}
+    for name in given:
+        if name not in figures.KINDS[kind].options:
+            owner = next(other for other, its in figures.KINDS.items() if name in its.options)
+            raise ValueError(f"--{name.replace('_', '-')} with {kind}: it is an option of {owner}; leave it out")
+    of = streams(chosen_runs(options, console))
+    fitting = {name: runs for name, runs in of.items() if _fits(kind, name, runs[0])}
+    if not fitting:
+        name, runs = next(iter(of.items()))
+        figures.require_measure(kind, name, runs[0])
+    for name in of.keys() - fitting.keys():
+        say(console, f"{name}: left out, since {kind} is not for its errors")
+    for name, runs in fitting.items():
+        drawing = figures.draw(kind, runs, **given)
+        stem = kind if len(fitting) == 1 else "-".join([kind, re.sub(r"[^\w.=-]+", "-", name)])
+        for message in drawing.notes:
+            say(console, message)
+        for file in figures.save(drawing, options.out / stem, options.format):
+            say(console, f"{file}: {kind} of {len(runs)} runs on {name}")
+    return 0
+
+
+def _fits(kind: str, stream: str, run: FinishedRun) -> bool:
+    try:
+        figures.require_measure(kind, stream, run)
+    except ValueError:
+        return False
+    return True
+
+
+def say(console: Console, message: str) -> None:
+    """A line as it is, neither markup nor wrapped."""
+    console.print(message, markup=False, highlight=False, soft_wrap=True)

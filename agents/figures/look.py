@@ -1,0 +1,174 @@
+"""The common look of all figures: told apart with any colour vision, and in grey print.
+
+Colours are Okabe and Ito's. No two lines that differ in colour alone: each has a stroke and a marker of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.legend_handler import HandlerTuple
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
+
+from agents.report import Measure, engineering
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+STROKES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+GREY = "#666666"
+
+
+@dataclass(frozen=True)
+class Style:
+    """How one line is drawn."""
+
+    colour: str
+    stroke: Any
+    marker: str
+
+    @property
+    def line(self) -> dict[str, Any]:
+        """As keywords of matplotlib's lines."""
+        return {"color": self.colour, "linestyle": self.stroke}
+
+
+def styles(names: Iterable[Hashable]) -> dict[Any, Style]:
+    """A style for each name, in their order: the first 49 are all different, neighbours in all three respects."""
+    out: dict[Any, Style] = {}
+    for name in names:
+        if name not in out:
+            place = len(out)
+            turn = place // len(COLOURS)
+            shifted = (place + turn) % len(STROKES)
+            out[name] = Style(COLOURS[place % len(COLOURS)], STROKES[shifted], MARKERS[shifted])
+    return out
+
+
+def blank(width: float, height: float) -> Figure:
+    """An empty figure of this size in inches, whose parts make room for each other."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.set(wspace=0.04, hspace=0.04)
+    return figure
+
+
+def panels(
+    number: int, columns: int = 3, size: tuple[float, float] = (3.6, 2.9), *, x: str, y: str, shared: bool = True
+) -> tuple[Figure, list[Axes]]:
+    """A figure with this many panels in rows that are as full as can be, with nothing in place of those that miss.
+
+    Args:
+        number: of panels.
+        columns: at most.
+        size: of a panel, in inches.
+        x: label of the x axes; where they are shared only the lowest panel of a column has it, and the numbers.
+        y: label of the y axes; likewise of the first panel of a row.
+        shared: whether all panels have the same axes.
+    """
+    rows = math.ceil(number / columns)
+    columns = math.ceil(number / rows)
+    figure = blank(max(size[0] * columns, 5.0), size[1] * rows + 0.5)
+    grid = figure.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared)
+    flat: list[Axes] = list(grid.flat)
+    for axes in flat[number:]:
+        axes.remove()
+    for place, axes in enumerate(flat[:number]):
+        plain(axes)
+        if not shared or place // columns == rows - 1:
+            axes.set_xlabel(x)
+        axes.tick_params(labelbottom=not shared or place + columns >= number)
+        if not shared or place % columns == 0:
+            axes.set_ylabel(y)
+    return figure, flat[:number]
+
+
+def plain(axes: Axes) -> None:
+    """No frame where there is no axis."""
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def ticks_axis(axes: Axes, last: int) -> None:
+    """The x axis of a stream."""
+    axes.set_xlim(0, last)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+
+
+def error_axis(axes: Axes, measure: Measure, lowest: float, highest: float) -> None:
+    """The y axis of errors: from 0, but logarithmic for perplexities and where little would be seen of the lowest."""
+    if not measure.logarithmic and (lowest <= 0 or highest / lowest < 10):
+        axes.set_ylim(bottom=0)
+        return
+    axes.set_yscale("log")
+    axes.set_ylim(lowest * 0.8, highest * 1.25)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def log_axis(axis: Any, values: Iterable[float], letters: bool = False) -> None:
+    """A logarithmic axis with round numbers within the values, also where they span less than a decade.
+
+    Args:
+        axis: `axes.xaxis` or `axes.yaxis`.
+        values: what is drawn along it; all above 0.
+        letters: write 3.4 T in place of 3.4e12.
+    """
+    known = [value for value in values if value > 0 and math.isfinite(value)]
+    low, high = min(known), max(known)
+    margin = max((high / low) ** 0.06, 1.05)
+    set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
+    set_scale("log")
+    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+    for bases in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9)):
+        places = [base * 10.0**power for power in decades for base in bases]
+        places = [place for place in places if low / margin <= place <= high * margin]
+        if len(places) >= 3:
+            break
+    axis.set_major_locator(FixedLocator(places))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: engineering(value) if letters else f"{value:g}"))
+    axis.set_minor_locator(NullLocator())
+
+
+def widths_axis(axes: Axes, widths: Sequence[int]) -> None:
+    """A logarithmic x axis with one tick for each width."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(FixedLocator([float(width) for width in sorted(set(widths))]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], title: str = "") -> None:
+    """A legend for all panels below them, with what the bars and bands are as its title."""
+    longest = max(map(len, labels))
+    columns = max(1, int(figure.get_figwidth() * 13 / (longest + 9)))
+    rows = math.ceil(len(labels) / columns)
+    shown = figure.legend(
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=math.ceil(len(labels) / rows),
+        frameon=False,
+        fontsize="small",
+        title=title,
+        title_fontsize="small",
+        handlelength=3.2,
+        handler_map={tuple: HandlerTuple(ndivide=None)},
+    )
+    shown.get_title().set_color(GREY)
+
+
+def title(figure: Figure, text: str) -> None:
+    """The headline, at the left."""
+    figure.suptitle(text, x=0.01, ha="left", fontsize="large")
+
+
+def handle(style: Style, *, marker: bool = False) -> Line2D:
+    """A line for a legend."""
+    return Line2D([], [], **style.line, marker=style.marker if marker else None, markersize=5)
