@@ -1,12 +1,12 @@
-"""The findings of the ablation in the paper's first version (section 5.2): mixtures on CIFAR-10, trained at each tick."""
+"""What the ablation of the paper's first version finds (section 5.2): mixtures on CIFAR-10, trained at each tick."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from agents.reproduction.verdicts import Comparison
 from agents.reproduction.index import Index, cer, difference
 from agents.reproduction.setting import Setting
+from agents.reproduction.verdicts import Comparison
 
 TREE: dict[str, Any] = {"agent": "gmoe", "tree": True}
 FLAT: dict[str, Any] = {"agent": "gmoe", "tree": False}
@@ -28,8 +28,6 @@ def growing_beats_fixed(runs: Index, now: Setting) -> list[Comparison]:
     ]
 
 
-def _cell(
-    runs: Index, now: Setting, width: int, what: str, these: dict[str, Any], those: dict[str, Any]
-) -> Comparison:
+def _cell(runs: Index, now: Setting, width: int, what: str, these: dict[str, Any], those: dict[str, Any]) -> Comparison:
     left, right = (runs.pick(env=now.env, width=width, **where) for where in (these, those))
     return Comparison(f"{width}: {what}", "CER", difference(left, right, cer))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 
 from agents.finished import FinishedRun
-from agents.reproduction.verdicts import Comparison
 from agents.reproduction.index import (
     Index,
     at_equal_size,
@@ -16,6 +15,7 @@ from agents.reproduction.index import (
     mean_error,
 )
 from agents.reproduction.setting import Setting
+from agents.reproduction.verdicts import Comparison
 from agents.statistics import paired
 
 FIXED = ("sm", "ens")

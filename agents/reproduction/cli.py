@@ -9,17 +9,16 @@ from typing import Any
 
 from rich.console import Console
 from rich.markdown import Markdown
-from rich.markup import escape
 
 from agents.experiments import cli as experiments_cli
 from agents.experiments.spec import RunSpec
 from agents.figures import FORMATS
-from agents.finished import FinishedRun
-from agents.reproduction import drawing, findings, report
+from agents.reproduction import drawing, report
 from agents.reproduction.cost import cost_of
+from agents.reproduction.findings import Judged
+from agents.reproduction.outcome import Outcome, judged, notes
 from agents.reproduction.plan import NAMES, SCALES, Plan, read
-from agents.reproduction.recorded import among, recorded_runs
-from agents.reproduction.setting import FAMILIES, setting
+from agents.reproduction.recorded import recorded_runs
 from agents.words import key_values
 
 ALL = "all"
@@ -60,9 +59,9 @@ def _reproduce(options: argparse.Namespace, console: Console) -> int:
     plans = [read(name) for name in NAMES if name in options.names or ALL in options.names]
     settings = key_values(options.set)
     _require_needed(plans, options, settings)
-    specs = {plan.name: plan.specs(options.scale, options.seeds, settings) for plan in plans}
-    together = list({spec.digest(): spec for chosen in specs.values() for spec in chosen}.values())
-    _print_cost(console, plans, options.scale, specs, together)
+    asked = {plan.name: plan.specs(options.scale, options.seeds, settings) for plan in plans}
+    together = list({spec.digest(): spec for specs in asked.values() for spec in specs}.values())
+    _print_cost(console, plans, options.scale, asked, together)
     if options.dry_run:
         return 0
     failed = 0
@@ -71,18 +70,42 @@ def _reproduce(options: argparse.Namespace, console: Console) -> int:
     else:
         swept = experiments_cli.carry_out(together, options, console)
         runs, failed = swept.runs(), len(swept.failed)
-    found = {name: among(chosen, runs) for name, chosen in specs.items()}
-    parts = [_head(plans, options, specs, found)]
-    for plan in plans:
-        parts.append(drawing.section(plan, found[plan.name], options.out, options.format))
-    judged = findings.judge(_by_finding(plans, found), options.scale)
-    parts.append(report.findings_section(judged))
+    outcomes = [Outcome.of(plan, options.scale, asked[plan.name], runs, recorded=options.recorded) for plan in plans]
+    found = judged(outcomes, options.scale)
     file = options.out / "reproduction.md"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("\n".join(parts), encoding="utf-8")
-    console.print(Markdown(report.findings_table(judged)))
-    console.print(f"Figures, tables and every comparison: {file}", markup=False, highlight=False, soft_wrap=True)
+    file.write_text(_markdown(outcomes, found, options), encoding="utf-8")
+    _print_findings(console, found)
+    _say(console, f"Figures, tables and every comparison: {file}")
     return 1 if failed else 0
+
+
+def _markdown(outcomes: Sequence[Outcome], found: Sequence[Judged], options: argparse.Namespace) -> str:
+    plans = [outcome.plan for outcome in outcomes]
+    lines = [f"# {', '.join(plan.name for plan in plans)} at scale {options.scale}\n"]
+    for outcome in outcomes:
+        said = outcome.plan.scales[options.scale].says
+        lines.append(f"* {outcome.plan.name} ({outcome.plan.paper}): {outcome.coverage}. {_sentence(said)}")
+    lines += [f"* {_sentence(note)}" for note in notes(plans, options.scale)]
+    if options.set:
+        lines.append(f"* In place of the plan's: {', '.join(options.set)}.")
+    sections = [drawing.section(one.plan, one.runs, options.out, options.format) for one in outcomes]
+    return "\n".join([*lines, "", *sections, report.findings_section(found)])
+
+
+def _print_findings(console: Console, found: Sequence[Judged]) -> None:
+    console.print(Markdown(report.findings_table([one for one in found if one.run])))
+    others = [one.finding.id for one in found if not one.run]
+    if others:
+        _say(console, f"Findings that these runs cannot decide about, not run: {', '.join(others)}")
+
+
+def _sentence(words: str) -> str:
+    return f"{words[0].upper()}{words[1:]}."
+
+
+def _say(console: Console, message: str) -> None:
+    console.print(message, markup=False, highlight=False, soft_wrap=True)
 
 
 def _require_needed(plans: Sequence[Plan], options: argparse.Namespace, settings: Mapping[str, Any]) -> None:
@@ -109,32 +132,4 @@ def _print_cost(
         costs.append(("together", scale, cost_of(together)))
     console.print(Markdown(report.costs_table(costs)))
     for plan in plans:
-        console.print(f"{plan.name}: {escape(plan.scales[scale].says)}", highlight=False, soft_wrap=True)
-
-
-def _head(
-    plans: Sequence[Plan],
-    options: argparse.Namespace,
-    specs: Mapping[str, Sequence[RunSpec]],
-    found: Mapping[str, Sequence[FinishedRun]],
-) -> str:
-    source = "recorded, " if options.recorded else ""
-    lines = [f"# {', '.join(plan.name for plan in plans)} at scale {options.scale}\n"]
-    for plan in plans:
-        there, asked = len(found[plan.name]), len(specs[plan.name])
-        said = plan.scales[options.scale].says
-        lines.append(f"* {plan.name} ({plan.paper}): {source}{there} of {asked} runs. {said[0].upper()}{said[1:]}.")
-    families = {findings.family(id) for plan in plans for id in plan.findings}
-    notes = [setting(family, options.scale).note for family in FAMILIES if family in families]
-    return "\n".join([*lines, *(f"* {note[0].upper()}{note[1:]}." for note in notes if note), ""])
-
-
-def _by_finding(
-    plans: Sequence[Plan], found: Mapping[str, Sequence[FinishedRun]]
-) -> dict[str, list[FinishedRun]]:
-    """For the id of a finding, the runs of all plans that can decide about it, each once."""
-    out: dict[str, dict[int, FinishedRun]] = {}
-    for plan in plans:
-        for finding in plan.findings:
-            out.setdefault(finding, {}).update({id(run): run for run in found[plan.name]})
-    return {finding: list(runs.values()) for finding, runs in out.items()}
+        _say(console, f"{plan.name}: {plan.scales[scale].says}")

@@ -128,7 +128,8 @@ def stages(run: Expected) -> Iterator[Stage]:
 
 def macs(run: Expected, grown: int) -> float:
     """Multiply-adds of one forward pass of what is trained after so many growth steps."""
-    width, data = run.agent["width"], _data(run)
+    width: float = run.agent["width"]
+    data = _data(run)
     experts = _experts(run, grown)
     if run.backbone == "mlp":
         gates = 2 * data.features + 2 * width
@@ -144,7 +145,8 @@ def macs(run: Expected, grown: int) -> float:
 
 def parameters(run: Expected, grown: int) -> float:
     """Parameters of what is trained after so many growth steps."""
-    width, data = run.agent["width"], _data(run)
+    width: float = run.agent["width"]
+    data = _data(run)
     experts = _experts(run, grown)
     if run.backbone == "mlp":
         one = width**2 + (data.features + 12) * width + 10
@@ -152,7 +154,8 @@ def parameters(run: Expected, grown: int) -> float:
     if run.backbone == "switch":
         return parameter_count(data.vocabulary, SIZES[run.agent["size"]], experts)
     if run.agent["id"] == "ff":
-        return (135 * width**2 + 69 * width + 10) * (1 + run.agent["growth_rate"] * grown)
+        rate: float = run.agent["growth_rate"]
+        return (135 * width**2 + 69 * width + 10) * (1 + rate * grown)
     return 135 * width**2 + 85 * width + 10 + (experts - 1) * (126 * width**2 + 170 * width + 8)
 
 
@@ -194,8 +197,8 @@ def _growth(run: Expected, stage: Stage, examples: int, valid: int) -> float:
         return 2 * valid * macs(run, stage.grown - 1)
     if run.agent["id"] != "ff":
         return 0.0
-    width = run.agent["width"] * math.sqrt(1 + run.agent["growth_rate"] * (stage.grown - 1))
-    wide = width + run.agent["candidates"]
+    width: float = run.agent["width"] * math.sqrt(1 + run.agent["growth_rate"] * (stage.grown - 1))
+    wide: float = width + run.agent["candidates"]
     return 2 * 6 * examples * (9 * wide**2 * 1_872 + 27 * wide * 1_024 + 10 * wide)
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from agents import figures
 from agents.cells import cells_of
 from agents.finished import FinishedRun
+from agents.report import engineering
 from agents.reproduction.perplexities import perplexities
 from agents.reproduction.plan import Drawn, Plan
 from agents.reproduction.report import table
-from agents.report import engineering
 
 
 def section(plan: Plan, runs: Sequence[FinishedRun], out: Path, formats: Sequence[str]) -> str:

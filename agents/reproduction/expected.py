@@ -99,4 +99,6 @@ def expected(spec: RunSpec) -> Expected:
     except TypeError as error:
         raise ValueError(f"{spec}: {error}; `alma agents` lists the hyper-parameters") from error
     plain: dict[str, Any] = json.loads(json.dumps(agent))
-    return Expected(spec.env, {**protocol, "ticks": ticks}, data, recipe.backbone, plain, stage, method.grows, spec.seed)
+    return Expected(
+        spec.env, {**protocol, "ticks": ticks}, data, recipe.backbone, plain, stage, method.grows, spec.seed
+    )

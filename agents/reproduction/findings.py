@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from agents.finished import FinishedRun
 from agents.reproduction import ablation, cifar, mnist, text
-from agents.reproduction.verdicts import CONTRADICTED, HOLDS, NOT_RUN, UNDECIDED, Comparison
 from agents.reproduction.index import Index
 from agents.reproduction.setting import Setting, setting
+from agents.reproduction.verdicts import CONTRADICTED, HOLDS, NOT_RUN, UNDECIDED, Comparison
 
 DOES_NOT_HOLD = "does not hold"
 
@@ -96,9 +96,7 @@ FINDINGS = (
         cifar.growing_helps,
     ),
     Finding("cifar-i", "gEns has the worst CER at equal Mem", cifar.growing_ensembles_are_worst),
-    Finding(
-        "cifar-j", "replay lowers CER at w=10, least that of gEns, at 5.5 times the compute", cifar.replay_helps
-    ),
+    Finding("cifar-j", "replay lowers CER at w=10, least that of gEns, at 5.5 times the compute", cifar.replay_helps),
     Finding("mnist-small", "h=4: w=1 is clearly worse than w=10 and w=50", mnist.greedy_fails_small),
     Finding("mnist-large", "h=64: w=1 is within a tenth of the CER at w=10", mnist.greedy_suffices_large),
     Finding("mnist-tardy", "waiting for everything has by far the worst CER", mnist.tardy_is_worst),
@@ -110,16 +108,12 @@ FINDINGS = (
         text.large_is_ahead_early,
     ),
     Finding("text-iid", "i.i.d. is better than sequential at equal data and compute", text.iid_is_better),
-    Finding(
-        "text-waiting", "base: having waited is worse with the updates of one stage", text.waiting_needs_compute
-    ),
+    Finding("text-waiting", "base: having waited is worse with the updates of one stage", text.waiting_needs_compute),
     Finding("text-ens", "Ens 4@4 is best at each tick among the rows with w=1", text.ensembles_are_best),
     Finding("text-gens", "gEns is ahead of gMoE at equal tick", text.growing_ensembles_are_ahead),
     Finding("text-fixed", "8 or 12 fixed experts are better than gMoE at equal tick", text.fixed_beats_growing),
     Finding("ablation-tree", "gMoE with a tree of gates is better than with a flat gate", ablation.trees_are_better),
-    Finding(
-        "ablation-growing", "gMoE < fixed MoE < ensemble of fixed MoEs, in CER", ablation.growing_beats_fixed
-    ),
+    Finding("ablation-growing", "gMoE < fixed MoE < ensemble of fixed MoEs, in CER", ablation.growing_beats_fixed),
 )
 
 
@@ -135,5 +129,3 @@ def judge(runs: Mapping[str, Sequence[FinishedRun]], scale: str) -> list[Judged]
         found = finding.compare(Index(runs.get(finding.id, ())), setting(finding.family, scale))
         judged.append(Judged(finding, tuple(found)))
     return judged
-
-

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from agents.reproduction.verdicts import Comparison
 from agents.reproduction.index import Index, cer, difference, final_error, of
 from agents.reproduction.setting import Setting
+from agents.reproduction.verdicts import Comparison
 
 METHODS = ("sm", "ens")
 CLOSE = 0.1  # of the CER that is compared with

@@ -38,7 +38,7 @@ def perplexities(runs: Sequence[FinishedRun]) -> str:
 
 def _row(key: tuple[Any, ...], runs: Sequence[FinishedRun], ticks: int) -> list[str]:
     size, agent, width, members, wait, updates = key
-    sizes = sorted({parameters for parameters in runs[0].columns.parameters[wait:]})
+    sizes = sorted(set(runs[0].columns.parameters[wait:]))
     experts = str(width) if agent in ("sm", "gmoe") else f"{width}@{'1…' if agent == 'gens' else members}"
     return [
         f"{agent} ({size})",

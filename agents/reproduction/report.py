@@ -9,11 +9,13 @@ from agents.reproduction.findings import Judged
 from agents.reproduction.verdicts import CONTRADICTED, HOLDS, NOT_RUN, UNDECIDED, Comparison
 from agents.statistics import Interval
 
+DATA = {"cifar": "CIFAR-10", "mnist": "MNIST", "text": "text", "ablation": "CIFAR-10, first version"}
 RULE = """\
-A comparison is a difference over the seeds that both were run with, mean ± 95 % interval. It holds where the interval lies
-on the predicted side of zero, is contradicted where it lies on the other, and is undecided otherwise and with one seed. A
-finding holds where all of its comparisons that were run hold, does not hold where one is contradicted, and is undecided
-otherwise. There is no correction for the number of comparisons: one in forty without a difference is expected on either side.
+A comparison is a difference over the seeds that both were run with, mean ± 95 % interval. It holds where the interval
+lies on the predicted side of zero, is contradicted where it lies on the other, and is undecided otherwise and with one
+seed. A finding holds where all of its comparisons that were run hold, does not hold where one is contradicted, and is
+undecided otherwise. There is no correction for the number of comparisons: of forty without a difference, one is expected
+to hold and one to be contradicted.
 """
 
 
@@ -21,14 +23,15 @@ def findings_table(judged: Iterable[Judged]) -> str:
     """The findings, a line for each: verdict, comparisons by verdict, and that which speaks least for it."""
     rows = [
         (
-            f"{one.finding.says}",
+            DATA[one.finding.family],
+            one.finding.says,
             f"**{one.verdict}**" if one.run else one.verdict,
             _counts(one),
             _sentence(one.weakest) if one.weakest is not None else "–",
         )
         for one in judged
     ]
-    return table(("finding", "verdict", "comparisons", "the weakest: difference ± 95 %"), rows)
+    return table(("on", "finding", "verdict", "comparisons", "the weakest: difference ± 95 %"), rows)
 
 
 def comparisons_table(judged: Judged) -> str:

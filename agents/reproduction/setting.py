@@ -53,7 +53,8 @@ def setting(family: str, scale: str) -> Setting:
     of_family = dict(_table()[family])
     replaced: dict[str, Any] = of_family.pop(scale, {})
     values = {name: value for name, value in of_family.items() if not isinstance(value, dict)} | replaced
-    return Setting(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
+    lists: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return Setting(**lists)
 
 
 @cache

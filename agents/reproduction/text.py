@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from agents.reproduction.verdicts import Comparison
 from agents.reproduction.index import Index, OfSeeds, difference, error_at
 from agents.reproduction.setting import Setting
+from agents.reproduction.verdicts import Comparison
 
 PERPLEXITY = "perplexity"
 TICKS = 4
@@ -85,9 +85,7 @@ def growing_ensembles_are_ahead(runs: Index, now: Setting) -> list[Comparison]:
         Comparison(
             f"{size}, t={tick}: gens − gmoe",
             PERPLEXITY,
-            difference(
-                sequential(runs, now, size)["gens"], sequential(runs, now, size)["gmoe"], error_at(tick)
-            ),
+            difference(sequential(runs, now, size)["gens"], sequential(runs, now, size)["gmoe"], error_at(tick)),
         )
         for size in now.sizes
         for tick in range(2, TICKS + 1)
@@ -121,9 +119,7 @@ def sequential(runs: Index, now: Setting, size: str) -> dict[str, OfSeeds]:
     few = now.widths[0]
     rows = {f"sm {experts}": single(runs, now, size, experts) for experts in now.widths}
     for members in (2, 4):
-        rows[f"ens {few}@{members}"] = _pick(
-            runs, now, size, 1, now.updates, agent="ens", width=few, members=members
-        )
+        rows[f"ens {few}@{members}"] = _pick(runs, now, size, 1, now.updates, agent="ens", width=few, members=members)
     for agent in ("gens", "gmoe"):
         rows[agent] = _pick(runs, now, size, 1, now.updates, agent=agent, width=few)
     return rows

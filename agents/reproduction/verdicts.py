@@ -1,8 +1,8 @@
 """One comparison between runs, its interval over seeds, and what it says about a prediction.
 
-A comparison is the mean difference of two settings, paired over the seeds that both were run with. It holds where its 95 %
-interval lies on the predicted side of zero, it is contradicted where the interval lies on the other side, and it is
-undecided where the interval holds zero, or where there are fewer than two seeds.
+A comparison is the mean difference of two settings, paired over the seeds that both were run with. It holds where its
+95 % interval lies on the predicted side of zero, it is contradicted where the interval lies on the other side, and it
+is undecided where the interval holds zero, or where there are fewer than two seeds.
 """
 
 from __future__ import annotations
