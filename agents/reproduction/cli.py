@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def _reproduce(options: argparse.Namespace, console: Console) -> int:
     plans = [read(name) for name in NAMES if name in options.names or ALL in options.names]
-    settings = key_values(options.set)
+    settings = _settings(options.set)
     _require_needed(plans, options, settings)
     asked = {plan.name: plan.specs(options.scale, options.seeds, settings) for plan in plans}
     together = list({spec.digest(): spec for specs in asked.values() for spec in specs}.values())
@@ -75,6 +76,8 @@ def _reproduce(options: argparse.Namespace, console: Console) -> int:
     file = options.out / "reproduction.md"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(_markdown(outcomes, found, options), encoding="utf-8")
+    for outcome in outcomes:
+        _say(console, f"{outcome.plan.name}: {outcome.coverage}")
     _print_findings(console, found)
     _say(console, f"Figures, tables and every comparison: {file}")
     return 1 if failed else 0
@@ -94,7 +97,9 @@ def _markdown(outcomes: Sequence[Outcome], found: Sequence[Judged], options: arg
 
 
 def _print_findings(console: Console, found: Sequence[Judged]) -> None:
-    console.print(Markdown(report.findings_table([one for one in found if one.run])))
+    decided = [one for one in found if one.run]
+    if decided:
+        console.print(Markdown(report.findings_table(decided)))
     others = [one.finding.id for one in found if not one.run]
     if others:
         _say(console, f"Findings that these runs cannot decide about, not run: {', '.join(others)}")
@@ -106,6 +111,20 @@ def _sentence(words: str) -> str:
 
 def _say(console: Console, message: str) -> None:
     console.print(message, markup=False, highlight=False, soft_wrap=True)
+
+
+def _settings(pairs: Sequence[str]) -> dict[str, Any]:
+    settings = key_values(pairs)
+    for name, value in settings.items():
+        if name in _OF_THE_GRID:
+            raise ValueError(
+                f"--set {name}={value}: {name} is what a plan goes through; `alma sweep` makes other grids, and "
+                "--seeds chooses other seeds"
+            )
+    return settings
+
+
+_OF_THE_GRID = {field.name for field in dataclasses.fields(RunSpec)} | {"seeds"}
 
 
 def _require_needed(plans: Sequence[Plan], options: argparse.Namespace, settings: Mapping[str, Any]) -> None:
