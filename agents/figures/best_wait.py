@@ -40,8 +40,8 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
     groups = {name: by_width for name, by_width in groups.items() if by_width}
     if not groups:
         raise ValueError(
-            f"best-wait of {len(cells)} settings on {title}: no method and width was run with several waiting times; run "
-            "some, as in --wait 1 10 50"
+            f"best-wait of {len(cells)} settings on {title}: no method and width was run with several waiting times; "
+            "run some, as in --wait 1 10 50"
         )
     used = [cell for by_width in groups.values() for alike in by_width.values() for cell in alike]
     waits = sorted({cell.wait for cell in used if cell.wait is not None})

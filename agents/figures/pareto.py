@@ -2,7 +2,7 @@
 
 On the left, a setting is on the front if no other one has both a lower mean CER and less Comp. On the right, the
 lowest cost of each method, CER + price · teraFLOPs (+ price · millions of parameters, see `agents.waiting.prices`),
-over all of its widths and waiting times, at every price of a teraFLOP: where compute is dear, small or idle learners win.
+over all of its widths and waiting times, at every price of a teraFLOP: where it is high, small or idle learners win.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ def draw(cells: Sequence[Cell], title: str, flops_price: float | None = None, pa
     look.title(figure, headline(title, cells))
     handles: list[Any] = [look.handle(style, marker=True) for style in styles.values()]
     labels = list(styles)
-    listed = [f"{number}: {row['setting']}" for number, row in enumerate(front[:LISTED], start=1)]
-    more = f"; front beyond {LISTED}: see the CSV" if len(front) > LISTED else ""
-    caption = f"{seeds_in_words(cells)}\nPareto front: {';  '.join(listed)}{more}"
-    look.legend(figure, handles, labels, _wrapped(caption))
+    listed = [look.unbroken(f"{number}: {row['setting']};") for number, row in enumerate(front[:LISTED], start=1)]
+    more = f" {len(front) - LISTED} more in the CSV" if len(front) > LISTED else ""
+    caption = f"{seeds_in_words(cells)}\nPareto front: {' '.join(listed).removesuffix(';')}{more}"
+    look.legend(figure, handles, labels, caption)
     return Drawing(figure, rows, () if costs else ("nothing was spent, so there is nothing to price",))
 
 
@@ -129,6 +129,7 @@ def _points(
         )
     look.log_axis(axes.xaxis, [row["comp"] for row in rows], letters=True)
     look.log_axis(axes.yaxis, [row["cer"] for row in rows])
+    axes.margins(0.1)
     axes.set_xlabel("Comp (FLOPs)")
     axes.set_ylabel("CER")
 
@@ -147,21 +148,9 @@ def _costs(axes: Axes, rows: Sequence[dict[str, Any]], styles: dict[str, look.St
             [row["cer"] + parameter_price * row["mem"] / 1e6 + prices * row["comp"] / 1e12 for row in own], axis=0
         )
         axes.plot(prices, cost, **style.line, linewidth=1.4)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    look.log_axis(axes.xaxis, prices)
-    look.log_axis(axes.yaxis, [float(end) for line in axes.get_lines() for end in np.asarray(line.get_ydata())])
+    look.log_axis(axes.xaxis, prices, letters=True)
+    costs = [float(cost) for line in axes.get_lines() for cost in np.asarray(line.get_ydata())]
+    look.log_axis(axes.yaxis, costs, letters=True)
     axes.set_xlabel("price of a teraFLOP (errors)")
     axes.set_ylabel("lowest CER + prices · costs")
     return True
-
-
-def _wrapped(text: str, width: int = 130) -> str:
-    lines = []
-    for line in text.split("\n"):
-        while len(line) > width:
-            cut = line.rfind(";  ", 0, width) + 1 or width
-            lines.append(line[:cut])
-            line = line[cut:].strip()
-        lines.append(line)
-    return "\n".join(lines)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from statistics import mean
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,8 @@ from agents.cells import Cell, headline
 from agents.figures import look
 from agents.figures.drawing import Drawing
 from agents.figures.panels import arrange
+from agents.finished import FinishedRun
 from agents.report import engineering
-from alma_env import Score
 
 CENTRE = 0.12  # of the radius, so that the worst of all is not a point
 
@@ -30,17 +31,17 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
     if len(cells) < 2:
         raise ValueError(f"radar of one setting on {title}: it shows settings side by side; give at least two")
     measure = cells[0].measure
-    spokes: dict[str, Callable[[Score], float]] = {
-        measure.heading: measure.sum,
-        f"final {measure.name}": lambda score: score.final_error,
-        "Mem": lambda score: float(score.mem),
-        "Comp": lambda score: float(score.comp),
-        "seconds": lambda score: score.seconds,
+    spokes: dict[str, Callable[[FinishedRun], float]] = {
+        measure.heading: lambda run: measure.sum(run.score),
+        f"final {measure.name}": lambda run: run.score.final_error,
+        "FLOPs of an answer": lambda run: mean(run.columns.inference_flops),
+        "Mem": lambda run: float(run.score.mem),
+        "Comp": lambda run: float(run.score.comp),
     }
     rows = [
         {
             "setting": cell.name,
-            **{name: cell.interval(of).mean for name, of in spokes.items()},
+            **{name: mean(map(of, cell.runs.values())) for name, of in spokes.items()},
             "seeds": len(cell.runs),
         }
         for cell in cells
@@ -50,7 +51,7 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
     for number, name in enumerate(spokes):
         values = [row[name] for row in rows]
         best, worst = min(values), max(values)
-        rims.append(f"{name}\n{_number(best)} … {_number(worst)}")
+        rims.append(look.unbroken(f"{name} {_number(best)} … {_number(worst)};"))
         for row in rows:
             radii[row["setting"]][number] = _radius(row[name], best, worst)
     panels, columns = arrange(cells)
@@ -72,14 +73,19 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
             )
         axes.set_ylim(0, 1.02)
         axes.set_yticks([CENTRE, (1 + CENTRE) / 2, 1.0], [])
-        axes.set_xticks(angles[:-1], list(spokes), fontsize="x-small", color=look.GREY)
+        axes.set_xticks(angles[:-1], [name.replace(" of ", "\nof ").replace("final ", "final\n") for name in spokes])
+        for text, angle in zip(axes.get_xticklabels(), angles, strict=False):
+            side = math.sin(angle)
+            text.set(
+                fontsize="x-small", color=look.GREY, ha="left" if side > 0.1 else "right" if side < -0.1 else "center"
+            )
         axes.spines["polar"].set_color("#CCCCCC")
         axes.grid(color="#DDDDDD", linewidth=0.6)
         axes.set_title(panel.title, fontsize="medium", loc="left")
     look.title(figure, headline(title, cells))
     handles: list[Any] = [look.handle(style, marker=True) for style in styles.values()]
-    ranges = ";  ".join(rim.replace("\n", " ") for rim in rims)
-    look.legend(figure, handles, list(styles), f"means over seeds; rim … centre, logarithmic:\n{ranges}")
+    ranges = " ".join(rims).removesuffix(";")
+    look.legend(figure, handles, list(styles), f"means over seeds; rim … centre, logarithmic: {ranges}")
     return Drawing(figure, rows)
 
 
