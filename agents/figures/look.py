@@ -6,6 +6,7 @@ Colours are Okabe and Ito's. No two lines that differ in colour alone: each has 
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -131,7 +132,7 @@ def log_axis(axis: Any, values: Iterable[float], letters: bool = False) -> None:
         places = [place for place in places if low / margin <= place <= high * margin]
         if len(places) >= 3:
             break
-    axis.set_major_locator(FixedLocator(places))
+    axis.set_major_locator(FixedLocator(places) if len(places) >= 3 else MaxNLocator(4))
     axis.set_major_formatter(FuncFormatter(lambda value, _: engineering(value) if letters else f"{value:g}"))
     axis.set_minor_locator(NullLocator())
 
@@ -156,7 +157,9 @@ def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], title:
         ncols=math.ceil(len(labels) / rows),
         frameon=False,
         fontsize="small",
-        title=title,
+        title="\n".join(
+            line for part in title.split("\n") for line in textwrap.wrap(part, int(figure.get_figwidth() * 13))
+        ),
         title_fontsize="small",
         handlelength=3.2,
         handler_map={tuple: HandlerTuple(ndivide=None)},
@@ -166,7 +169,13 @@ def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], title:
 
 def title(figure: Figure, text: str) -> None:
     """The headline, at the left."""
-    figure.suptitle(text, x=0.01, ha="left", fontsize="large")
+    lines = textwrap.wrap(text, int(figure.get_figwidth() * 10))
+    figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize="large")
+
+
+def unbroken(text: str) -> str:
+    """A text that a caption does not break."""
+    return text.replace(" ", "\xa0")
 
 
 def handle(style: Style, *, marker: bool = False) -> Line2D:

@@ -1,0 +1,80 @@
+"""How much error more than the best that could be known, tick by tick.
+
+The measure of comparison is the oracle of the same width where it was run, which trains from scratch on everything so
+far at every tick; else the setting with the lowest sum of errors, which is known in hindsight alone. Both are those of
+the same seed, so what the stream of a seed adds to either cancels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import mean
+from typing import Any
+
+import numpy as np
+
+from agents.cells import Cell, headline, seeds_in_words
+from agents.figures import look
+from agents.figures.drawing import Drawing
+from agents.figures.errors import curve
+from agents.figures.panels import arrange
+
+
+def draw(cells: Sequence[Cell], title: str) -> Drawing:
+    """One panel for each width or waiting time, one line for each method and what else differs.
+
+    Raises:
+        ValueError: there is one setting alone, or none shares a seed with what it is compared with.
+    """
+    oracles = {cell.width: cell for cell in cells if cell.agent == "oracle"}
+    best = min(cells, key=lambda cell: mean(cell.values(cell.measure.sum).values()))
+    drawn = [cell for cell in cells if cell.agent != "oracle"]
+    references = {cell.name: oracles.get(cell.width, best) for cell in drawn}
+    if not any(references[cell.name] is not cell for cell in drawn):
+        raise ValueError(
+            f"regret of {len(drawn)} setting on {title}: there is nothing to compare with; run others on the same "
+            "stream, or the agent 'oracle' with the same seeds"
+        )
+    kept = [cell for cell in drawn if cell.runs.keys() & references[cell.name].runs.keys()]
+    if not any(references[cell.name] is not cell for cell in kept):
+        raise ValueError(
+            f"regret of {len(drawn)} settings on {title}: none shares a seed with {best.name}, which is the best; run "
+            "them with the same seeds"
+        )
+    notes = [
+        f"{cell.name}: left out, since it shares no seed with {references[cell.name].name}"
+        for cell in drawn
+        if cell not in kept
+    ]
+    panels, columns = arrange(kept)
+    figure, grid = look.panels(
+        len(panels),
+        columns,
+        (3.2, 2.5) if len(panels) > 1 else (7.0, 4.0),
+        x="tick (mega-batches seen)",
+        y=f"{cells[0].measure.name} above the best",
+    )
+    styles = look.styles(name for panel in panels for name in panel.lines)
+    rows: list[dict[str, Any]] = []
+    for axes, panel in zip(grid, panels, strict=True):
+        axes.axhline(0, color=look.GREY, linewidth=0.8)
+        for name, cell in panel.lines.items():
+            reference = references[cell.name]
+            seeds = [seed for seed in cell.runs if seed in reference.runs]
+            regret = np.array([cell.runs[seed].columns.errors - reference.runs[seed].columns.errors for seed in seeds])
+            head = {"panel": panel.title, "line": name, "above": reference.name}
+            rows += curve(axes, regret, styles[name], head, "regret")
+        axes.set_title(panel.title, fontsize="medium", loc="left")
+        look.ticks_axis(axes, len(cells[0].first.columns) - 1)
+    above = sorted({references[cell.name].name for cell in kept})
+    named = f"the best in hindsight, {best.name}" if above == [best.name] else "the oracle of the same width"
+    if oracles and best.name in above and best.agent != "oracle":
+        named += f", or {best.name} where there is none"
+    look.title(figure, headline(title, kept))
+    look.legend(
+        figure,
+        [look.handle(style) for style in styles.values()],
+        list(styles),
+        f"above {named}, seed by seed; " + seeds_in_words(kept, "bands"),
+    )
+    return Drawing(figure, rows, tuple(notes))
