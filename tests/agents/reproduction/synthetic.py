@@ -34,4 +34,5 @@ def run_of(
 
 def constant(spec: RunSpec, error: float, **numbers: Any) -> FinishedRun:
     """A run with the same error at each tick."""
-    return run_of(spec, [error] * (expected(spec).ticks + 1), **numbers)
+    ticks = 1 + expected(spec).ticks
+    return run_of(spec, [error] * ticks, **numbers)
