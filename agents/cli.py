@@ -19,7 +19,19 @@ from rich.markup import escape
 from rich.table import Table
 
 import alma_env
-from agents import backbones, catalogue, cli_arena, finished, packed_cli, parallel, process, report, runs, trackers
+from agents import (
+    backbones,
+    catalogue,
+    cli_arena,
+    figures,
+    finished,
+    packed_cli,
+    parallel,
+    process,
+    report,
+    runs,
+    trackers,
+)
 from agents.console import RunProgress
 from agents.figures import cli as figures_cli
 from agents.methods import METHODS, TEXT_METHODS, method_for
@@ -209,7 +221,7 @@ def _when(options: argparse.Namespace, backbone: str, waits: Sequence[int]) -> l
 
 
 def _draw(console: Console, groups: dict[str, list[Ledger]], folder: Path, title: str, measure: report.Measure) -> None:
-    picture = report.draw_errors(groups, folder / f"{measure.plural}.png", title=title, measure=measure)
+    (picture,) = figures.save(figures.error_curves(groups, title, measure), folder / measure.plural)
     _say(console, f"{measure.name.capitalize()} curves: {picture.resolve()}")
 
 
