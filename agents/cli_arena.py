@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import alma_env
-from agents import process, report
+from agents import figures, process, report
 from agents.catalogue import split_keywords
 from agents.contestants import key_values, read_contestants
 from agents.recipes import recipe_for
@@ -88,9 +88,8 @@ def run(options: argparse.Namespace, console: Console) -> int:
     places = tournament.standings(groups, measure)
     console.print(table(places, options.env, env.ticks, options.seeds, measure))
     file = tournament.write_standings(folder, config, places, groups)
-    picture = report.draw_errors(
-        groups, folder / f"{measure.plural}.png", title=f"{options.env}: {measure.name} at every tick", measure=measure
-    )
+    curves = figures.error_curves(groups, f"{options.env}: {measure.name} at every tick", measure)
+    (picture,) = figures.save(curves, folder / measure.plural)
     for words, path in (("Standings, with the full configuration", file), ("Curves", picture)):
         console.print(f"{words}: {path}", markup=False, highlight=False, soft_wrap=True)
     return 0
@@ -99,13 +98,13 @@ def run(options: argparse.Namespace, console: Console) -> int:
 def table(
     places: Sequence[Place], env: str, ticks: int, seeds: Sequence[int], measure: report.Measure = report.ERROR_RATE
 ) -> Table:
-    """The standings, mean ± standard deviation over seeds."""
+    """The standings, mean with 95 % interval over seeds."""
     number = f"{len(seeds)} streams" if len(seeds) > 1 else f"seed {seeds[0]}"
     out = Table(
         title=escape(f"Arena {env}, {ticks} mega-batches, {number}"),
         title_justify="left",
         caption=f"Ranked by {measure.heading}: {measure.meaning}. Mem: sum of parameters. Comp: FLOPs executed. "
-        f"ticks: answered before a budget was broken, of {ticks}. ±: standard deviation over seeds.",
+        f"ticks: answered before a budget was broken, of {ticks}. ±: 95 % interval over seeds.",
         caption_justify="left",
         box=SIMPLE_HEAD,
         collapse_padding=True,  # 80 columns suffice
@@ -119,8 +118,8 @@ def table(
         out.add_row(
             str(place.rank),
             escape(place.agent),
-            report.with_deviation(place.total, f".{measure.digits[0]}f"),
-            report.with_deviation(place.final_error, f".{measure.digits[1]}f"),
+            place.total.text(f".{measure.digits[0]}f"),
+            place.final_error.text(f".{measure.digits[1]}f"),
             report.engineering(place.mem.mean),
             report.engineering(place.comp.mean),
             f"{place.survived.mean:.3g}",

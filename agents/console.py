@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from agents.report import ERROR_RATE, Measure, draw_errors, engineering
+from agents import figures
+from agents.report import ERROR_RATE, Measure, engineering
 from alma_env import Ledger
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ def draw_curves(
     console: Console, groups: Mapping[str, Sequence[Ledger]], folder: Path, title: str, measure: Measure
 ) -> None:
     """Draw the errors of labelled runs into a folder, and say where."""
-    picture = draw_errors(groups, folder / f"{measure.plural}.png", title=title, measure=measure)
+    (picture,) = figures.save(figures.error_curves(groups, title, measure), folder / measure.plural)
     say(console, f"{measure.name.capitalize()} curves: {picture.resolve()}")
 
 

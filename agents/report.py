@@ -1,6 +1,6 @@
-"""What a person sees of finished runs: a table of the three metrics, and a picture of the error curves.
+"""What a person sees of finished runs in a terminal: a table of the three metrics.
 
-Runs that differ in nothing but their seeds are one line of the table and one curve.
+Runs that differ in nothing but their seeds are one line of the table.
 """
 
 from __future__ import annotations
@@ -9,33 +9,15 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
-import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from agents.statistics import Interval
 from alma_env import Ledger, Score
-
-# Okabe and Ito's colours: told apart with any colour vision, and in grey together with the line styles.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-LINES = ("-", "--", "-.", ":")
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Mean and sample standard deviation over seeds; the deviation of one seed is None."""
-
-    mean: float
-    deviation: float | None
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        """Of one value per seed."""
-        return cls(mean(values), stdev(values) if len(values) > 1 else None)
 
 
 def label(config: Mapping[str, Any]) -> str:
@@ -154,7 +136,7 @@ def measure_of(protocol: Mapping[str, Any]) -> Measure:
 
 
 def table(groups: Mapping[str, Sequence[Ledger]], *, title: str, measure: Measure = ERROR_RATE) -> Table:
-    """One line per configuration: CER, Mem, Comp and final error, mean ± standard deviation over its seeds.
+    """One line per configuration: CER, Mem, Comp and final error, mean with 95 % interval over its seeds.
 
     Args:
         groups: label of a configuration → the ledgers of its seeds.
@@ -183,30 +165,23 @@ def table(groups: Mapping[str, Sequence[Ledger]], *, title: str, measure: Measur
 _CAPTION = (
     "n: seeds. {heading}: {meaning}. Mem: sum of parameters. Comp: FLOPs executed, "
     "validation and growth included; paper: 6 per forward multiply-add in training, plus growth. "
-    "±: standard deviation over seeds."
+    "±: 95 % interval over seeds."
 )
 
 
 def cells(scores: Sequence[Score], measure: Measure = ERROR_RATE) -> tuple[str, ...]:
     """The columns of one configuration's seeds after their number, as text."""
 
-    def over(name: str) -> Spread:
-        return Spread.of([float(getattr(score, name)) for score in scores])
+    def over(name: str) -> list[float]:
+        return [float(getattr(score, name)) for score in scores]
 
     of_sum, of_one = measure.digits
     return (
-        with_deviation(Spread.of([measure.sum(score) for score in scores]), f".{of_sum}f"),
-        with_deviation(over("final_error"), f".{of_one}f"),
-        *(engineering(over(name).mean) for name in ("mem", "comp", "paper_flops")),
-        f"{over('seconds').mean:.0f}",
+        Interval.of([measure.sum(score) for score in scores]).text(f".{of_sum}f"),
+        Interval.of(over("final_error")).text(f".{of_one}f"),
+        *(engineering(mean(over(name))) for name in ("mem", "comp", "paper_flops")),
+        f"{mean(over('seconds')):.0f}",
     )
-
-
-def with_deviation(spread: Spread, form: str) -> str:
-    """Mean ± standard deviation as text, each in the given format; without a ± where there is one seed."""
-    if spread.deviation is None:
-        return f"{spread.mean:{form}}"
-    return f"{spread.mean:{form}} ± {spread.deviation:{form}}"
 
 
 def engineering(value: float) -> str:
@@ -219,56 +194,3 @@ def engineering(value: float) -> str:
         if abs(value) >= limit:
             return f"{value / limit:.3g} {letter}"
     return f"{value:.3g}"
-
-
-def draw_errors(
-    groups: Mapping[str, Sequence[Ledger]], file: Path, *, title: str, measure: Measure = ERROR_RATE
-) -> Path:
-    """Draw the test error at every tick, one curve per configuration, with a band of one standard deviation.
-
-    The error is a step function: between two trainings the predictor does not change. The configurations may differ in
-    the length of their streams.
-    """
-    # Late: a command that draws nothing, and `import agents`, need not wait for it.
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
-
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
-    axes = figure.subplots()
-    for place, (label, ledgers) in enumerate(groups.items()):
-        errors = np.array([[row.error for row in ledger] for ledger in ledgers])  # (seeds, ticks + 1)
-        ticks = np.arange(errors.shape[1])
-        middle = errors.mean(axis=0)
-        colour = COLOURS[place % len(COLOURS)]
-        total = mean(measure.sum(ledger.score()) for ledger in ledgers)
-        axes.step(
-            ticks,
-            middle,
-            where="post",
-            color=colour,
-            linestyle=LINES[place % len(LINES)],
-            label=f"{label}: {measure.heading} {total:.{measure.digits[0]}f}",
-        )
-        axes.plot(ticks[-1], middle[-1], "o", color=colour, markersize=4, clip_on=False)  # a step has no width there
-        if len(ledgers) > 1:
-            deviation = errors.std(axis=0, ddof=1)
-            axes.fill_between(
-                ticks, middle - deviation, middle + deviation, step="post", color=colour, alpha=0.15, linewidth=0
-            )
-    axes.set_xlabel("tick (mega-batches seen)")
-    axes.set_ylabel(f"test {measure.name}")
-    if measure.logarithmic:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
-        axes.yaxis.set_minor_locator(NullLocator())
-    else:
-        axes.set_ylim(bottom=0)
-    axes.set_xlim(left=0)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.set_title(title, loc="left")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=150)
-    return file

@@ -26,7 +26,8 @@ from agents import runs
 from agents.anytime import AnytimeAgent
 from agents.bidder import ALLOWANCE, FIRST_GROWTH_ALLOWANCE, GROWTH_ALLOWANCE, Bidder
 from agents.contestants import Contestant
-from agents.report import ERROR_RATE, Measure, Spread
+from agents.report import ERROR_RATE, Measure
+from agents.statistics import Interval
 from alma_env import AlmaEnv, Ledger
 from alma_env.arena import Arena
 
@@ -35,7 +36,7 @@ OnTick = Callable[[Arena], None]
 
 @dataclass(frozen=True)
 class Place:
-    """One line of the standings: means over the seeds, with standard deviations.
+    """One line of the standings: means over the seeds, with 95 % intervals.
 
     Attributes:
         rank: 1 for the lowest sum of errors; who has the same has the same rank.
@@ -49,11 +50,11 @@ class Place:
 
     rank: int
     agent: str
-    total: Spread
-    final_error: Spread
-    mem: Spread
-    comp: Spread
-    survived: Spread
+    total: Interval
+    final_error: Interval
+    mem: Interval
+    comp: Interval
+    survived: Interval
 
 
 def play(arena: Arena, agents: Mapping[str, AnytimeAgent], seed: int, on_tick: OnTick | None = None) -> None:
@@ -204,11 +205,11 @@ def standings(ledgers: Mapping[str, Sequence[Ledger]], measure: Measure = ERROR_
         line = Place(
             rank=0,
             agent=name,
-            total=Spread.of([measure.sum(score) for score in scores]),
-            final_error=Spread.of([score.final_error for score in scores]),
-            mem=Spread.of([float(score.mem) for score in scores]),
-            comp=Spread.of([float(score.comp) for score in scores]),
-            survived=Spread.of([float(survived(ledger)) for ledger in of_agent]),
+            total=Interval.of([measure.sum(score) for score in scores]),
+            final_error=Interval.of([score.final_error for score in scores]),
+            mem=Interval.of([float(score.mem) for score in scores]),
+            comp=Interval.of([float(score.comp) for score in scores]),
+            survived=Interval.of([float(survived(ledger)) for ledger in of_agent]),
         )
         lines.append(line)
     lines.sort(key=lambda line: line.total.mean)

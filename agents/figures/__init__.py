@@ -6,7 +6,7 @@ A kind of figure is one file here; what all have in common is in `look`. Matplot
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,9 @@ from agents.cells import cells_of, streams
 from agents.figures.drawing import FORMATS, Drawing, save
 from agents.finished import FinishedRun
 from agents.report import ERROR_RATE, PERPLEXITY, Measure, measure_of
+from alma_env import Ledger
 
-__all__ = ["FORMATS", "KINDS", "Drawing", "Kind", "draw", "save"]
+__all__ = ["FORMATS", "KINDS", "Drawing", "Kind", "draw", "error_curves", "save"]
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,19 @@ def draw(kind: str, runs: Sequence[FinishedRun], **options: Any) -> Drawing:
     module = importlib.import_module(f"agents.figures.{found.module}")
     drawing: Drawing = module.draw(cells, title, **options)
     return Drawing(drawing.figure, drawing.rows, (*notes, *drawing.notes))
+
+
+def error_curves(groups: Mapping[str, Sequence[Ledger]], title: str, measure: Measure = ERROR_RATE) -> Drawing:
+    """The error at every tick in one panel, a curve with its band for each label: what ``alma run`` draws.
+
+    Args:
+        groups: label → the ledgers of its seeds; the lengths of their streams may differ from label to label.
+        title: headline.
+        measure: what the errors are.
+    """
+    from agents.figures import errors
+
+    return errors.of_groups(groups, title, measure)
 
 
 def require_measure(kind: str, stream: str, run: FinishedRun) -> None:

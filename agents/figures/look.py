@@ -137,10 +137,10 @@ def log_axis(axis: Any, values: Iterable[float], letters: bool = False) -> None:
     axis.set_minor_locator(NullLocator())
 
 
-def widths_axis(axes: Axes, widths: Sequence[int]) -> None:
-    """A logarithmic x axis with one tick for each width."""
+def places_axis(axes: Axes, values: Iterable[float]) -> None:
+    """A logarithmic x axis with a tick at each of the values, such as widths or waiting times."""
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(FixedLocator([float(width) for width in sorted(set(widths))]))
+    axes.xaxis.set_major_locator(FixedLocator(sorted(set(values))))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
 

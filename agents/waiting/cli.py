@@ -213,7 +213,9 @@ def _compare(options: argparse.Namespace, console: Console) -> int:
         console.print(table)
         console.print()
     console.print("n: seeds; ±: 95 % interval over them (Student's t), of differences paired by seed.", highlight=False)
-    picture = comparison.draw(comparisons, options.picture or options.folder / "waiting.png", heading=heading)
+    from agents.waiting import comparison_figure  # with matplotlib, which the other commands do without
+
+    picture = comparison_figure.draw(comparisons, options.picture or options.folder / "waiting.png", heading=heading)
     _say(console, f"Picture: {picture.resolve()}")
     return 0
 

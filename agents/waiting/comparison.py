@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
-
-from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FormatStrFormatter, NullLocator
 
 from agents import report
 from agents.finished import FinishedRun
@@ -140,60 +135,3 @@ def _name(config: Mapping[str, Any]) -> str:
     if isinstance(agent.get("policy"), dict):
         agent["policy"] = {name: value for name, value in agent["policy"].items() if name != "seed"}
     return report.label({"agent": agent}).partition(", ")[2] or "at every tick"
-
-
-def draw(comparisons: Sequence[Comparison], file: Path, *, heading: str = "CER") -> Path:
-    """Draw the cost against the waiting time, one panel per comparison, every other schedule as a level with its band.
-
-    The bars and bands are 95 % intervals over seeds.
-    """
-    columns = min(len(comparisons), 2)
-    rows = math.ceil(len(comparisons) / columns)
-    lines = max(sum(schedule.wait is None for schedule in one.schedules) for one in comparisons) + 1
-    figure = Figure(figsize=(5.6 * columns, (4 + 0.2 * lines) * rows), layout="constrained")
-    for place, one in enumerate(comparisons):
-        axes = figure.add_subplot(rows, columns, place + 1)
-        fixed = sorted((schedule for schedule in one.schedules if schedule.wait is not None), key=lambda s: s.wait or 0)
-        waits = [float(schedule.wait or 0) for schedule in fixed]
-        axes.errorbar(
-            waits,
-            [schedule.cost.mean for schedule in fixed],
-            [schedule.cost.half or 0 for schedule in fixed],
-            color=report.COLOURS[0],
-            marker="o",
-            markersize=4,
-            capsize=3,
-            label="fixed waiting time",
-        )
-        others = [schedule for schedule in one.schedules if schedule.wait is None]
-        for number, schedule in enumerate(others, 1):
-            cost, colour = schedule.cost, report.COLOURS[number % len(report.COLOURS)]
-            line = report.LINES[number % len(report.LINES)]
-            axes.axhline(cost.mean, color=colour, linestyle=line, label=f"{schedule.name}: {cost.text('.1f')}")
-            if cost.half is not None:
-                axes.axhspan(cost.mean - cost.half, cost.mean + cost.half, color=colour, alpha=0.07, linewidth=0)
-        axes.set_xscale("log")
-        axes.set_yscale("log")
-        axes.xaxis.set_major_locator(FixedLocator(waits))
-        axes.xaxis.set_major_formatter(FormatStrFormatter("%d"))
-        axes.xaxis.set_minor_locator(NullLocator())
-        _few_ticks(axes, one)
-        axes.set_xlabel("waiting time w (mega-batches)")
-        axes.set_ylabel(heading)
-        axes.set_title(one.title, loc="left")
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.13))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(file, dpi=150)
-    return file
-
-
-def _few_ticks(axes: Any, one: Comparison) -> None:
-    """Round numbers 1, 2, 5 within what is drawn: a logarithmic axis over less than a decade has none of its own."""
-    costs = [schedule.cost.mean for schedule in one.schedules]
-    low, high = min(costs), max(costs)
-    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
-    ticks = [base * 10.0**power for power in decades for base in (1, 1.5, 2, 3, 5, 7)]
-    axes.yaxis.set_major_locator(FixedLocator([tick for tick in ticks if low * 0.7 <= tick <= high * 1.5]))
-    axes.yaxis.set_major_formatter(FormatStrFormatter("%g"))
-    axes.yaxis.set_minor_locator(NullLocator())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -92,11 +91,6 @@ def test_labels_are_alike_exactly_if_the_configurations_are() -> None:
     assert len(set(labels)) == len(choices)
 
 
-def test_streams_of_several_lengths_share_a_picture(tmp_path: Path) -> None:
-    groups = {"short": [ledger([0.9, 0.5]), ledger([0.9, 0.4])], "long": [ledger([0.9, 0.8, 0.7, 0.2])]}
-    assert report.draw_errors(groups, tmp_path / "errors.png", title="two").read_bytes().startswith(b"\x89PNG")
-
-
 def test_a_table_shows_its_labels_as_they_are() -> None:
     console = Console(width=80, record=True)
     label = "sm 4, mine.Policy(ticks=[1, 2], name='[/b]')"
@@ -112,7 +106,7 @@ def test_a_table_of_perplexities_leaves_tick_0_out_and_keeps_to_80_columns() -> 
     seeds = [ledger([300.0, 40.0, 20.0]), ledger([300.0, 60.0, 40.0])]
     console.print(report.table({"sm 4, wait 1": seeds}, title="text", measure=report.PERPLEXITY))
     text = console.export_text()
-    assert "40.00 ± 14.14  30.00 ± 14.14" in text
+    assert "40.00 ± 127.06  30.00 ± 127.06" in text
     assert "mean over ticks 1..B" in " ".join(text.split())
     for word in ("CER", "fractions", "error", "…"):
         assert word not in text

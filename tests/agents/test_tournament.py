@@ -17,7 +17,7 @@ from agents import cli, tournament
 from agents.bidder import Bidder
 from agents.cli import main
 from agents.contestants import read_contestants
-from agents.report import Spread
+from agents.statistics import Interval
 from agents.tournament import standings, survived
 from alma_env import Ledger, Row
 from alma_env.arena import Arena
@@ -205,10 +205,10 @@ def test_the_lowest_mean_sum_of_errors_is_first_and_equals_share_a_rank():
     }
     places = standings(ledgers)
     assert [(place.rank, place.agent) for place in places] == [(1, "fast"), (1, "also fast"), (3, "slow"), (4, "out")]
-    assert places[2].total == Spread.of([0.9 + 0.9 + 0.5, 0.9 + 0.9 + 0.7])
-    assert places[2].final_error == Spread.of([0.5, 0.7])
+    assert places[2].total == Interval.of([0.9 + 0.9 + 0.5, 0.9 + 0.9 + 0.7])
+    assert places[2].final_error == Interval.of([0.5, 0.7])
     assert (places[0].mem.mean, places[0].comp.mean) == (30, 15)
-    assert places[3].survived == Spread.of([1.0, 0.0])
+    assert places[3].survived == Interval.of([1.0, 0.0])
     assert survived(ledgers["slow"][0]) == 2
 
 
