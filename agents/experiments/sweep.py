@@ -159,7 +159,7 @@ def _note(report: SweepReport, jobs: Sequence[Job], event: Event) -> None:
 
 def _tell_failures(report: SweepReport, console: Console) -> None:
     def say(message: str, style: str = "") -> None:
-        console.print(message, style=style, markup=False, highlight=False, soft_wrap=True)
+        console.print(message, style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     for failure in report.failed:
         say(f"\n{failure.spec}: failed", "bold red")
