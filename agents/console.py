@@ -112,7 +112,7 @@ class RunProgress:
 
 def say(console: Console, message: str) -> None:
     """Print a message as it stands: nothing in it is markup, and no line is broken."""
-    console.print(message, markup=False, highlight=False, soft_wrap=True)
+    console.print(message, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def draw_curves(

@@ -150,7 +150,8 @@ def _sweep(options: argparse.Namespace, console: Console) -> int:
         _list(specs, options, console)
         return 0
     report = carry_out(specs, options, console)
-    say(console, f"{len(report.finished)} finished runs are in {options.out}/")
+    before = f", {report.skipped} of them from before" if report.skipped else ""
+    say(console, f"{len(report.finished)} runs are finished{before}; they are in {options.out}/")
     return 1 if report.failed else 0
 
 

@@ -1,7 +1,7 @@
 """Where a run lies, and which runs are finished, told from a few bytes of each folder.
 
-Beside its other files a folder below OUT/ENV has ``spec.json``: what the run was asked to be, by which it is found again
-without making its agent.
+Beside its other files a folder below OUT/ENV has ``spec.json``: what the run was asked to be, by which it is found
+again without making its agent.
 """
 
 from __future__ import annotations

@@ -66,8 +66,7 @@ def _events(
             pending[task.options(**resources).remote(number, job, os.getcwd(), queue)] = number
         while pending:
             done, _ = ray.wait(list(pending), timeout=_LOOK_EVERY)
-            for event in queue.get_nowait_batch(queue.qsize()):
-                yield event
+            yield from queue.get_nowait_batch(queue.qsize())
             for reference in done:
                 number = pending.pop(reference)
                 try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 
 from agents import finished, trackers
@@ -142,6 +143,8 @@ def _backend(jobs: Sequence[Job], workers: int | None, per_gpu: int, ray: str | 
                 f"--workers {workers} beside --ray {ray}: a cluster has its own; write --ray local:{workers}"
             )
         return ray_cluster.carry_out(jobs, ray, per_gpu=per_gpu)
+    if workers is None and not per_gpu and any(spec.device != "cpu" for job in jobs for spec in job.specs):
+        per_gpu = min(torch.cuda.device_count(), 1)  # as many runs as there are cores would fight for the GPU's memory
     threads = max(spec.threads for job in jobs for spec in job.specs)
     return local.carry_out(jobs, local.places(workers, per_gpu, threads))
 
@@ -156,7 +159,7 @@ def _note(report: SweepReport, jobs: Sequence[Job], event: Event) -> None:
 
 def _tell_failures(report: SweepReport, console: Console) -> None:
     def say(message: str, style: str = "") -> None:
-        console.print(message, style=style, markup=False, highlight=False, soft_wrap=True)
+        console.print(message, style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
     for failure in report.failed:
         say(f"\n{failure.spec}: failed", "bold red")

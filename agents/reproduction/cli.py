@@ -10,6 +10,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.markdown import Markdown
+from rich.markup import escape
+from rich.table import Table
 
 from agents.experiments import cli as experiments_cli
 from agents.experiments.spec import RunSpec
@@ -97,9 +99,12 @@ def _markdown(outcomes: Sequence[Outcome], found: Sequence[Judged], options: arg
 
 
 def _print_findings(console: Console, found: Sequence[Judged]) -> None:
-    decided = [one for one in found if one.run]
-    if decided:
-        console.print(Markdown(report.findings_table(decided)))
+    lines = Table(box=None, show_header=False, pad_edge=False)
+    for one in found:
+        if one.run:
+            said = f"{report.DATA[one.finding.family]}: {one.finding.says}"
+            lines.add_row(one.verdict, escape(f"{said}\n{report.counts(one)}; the weakest: {report.weakest(one)}"))
+    console.print(lines)
     others = [one.finding.id for one in found if not one.run]
     if others:
         _say(console, f"Findings that these runs cannot decide about, not run: {', '.join(others)}")

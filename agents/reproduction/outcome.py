@@ -57,4 +57,5 @@ def judged(outcomes: Sequence[Outcome], scale: str) -> list[Judged]:
 def notes(plans: Iterable[Plan], scale: str) -> list[str]:
     """What stands for what at a scale."""
     families = {family(id) for plan in plans for id in plan.findings}
-    return [note for name in FAMILIES if name in families and (note := setting(name, scale).note)]
+    found = [setting(name, scale).note for name in FAMILIES if name in families]
+    return [note for note in dict.fromkeys(found) if note]

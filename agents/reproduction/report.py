@@ -26,8 +26,8 @@ def findings_table(judged: Iterable[Judged]) -> str:
             DATA[one.finding.family],
             one.finding.says,
             f"**{one.verdict}**" if one.run else one.verdict,
-            _counts(one),
-            _sentence(one.weakest) if one.weakest is not None else "–",
+            counts(one),
+            weakest(one) or "–",
         )
         for one in judged
     ]
@@ -55,6 +55,19 @@ def findings_section(judged: Sequence[Judged]) -> str:
             if missing:
                 parts.append(f"{missing} more were not run.\n")
     return "\n".join(parts)
+
+
+def counts(judged: Judged) -> str:
+    """How many of its comparisons have which verdict."""
+    verdicts = (HOLDS, CONTRADICTED, UNDECIDED, NOT_RUN)
+    there = [(judged.count(verdict), verdict) for verdict in verdicts]
+    return ", ".join(f"{number} {verdict}" for number, verdict in there if number)
+
+
+def weakest(judged: Judged) -> str:
+    """The comparison that speaks least for a finding, with its difference; empty where none was run."""
+    one = judged.weakest
+    return "" if one is None else f"{one.what}: {_number(one.interval)} {one.measure}"
 
 
 def costs_table(costs: Iterable[tuple[str, str, Cost]]) -> str:
@@ -113,17 +126,6 @@ def _two_digits(value: float) -> str:
 
 def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cells)} |"
-
-
-def _counts(judged: Judged) -> str:
-    verdicts = (HOLDS, CONTRADICTED, UNDECIDED, NOT_RUN)
-    there = [(judged.count(verdict), verdict) for verdict in verdicts]
-    return ", ".join(f"{number} {verdict}" for number, verdict in there if number)
-
-
-def _sentence(one: Comparison) -> str:
-    assert one.interval is not None
-    return f"{one.what}: {_number(one.interval)} {one.measure}"
 
 
 def _number(interval: Interval | None) -> str:

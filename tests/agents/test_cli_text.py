@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("tokenizers")
 
+from agents import process, runs
 from agents.cli import main
 from alma_env import Ledger, registration
 

@@ -1,0 +1,112 @@
+"""A grid is what its table says, and says what is wrong with it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from agents import runs
+from agents.experiments import grid
+from agents.experiments.spec import RunSpec
+from agents.recipes import RECIPES
+
+DIGITS = "Digits-ALMA-v0"
+
+
+def test_lists_are_gone_through_and_combinations_left_out():
+    table = {
+        "env": DIGITS,
+        "agent": ["sm", "ens"],
+        "width": 8,
+        "wait": [5, 20],
+        "seeds": [0, 1],
+        "set": {"epochs": [5, 6]},
+        "leave_out": [{"agent": "ens", "wait": 20}, {"set": {"epochs": 6}, "seeds": [1, 2]}],
+    }
+    found = {(run.agent, run.wait, run.settings["epochs"], run.seed) for run in grid.expand(table)}
+    assert found == {
+        (agent, wait, epochs, seed)
+        for agent, wait in (("sm", 5), ("sm", 20), ("ens", 5))
+        for epochs, seed in ((5, 0), (5, 1), (6, 0))
+    }
+
+
+def test_what_is_left_out_is_the_recipes_as_with_a_single_run():
+    of_mnist = grid.expand({"env": "MNIST-ALMA-v0"})
+    assert [(run.width, run.wait) for run in of_mnist] == [(32, wait) for wait in RECIPES["MNIST"].waits]
+    assert [run.wait for run in grid.expand({"env": "MNIST-ALMA-v0", "set": {"ticks": 20}})] == [1, 10]
+    assert [run.wait for run in grid.expand({"env": "Text-ALMA-v0"})] == [1, 4]
+
+
+def test_each_grid_is_the_rest_with_some_of_it_replaced():
+    table = {
+        "env": DIGITS,
+        "wait": [5, 20],
+        "set": {"epochs": 5, "batch_size": 10},
+        "grid": [{"width": 4, "set": {"epochs": 6}}, {"width": 8, "policy": ["doubling", "random"]}],
+    }
+    small, large = [[run for run in grid.expand(table) if run.width == width] for width in (4, 8)]
+    assert [(run.wait, run.policy) for run in small] == [(5, None), (20, None)]
+    assert [(run.wait, run.policy) for run in large] == [(None, "doubling"), (None, "random")]
+    assert small[0].settings == {"epochs": 6, "batch_size": 10}
+    assert large[0].settings == {"epochs": 5, "batch_size": 10}
+
+
+def test_a_method_that_trains_at_every_tick_takes_part_once():
+    found = grid.expand({"env": DIGITS, "agent": ["sm", "oracle"], "wait": [5, 20], "replay": [True, False]})
+    assert [run.wait for run in found if run.agent == "oracle"] == [None]
+    assert len(found) == 5
+
+
+def test_a_tuple_is_one_value_written_as_text():
+    (run,) = grid.expand({"env": "Text-ALMA-v0", "agent": "gmoe", "wait": 1, "set": {"grow_by": "(2, 2, 4)"}})
+    assert run.settings == {"grow_by": (2, 2, 4)}
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"wait": 5}, "env: missing; name an environment, one of MNIST-ALMA-v0"),
+        ({"env": "Digit-ALMA-v0"}, "unknown environment; the ids are"),
+        ({"env": DIGITS, "agent": "fine-tune"}, "agent 'fine-tune': unknown; the agents are sm"),
+        ({"env": DIGITS, "waits": 5}, "waits: unknown; the keys are env, agent"),
+        ({"env": DIGITS, "seed": 5}, "seed: unknown; .*write seeds"),
+        ({"env": DIGITS, "epochs": 5}, r"epochs: unknown; .*hyper-parameters stand in \[set\]"),
+        ({"env": DIGITS, "grid": [{"leave_out": []}]}, r"grid.leave_out: unknown; .* stand in \[grid.set\]"),
+        ({"env": DIGITS, "grid": {"wait": 5}}, r"grid: must be tables, each headed by \[\[grid\]\]"),
+        ({"env": DIGITS, "set": {"width": 8}}, r"set.width: .* write it outside of \[set\]"),
+        ({"env": DIGITS, "set": 8}, "set=8: must be a table"),
+        ({"env": DIGITS, "wait": "5"}, "wait='5': must be a whole number, for example wait=5"),
+        ({"env": DIGITS, "replay": "yes"}, "replay='yes': must be True or False"),
+        ({"env": DIGITS, "wait": []}, r"wait = \[\]: nothing to go through"),
+        ({"env": DIGITS, "wait": [5, 5]}, "wait = 5 5: 5 stands there twice"),
+        ({"env": DIGITS, "set": {"epochs": [1, 1]}}, "set.epochs = 1 1: 1 stands there twice"),
+        ({"env": DIGITS, "wait": 5, "policy": "doubling"}, "policy beside wait or replay"),
+        ({"env": DIGITS, "wait": 5, "grid": [{"width": 4}, {"width": [4, 8]}]}, "sm 4, .*: stands there twice"),
+        ({"env": DIGITS, "leave_out": [{"agent": "sm"}]}, "no run is left"),
+        ({"env": DIGITS, "leave_out": [{}]}, "leave_out: an empty one applies to every run"),
+    ],
+)
+def test_what_is_wrong_with_a_grid_is_said_with_the_rule(table, message):
+    with pytest.raises(ValueError, match=message):
+        grid.expand(table)
+
+
+def test_a_file_that_is_wrong_is_named(tmp_path):
+    file = tmp_path / "grid.toml"
+    with pytest.raises(ValueError, match=f"{file}: no such file"):
+        grid.read(file)
+    file.write_text("wait = ")
+    with pytest.raises(ValueError, match=f"{file}: Invalid value"):
+        grid.read(file)
+    file.write_text(f'env = "{DIGITS}"\nwait = 3')
+    assert grid.read(file) == [RunSpec(DIGITS, width=32, wait=3)]
+
+
+def test_a_run_computed_with_other_versions_is_another_run(monkeypatch):
+    run = RunSpec(DIGITS, wait=3)
+    before = run.digest()
+    assert dataclasses.replace(run, seed=1).digest() != before
+    monkeypatch.setattr(runs, "versions", lambda: {"torch": "another"})
+    assert run.digest() != before

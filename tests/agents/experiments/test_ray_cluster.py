@@ -1,0 +1,49 @@
+"""A real local Ray: what its workers make, and that another worker goes on where one was killed."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import threading
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+import agents
+from agents import RunSpec
+from agents.experiments.plan import plan
+from agents.experiments.sweep import sweep
+
+from .holder import holder_of
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'alma-env[cluster]'")
+
+LONG = RunSpec("Digits-ALMA-v0", width=4, wait=1, settings={"epochs": 300, "ticks": 4}, engine="plain")
+SHORT = replace(LONG, settings={"epochs": 1, "ticks": 4})
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's own files
+def test_a_run_whose_worker_is_killed_goes_on_in_another(tmp_path):
+    specs = [LONG, SHORT, replace(SHORT, seed=1)]
+    folder = plan(specs, tmp_path).pending[LONG.digest()].folder
+    before = []
+
+    def kill() -> None:
+        worker = holder_of(folder, 2)
+        before.append((folder / "ledger.jsonl").read_text())
+        os.kill(worker, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    report = sweep(specs, tmp_path, ray="local:2", console=Console(file=io.StringIO()))
+    killer.join()
+    assert report.failed == []
+    assert report.finished.keys() == {spec.digest() for spec in specs}
+    rows = (folder / "ledger.jsonl").read_text()
+    assert rows.startswith(before[0])
+    assert 2 <= before[0].count("\n") < 5 == rows.count("\n")
+    whole = agents.run(LONG.make_env(), LONG.make_agent(LONG.make_env()), 0)
+    (run,) = [run for run in report.runs() if run.folder == folder]
+    assert [row.error for row in run.ledger] == [row.error for row in whole]

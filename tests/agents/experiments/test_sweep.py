@@ -1,0 +1,205 @@
+"""A sweep makes what is missing, tells what failed, and goes on after it was stopped."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import agents
+from agents import RunSpec
+from agents.cli import main
+from agents.experiments import folders, local
+from agents.experiments.plan import plan
+from agents.experiments.sweep import SweepReport, sweep
+from agents.experiments.work import Failed
+from alma_env import Ledger
+
+from .holder import holder_of
+
+DIGITS = "Digits-ALMA-v0"
+GOOD = RunSpec(DIGITS, width=4, wait=2, settings={"epochs": 1, "ticks": 4})
+ENDLESS = RunSpec(DIGITS, width=4, wait=1, settings={"epochs": 10**7, "ticks": 4}, engine="plain")
+TAKEN = replace(GOOD, wait=4)  # whose folder another run has
+
+
+@dataclass(frozen=True)
+class Swept:
+    """A sweep of which one run is good, one fails, and one has its process killed."""
+
+    out: Path
+    report: SweepReport
+    told: str
+
+
+def told_to() -> Console:
+    return Console(file=io.StringIO(), width=200)
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory) -> Swept:
+    out, console = tmp_path_factory.mktemp("runs"), told_to()
+    specs = [GOOD, replace(GOOD, seed=1), TAKEN, ENDLESS]
+    places = {digest: pending.folder for digest, pending in plan(specs, out).pending.items()}
+    places[TAKEN.digest()].mkdir(parents=True)
+    (places[TAKEN.digest()] / "config.json").write_text('{"env": "another"}')
+
+    def kill() -> None:
+        os.kill(holder_of(places[ENDLESS.digest()], 1), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    report = sweep([*specs, GOOD], out, workers=2, console=console)
+    killer.join()
+    return Swept(out, report, console.file.getvalue())
+
+
+def test_good_runs_are_made_though_others_fail(swept):
+    assert swept.report.finished.keys() == {GOOD.digest(), replace(GOOD, seed=1).digest()}
+    assert [run.config["seed"] for run in swept.report.runs()] == [0, 1]
+    alone = agents.run(GOOD.make_env(), GOOD.make_agent(GOOD.make_env()), 0)
+    (run,) = [run for run in swept.report.runs() if run.config["seed"] == 0]
+    assert [row.error for row in run.ledger] == [row.error for row in alone]
+
+
+def test_a_failure_is_told_with_its_run_and_traceback(swept):
+    (failure,) = [failure for failure in swept.report.failed if failure.spec == TAKEN]
+    assert "Traceback" in failure.traceback
+    assert "RunMismatchError" in failure.traceback
+    assert f"{TAKEN}: failed" in swept.told
+    assert failure.traceback.strip() in swept.told
+    assert "2 of 4 runs failed" in swept.told
+
+
+def test_a_process_that_is_killed_is_a_failure_of_its_run_alone(swept):
+    (failure,) = [failure for failure in swept.report.failed if failure.spec == ENDLESS]
+    assert failure.traceback.startswith("the worker process was ended by SIGKILL (as the system does")
+
+
+def test_finished_runs_are_skipped_without_making_their_agents(swept, monkeypatch):
+    monkeypatch.setattr(RunSpec, "make_agent", lambda *_: pytest.fail("made again"))
+    again = sweep([GOOD], swept.out, console=told_to())
+    assert (again.skipped, again.failed) == (1, [])
+    assert again.finished.items() <= swept.report.finished.items()
+
+
+def test_a_run_in_other_words_is_known_by_its_configuration(swept):
+    other = replace(GOOD, settings={"ticks": 4, "epochs": 1, "learning_rate": 1.0}, engine="plain")
+    assert other.digest() != GOOD.digest()
+    planned = plan([other, replace(other, engine="auto")], swept.out)
+    assert planned.finished[other.digest()] == swept.report.finished[GOOD.digest()]
+    assert not planned.pending
+
+
+def test_another_version_or_an_unfinished_ledger_is_not_done(swept, tmp_path, monkeypatch):
+    folder = swept.report.finished[GOOD.digest()]
+    copy = tmp_path / DIGITS / folder.name
+    copy.mkdir(parents=True)
+    for file in ("config.json", "spec.json", "ledger.jsonl"):
+        (copy / file).write_bytes((folder / file).read_bytes())
+    assert folders.finished_below(tmp_path, [DIGITS]) == {GOOD.digest(): copy}
+    with monkeypatch.context() as patched:
+        patched.setattr(agents.runs, "versions", lambda: {"torch": "another"})
+        assert GOOD.digest() not in folders.finished_below(tmp_path, [DIGITS])
+    (copy / "ledger.jsonl").write_bytes((folder / "ledger.jsonl").read_bytes()[:-5])
+    assert folders.rows_in(copy) == 4
+    assert folders.finished_below(tmp_path, [DIGITS]) == {}
+
+
+def test_alma_run_and_alma_sweep_know_each_others_runs(swept, capsys):
+    options = ["--width", "4", "--wait", "2", "--set", "epochs=1", "ticks=4", "--out", str(swept.out)]
+    ledgers = {file: file.read_text() for file in swept.out.rglob("ledger.jsonl")}
+    assert main(["run", DIGITS, "--seeds", "0", "2", *options]) == 0
+    assert {file: file.read_text() for file in ledgers} == ledgers
+    assert main(["sweep", "--env", DIGITS, "--seeds", "0", "1", "2", "--dry-run", *options]) == 0
+    out = capsys.readouterr().out
+    assert "3 runs: 3 done, 0 begun, 0 to make" in out
+    assert main(["sweep", "--env", DIGITS, "--seeds", "0", "1", "2", *options]) == 0
+    assert "3 runs are finished, 3 of them from before" in capsys.readouterr().out
+
+
+def test_ctrl_c_ends_all_processes_and_the_same_runs_go_on(tmp_path, capsys):
+    grid = ["--width", "4", "--wait", "1", "--set", "epochs=400", "ticks=4", "--engine", "plain"]
+    (spec,) = agents.experiments.grid.expand(
+        {"env": DIGITS, "width": 4, "wait": 1, "set": {"epochs": 400, "ticks": 4}, "engine": "plain"}
+    )
+    folder = plan([spec], tmp_path).pending[spec.digest()].folder
+    command = [sys.executable, "-m", "agents", "sweep", "--env", DIGITS, *grid, "--out", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
+        holder_of(folder, 2)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
+        _, err = process.communicate()
+    assert process.returncode == 130
+    assert err.decode() == "stopped; the same command goes on from here\n"
+    deadline = time.monotonic() + 10
+    while _is_alive(process.pid):
+        assert time.monotonic() < deadline, "a process of the sweep is still there"
+        time.sleep(0.05)
+    before = (folder / "ledger.jsonl").read_text()
+    assert 2 <= len(Ledger.from_json(before[: before.rfind("\n") + 1])) < 5
+    assert main(["sweep", "--env", DIGITS, *grid, "--out", str(tmp_path), "--dry-run"]) == 0
+    assert "0 done, 1 begun, 0 to make" in capsys.readouterr().out
+    assert main(["run", DIGITS, *grid, "--out", str(tmp_path)]) == 0
+    assert (folder / "ledger.jsonl").read_text().startswith(before[: before.rfind("\n") + 1])
+    assert folders.is_finished(folder)
+
+
+def _is_alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_exit_status_and_errors_of_the_command(tmp_path, capsys):
+    out = ["--out", str(tmp_path)]
+    file = tmp_path / "grid.toml"
+    file.write_text(f'env = "{DIGITS}"\nwait = 4\nset = {{ ticks = 4, epochs = 1 }}')
+    for arguments, message in (
+        (["--agent", "sm"], "no grid: give a TOML file, or options"),
+        ([str(file), "--wait", "2"], "--wait beside"),
+        (["--env", DIGITS, "--wait", "2", "2"], "--wait 2 2: 2 stands there twice"),
+        (["--env", DIGITS, "--wait", "5", "21"], "sm 32, wait 21, seed 0: wait=21: the stream has only 20"),
+        (["--env", DIGITS, "--seeds", "3", "-1"], "seed=-1"),
+        ([str(file), "--workers", "0"], "--workers 0: at least 1"),
+        ([str(file), "--per-gpu", "2"], "--per-gpu 2"),
+        ([str(file), "--threads", "0"], "threads=0: at least 1"),
+        ([str(file), "--ray", "local:x"], "--ray local:x"),
+        ([str(file), "--track", "neptune"], "no such tracker"),
+    ):
+        assert main(["sweep", *arguments, *out]) == 2
+        assert message in capsys.readouterr().err
+    assert not list(tmp_path.glob("*/*"))
+
+
+def test_a_missing_ray_is_named_with_the_command_that_installs_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    arguments = ["--env", DIGITS, "--wait", "4", "--set", "ticks=4", "--ray", "auto", "--out", str(tmp_path)]
+    assert main(["sweep", *arguments]) == 2
+    assert "pip install 'alma-env[cluster]'" in capsys.readouterr().err
+
+
+def test_gpus_are_shared_out_one_after_another(monkeypatch):
+    monkeypatch.setattr(local.torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert [place["CUDA_VISIBLE_DEVICES"] for place in local.places(None, 2, 1)] == ["0", "1", "0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,7")
+    assert [place["CUDA_VISIBLE_DEVICES"] for place in local.places(None, 1, 1)] == ["5", "7"]
+
+
+def test_a_failed_run_is_exit_status_1(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(local, "carry_out", lambda jobs, places: (Failed(number, "why") for number in range(len(jobs))))
+    assert main(["sweep", "--env", DIGITS, "--wait", "4", "20", "--out", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert f"{DIGITS}: sm 32, wait 20, seed 0: failed\nwhy\n" in out
+    assert "0 runs are finished" in out
