@@ -55,7 +55,7 @@ DATA = {
     "Digits": Data(1_400, 397, 64),
     # The text that comes with the package; 440 million words of the paper are about 580 million tokens.
     "Text": Data(411, 411, valid=217, vocabulary=1_000, tokens=64),
-    "Text-512": Data(1_130_000, 1_130_000, valid=1_300, vocabulary=50_257, tokens=512),
+    "Text of one's own": Data(1_130_000, 1_130_000, valid=1_300, vocabulary=50_257, tokens=512),
 }
 
 
@@ -215,8 +215,8 @@ def _experts(run: Expected, grown: int) -> int:
 
 
 def _data(run: Expected) -> Data:
-    long = run.data == "Text" and run.protocol.get("sequence_length", 64) > 64
-    return DATA["Text-512" if long else run.data]
+    own = run.data == "Text" and run.protocol["sequence_length"] > DATA["Text"].tokens
+    return DATA["Text of one's own" if own else run.data]
 
 
 def _throughput(run: Expected) -> tuple[float, float]:

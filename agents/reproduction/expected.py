@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,10 +16,18 @@ from agents.policies import as_plain_data
 from agents.policy_specs import policy_from
 from agents.recipes import recipe_for
 from agents.settings import StageSettings
+from alma_env import AlmaEnv
 from alma_env.data import TEXT
-from alma_env.registration import PROTOCOLS, TEXT_ID
+from alma_env.registration import PROTOCOL_KEYWORDS, PROTOCOLS, TEXT_ID, TINY_SIZES
 
 TEXT_TICKS = 4
+TEXT_TOKENS = 512  # in a sequence of one's own text
+
+_PROTOCOL = {
+    name: parameter.default
+    for name, parameter in inspect.signature(AlmaEnv).parameters.items()
+    if name in PROTOCOL_KEYWORDS
+}
 
 # Of a recipe, what changes nothing but speed and rounding.
 _SPEED = ("validation_batch", "together", "engine", "device")
@@ -32,7 +41,7 @@ class Expected:
 
     Attributes:
         env: environment id.
-        protocol: the keywords of the environment that are given, and ``ticks``, B.
+        protocol: the protocol's keywords, ``ticks`` (B) among them, and those of the data that are given.
         data: name of the data set.
         backbone: what the method trains.
         agent: id, width, policy and the hyper-parameters of method and backbone.
@@ -82,7 +91,10 @@ def expected(spec: RunSpec) -> Expected:
     """
     protocol, own = catalogue.split_keywords(spec.env, spec.settings)
     data = TEXT if spec.env == TEXT_ID else PROTOCOLS[spec.env]["data"]
-    ticks = protocol.get("ticks", TEXT_TICKS if spec.env == TEXT_ID else PROTOCOLS[spec.env]["ticks"])
+    standard = {**_PROTOCOL, "ticks": TEXT_TICKS if spec.env == TEXT_ID else PROTOCOLS[spec.env]["ticks"]}
+    if spec.env == TEXT_ID:
+        tiny = protocol.get("train", "tiny") == "tiny"
+        standard["sequence_length"] = TINY_SIZES["sequence_length"] if tiny else TEXT_TOKENS
     recipe = recipe_for(data)
     method = method_for(spec.agent, recipe.backbone)
     given = dict(own)
@@ -99,6 +111,4 @@ def expected(spec: RunSpec) -> Expected:
     except TypeError as error:
         raise ValueError(f"{spec}: {error}; `alma agents` lists the hyper-parameters") from error
     plain: dict[str, Any] = json.loads(json.dumps(agent))
-    return Expected(
-        spec.env, {**protocol, "ticks": ticks}, data, recipe.backbone, plain, stage, method.grows, spec.seed
-    )
+    return Expected(spec.env, standard | protocol, data, recipe.backbone, plain, stage, method.grows, spec.seed)

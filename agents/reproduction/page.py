@@ -50,8 +50,8 @@ def _of(words: str) -> str:
     name, *rest = words.split()
     if name not in NAMES or len(rest) != 3 or (rest[0], rest[2]) != ("--scale", "--recorded") or rest[1] not in SCALES:
         raise ValueError(
-            f"<!-- alma reproduce {words} -->: nothing stands for this; write {COSTS!r}, or NAME --scale SCALE --recorded "
-            f"with one of {', '.join(NAMES)} and of {', '.join(SCALES)}"
+            f"<!-- alma reproduce {words} -->: nothing stands for this; write {COSTS!r}, or NAME --scale SCALE "
+            f"--recorded with one of {', '.join(NAMES)} and of {', '.join(SCALES)}"
         )
     return _findings(name, rest[1], _runs())
 
@@ -59,6 +59,8 @@ def _of(words: str) -> str:
 def _findings(name: str, scale: str, runs: Sequence[FinishedRun]) -> str:
     plan = read(name)
     outcome = Outcome.of(plan, scale, plan.specs(scale), runs, recorded=True)
+    if not outcome.runs:
+        return "\nNo runs are recorded yet.\n\n"
     own = [one for one in judged([outcome], scale) if one.finding.id in plan.findings]
     return f"\n{outcome.coverage[0].upper()}{outcome.coverage[1:]}.\n\n{report.findings_table(own)}\n"
 

@@ -5,6 +5,7 @@ A plan is a TOML file of this package:
     title = "…"
     paper = "figure 2"
     findings = ["cifar-a"]            # that its runs can decide about
+    compares = ["tree"]               # hyper-parameters in which the runs that are compared differ
 
     [[draw]]                          # a figure: a kind of `alma plot`, with its options
     kind = "tradeoff"
@@ -63,6 +64,7 @@ class Plan:
         title: what it shows.
         paper: where it stands there.
         findings: ids of those that its runs can decide about.
+        compares: hyper-parameters in which the runs that are compared differ.
         draws: its figures.
         text: whether it is a table of perplexities by tick.
         scales: by name.
@@ -72,6 +74,7 @@ class Plan:
     title: str
     paper: str
     findings: tuple[str, ...]
+    compares: tuple[str, ...]
     draws: tuple[Drawn, ...]
     text: bool
     scales: Mapping[str, Scale]
@@ -87,13 +90,17 @@ class Plan:
             settings: hyper-parameters and keywords of the environment, beside the plan's or in their place.
 
         Raises:
-            ValueError: a setting is unknown or breaks its rule.
+            ValueError: a setting is one in which the plan's runs differ, or it leaves none of them.
         """
+        given = dict(settings or {})
+        for name in self.compares:
+            if name in given:
+                raise ValueError(
+                    f"--set {name}={given[name]}: {self.name} compares runs that differ in it; leave it out, or make a "
+                    "grid of your own with `alma sweep`"
+                )
         runs = grid.expand({**self.scales[scale].sweep, **({} if seeds is None else {"seeds": list(seeds)})})
-        if not settings:
-            return runs
-        runs = [dataclasses.replace(spec, settings={**spec.settings, **settings}) for spec in runs]
-        return list({spec.digest(): spec for spec in runs}.values())  # what they differed in may be gone
+        return [dataclasses.replace(spec, settings={**spec.settings, **given}) for spec in runs]
 
 
 def read(name: str) -> Plan:
@@ -115,6 +122,7 @@ def read(name: str) -> Plan:
         table["title"],
         table["paper"],
         tuple(table["findings"]),
+        tuple(table.get("compares", ())),
         tuple(draws),
         table.get("text", False),
         scales,

@@ -14,8 +14,8 @@ RULE = """\
 A comparison is a difference over the seeds that both were run with, mean ± 95 % interval. It holds where the interval
 lies on the predicted side of zero, is contradicted where it lies on the other, and is undecided otherwise and with one
 seed. A finding holds where all of its comparisons that were run hold, does not hold where one is contradicted, and is
-undecided otherwise. There is no correction for the number of comparisons: of forty without a difference, one is expected
-to hold and one to be contradicted.
+undecided otherwise. There is no correction for the number of comparisons: of forty without a difference, one is
+expected to hold and one to be contradicted.
 """
 
 
@@ -59,9 +59,9 @@ def findings_section(judged: Sequence[Judged]) -> str:
 
 def counts(judged: Judged) -> str:
     """How many of its comparisons have which verdict."""
-    verdicts = (HOLDS, CONTRADICTED, UNDECIDED, NOT_RUN)
-    there = [(judged.count(verdict), verdict) for verdict in verdicts]
-    return ", ".join(f"{number} {verdict}" for number, verdict in there if number)
+    verdicts = {HOLDS: "hold", CONTRADICTED: CONTRADICTED, UNDECIDED: UNDECIDED, NOT_RUN: NOT_RUN}
+    there = [(judged.count(verdict), plural) for verdict, plural in verdicts.items()]
+    return ", ".join(f"{number} {plural}" for number, plural in there if number)
 
 
 def weakest(judged: Judged) -> str:

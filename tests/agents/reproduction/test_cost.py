@@ -98,8 +98,8 @@ def test_seeds_and_settings_take_the_place_of_a_plans():
     specs = plan.read("ablation").specs("smoke", [7], {"epochs": 3})
     assert {spec.seed for spec in specs} == {7}
     assert {spec.settings["epochs"] for spec in specs} == {3}
-    merged = plan.read("ablation").specs("smoke", [7], {"tree": True, "init_experts": 2})
-    assert len(merged) == len(specs) - 1  # what two of them differed in is gone
+    with pytest.raises(ValueError, match="--set tree=True: ablation compares runs that differ in it"):
+        plan.read("ablation").specs("smoke", [7], {"tree": True})
 
 
 def test_a_plan_that_does_not_exist_is_refused():

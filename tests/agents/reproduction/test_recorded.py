@@ -29,6 +29,7 @@ SPEC = RunSpec("MNIST-ALMA-v0", "ens", 4, wait=10, seed=1)
         {"settings": {"epochs": 5}},
         {"settings": {"members": 2}},
         {"settings": {"ticks": 50}},
+        {"settings": {"valid_fraction": 0.2}},
         {"settings": {"learning_rate": 0.5}},
         {"wait": None, "policy": "doubling"},
     ],
