@@ -181,8 +181,8 @@ def _cost(run: Expected) -> Cost:
     work = training + other
     rate, start = _throughput(run)
     members = trained * (1 + grown if run.agent["id"] in ("gens", "gens-moe") else 1)
-    scalars = parameters(run, grown) * members
-    size = 2 * ROW_BYTES * (run.ticks + 1) + 8 * scalars
+    scalars = parameters(run, grown) * (members + trained)  # what is deployed, and what is trained on
+    size = 2 * ROW_BYTES * (run.ticks + 1) + 4 * scalars
     return Cost(1, training, start + work / rate, size)
 
 
