@@ -30,6 +30,7 @@ from agents import (
     process,
     report,
     runs,
+    tables_cli,
     trackers,
 )
 from agents.console import RunProgress
@@ -134,6 +135,7 @@ def _parser() -> argparse.ArgumentParser:
     waiting_cli.add_to(commands)
     cli_arena.add_to(commands)
     figures_cli.add_to(commands)
+    tables_cli.add_to(commands)
     packed_cli.add_to(commands)
 
     show = commands.add_parser("show", help="table and picture of a run folder, or of all below a folder")

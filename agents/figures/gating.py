@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.figure import SubFigure
 from numpy.typing import NDArray
 
 import agents
@@ -237,7 +238,7 @@ def _draw_tree(
             axes.scatter(*places[shown].T, 5, right[shown], cmap="cividis_r", vmin=0, vmax=1, linewidths=0)
             label = f"{share.mean():.0%}"
         box = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # over the line from the gate above
-        axes.set_title(label, fontsize="x-small", pad=3, bbox=box)
+        axes.set_title(label, fontsize="x-small", pad=5, bbox=box)
 
 
 _CAPTION = (
