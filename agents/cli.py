@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import alma_env
-from agents import backbones, cli_arena, finished, packed_cli, parallel, report
+from agents import backbones, cli_arena, finished, packed_cli, parallel, report, tables_cli
 from agents.console import draw_curves, say
 from agents.experiments import cli as experiments_cli
 from agents.figures import cli as figures_cli
@@ -75,6 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     waiting_cli.add_to(commands)
     cli_arena.add_to(commands)
     figures_cli.add_to(commands)
+    tables_cli.add_to(commands)
     packed_cli.add_to(commands)
 
     show = commands.add_parser("show", help="table and picture of a run folder, or of all below a folder")

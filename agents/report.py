@@ -184,13 +184,16 @@ def cells(scores: Sequence[Score], measure: Measure = ERROR_RATE) -> tuple[str, 
     )
 
 
+UNITS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
 def engineering(value: float) -> str:
     """A large number with three digits and a unit letter.
 
     >>> engineering(26506), engineering(3.4e12), engineering(7)
     ('26.5 k', '3.4 T', '7')
     """
-    for limit, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+    for limit, letter in UNITS:
         if abs(value) >= limit:
             return f"{value / limit:.3g} {letter}"
     return f"{value:.3g}"

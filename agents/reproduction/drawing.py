@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents import figures
-from agents.cells import cells_of
+from agents import figures, tables, tables_text
 from agents.finished import FinishedRun
-from agents.report import engineering
 from agents.reproduction.perplexities import perplexities
 from agents.reproduction.plan import Drawn, Plan
-from agents.reproduction.report import table
 
 
 def section(plan: Plan, runs: Sequence[FinishedRun], out: Path, formats: Sequence[str]) -> str:
@@ -26,7 +23,7 @@ def section(plan: Plan, runs: Sequence[FinishedRun], out: Path, formats: Sequenc
     parts = [f"## {plan.name}: {plan.title}\n"]
     if runs:
         parts += [_figure(draw, runs, out / f"{plan.name}-{draw.kind}", formats) for draw in plan.draws]
-        parts.append(perplexities(runs) if plan.text else scores(runs))
+        parts.append(perplexities(runs) if plan.text else _table(plan, runs))
     return "\n".join(parts)
 
 
@@ -41,18 +38,5 @@ def _figure(draw: Drawn, runs: Sequence[FinishedRun], stem: Path, formats: Seque
     return (f"![{draw.kind}]({shown.name})\n" if shown else "") + (f"\n{links}\n" if links else "")
 
 
-def scores(runs: Sequence[FinishedRun]) -> str:
-    """A line for each setting: mean ± 95 % interval over its seeds."""
-    rows = [
-        (
-            cell.name,
-            str(len(cell.runs)),
-            cell.interval(lambda score: score.cer).text(".2f"),
-            cell.interval(lambda score: score.final_error).text(".3f"),
-            engineering(cell.interval(lambda score: score.mem).mean),
-            engineering(cell.interval(lambda score: score.comp).mean),
-            engineering(cell.interval(lambda score: score.paper_flops).mean),
-        )
-        for cell in cells_of(runs)[0]
-    ]
-    return table(("agent", "seeds", "CER", "final error", "Mem", "Comp", "training FLOPs"), rows, right=range(1, 7))
+def _table(plan: Plan, runs: Sequence[FinishedRun]) -> str:
+    return "\n".join(tables_text.markdown(comparison) for comparison in tables.compare(runs, plan.by))

@@ -7,6 +7,7 @@ A plan is a TOML file of this package:
     findings = ["cifar-a"]            # that its runs can decide about
     compares = ["tree"]               # hyper-parameters in which the runs that are compared differ
 
+    by = ["width", "when"]            # what the lines that its table compares have in common
     [[draw]]                          # a figure: a kind of `alma plot`, with its options
     kind = "tradeoff"
 
@@ -65,6 +66,7 @@ class Plan:
         paper: where it stands there.
         findings: ids of those that its runs can decide about.
         compares: hyper-parameters in which the runs that are compared differ.
+        by: what the lines that its table compares have in common, as ``alma table --by`` has it.
         draws: its figures.
         text: whether it is a table of perplexities by tick.
         scales: by name.
@@ -75,6 +77,7 @@ class Plan:
     paper: str
     findings: tuple[str, ...]
     compares: tuple[str, ...]
+    by: tuple[str, ...]
     draws: tuple[Drawn, ...]
     text: bool
     scales: Mapping[str, Scale]
@@ -123,6 +126,7 @@ def read(name: str) -> Plan:
         table["paper"],
         tuple(table["findings"]),
         tuple(table.get("compares", ())),
+        ("env", *table.get("by", ())),
         tuple(draws),
         table.get("text", False),
         scales,

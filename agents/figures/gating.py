@@ -1,0 +1,253 @@
+"""How the gates of a mixture of experts divide the digits (first version of the ALMA paper, figures 5 and 8).
+
+On the left, a t-SNE map of test examples, each drawn as its class. On the right, the tree: at each gate the examples
+that reach it, dark where they go right; at each leaf those that its expert answers for. The map is the same everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import SubFigure
+from numpy.typing import NDArray
+
+import agents
+import alma_env
+from agents.cells import Cell
+from agents.figures import look
+from agents.figures.drawing import Drawing
+from agents.finished import FinishedRun
+from agents.gmoe import GMoE
+from agents.methods import METHODS
+from agents.mixture_networks import MixtureNetwork, mixture_body
+from agents.tree import leaf_paths
+from alma_env import DataSet
+
+EXAMPLES = 800  # on the map
+GATES = 7  # that are drawn: the first that were made; what grew below them is one leaf
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A gate, or a leaf of the tree that is drawn.
+
+    Attributes:
+        first, last: experts below it, from the left, inclusive.
+        depth: gates above it.
+        children: left and right; none of a leaf.
+    """
+
+    first: int
+    last: int
+    depth: int
+    children: tuple[_Node, _Node] | None = None
+
+    def walk(self) -> Iterator[_Node]:
+        """Itself and all below."""
+        yield self
+        for child in self.children or ():
+            yield from child.walk()
+
+
+def draw(cells: Sequence[Cell], title: str, layer: int = 1) -> Drawing:
+    """The tree of one run's gates.
+
+    Args:
+        cells: one setting of a method with gates; of several seeds the first is drawn.
+        title: name of the stream.
+        layer: which mixture layer, 1 the first.
+
+    Raises:
+        ValueError: the runs are of several settings or of a method without gates, the run has no checkpoint, no gate,
+            or other data, or there is no such layer.
+    """
+    mixtures = [cell for cell in cells if cell.agent in ("gmoe", "moe")]
+    if len(mixtures) != 1:
+        found = "; ".join(cell.name for cell in mixtures) or "none"
+        raise ValueError(
+            f"gating of {len(mixtures)} settings with gates on {title} ({found}): it shows one; choose it, as in "
+            "--where agent=gmoe width=16 wait=10"
+        )
+    (cell,) = mixtures
+    run = cell.first
+    data, shares, splits = _shares(run, layer)
+    node = _tree(splits[:GATES], len(splits) + 1, splits)
+    classes = data.test_y[:EXAMPLES]
+    places = _map(data)
+    leaves = [one for one in node.walk() if one.children is None]
+    depth = max(one.depth for one in leaves)
+    figure = look.blank(4.6 + max(1.25 * len(leaves), 3.0), max(1.45 * (depth + 1) + 0.9, 4.8))
+    left, right = figure.subfigures(1, 2, width_ratios=[4.6, max(1.25 * len(leaves), 3.0)])
+    _digits(left.subplots(), places, classes, data.classes)
+    _draw_tree(right, node, places, shares, classes)
+    look.title(figure, f"{title}, {cell.name}, seed {run.seed}, mixture layer {layer}")
+    rows = [
+        {
+            "example": number,
+            "class": int(classes[number]),
+            "x": float(places[number, 0]),
+            "y": float(places[number, 1]),
+            **{_name(leaf): float(_share(shares, leaf)[number]) for leaf in leaves},
+        }
+        for number in range(len(classes))
+    ]
+    notes = [f"seed {run.seed} of {len(cell.runs)}: a map is of one run"] * (len(cell.runs) > 1)
+    if len(splits) > GATES:
+        notes.append(f"the first {GATES} of {len(splits)} gates are drawn; what grew below them counts as one leaf")
+    return Drawing(figure, rows, tuple(notes))
+
+
+def _shares(run: FinishedRun, layer: int) -> tuple[DataSet, NDArray[np.float64], tuple[int, ...]]:
+    """The data, each expert's share of the first test examples (n, leaves), and the splits of the tree."""
+    file = run.folder / "checkpoint.pt"
+    if not file.exists():
+        raise ValueError(
+            f"{file}: missing; the gates are in a run's checkpoint, which packed runs do not have: give its folder, or "
+            "make the run again"
+        )
+    config, protocol = run.config["agent"], run.config["protocol"]
+    split = protocol["data"].partition("-")[2]
+    env = alma_env.make(run.config["env"], ticks=protocol["ticks"], **({"split": split} if split else {}))
+    if env.data.digest != protocol["digest"]:
+        raise ValueError(
+            f"{run.folder}: it was run on other data, of digest {protocol['digest']}, not {env.data.digest}; draw it "
+            "where that data is"
+        )
+    own = {name: config[name] for name in METHODS[config["id"]].keywords if name in config}
+    own["grow_by"] = tuple(own["grow_by"]) if isinstance(own.get("grow_by"), list) else own.get("grow_by", 1)
+    if config["id"] != "gmoe":
+        own.pop("grow_by")
+    learner = agents.make(
+        config["id"], env, width=config["width"], device="cpu", **{**own, "from_scratch": False}
+    ).learner
+    assert isinstance(learner, GMoE)
+    learner.load_state_dict(torch.load(file, map_location="cpu", weights_only=True)["agent"]["learner"])
+    body = mixture_body(learner.predictor)
+    assert isinstance(body, MixtureNetwork)
+    if not 1 <= layer <= len(body.mixtures):
+        raise ValueError(f"layer={layer}: the network has mixture layers 1 to {len(body.mixtures)}; choose one of them")
+    mixture = body.mixtures[layer - 1]
+    if not mixture.routing.tree:
+        raise ValueError(
+            f"{run.folder}: tree=False: one softmax divides the examples, no tree of gates; draw another run"
+        )
+    if not mixture.splits:
+        raise ValueError(f"{run.folder}: it has one expert and no gate yet; draw a run with several trainings")
+    seen: list[torch.Tensor] = []
+    with torch.no_grad():
+        hook = mixture.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        learner.predictor.eval()(torch.from_numpy(env.data.test_x[:EXAMPLES].copy()))
+        hook.remove()
+        shares = mixture.leaf_probabilities(seen[0]).double().numpy()
+    return env.data, shares, mixture.splits
+
+
+def _tree(drawn: tuple[int, ...], leaves: int, splits: tuple[int, ...]) -> _Node:
+    """The tree of the first splits, whose leaves know which experts of the whole tree are below them."""
+    paths, whole = leaf_paths(drawn), leaf_paths(splits)
+    below = [[n for n, path in enumerate(whole) if path[: len(own)] == own] for own in paths]
+
+    def node(path: list[int]) -> _Node:
+        inside = [n for n, own in enumerate(paths) if own[: len(path)] == path]
+        first, last = below[inside[0]][0], below[inside[-1]][-1]
+        if len(inside) == 1:
+            return _Node(first, last, len(path))
+        gate = paths[inside[0]][len(path)] // 2
+        return _Node(first, last, len(path), (node([*path, 2 * gate]), node([*path, 2 * gate + 1])))
+
+    return node([])
+
+
+def _share(shares: NDArray[np.float64], node: _Node) -> NDArray[np.float64]:
+    """How much of each example reaches a node (n,)."""
+    total: NDArray[np.float64] = shares[:, node.first : node.last + 1].sum(1)
+    return total
+
+
+def _name(leaf: _Node) -> str:
+    """Experts are counted from 1."""
+    return f"expert {leaf.first + 1}" if leaf.first == leaf.last else f"experts {leaf.first + 1}–{leaf.last + 1}"
+
+
+def _map(data: DataSet) -> NDArray[np.float64]:
+    """Where t-SNE places the first test examples (n, 2), within the unit square."""
+    from sklearn.manifold import TSNE  # takes a second to import
+
+    flat = data.test_x[:EXAMPLES].reshape(min(EXAMPLES, len(data.test_x)), -1) / data.scale
+    places = TSNE(perplexity=min(30.0, (len(flat) - 1) / 3), random_state=0).fit_transform(flat)
+    low, high = places.min(0), places.max(0)
+    scaled: NDArray[np.float64] = (places - low) / (high - low)
+    return scaled
+
+
+def _digits(axes: Axes, places: NDArray[np.float64], classes: NDArray[np.int64], number: int) -> None:
+    """Each example as the number of its class."""
+    colours = (*look.COLOURS, "#8C510A", "#7F7F7F", "#6A3D9A")
+    for which in range(number):
+        own = places[classes == which]
+        axes.scatter(own[:, 0], own[:, 1], 34, colours[which % len(colours)], marker=f"${which}$", linewidths=0)
+    axes.set_xlim(-0.03, 1.03)
+    axes.set_ylim(-0.03, 1.03)
+    axes.set_axis_off()
+    axes.set_title("t-SNE of test examples", fontsize="medium", loc="left")
+
+
+def _draw_tree(
+    figure: SubFigure, root: _Node, places: NDArray[np.float64], shares: NDArray[np.float64], classes: NDArray[np.int64]
+) -> None:
+    leaves = [one for one in root.walk() if one.children is None]
+    depth = max(one.depth for one in leaves)
+    across: dict[_Node, float] = {leaf: (place + 0.5) / len(leaves) for place, leaf in enumerate(leaves)}
+
+    def middle(node: _Node) -> float:
+        if node.children is not None:
+            across[node] = (middle(node.children[0]) + middle(node.children[1])) / 2
+        return across[node]
+
+    middle(root)
+    canvas = figure.add_axes((0, 0, 1, 1))
+    canvas.set_axis_off()
+    canvas.set_xlim(0, 1)
+    canvas.set_ylim(0, 1)
+    canvas.text(0.01, 0.985, _CAPTION, fontsize="x-small", color=look.GREY, va="top")
+    high = 0.92 / (depth + 1)
+    wide = min(0.92 / len(leaves), 0.3)
+    centre = {node: (across[node], 0.94 - (node.depth + 0.5) * high) for node in root.walk()}
+    for node in root.walk():
+        for child in node.children or ():
+            canvas.plot(*zip(centre[node], centre[child], strict=True), color="#BBBBBB", linewidth=1.2, zorder=0)
+    for node in root.walk():
+        x, y = centre[node]
+        axes = figure.add_axes((x - wide / 2, y - 0.36 * high, wide, 0.66 * high))
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.spines[:].set_color("#BBBBBB")
+        share = _share(shares, node)
+        if node.children is None:
+            axes.scatter(*places.T, 4, share, cmap="Greys", vmin=-0.1, vmax=1, linewidths=0)
+            own = [str(which) for which in np.unique(classes) if _answers(shares, leaves, node, classes == which)]
+            label = f"{_name(node)}: {share.mean():.0%}\n{' '.join(own) or '–'}"
+        else:
+            right = _share(shares, node.children[1]) / np.maximum(share, 1e-12)
+            shown = share > 0.5
+            axes.scatter(*places.T, 2, "#EEEEEE", linewidths=0)
+            axes.scatter(*places[shown].T, 5, right[shown], cmap="cividis_r", vmin=0, vmax=1, linewidths=0)
+            label = f"{share.mean():.0%}"
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # over the line from the gate above
+        axes.set_title(label, fontsize="x-small", pad=5, bbox=box)
+
+
+_CAPTION = (
+    "gates: dark examples go to the right, light ones to the left; leaves: the darker, the more an expert has of it\n"
+    "numbers: share of all examples, and the classes of which a leaf has the largest share"
+)
+
+
+def _answers(shares: NDArray[np.float64], leaves: Sequence[_Node], leaf: _Node, of_class: NDArray[np.bool_]) -> bool:
+    """Whether a leaf has the largest share of a class."""
+    means = [_share(shares, one)[of_class].mean() for one in leaves]
+    return leaves[int(np.argmax(means))] is leaf
