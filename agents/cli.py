@@ -58,7 +58,9 @@ def _refuse(options: argparse.Namespace, message: str) -> int:
     # Escaped, since a remedy such as 'alma-env[tensorboard]' would be taken for markup.
     console = Console(stderr=True)
     who = f" on rank {parallel.rank()}" if parallel.rank() > 0 else ""
-    console.print(f"[bold red]alma {options.name}{who}:[/] {escape(message)}", highlight=False, soft_wrap=True, emoji=False)
+    console.print(
+        f"[bold red]alma {options.name}{who}:[/] {escape(message)}", highlight=False, soft_wrap=True, emoji=False
+    )
     return 2
 
 

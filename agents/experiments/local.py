@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
@@ -81,7 +81,7 @@ def _gpus() -> list[str]:
     return names or [str(gpu) for gpu in range(torch.cuda.device_count())]
 
 
-def carry_out(jobs: Sequence[Job], places: Sequence[Mapping[str, str]]) -> Iterator[Event]:
+def carry_out(jobs: Sequence[Job], places: Sequence[Mapping[str, str]]) -> Generator[Event, None, None]:
     """Make all jobs, in as many processes as there are places; a job whose process dies has failed, the rest goes on.
 
     Whoever closes the iterator early ends the processes; what they were making goes on from its checkpoint.
@@ -167,7 +167,8 @@ def _work(connection: Connection, variables: Mapping[str, str]) -> None:
     try:
         connection.send(None)
         while (order := connection.recv()) is not None:
-            connection.send(perform(*order, environments, connection.send))
+            number, job = order
+            connection.send(perform(number, job, environments, connection.send))
     except (EOFError, ConnectionError):  # the sweep was killed
         pass
 

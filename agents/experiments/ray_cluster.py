@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from agents.experiments.work import Advanced, Environments, Event, Failed, Finished, Job, perform
@@ -17,7 +17,7 @@ _LOOK_EVERY = 0.5  # seconds
 _environments = Environments()  # of this process, which is a worker's: Ray gives it one task after another
 
 
-def carry_out(jobs: Sequence[Job], address: str, *, per_gpu: int = 0) -> Iterator[Event]:
+def carry_out(jobs: Sequence[Job], address: str, *, per_gpu: int = 0) -> Generator[Event, None, None]:
     """Make all jobs on a cluster.
 
     Args:
@@ -49,7 +49,7 @@ def _where(address: str) -> dict[str, Any]:
 
 def _events(
     ray: Any, queues: Any, jobs: Sequence[Job], where: dict[str, Any], address: str, per_gpu: int
-) -> Iterator[Event]:
+) -> Generator[Event, None, None]:
     begun = not ray.is_initialized()
     if begun:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -136,7 +136,7 @@ def _jobs(planned: Plan, out: Path, track: tuple[str, ...], *, batch_seeds: bool
     return sorted(jobs, key=lambda job: -job.examples)
 
 
-def _backend(jobs: Sequence[Job], workers: int | None, per_gpu: int, ray: str | None) -> Iterator[Event]:
+def _backend(jobs: Sequence[Job], workers: int | None, per_gpu: int, ray: str | None) -> Generator[Event, None, None]:
     if ray is not None:
         if workers is not None:
             raise ValueError(

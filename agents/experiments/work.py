@@ -108,10 +108,7 @@ def perform(number: int, job: Job, environments: Environments, tell: Callable[[A
     try:
         env = environments.of(job.specs[0])
         process.prepare(job.specs[0].threads, recipe_for(env.data.name).backbone)
-        if len(job.specs) == 1:
-            made = (_make(number, job, env, tell),)
-        else:
-            made = _make_batch(job, env)
+        made = _make_batch(job, env) if len(job.specs) > 1 else (_make(number, job, env, tell),)
         measure = measure_of(env.protocol())
         return Finished(number, made, tuple(summary(runs.read_ledger(folder), measure) for folder in made))
     except Exception:

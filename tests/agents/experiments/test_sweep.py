@@ -104,8 +104,9 @@ def test_another_version_or_an_unfinished_ledger_is_not_done(swept, tmp_path, mo
     folder = swept.report.finished[GOOD.digest()]
     copy = tmp_path / DIGITS / folder.name
     copy.mkdir(parents=True)
-    for file in ("config.json", "spec.json", "ledger.jsonl"):
+    for file in ("config.json", "ledger.jsonl"):
         (copy / file).write_bytes((folder / file).read_bytes())
+    folders.remember(copy, GOOD)
     assert folders.finished_below(tmp_path, [DIGITS]) == {GOOD.digest(): copy}
     with monkeypatch.context() as patched:
         patched.setattr(agents.runs, "versions", lambda: {"torch": "another"})
@@ -128,9 +129,9 @@ def test_alma_run_and_alma_sweep_know_each_others_runs(swept, capsys):
 
 
 def test_ctrl_c_ends_all_processes_and_the_same_runs_go_on(tmp_path, capsys):
-    grid = ["--width", "4", "--wait", "1", "--set", "epochs=400", "ticks=4", "--engine", "plain"]
+    grid = ["--width", "4", "--wait", "1", "--set", "epochs=150", "ticks=4", "--engine", "plain"]
     (spec,) = agents.experiments.grid.expand(
-        {"env": DIGITS, "width": 4, "wait": 1, "set": {"epochs": 400, "ticks": 4}, "engine": "plain"}
+        {"env": DIGITS, "width": 4, "wait": 1, "set": {"epochs": 150, "ticks": 4}, "engine": "plain"}
     )
     folder = plan([spec], tmp_path).pending[spec.digest()].folder
     command = [sys.executable, "-m", "agents", "sweep", "--env", DIGITS, *grid, "--out", str(tmp_path)]
