@@ -15,7 +15,7 @@ A comparison is a difference over the seeds that both were run with, mean ± 95 
 lies on the predicted side of zero, is contradicted where it lies on the other, and is undecided otherwise and with one
 seed. A finding holds where all of its comparisons that were run hold, does not hold where one is contradicted, and is
 undecided otherwise. There is no correction for the number of comparisons: of forty without a difference, one is
-expected to hold and one to be contradicted.
+expected to hold and one to be contradicted. d is the mean difference over its standard deviation between seeds.
 """
 
 
@@ -37,11 +37,19 @@ def findings_table(judged: Iterable[Judged]) -> str:
 def comparisons_table(judged: Judged) -> str:
     """Every comparison of a finding that was run, a line for each."""
     rows = [
-        (one.what, one.measure, _predicted(one), _number(one.interval), str(one.interval.n), one.verdict)
+        (
+            one.what,
+            one.measure,
+            _predicted(one),
+            _number(one.interval),
+            "–" if one.effect is None else f"{one.effect:+.1f}".replace("-", "−"),
+            str(one.interval.n),
+            one.verdict,
+        )
         for one in judged.run
         if one.interval is not None
     ]
-    return table(("difference", "of", "predicted", "mean ± 95 %", "seeds", "verdict"), rows)
+    return table(("difference", "of", "predicted", "mean ± 95 %", "d", "seeds", "verdict"), rows)
 
 
 def findings_section(judged: Sequence[Judged]) -> str:

@@ -7,10 +7,11 @@ is undecided where the interval holds zero, or where there are fewer than two se
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
-from agents.statistics import Interval
+from agents.statistics import LEVEL, Interval
 
 HOLDS = "holds"
 CONTRADICTED = "contradicted"
@@ -49,6 +50,17 @@ class Comparison:
         elif self.predicted == "above":
             low, high = -high, -low
         return HOLDS if high < 0 else CONTRADICTED if low > 0 else UNDECIDED
+
+    @property
+    def effect(self) -> float | None:
+        """Cohen's d of paired differences: their mean over their standard deviation; None where that is not known."""
+        if self.interval is None or not self.interval.half:
+            return None
+        from scipy.special import stdtrit  # late, as in `agents.statistics`
+
+        n = self.interval.n
+        deviation = self.interval.half * math.sqrt(n) / float(stdtrit(n - 1, (1 + LEVEL) / 2))
+        return self.interval.mean / deviation
 
     @property
     def strength(self) -> float:

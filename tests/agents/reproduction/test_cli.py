@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from agents import cli, finished, packed
+from agents.experiments import cli as experiments_cli
+from agents.experiments.sweep import Failure, SweepReport
 from agents.reproduction import plan, recorded
 
 COMMAND = ["reproduce", "ablation", "--scale", "smoke", "--set", "ticks=4", "epochs=1"]
@@ -26,7 +29,8 @@ def test_a_plan_is_run_drawn_and_judged(out):
     assert "![errors](ablation-errors.png)" in text
     assert (out / "ablation-errors.png").stat().st_size > 10_000
     assert len((out / "ablation-errors.csv").read_text().splitlines()) > 4
-    assert "| 4: gmoe − moe | CER | < 0 |" in text
+    assert re.search(r"^\| 4: gmoe − moe \| CER \| < 0 \| .*± .* \| 2 \| \w+ \|$", text, re.MULTILINE)
+    assert "| gEns of MoE | 2 |" in text
     assert text.count("| CIFAR-10 |") == 10  # of other plans, not run
 
 
@@ -44,6 +48,19 @@ def test_recorded_runs_give_the_same_report_and_nothing_is_run(out, tmp_path, mo
         "reproduction.md",
     ]
     assert "ablation: 8 of 8 runs recorded" in capsys.readouterr().out
+
+
+def test_a_run_that_failed_leaves_its_comparisons_out_and_shows_in_the_exit_status(out, tmp_path, monkeypatch, capsys):
+    there = {str(run.folder): run.folder for run in finished.find(out)[0] if run.config["agent"]["id"] != "moe"}
+    failed = Failure(plan.read("ablation").specs("smoke")[-1], "Traceback …")
+    swept = SweepReport(finished=there, failed=[failed, failed])
+    monkeypatch.setattr(experiments_cli, "carry_out", lambda specs, options, console: swept)
+    assert cli.main([*COMMAND, "--out", str(tmp_path)]) == 1
+    told = " ".join(capsys.readouterr().out.split())
+    assert "ablation: 6 of 8 runs" in told
+    assert "not run: " in told
+    assert "ablation-growing" in told.partition("not run: ")[2]
+    assert "ablation-tree" not in told.partition("not run: ")[2]
 
 
 def test_nothing_recorded_is_said_and_is_no_error(tmp_path, monkeypatch, capsys):

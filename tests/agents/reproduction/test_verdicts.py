@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from statistics import mean, stdev
+
 import pytest
 
 from agents.reproduction.verdicts import CONTRADICTED, HOLDS, NOT_RUN, UNDECIDED, Comparison
@@ -32,6 +34,14 @@ def test_the_whole_interval_decides(mean, half, predicted, verdict):
 def test_one_seed_decides_nothing_and_no_seed_was_not_run(predicted):
     assert Comparison("", "CER", Interval(-9.0, None, 1), predicted, tolerance=3.0).verdict == UNDECIDED
     assert Comparison("", "CER", None, predicted).verdict == NOT_RUN
+
+
+def test_the_effect_size_is_the_mean_difference_in_standard_deviations():
+    differences = [1.0, 2.0, 6.0]
+    effect = Comparison("", "CER", Interval.of(differences)).effect
+    assert effect == pytest.approx(mean(differences) / stdev(differences))
+    assert Comparison("", "CER", Interval.of([1.0])).effect is None
+    assert Comparison("", "CER", Interval.of([1.0, 1.0])).effect is None
 
 
 def test_strength_counts_half_intervals_towards_the_prediction():
