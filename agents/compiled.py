@@ -117,8 +117,8 @@ def run_stage(
 ) -> tuple[Scores, State]:
     """Train `body` in place on normalised (inputs, labels).
 
-    `orders` is (epochs, n), or (members, epochs, n); None where an epoch is a step. Networks with data of their own have
-    a validation part (groups, n, ...), and all training examples in one, one set after another.
+    `orders` is (epochs, n), or (members, epochs, n); None where an epoch is a step. Networks with data of their own
+    have a validation part (groups, n, ...), and their training examples one set after another.
     """
     x, y, valid_x, valid_y = train[0].flatten(1), train[1], valid[0].flatten(valid[1].dim()), valid[1]
     groups = 1 if valid_y.dim() == 1 else len(valid_y)
