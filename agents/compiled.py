@@ -302,8 +302,7 @@ def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """Mean over the examples, (members,), of logits (members, n, classes) and y (n,) or (groups, n)."""
     if len(logits) == 1:
         return F.cross_entropy(logits.flatten(0, 1), y).view(1)
-    each = F.cross_entropy(logits.flatten(0, 1), for_members(y, len(logits)).flatten(), reduction="none")
-    return each.view(logits.shape[:2]).mean(1)
+    return F.cross_entropy(logits.transpose(1, 2), for_members(y, len(logits)), reduction="none").mean(1)
 
 
 def _layers(theta: Tensor, sizes: Sizes, members: int) -> list[Tensor]:

@@ -17,6 +17,9 @@ from agents.networks import MLP, VGG19
 
 Reduce = Literal["mean", "sum"]
 
+# Of layers with fewer outputs, MKL takes up to six times as long for products whose rows are as short as these.
+NARROW = 16
+
 
 class Stacked(nn.Module):
     """Networks of one architecture; each tensor has a first dimension for the members.
@@ -104,9 +107,7 @@ class StackedVGG19(Stacked):
         for name, kind in self._layers:
             x, groups = self.layer(name, kind, x, groups), self.members
         x = x.reshape(len(x), self.members, -1).transpose(0, 1)
-        return torch.baddbmm(
-            self.tensor("classifier.bias")[:, None], x, self.tensor("classifier.weight").transpose(1, 2)
-        )
+        return linear(x, self.tensor("classifier.weight"), self.tensor("classifier.bias"))
 
 
 class StackedExperts(Stacked):
@@ -164,11 +165,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """
     if x.dim() == 2:  # one matrix product for all members
         return F.linear(x, weight.flatten(0, 1), bias.flatten()).view(-1, *bias.shape).transpose(0, 1)
-    if len(x) == len(weight):
+    outputs = bias.shape[1]
+    if len(x) < len(weight):
+        weight, bias = weight.reshape(len(x), -1, weight.shape[2]), bias.reshape(len(x), -1)
+    elif outputs >= NARROW:
         return torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
-    grouped = weight.reshape(len(x), -1, weight.shape[2]), bias.reshape(len(x), -1)
-    outputs = torch.baddbmm(grouped[1][:, None], x, grouped[0].transpose(1, 2))  # (groups, n, members · outputs)
-    return outputs.unflatten(2, (-1, bias.shape[1])).transpose(1, 2).flatten(0, 1)
+    y = torch.baddbmm(bias[..., None], weight, x.transpose(1, 2))  # (groups, members · outputs, n)
+    return y.view(-1, outputs, y.shape[2]).transpose(1, 2)
 
 
 def for_members(y: Tensor, members: int) -> Tensor:

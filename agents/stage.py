@@ -293,7 +293,7 @@ def _score_batch(body: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]
         if isinstance(body, SIDE_BY_SIDE):
             logits = body(x, separate=y.dim() > 1)
             y = for_members(y, body.members)
-            return _members_cross_entropy(logits, y).sum(1), (logits.argmax(-1) != y).sum(-1)
+            return _members_cross_entropy(logits, y).sum(1), (logits.contiguous().argmax(-1) != y).sum(-1)
         logits = body(x)
         return _cross_entropy(logits, y, "sum"), (logits.argmax(-1) != y).sum()
 
@@ -340,7 +340,8 @@ def _cross_entropy(logits: Tensor, y: Tensor, reduction: Literal["mean", "sum"])
 
 def _members_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """(members, n) of logits (members, n, classes) with y (members, n)."""
-    return F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
+    # Classes as rows, as `stacked.linear` leaves them: the softmax over short rows takes up to ten times as long.
+    return F.cross_entropy(logits.transpose(1, 2), y, reduction="none")
 
 
 _DIVERGED = (
