@@ -156,21 +156,30 @@ class AnytimeAgent:
         """
         if not decision.train:
             return None
-        recent = self._gathered if decision.replay else self._gathered[-self.pending :]
-        train = union([megabatch["train"] for megabatch in recent])
-        valid = union([megabatch["valid"] for megabatch in (recent[-1:] if self.held_out_valid else recent)])
+        train, valid = self.examples(decision)
         steps = decision.grow if self.stages else 0
         for _ in range(steps):
             self.learner.grow(train, valid)
-        self.training_on = len(train)
         report = self.learner.train(train, valid)
+        return self.trained(decision, report, grow=steps)
+
+    def examples(self, decision: Decision) -> tuple[Examples, Examples]:
+        """What a stage that was decided on trains and validates on."""
+        recent = self._gathered if decision.replay else self._gathered[-self.pending :]
+        train = union([megabatch["train"] for megabatch in recent])
+        valid = union([megabatch["valid"] for megabatch in (recent[-1:] if self.held_out_valid else recent)])
+        self.training_on = len(train)
+        return train, valid
+
+    def trained(self, decision: Decision, report: Report, *, grow: int = 0) -> nn.Module:
+        """Enter a stage of the learner into the history, after so many growth steps; what is to be deployed."""
         self.history.append(
             StageRecord(
                 tick=self.tick,
                 pending=self.pending,
-                examples=len(train),
+                examples=self.training_on,
                 replay=decision.replay,
-                grow=steps,
+                grow=grow,
                 validation_loss=report.best_loss,
                 validation_error=report.best_error,
             )

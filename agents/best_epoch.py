@@ -22,12 +22,14 @@ def _keep_better(score: Tensor, loss: Tensor, min_delta: float, live: list[Tenso
 class BestEpoch:
     """The weights and buffers of the best epoch so far, chosen on the device without waiting for the host.
 
-    Of a stacked body each member has a best epoch of its own.
+    Of a stacked body each member, or each mixture of members, has a best epoch of its own.
     """
 
     def __init__(self, body: nn.Module, settings: StageSettings, members: int | None) -> None:
         self._settings = settings
         self._weights = [tensor.detach() for tensor in (*body.parameters(), *body.buffers())]
+        if members is not None and len(self._weights[0]) != members:
+            self._weights = [tensor.unflatten(0, (members, -1)) for tensor in self._weights]
         device, shape = self._weights[0].device, () if members is None else (members,)
         first = 0 if settings.keep_initial else 1  # number of the epoch that is offered first
         self.epoch = torch.zeros(shape, dtype=torch.int64, device=device)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from agents import parallel
 from agents.networks import MLP
-from agents.stacked import Joint, Reduce, StackedMLP
+from agents.stacked import Joint, Mixtures, Reduce, StackedMLP, for_members, linear
 from alma_env import meter
 
 if TYPE_CHECKING:
@@ -49,14 +49,14 @@ class State(NamedTuple):
     theta: Tensor
     first: Tensor
     second: Tensor
-    best: tuple[Tensor, ...]  # as `theta`; where each member has a best epoch of its own, as its layers
-    criterion: Tensor  # of the best epoch: (members,), or (1,) for members that answer as one
+    best: tuple[Tensor, ...]  # as `theta`; where there are several answers, each with a best epoch, as their layers
+    criterion: Tensor  # of the best epoch, (answers,): one per member, or per mixture of members
     best_epoch: Tensor  # int64, as `criterion`
     epoch: Tensor  # epochs done, int64, ()
 
 
 class Scores(NamedTuple):
-    """Mean validation losses and validation errors, one per epoch: (epochs, members) each, or (epochs, 1)."""
+    """Mean validation losses and validation errors, one per epoch: (epochs, answers) each."""
 
     loss: Tensor
     error: Tensor
@@ -64,7 +64,7 @@ class Scores(NamedTuple):
 
 def supports(body: nn.Module, settings: StageSettings) -> bool:
     """Whether this engine can run such a stage: MLPs in fp32, whole epochs, without augmentation."""
-    stacked = body.stacked if isinstance(body, Joint) else body
+    stacked = body.stacked if isinstance(body, Joint | Mixtures) else body
     return (
         isinstance(stacked, MLP | StackedMLP)
         and all(parameter.requires_grad for parameter in body.parameters())
@@ -117,17 +117,22 @@ def run_stage(
 ) -> tuple[Scores, State]:
     """Train `body` in place on normalised (inputs, labels).
 
-    `orders` is (epochs, n), or (members, epochs, n); None where an epoch is a step.
+    `orders` is (epochs, n), or (members, epochs, n); None where an epoch is a step. Networks with data of their own
+    have a validation part (groups, n, ...), and their training examples one set after another.
     """
-    x, y, valid_x, valid_y = train[0].flatten(1), train[1], valid[0].flatten(1), valid[1]
-    reduce = body.reduce if isinstance(body, Joint) else None
+    x, y, valid_x, valid_y = train[0].flatten(1), train[1], valid[0].flatten(valid[1].dim()), valid[1]
+    groups = 1 if valid_y.dim() == 1 else len(valid_y)
+    examples = len(y) // groups
+    if orders is None and groups > 1:
+        x, y = x.unflatten(0, (groups, -1)), y.unflatten(0, (groups, -1))
+    reduce = body.reduce if isinstance(body, Joint | Mixtures) else None
     live = [parameter.detach() for parameter in body.parameters()]  # weight, bias, weight, …
     if isinstance(body, MLP):
         live = [parameter[None] for parameter in live]
     sizes = (*(weight.shape[2] for weight in live[::2]), live[-1].shape[1])
     members = len(live[0])
-    answers = members if reduce is None else 1
-    program = _program(sizes, members, reduce, _formula(settings), *_unrolled(settings, len(y)))
+    answers = body.members if isinstance(body, Mixtures) else 1 if isinstance(body, Joint) else members
+    program = _program(sizes, members, answers, reduce, _formula(settings), *_unrolled(settings, examples))
     scores: list[Scores] = []
     with torch.no_grad():
         theta = torch.cat([_stored(parameter).flatten() for parameter in live])
@@ -155,7 +160,7 @@ def run_stage(
                 break
         best = _layers(state.best[0], sizes, members) if answers == 1 else state.best
         for parameter, kept in zip(live, best, strict=True):
-            parameter.copy_(kept)
+            parameter.copy_(kept.reshape(parameter.shape))
     return _joined(scores), state
 
 
@@ -176,6 +181,7 @@ class _Program(NamedTuple):
 def _program(
     sizes: Sizes,
     members: int,
+    answers: int,
     reduce: Reduce | None,
     settings: StageSettings,
     epochs_unrolled: int,
@@ -183,15 +189,16 @@ def _program(
 ) -> _Program:
     update = _adadelta if settings.optimizer == "adadelta" else _sgd
 
-    def answers(theta: Tensor, x: Tensor) -> Tensor:  # (members, n, classes), or (1, n, classes)
+    def answer(theta: Tensor, x: Tensor) -> Tensor:  # (answers, n, classes)
         logits = _logits(_layers(theta, sizes, members), x)
         if reduce is None:
             return logits
-        return logits.mean(0, keepdim=True) if reduce == "mean" else logits.sum(0, keepdim=True)
+        logits = logits.unflatten(0, (answers, -1))
+        return logits.mean(1) if reduce == "mean" else logits.sum(1)
 
     def loss(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
         # The optimizers work number by number, so the sum trains each member as its own loss would.
-        return _cross_entropy(answers(theta, x), y).sum()
+        return _cross_entropy(answer(theta, x), y).sum()
 
     def step(state: State, x: Tensor, y: Tensor) -> State:
         gradient = torch.func.grad(loss)(state.theta, x, y)
@@ -207,16 +214,16 @@ def _program(
 
     def select(state: State, x: Tensor, y: Tensor, epochs: int) -> tuple[State, Scores]:
         with meter.phase("validation"):
-            logits = answers(state.theta, x)
+            logits = answer(state.theta, x)
         loss = _cross_entropy(logits, y)
-        error = (logits.argmax(2) != y).float().mean(1)
+        error = (logits.argmax(2) != for_members(y, answers)).float().mean(1)
         criterion = loss if settings.select == "val_loss" else error
         better = (criterion < state.criterion - settings.min_delta) & loss.isfinite()
         epoch = state.epoch + epochs
         state = state._replace(
             best=tuple(
                 torch.where(better.view(-1, *[1] * (old.dim() - 1)), new, old)
-                for new, old in zip(_parts(state.theta, sizes, members, len(better)), state.best, strict=True)
+                for new, old in zip(_parts(state.theta, sizes, members, answers), state.best, strict=True)
             ),
             criterion=torch.where(better, criterion, state.criterion),
             best_epoch=torch.where(better, epoch, state.best_epoch),
@@ -282,25 +289,20 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _logits(weights_and_biases: list[Tensor], x: Tensor) -> Tensor:
-    """Of x (n, inputs), the same for all members, or (members, n, inputs): (members, n, classes)."""
+    """Of x (n, inputs), the same for all members, or (groups, n, inputs): (members, n, classes)."""
     members = len(weights_and_biases[0])
     for weight, bias in zip(weights_and_biases[::2], weights_and_biases[1::2], strict=True):
-        if x.dim() == 2:  # one matrix product for all members
-            x = F.linear(x, weight.flatten(0, 1), bias.flatten())
-            x = x if members == 1 else x.view(-1, *bias.shape).transpose(0, 1)
-        else:
-            x = torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
+        x = F.linear(x, weight[0], bias[0]) if members == 1 else linear(x, weight, bias)
         if bias is not weights_and_biases[-1]:
             x = F.relu(x)
     return x.expand(members, *x.shape[-2:])
 
 
 def _cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Mean over the examples, (members,), of logits (members, n, classes) and y (n,) or (members, n)."""
+    """Mean over the examples, (members,), of logits (members, n, classes) and y (n,) or (groups, n)."""
     if len(logits) == 1:
         return F.cross_entropy(logits.flatten(0, 1), y).view(1)
-    each = F.cross_entropy(logits.flatten(0, 1), y.expand(logits.shape[:2]).flatten(), reduction="none")
-    return each.view(logits.shape[:2]).mean(1)
+    return F.cross_entropy(logits.transpose(1, 2), for_members(y, len(logits)), reduction="none").mean(1)
 
 
 def _layers(theta: Tensor, sizes: Sizes, members: int) -> list[Tensor]:
@@ -328,8 +330,10 @@ def _stored(parameter: Tensor) -> Tensor:
 
 
 def _parts(theta: Tensor, sizes: Sizes, members: int, answers: int) -> tuple[Tensor, ...]:
-    """What is kept or not as a whole: all parameters, or those of each layer by member."""
-    return (theta,) if answers == 1 else tuple(_layers(theta, sizes, members))
+    """What is kept or not as a whole: all parameters, or those of each layer by answer, (answers, members, ...)."""
+    if answers == 1:
+        return (theta,)
+    return tuple(part.unflatten(0, (answers, -1)) for part in _layers(theta, sizes, members))
 
 
 def _shapes(sizes: Sizes, members: int) -> list[tuple[int, ...]]:

@@ -16,13 +16,17 @@ Normalise = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Draws:
-    """Where a stage's draws come from: generators of each member's order and augmentation."""
+    """Where a stage's draws come from: generators of each member's order and augmentation.
+
+    `groups` is the number of sets of `examples` examples, each for as many members that follow one another.
+    """
 
     examples: int
     settings: StageSettings
     order: Sequence[torch.Generator]
     augment: Sequence[torch.Generator]
     noise: torch.Generator | None
+    groups: int = 1
 
     @property
     def members(self) -> int | None:
@@ -30,11 +34,24 @@ class Draws:
         return None if len(self.order) == 1 else len(self.order)
 
     def orders(self) -> Tensor:
-        """int64 (epochs, per_epoch), or (members, epochs, per_epoch)."""
+        """int64 (epochs, per_epoch), or (members, epochs, per_epoch): rows of all sets, one set after another."""
         drawn = [
             draw_orders(self.examples, self.settings.epochs, generator, self.per_epoch) for generator in self.order
         ]
-        return drawn[0] if self.members is None else torch.stack(drawn)
+        if self.members is None:
+            return drawn[0]
+        first_rows = self.examples * torch.arange(self.groups).repeat_interleave(self.members // self.groups)
+        return torch.stack(drawn).add_(first_rows[:, None, None])
+
+    @property
+    def epoch_is_one_batch(self) -> bool:
+        """Whether a mini-batch is the whole epoch, unchanged, so that it is the same in any order."""
+        whole = self.per_epoch == self.examples <= self.settings.batch_size
+        return whole and self.settings.augmentation == "none"
+
+    def by_set(self, tensor: Tensor) -> Tensor:
+        """Of all sets one after another (groups · n, ...): (groups, n, ...); of a single one as it is."""
+        return tensor if self.groups == 1 else tensor.unflatten(0, (self.groups, -1))
 
     @property
     def per_epoch(self) -> int:
@@ -55,6 +72,28 @@ def draw_orders(examples: int, epochs: int, generator: torch.Generator, per_epoc
     orders = -(-epochs * per_epoch // examples)
     drawn = torch.cat([torch.randperm(examples, generator=generator) for _ in range(orders)])
     return drawn[: epochs * per_epoch].view(epochs, per_epoch)
+
+
+def mini_batches(
+    normalize: Normalise, x: Tensor, y: Tensor, settings: StageSettings, draws: Draws
+) -> Callable[[int, slice], tuple[Tensor, Tensor]]:
+    """A function of (epoch, places in the epoch) that gives a mini-batch, normalised: inputs and labels.
+
+    They are (batch, ...), for members that share their data also (members, batch, ...), and else (groups, batch, ...).
+    """
+    if draws.epoch_is_one_batch and draws.groups > 1:
+        batch = draws.by_set(normalize(x)), draws.by_set(y)  # going through them in order spares copying them
+        return lambda epoch, places: batch
+    orders = draws.orders().to(x.device)
+    if draws.epoch_is_one_batch and draws.members is not None:
+        orders = orders[0]
+    inputs = training_inputs(normalize, x, settings, draws)
+
+    def take(epoch: int, places: slice) -> tuple[Tensor, Tensor]:
+        index = orders[..., epoch, places]  # (batch,) or (members, batch)
+        return inputs(index, epoch, places), y[index]
+
+    return take
 
 
 def training_inputs(

@@ -73,26 +73,34 @@ class Ens:
 
     def train(self, train: Examples, valid: Examples) -> MembersReport:
         """Fine-tune every member on T with selection on V. The predictor handed out before stays as it was."""
-        stage = self.stage + 1
-        if self.from_scratch and stage > 1:
-            bodies: list[nn.Module] = [predictor.body for predictor in self._initialise(stage)]
-        else:
-            bodies = copy.deepcopy(list(self.predictor.members))
+        predictor = self.begin_stage()
         report = train_members(
-            self.predictor.prepare,
-            bodies,
+            predictor.prepare,
+            list(predictor.members),
             train,
             valid,
             self.settings,
             seed=self.seed,
-            stage=stage,
+            stage=self.stage + 1,
             together=self.together,
             engine=self.engine,
             on_epoch=self.on_epoch,
         )
-        self.stage = stage
-        self.predictor = Ensemble(bodies, self.predictor.prepare).eval()
+        self.end_stage(predictor)
         return report
+
+    def begin_stage(self) -> Ensemble:
+        """What the next stage trains: a copy of the ensemble, or one whose members were initialised anew."""
+        if self.from_scratch and self.stage > 0:
+            bodies: list[nn.Module] = [predictor.body for predictor in self._initialise(self.stage + 1)]
+        else:
+            bodies = copy.deepcopy(list(self.predictor.members))
+        return Ensemble(bodies, self.predictor.prepare)
+
+    def end_stage(self, predictor: Ensemble) -> None:
+        """Take over what a stage has trained."""
+        self.stage += 1
+        self.predictor = predictor.eval()
 
     def grow(self, train: Examples, valid: Examples) -> None:
         """Refused: an ensemble of fixed size."""

@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 import alma_env
 from agents import parallel
@@ -90,7 +91,7 @@ def run(
     if "policy" in agent.config and agent.config["policy"] is None:
         raise ValueError(f"policy={agent.policy!r} with folder={str(folder)!r}: {NO_DESCRIPTION}")
     with ExitStack() as lock:
-        parallel.from_first(lambda: lock.enter_context(_locked(Path(folder))))
+        parallel.from_first(lambda: lock.enter_context(locked(Path(folder))))
         return _run(env, agent, seed, RunFolder(Path(folder), describe(env, agent, seed)), on_tick, record)
 
 
@@ -102,7 +103,8 @@ def _run(
             if on_tick is not None:
                 on_tick(row)
         return Ledger(files.rows)
-    observation = _begin(env, agent, seed, files)
+    state = files.load_checkpoint() if files is not None else None
+    observation = begin(env, agent, seed, files, state)
     if on_tick is not None:
         for row in env.ledger:
             on_tick(row)
@@ -110,25 +112,37 @@ def _run(
         with env.meter:
             predictor = agent.observe(observation)
         parallel.add_up(env.meter)
-        done_before = len(env.ledger)
-        observation, *_ = env.step(predictor)
-        parallel.require_same(env.ledger[-1].digest, "the deployed predictor")
-        if record and predictor is not None:
-            held_out = env.validation_error(predictor)
-            agent.history[-1] = dataclasses.replace(agent.history[-1], held_out_error=held_out)
-        for row in env.ledger.rows[done_before:]:
-            if files is not None:
-                files.write(row)
-            if on_tick is not None:
-                on_tick(row)
+        observation = step(env, agent, predictor, files, on_tick, record)
         if files is not None:
             files.checkpoint(env, agent, force=env.done)
     return env.ledger if files is None else Ledger(files.rows)
 
 
-def _begin(env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None) -> Any:
-    """Reset, or go on from the folder's checkpoint; the mega-batch that awaits its answer."""
-    state = files.load_checkpoint() if files is not None else None
+def step(
+    env: AlmaEnv,
+    agent: AnytimeAgent,
+    predictor: nn.Module | None,
+    files: RunFolder | None,
+    on_tick: OnTick | None = None,
+    record: bool = False,
+) -> Any:
+    """Answer at a tick with what the agent has trained, or with None, and write the rows; the next mega-batch."""
+    done_before = len(env.ledger)
+    observation, *_ = env.step(predictor)
+    parallel.require_same(env.ledger[-1].digest, "the deployed predictor")
+    if record and predictor is not None:
+        held_out = env.validation_error(predictor)
+        agent.history[-1] = dataclasses.replace(agent.history[-1], held_out_error=held_out)
+    for row in env.ledger.rows[done_before:]:
+        if files is not None:
+            files.write(row)
+        if on_tick is not None:
+            on_tick(row)
+    return observation
+
+
+def begin(env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None, state: dict[str, Any] | None) -> Any:
+    """Reset, or go on from a checkpoint's state; the mega-batch that awaits its answer."""
     if state is not None:
         env.load_state_dict(state["env"])
         agent.load_state_dict(state["agent"], env.megabatch)
@@ -144,9 +158,13 @@ def _begin(env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None
     return observation
 
 
-def describe(env: AlmaEnv, agent: AnytimeAgent, seed: int) -> dict[str, Any]:
-    """The configuration of a run: everything that its numbers depend on."""
+def describe(env: AlmaEnv, agent: AnytimeAgent, seed: int, *, batched: int = 1) -> dict[str, Any]:
+    """The configuration of a run: everything that its numbers depend on.
+
+    `batched` is the number of runs in one computation (`agents.experiments.batched`), on which the last bits depend.
+    """
     several = {"ranks": parallel.ranks()} if parallel.ranks() > 1 else {}
+    several |= {"batched": batched} if batched > 1 else {}
     return several | {
         "env": env.spec.id if env.spec is not None else type(env).__name__,
         "protocol": env.protocol(),
@@ -176,7 +194,7 @@ def clear(folder: Path) -> None:
     """
     if not folder.exists():
         return
-    with _locked(folder):
+    with locked(folder):
         for file in folder.iterdir():
             if file.is_dir() and not file.is_symlink():
                 shutil.rmtree(file)
@@ -239,7 +257,7 @@ def whole_lines(file: Path) -> bytes:
 
 
 @contextmanager
-def _locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path) -> Iterator[None]:
     """Keep other processes from writing to the folder, where the system has such locks."""
     folder.mkdir(parents=True, exist_ok=True)
     if sys.platform == "win32":
@@ -328,12 +346,20 @@ class RunFolder:
         """Save environment and agent if some seconds have passed since the last time."""
         if not self._writes or (not force and time.monotonic() - self._checkpointed < CHECKPOINT_SECONDS):
             return
+        self.prepare_checkpoint(env, agent)()
+        self._checkpointed = time.monotonic()
+
+    def prepare_checkpoint(self, env: AlmaEnv, agent: AnytimeAgent) -> Callable[[], None]:
+        """Save environment and agent; the result puts them, at once, in the place of the last checkpoint."""
         stages = "".join(json.dumps(dataclasses.asdict(record)) + "\n" for record in agent.history)
-        _replace(self.path / "stages.jsonl", stages.encode())
         temporary = self.path / "checkpoint.pt.partial"
         torch.save({"env": env.state_dict(), "agent": agent.state_dict()}, temporary)
-        os.replace(temporary, self.path / "checkpoint.pt")
-        self._checkpointed = time.monotonic()
+
+        def put() -> None:
+            _replace(self.path / "stages.jsonl", stages.encode())
+            os.replace(temporary, self.path / "checkpoint.pt")
+
+        return put
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """What ``checkpoint`` saved last; None if nothing, or if the ledger does not hold the rows that led there."""

@@ -59,9 +59,7 @@ class SingleModel:
 
     def train(self, train: Examples, valid: Examples) -> StageReport:
         """Fine-tune on T with selection on V, and keep the best epoch. The predictor before stays as it was."""
-        stage = self.stage + 1
-        anew = self.from_scratch and stage > 1
-        predictor = self._initialise(stage) if anew else copy.deepcopy(self.predictor)
+        predictor = self.begin_stage()
         report = train_stage(
             predictor,
             train,
@@ -69,10 +67,20 @@ class SingleModel:
             self.settings,
             engine=self.engine,
             on_epoch=self.on_epoch,
-            **stage_generators(self.seed, stage),
+            **stage_generators(self.seed, self.stage + 1),
         )
-        self.stage, self.predictor = stage, predictor
+        self.end_stage(predictor)
         return report
+
+    def begin_stage(self) -> Predictor:
+        """What the next stage trains: a copy of the predictor, or one that was initialised anew."""
+        anew = self.from_scratch and self.stage > 0
+        return self._initialise(self.stage + 1) if anew else copy.deepcopy(self.predictor)
+
+    def end_stage(self, predictor: Predictor) -> None:
+        """Take over what a stage has trained."""
+        self.stage += 1
+        self.predictor = predictor.eval()
 
     def grow(self, train: Examples, valid: Examples) -> None:
         """Refused: a single model has a fixed architecture."""

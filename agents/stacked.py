@@ -17,12 +17,16 @@ from agents.networks import MLP, VGG19
 
 Reduce = Literal["mean", "sum"]
 
+# Of layers with fewer outputs, MKL takes up to six times as long for products whose rows are as short as these.
+NARROW = 16
+
 
 class Stacked(nn.Module):
     """Networks of one architecture; each tensor has a first dimension for the members.
 
     ``stacked(x)`` answers one batch (n, ...) with the logits of every member, (members, n, classes);
-    ``stacked(x, separate=True)`` answers a batch of its own for each member, (members, n, ...).
+    ``stacked(x, separate=True)`` answers a batch of its own for each member, (members, n, ...), or for each of equal
+    groups of members that follow one another, (groups, n, ...).
     """
 
     def __init__(self, bodies: Sequence[nn.Module]) -> None:
@@ -50,7 +54,7 @@ class Stacked(nn.Module):
     def layer(self, name: str, kind: type[nn.Module], x: Tensor, groups: int) -> Tensor:
         """One layer of all members on maps (n, channels, ...) that hold the members' channels side by side.
 
-        `groups` is the number of members, or 1 where `x` is one map for all of them.
+        `groups` is how many maps lie side by side in `x`: one per member, or one for all, or for a group, of them.
         """
         if kind is nn.Linear:
             return F.linear(x, self.tensor(f"{name}.weight").flatten(0, 1), self.tensor(f"{name}.bias").flatten())
@@ -79,11 +83,7 @@ class StackedMLP(Stacked):
         """Normalised inputs, flattened here -> (members, n, classes)."""
         x = x.flatten(2 if separate else 1)
         for layer in self.layers:
-            weight, bias = self.tensor(f"{layer}.weight"), self.tensor(f"{layer}.bias")
-            if x.dim() == 2:  # one matrix product for all members: (n, inputs) -> (members, n, outputs)
-                x = F.linear(x, weight.flatten(0, 1), bias.flatten()).view(-1, *bias.shape).transpose(0, 1)
-            else:
-                x = torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
+            x = linear(x, self.tensor(f"{layer}.weight"), self.tensor(f"{layer}.bias"))
             if layer != self.layers[-1]:
                 x = F.relu(x)
         return x
@@ -100,16 +100,14 @@ class StackedVGG19(Stacked):
 
     def forward(self, x: Tensor, separate: bool = False) -> Tensor:
         """Normalised images -> (members, n, classes)."""
-        groups = self.members if separate else 1  # of the first convolution
+        groups = len(x) if separate else 1  # of the first convolution
         if separate:
-            x = x.transpose(0, 1).flatten(1, 2)  # (n, members · channels, H, W)
+            x = x.transpose(0, 1).flatten(1, 2)  # (n, groups · channels, H, W)
         x = x.contiguous(memory_format=torch.channels_last)  # as the weights are
         for name, kind in self._layers:
             x, groups = self.layer(name, kind, x, groups), self.members
         x = x.reshape(len(x), self.members, -1).transpose(0, 1)
-        return torch.baddbmm(
-            self.tensor("classifier.bias")[:, None], x, self.tensor("classifier.weight").transpose(1, 2)
-        )
+        return linear(x, self.tensor("classifier.weight"), self.tensor("classifier.bias"))
 
 
 class StackedExperts(Stacked):
@@ -139,6 +137,48 @@ class Joint(nn.Module):
         """Normalised (n, ...) -> (n, classes)."""
         logits: Tensor = self.stacked(x)
         return logits.mean(0) if self.reduce == "mean" else logits.sum(0)
+
+
+class Mixtures(nn.Module):
+    """Several `Joint`s side by side, each of as many stacked networks that follow one another."""
+
+    def __init__(self, stacked: Stacked, reduce: Reduce, mixtures: int) -> None:
+        super().__init__()
+        self.stacked = stacked
+        self.reduce = reduce
+        self.members = mixtures
+
+    def forward(self, x: Tensor, separate: bool = False) -> Tensor:
+        """As `Stacked`, with a mixture for each member: (members, n, classes)."""
+        logits: Tensor = self.stacked(x, separate).unflatten(0, (self.members, -1))
+        return logits.mean(1) if self.reduce == "mean" else logits.sum(1)
+
+
+SIDE_BY_SIDE = (Stacked, Mixtures)  # networks that answer with logits of each member
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """A linear layer of all members, (members, n, outputs), with weights (members, outputs, inputs).
+
+    `x` is (n, inputs), the same for all members, or (members, n, inputs), or (groups, n, inputs), each the same for a
+    group of members that follow one another.
+    """
+    if x.dim() == 2:  # one matrix product for all members
+        return F.linear(x, weight.flatten(0, 1), bias.flatten()).view(-1, *bias.shape).transpose(0, 1)
+    outputs = bias.shape[1]
+    if len(x) < len(weight):
+        weight, bias = weight.reshape(len(x), -1, weight.shape[2]), bias.reshape(len(x), -1)
+    elif outputs >= NARROW:
+        return torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
+    y = torch.baddbmm(bias[..., None], weight, x.transpose(1, 2))  # (groups, members · outputs, n)
+    return y.view(-1, outputs, y.shape[2]).transpose(1, 2)
+
+
+def for_members(y: Tensor, members: int) -> Tensor:
+    """Labels (members, n) of `y` (n,), the same for all, or (groups, n), the same for a group."""
+    if y.dim() == 1:
+        return y.expand(members, -1)
+    return y if len(y) == members else y[:, None].expand(-1, members // len(y), -1).flatten(0, 1)
 
 
 def can_stack(bodies: Sequence[nn.Module]) -> bool:

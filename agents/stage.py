@@ -20,10 +20,10 @@ from torch import Tensor, nn
 
 from agents import compiled, parallel
 from agents.best_epoch import BestEpoch
-from agents.draws import Draws, training_inputs
+from agents.draws import Draws, mini_batches
 from agents.networks import Predictor
 from agents.settings import StageSettings
-from agents.stacked import Stacked
+from agents.stacked import SIDE_BY_SIDE, Mixtures, Stacked, for_members
 from agents.switch import SwitchTransformer
 from agents.token_loss import token_cross_entropy
 from alma_env import meter
@@ -117,19 +117,21 @@ def train_stage(
 
 def train_together(
     normalize: nn.Module,
-    stacked: Stacked,
+    stacked: Stacked | Mixtures,
     train: Examples,
     valid: Examples,
     settings: StageSettings,
     *,
     orders: Sequence[torch.Generator],
     augments: Sequence[torch.Generator],
+    groups: int = 1,
     engine: Engine = "plain",
     on_epoch: OnEpoch | None = None,
 ) -> list[StageReport]:
     """`train_stage` for all members of a stack at once: each has its own draws and keeps its own best epoch.
 
-    The numbers are those of one call per member, to rounding, and the FLOPs are their sum.
+    With `groups`, `train` and `valid` hold so many equal sets, one after another, each for as many members that follow
+    one another. The numbers are those of one call per member, to rounding, and the FLOPs are their sum.
 
     Raises:
         ValueError: as `train_stage`; `patience`, which would stop the members at different epochs.
@@ -139,7 +141,7 @@ def train_together(
             f"patience={settings.patience}: members that are trained together cannot stop at different epochs; "
             "set patience=None, or train one after another (together=False)"
         )
-    draws = Draws(len(train), settings, orders, augments, None)
+    draws = Draws(len(train) // groups, settings, orders, augments, None, groups)
     return _train(Predictor(normalize, stacked), train, valid, settings, draws, engine, on_epoch)
 
 
@@ -172,12 +174,8 @@ def _train_plain(
     on_epoch: OnEpoch | None,
 ) -> list[StageReport]:
     body, own = predictor.body, parallel.share(0, len(valid))
-    valid_x, valid_y = predictor.normalize(valid.x[own]), valid.y[own]
-    orders = draws.orders().to(valid_x.device)
-    whole = draws.per_epoch == len(train) <= settings.batch_size
-    if draws.members is not None and whole and settings.augmentation == "none":
-        orders = orders[0]  # a mini-batch that is the whole epoch is the same in any order: one for all members
-    inputs = training_inputs(predictor.normalize, train.x, settings, draws)
+    valid_x, valid_y = draws.by_set(predictor.normalize(valid.x[own])), draws.by_set(valid.y[own])
+    mini_batch = mini_batches(predictor.normalize, train.x, train.y, settings, draws)
     optimizer, schedule = _fresh_optimizer(body, settings)
     best = BestEpoch(body, settings, draws.members)
     in_full = getattr(body, "cost_depends_on_data", False)
@@ -198,8 +196,7 @@ def _train_plain(
             body.train()
             for start in range(0, draws.per_epoch, settings.batch_size):
                 batch = parallel.share(start, min(start + settings.batch_size, draws.per_epoch))
-                index = orders[..., epoch, batch]  # (batch,) or (members, batch)
-                train_batch(body, optimizer, inputs(index, epoch, batch), train.y[index], settings)
+                train_batch(body, optimizer, *mini_batch(epoch, batch), settings)
                 if schedule is not None:
                     schedule.step()
             loss, error = score()
@@ -230,12 +227,12 @@ def _train_compiled(
             f"precision={settings.precision!r}: it runs MLPs in fp32 without augmentation; use engine='plain'"
         )
     # A mini-batch that is the whole epoch is the same in any order.
-    orders = draws.orders() if len(train) > settings.batch_size else None
+    orders = None if draws.epoch_is_one_batch else draws.orders()
     (losses, errors), end = compiled.run_stage(
         body,
         settings,
         (predictor.normalize(train.x), train.y),
-        (predictor.normalize(valid.x), valid.y),
+        (draws.by_set(predictor.normalize(valid.x)), draws.by_set(valid.y)),
         orders,
         on_epoch,
     )
@@ -274,16 +271,18 @@ def _seeded(noise: torch.Generator | None, device: torch.device) -> Iterator[Non
 def validate(body: nn.Module, x: Tensor, y: Tensor, batch_size: int, *, in_full: bool = False) -> tuple[Tensor, Tensor]:
     """Mean cross-entropy and error fraction of `body`, put into eval mode, on normalised inputs.
 
-    Two scalars, or two tensors (members,) of a stacked body. Of text, both are means over tokens. `in_full` has each
-    batch counted operation by operation.
+    Two scalars, or two tensors (members,) of networks side by side, whose inputs may be (n, ...) or (groups, n, ...).
+    Of text, both are means over tokens. `in_full` has each batch counted operation by operation.
     """
     body.eval()
     score = _score_batch.fn if in_full else _score_batch
+    along = int(isinstance(body, SIDE_BY_SIDE) and y.dim() > 1)
     loss, wrong = torch.zeros((), device=x.device), torch.zeros((), device=x.device)
-    for batch in zip(torch.split(x, batch_size), torch.split(y, batch_size), strict=True):
+    for batch in zip(torch.split(x, batch_size, along), torch.split(y, batch_size, along), strict=True):
         batch_loss, batch_wrong = score(body, *batch)
         loss, wrong = loss + batch_loss, wrong + batch_wrong
-    return loss / y.numel(), wrong / y.numel()
+    answers = y.shape[1] if along else y.numel()
+    return loss / answers, wrong / answers
 
 
 @meter.count_once
@@ -291,9 +290,11 @@ def validate(body: nn.Module, x: Tensor, y: Tensor, batch_size: int, *, in_full:
 def _score_batch(body: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Summed cross-entropy and number of wrong answers. Of a batch: what is counted first runs on copies."""
     with meter.phase("validation"):
+        if isinstance(body, SIDE_BY_SIDE):
+            logits = body(x, separate=y.dim() > 1)
+            y = for_members(y, body.members)
+            return _members_cross_entropy(logits, y).sum(1), (logits.contiguous().argmax(-1) != y).sum(-1)
         logits = body(x)
-        if isinstance(body, Stacked):
-            return _members_cross_entropy(logits, y).sum(1), (logits.argmax(-1) != y).sum(-1)
         return _cross_entropy(logits, y, "sum"), (logits.argmax(-1) != y).sum()
 
 
@@ -307,7 +308,7 @@ def _train_batch(
     if parts == 1:
         loss(x, y).backward()
     else:
-        along = int(isinstance(body, Stacked) and y.dim() > 1)  # members come first where each has its own batch
+        along = int(isinstance(body, SIDE_BY_SIDE) and y.dim() > 1)  # members come first where each has its own batch
         pairs = zip(x.chunk(parts, along), y.chunk(parts, along), strict=True)
         for part, (part_x, part_y) in enumerate(pairs, 1):
             with parallel.gradients_kept(replica, last=part == parts):
@@ -319,10 +320,10 @@ def _train_batch(
 
 def _loss(body: nn.Module, x: Tensor, y: Tensor, settings: StageSettings) -> Tensor:
     with torch.autocast(x.device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
-        if isinstance(body, Stacked):
-            logits = body(x) if y.dim() == 1 else body(x, separate=True)
+        if isinstance(body, SIDE_BY_SIDE):
+            logits = body(x, separate=y.dim() > 1)
             # The optimizers work number by number, so the sum of the losses trains each member as its own would.
-            return _members_cross_entropy(logits.float(), y).mean(1).sum()
+            return _members_cross_entropy(logits.float(), for_members(y, body.members)).mean(1).sum()
         if isinstance(body, SwitchTransformer):
             logits, balance = body.forward_with_balance(x)
             return token_cross_entropy(logits.flatten(0, 1), y.flatten().long()) + settings.balance * balance
@@ -338,9 +339,9 @@ def _cross_entropy(logits: Tensor, y: Tensor, reduction: Literal["mean", "sum"])
 
 
 def _members_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """(members, n) of logits (members, n, classes) with y (n,) or (members, n)."""
-    each = F.cross_entropy(logits.flatten(0, 1), y.expand(logits.shape[:2]).flatten(), reduction="none")
-    return each.view(logits.shape[:2])
+    """(members, n) of logits (members, n, classes) with y (members, n)."""
+    # Classes as rows, as `stacked.linear` leaves them: the softmax over short rows takes up to ten times as long.
+    return F.cross_entropy(logits.transpose(1, 2), y, reduction="none")
 
 
 _DIVERGED = (

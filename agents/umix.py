@@ -98,9 +98,7 @@ class UMix:
 
     def train(self, train: Examples, valid: Examples) -> StageReport:
         """Train the members jointly on T with selection on V. The predictor handed out before stays as it was."""
-        stage = self.stage + 1
-        anew = self.from_scratch and stage > 1
-        predictor = self._initialise(stage) if anew else copy.deepcopy(self.predictor)
+        predictor = self.begin_stage()
         members = list(mixture_of(predictor).members)
         stacked = stack(members) if self.together else None
         body = predictor.body if stacked is None else Joint(stacked, self.reduce)
@@ -111,12 +109,22 @@ class UMix:
             self.settings,
             engine=self.engine,
             on_epoch=self.on_epoch,
-            **stage_generators(self.seed, stage),
+            **stage_generators(self.seed, self.stage + 1),
         )
         if stacked is not None:
             stacked.hand_back(members)
-        self.stage, self.predictor = stage, predictor.eval()
+        self.end_stage(predictor)
         return report
+
+    def begin_stage(self) -> Predictor:
+        """What the next stage trains: a copy of the predictor, or one that was initialised anew."""
+        anew = self.from_scratch and self.stage > 0
+        return self._initialise(self.stage + 1) if anew else copy.deepcopy(self.predictor)
+
+    def end_stage(self, predictor: Predictor) -> None:
+        """Take over what a stage has trained."""
+        self.stage += 1
+        self.predictor = predictor.eval()
 
     def grow(self, train: Examples, valid: Examples) -> None:
         """Refused: a mixture of fixed size."""

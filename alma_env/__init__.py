@@ -19,6 +19,7 @@ from alma_env.errors import (
 )
 from alma_env.ledger import Ledger, Row, Score
 from alma_env.registration import make, register_all
+from alma_env.shared import Shares, shared
 from alma_env.spaces import PredictorSpace, UntrainedPredictor
 from alma_env.stream import Stream, partition
 
@@ -35,6 +36,7 @@ __all__ = [
     "PredictorSpace",
     "Row",
     "Score",
+    "Shares",
     "Stream",
     "UnknownCostError",
     "UnmeteredTrainingError",
@@ -44,6 +46,7 @@ __all__ = [
     "make",
     "partition",
     "register_all",
+    "shared",
 ]
 
 register_all()

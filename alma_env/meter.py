@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as disable_modes
 
@@ -280,6 +280,15 @@ class Meter:
         for phase, declared in pending["declared"].items():
             self._declared_flops[phase] = self._declared_flops.get(phase, 0) + declared
         self._declared += pending["reasons"]
+
+    def adopt(self, other: Meter, predictor: nn.Module) -> None:
+        """Know of this predictor's parameters and buffers what another meter, which trained it, knows.
+
+        Nothing is charged by it; see `alma_env.shared`.
+        """
+        for tensor in tensors_of(predictor):
+            if (seal := other.sealed(tensor)) is not None:
+                self._seals.adopt(tensor, seal)
 
     def sealed(self, tensor: Tensor) -> Seal | None:
         """What is known about the content of `tensor`; None when no metered block left it with what it holds now."""

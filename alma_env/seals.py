@@ -137,6 +137,14 @@ class Seals:
             return _stronger(same, seal)  # a copy of sealed content, such as the best epoch's weights restored
         return seal
 
+    def adopt(self, tensor: Tensor, seal: Seal) -> None:
+        """Know what another meter's block has left in `tensor`."""
+        key = _sealable(tensor)
+        if key is not None:
+            content = checksum(tensor.untyped_storage())
+            self._records[key] = _Record(WeakStorage(tensor), content, seal)
+            self._by_content[content] = seal
+
     def state(self) -> list[tuple[str, bool, bool]]:
         """What is sealed, as plain values: checksum in hexadecimal, counted, written."""
         live = {record.content for record in self._records.values() if not record.reference.dead()}

@@ -1,0 +1,97 @@
+"""Several seeds in one batch against one of them, as ratios within one run.
+
+CPU time of one thread, on MNIST; the ways take turns, stage by stage, and the least time of a stage counts, since
+other work on the machine only ever adds to it. ALMA_DATA=… OMP_NUM_THREADS=1 pytest -m benchmark -s (this file)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+import agents
+import alma_env
+from agents.allocator import keep_freed_memory
+from agents.anytime import AnytimeAgent
+from agents.batched import train_batch
+from alma_env import AlmaEnv
+
+pytestmark = pytest.mark.benchmark
+
+Run = tuple[AlmaEnv, AnytimeAgent]
+
+
+@pytest.fixture(autouse=True)
+def memory_as_in_the_command_line() -> None:
+    keep_freed_memory()
+
+
+class Batch:
+    """Runs in lock-step; a single one trains by itself."""
+
+    def __init__(self, data: alma_env.DataSet, seeds: int, **keywords: Any) -> None:
+        self.runs = []
+        for seed in range(seeds):
+            env = AlmaEnv(data, 500)
+            agent = agents.make("sm", env, seed=seed, device="cpu", **keywords)
+            env.reset(seed=seed, options={"predictor": agent.predictor})
+            self.runs.append((env, agent))
+
+    def stage(self) -> tuple[float, float]:
+        """CPU seconds of the next stage's training, and of it and all that belongs to its ticks."""
+        start, training = time.process_time(), 0.0
+        deployed: list[Any] = [None] * len(self.runs)
+        while deployed[0] is None:
+            for env, agent in self.runs:
+                agent.gather(env.observation())
+            decision = self.runs[0][1].policy(self.runs[0][1].progress())
+            if decision.train:
+                begin = time.process_time()
+                deployed = self.train(decision)
+                training = time.process_time() - begin
+            for (env, _), predictor in zip(self.runs, deployed, strict=True):
+                env.step(predictor)
+        return training, time.process_time() - start
+
+    def train(self, decision: agents.Decision) -> list[Any]:
+        if len(self.runs) == 1:
+            env, agent = self.runs[0]
+            with env.meter:
+                return [agent.carry_out(decision)]
+        train, valid = zip(*(agent.examples(decision) for _, agent in self.runs), strict=True)
+        with alma_env.shared([env.meter for env, _ in self.runs]) as shares:
+            reports = train_batch([agent.learner for _, agent in self.runs], train, valid)  # type: ignore[misc]
+            for env, agent in self.runs:
+                shares.give(env.meter, agent.predictor)
+        return [agent.trained(decision, report) for (_, agent), report in zip(self.runs, reports, strict=True)]
+
+
+@pytest.mark.parametrize("wait", [1, 10])
+@pytest.mark.parametrize(("width", "seeds", "asked"), [(32, 8, 3), (4, 32, 5)])
+def test_seeds_in_one_batch_against_one(
+    benchmark: Any, real_data: Callable[..., alma_env.DataSet], width: int, seeds: int, asked: int, wait: int
+) -> None:
+    data = real_data("MNIST")
+    make = partial(Batch, data, width=width, wait=wait)
+    ways = {(engine, number): make(number, engine=engine) for engine in ("plain", "compiled") for number in (1, seeds)}
+    least = dict.fromkeys(ways, (float("inf"), float("inf")))
+
+    def take_turns() -> None:
+        for _ in range(6 if wait == 1 else 4):
+            for way, batch in ways.items():
+                least[way] = tuple(map(min, least[way], batch.stage()))  # type: ignore[assignment]
+
+    benchmark.pedantic(take_turns, rounds=1, iterations=1)
+    print(f"\nMNIST h={width} w={wait}: {seeds} seeds in one batch, asked {asked} x one")
+    for place, what in enumerate(("training alone", "with the answers")):
+        for engine, one in (("plain", "plain"), ("compiled", "compiled"), ("compiled", "plain")):
+            batch, single = least[engine, seeds][place], least[one, 1][place]
+            benchmark.extra_info[f"{engine} / {one}, {what}"] = batch / single
+            print(
+                f"  {what:16} {engine:8} batch {1e3 * batch:8.0f} ms, one {one:8} run {1e3 * single:7.0f} ms: "
+                f"{batch / single:5.2f} x"
+            )
