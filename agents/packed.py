@@ -69,7 +69,7 @@ def read(file: Path) -> Iterator[tuple[dict[str, Any], Columns, tuple[StageRecor
 
 
 def _packed(run: FinishedRun) -> dict[str, Any]:
-    rows = {name: list(getattr(run.columns, name)) for name in NAMES if name != "tick"}
+    rows: dict[str, Any] = {name: list(getattr(run.columns, name)) for name in NAMES if name != "tick"}
     phases = sorted({phase for flops in run.columns.flops for phase in flops})
     rows["flops"] = {phase: [flops.get(phase) for flops in run.columns.flops] for phase in phases}
     rows["seconds"] = [round(seconds, 3) for seconds in run.columns.seconds]

@@ -148,8 +148,8 @@ def _named(against: str, cells: Sequence[Cell], group: str) -> Cell | None:
         if len(found) > 1:
             several = [name for cell, name in zip(cells, names, strict=True) if cell in found]
             raise ValueError(
-                f"--against {against}: {len(found)} lines of {group} may be meant ({'; '.join(several[:3])} …); give one "
-                "of these names, or say with --by what compared lines have in common, as in --by env width when"
+                f"--against {against}: {len(found)} lines of {group} may be meant ({'; '.join(several[:3])} …); give "
+                "one of these names, or say with --by what compared lines have in common, as in --by env width when"
             )
         if found:
             return found[0]

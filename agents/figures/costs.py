@@ -54,7 +54,7 @@ def draw_costs(
             axes = grid[number, place] if by_method else grid[0, number]
             look.plain(axes)
             if by_method:
-                axes.scatter([row[key] for row in rows], [row[column] for row in rows], 3.0, "#C8C8C8", zorder=0)
+                axes.scatter([row[key] for row in rows], [row[column] for row in rows], 3.0, color="#C8C8C8", zorder=0)
                 axes.set_title(method if number == 0 else "", fontsize="medium", loc="left")
             own = [(n, row) for n, row in zip(names, rows, strict=True) if row["method"] == method or not by_method]
             _lines(axes, own, (key, column), styles, sizes)
@@ -94,7 +94,7 @@ def _lines(
         x, y = ([row[key] for row in own] for key in keys)
         halves = [row[f"{keys[1]}_half"] or 0.0 for row in own]
         axes.errorbar(x, y, halves, **style.line, linewidth=1.2, capsize=2, elinewidth=0.8)
-        axes.scatter(x, y, [sizes[row["width"]] for row in own], style.colour, style.marker, zorder=3)
+        axes.scatter(x, y, [sizes[row["width"]] for row in own], color=style.colour, marker=style.marker, zorder=3)
 
 
 def _sizes(cells: Sequence[Cell]) -> dict[int | None, float]:

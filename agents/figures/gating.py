@@ -75,13 +75,14 @@ def draw(cells: Sequence[Cell], title: str, layer: int = 1) -> Drawing:
     (cell,) = mixtures
     run = cell.first
     data, shares, splits = _shares(run, layer)
-    node = _tree(splits[:GATES], len(splits) + 1, splits)
+    node = _tree(splits)
     classes = data.test_y[:EXAMPLES]
     places = _map(data)
     leaves = [one for one in node.walk() if one.children is None]
     depth = max(one.depth for one in leaves)
     figure = look.blank(4.6 + max(1.25 * len(leaves), 3.0), max(1.45 * (depth + 1) + 0.9, 4.8))
-    left, right = figure.subfigures(1, 2, width_ratios=[4.6, max(1.25 * len(leaves), 3.0)])
+    parts = figure.subfigures(1, 2, squeeze=False, width_ratios=[4.6, max(1.25 * len(leaves), 3.0)])
+    left, right = parts[0]
     _digits(left.subplots(), places, classes, data.classes)
     _draw_tree(right, node, places, shares, classes)
     look.title(figure, f"{title}, {cell.name}, seed {run.seed}, mixture layer {layer}")
@@ -128,6 +129,7 @@ def _shares(run: FinishedRun, layer: int) -> tuple[DataSet, NDArray[np.float64],
     learner.load_state_dict(torch.load(file, map_location="cpu", weights_only=True)["agent"]["learner"])
     body = mixture_body(learner.predictor)
     assert isinstance(body, MixtureNetwork)
+    assert isinstance(env.data, DataSet)
     if not 1 <= layer <= len(body.mixtures):
         raise ValueError(f"layer={layer}: the network has mixture layers 1 to {len(body.mixtures)}; choose one of them")
     mixture = body.mixtures[layer - 1]
@@ -142,13 +144,13 @@ def _shares(run: FinishedRun, layer: int) -> tuple[DataSet, NDArray[np.float64],
         hook = mixture.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
         learner.predictor.eval()(torch.from_numpy(env.data.test_x[:EXAMPLES].copy()))
         hook.remove()
-        shares = mixture.leaf_probabilities(seen[0]).double().numpy()
+        shares: NDArray[np.float64] = mixture.leaf_probabilities(seen[0]).double().numpy()
     return env.data, shares, mixture.splits
 
 
-def _tree(drawn: tuple[int, ...], leaves: int, splits: tuple[int, ...]) -> _Node:
-    """The tree of the first splits, whose leaves know which experts of the whole tree are below them."""
-    paths, whole = leaf_paths(drawn), leaf_paths(splits)
+def _tree(splits: tuple[int, ...]) -> _Node:
+    """The tree of the first `GATES` splits, whose leaves know which experts of the whole tree are below them."""
+    paths, whole = leaf_paths(splits[:GATES]), leaf_paths(splits)
     below = [[n for n, path in enumerate(whole) if path[: len(own)] == own] for own in paths]
 
     def node(path: list[int]) -> _Node:
@@ -228,14 +230,16 @@ def _draw_tree(
         axes.spines[:].set_color("#BBBBBB")
         share = _share(shares, node)
         if node.children is None:
-            axes.scatter(*places.T, 4, share, cmap="Greys", vmin=-0.1, vmax=1, linewidths=0)
+            axes.scatter(places[:, 0], places[:, 1], 4, share, cmap="Greys", vmin=-0.1, vmax=1, linewidths=0)
             own = [str(which) for which in np.unique(classes) if _answers(shares, leaves, node, classes == which)]
             label = f"{_name(node)}: {share.mean():.0%}\n{' '.join(own) or '–'}"
         else:
             right = _share(shares, node.children[1]) / np.maximum(share, 1e-12)
             shown = share > 0.5
-            axes.scatter(*places.T, 2, "#EEEEEE", linewidths=0)
-            axes.scatter(*places[shown].T, 5, right[shown], cmap="cividis_r", vmin=0, vmax=1, linewidths=0)
+            axes.scatter(places[:, 0], places[:, 1], 2, "#EEEEEE", linewidths=0)
+            axes.scatter(
+                places[shown, 0], places[shown, 1], 5, right[shown], cmap="cividis_r", vmin=0, vmax=1, linewidths=0
+            )
             label = f"{share.mean():.0%}"
         box = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # over the line from the gate above
         axes.set_title(label, fontsize="x-small", pad=5, bbox=box)

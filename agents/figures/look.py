@@ -13,6 +13,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
@@ -53,11 +54,7 @@ def styles(names: Iterable[Hashable]) -> dict[Any, Style]:
 
 def blank(width: float, height: float) -> Figure:
     """An empty figure of this size in inches, whose parts make room for each other."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    engine = figure.get_layout_engine()
-    assert engine is not None
-    engine.set(wspace=0.04, hspace=0.04)
-    return figure
+    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(wspace=0.04, hspace=0.04))
 
 
 def panels(

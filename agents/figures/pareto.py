@@ -36,8 +36,8 @@ def draw(cells: Sequence[Cell], title: str, flops_price: float | None = None, pa
     prices = Prices(flops_price or 0.0, parameter_price)
     rows = [_row(cell, prices) for cell in cells]
     front = _front(rows)
-    for row in rows:
-        row["front"] = row in front
+    for row in rows:  # with those that are as good in both
+        row["front"] = any((row["cer"], row["comp"]) == (one["cer"], one["comp"]) for one in front)
     figure = look.blank(10.2, 4.6)
     left, right = figure.subplots(1, 2)
     styles = look.styles(row["method"] for row in rows)

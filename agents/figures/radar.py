@@ -38,7 +38,7 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
         "Mem": lambda run: float(run.score.mem),
         "Comp": lambda run: float(run.score.comp),
     }
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "setting": cell.name,
             **{name: mean(map(of, cell.runs.values())) for name, of in spokes.items()},
