@@ -16,12 +16,13 @@ from multiprocessing.context import SpawnProcess
 import torch
 
 from agents.experiments.work import Environments, Event, Failed, Finished, Job, perform
+from alma_env import AlmaError
 
 _PATIENCE = 10.0  # seconds that a process has to end by itself
 _SPAWN = multiprocessing.get_context("spawn")  # a fork would share the locks of PyTorch's threads
 
 
-class WorkerError(RuntimeError):
+class WorkerError(AlmaError):
     """No worker process can be started here."""
 
 
@@ -120,7 +121,12 @@ def carry_out(jobs: Sequence[Job], places: Sequence[Mapping[str, str]]) -> Gener
                 if event is None or isinstance(event, Finished | Failed):
                     worker.ready = True
                     worker.job = waiting.popleft() if waiting else None
-                    connection.send(None if worker.job is None else (worker.job, jobs[worker.job]))
+                    try:
+                        connection.send(None if worker.job is None else (worker.job, jobs[worker.job]))
+                    except OSError:  # it died with nothing to do; what it was to do is another one's
+                        if worker.job is not None:
+                            waiting.appendleft(worker.job)
+                        worker.job = None
     finally:
         _end(workers)
 

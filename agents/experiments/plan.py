@@ -51,7 +51,7 @@ def plan(specs: Sequence[RunSpec], out: Path, *, fresh: bool = False) -> Plan:
         fresh: take none for finished.
 
     Raises:
-        ValueError, TypeError, AlmaError: an environment or agent cannot be made; the run is named.
+        ValueError, AlmaError: an environment or agent cannot be made; the run is named.
     """
     known = {} if fresh else folders.finished_below(out, [spec.env for spec in specs])
     planned = Plan()
@@ -86,7 +86,7 @@ def _located(specs: Sequence[RunSpec], out: Path, environments: Environments) ->
         env = environments.of(first)
         agent = first.make_agent(env)
     except (ValueError, TypeError) as error:
-        raise type(error)(f"{first}: {error}") from error
+        raise ValueError(f"{first}: {error}") from error
     config = runs.describe(env, agent, first.seed) | {"threads": first.threads}
     examples = expected_examples(env, agent, first)
     located = []

@@ -66,7 +66,8 @@ class RunSpec:
         return digest_of({**self.as_dict(), "seed": None})
 
     def __str__(self) -> str:
-        """
+        """In words, without what is as usual.
+
         >>> str(RunSpec("Digits-ALMA-v0", width=8, wait=5, settings={"epochs": 2}))
         'Digits-ALMA-v0: sm 8, wait 5, epochs=2, seed 0'
         """
