@@ -10,7 +10,9 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from rich.console import Console
@@ -18,10 +20,10 @@ from rich.console import Console
 import agents
 from agents import RunSpec
 from agents.cli import main
-from agents.experiments import folders, local
+from agents.experiments import folders, local, work
 from agents.experiments.plan import plan
 from agents.experiments.sweep import SweepReport, sweep
-from agents.experiments.work import Failed
+from agents.experiments.work import Environments, Failed, perform
 from alma_env import Ledger
 
 from .holder import holder_of
@@ -204,3 +206,31 @@ def test_a_failed_run_is_exit_status_1(tmp_path, capsys, monkeypatch):
     out = capsys.readouterr().out
     assert f"{DIGITS}: sm 32, wait 20, seed 0: failed\nwhy\n" in out
     assert "0 runs are finished" in out
+
+
+def test_seeds_that_are_batched_are_one_job_and_each_has_its_folder(tmp_path, monkeypatch):
+    def run_batched(specs, run_folders, *, on_tick):
+        for number, (spec, folder) in enumerate(zip(specs, run_folders, strict=True)):
+            env = spec.make_env()
+            agents.run(env, spec.make_agent(env), spec.seed, folder, on_tick=partial(on_tick, number))
+
+    batched = ModuleType("agents.experiments.batched")
+    batched.can_batch = lambda specs: [list(specs[:2]), *([spec] for spec in specs[2:])]
+    batched.run_batched = run_batched
+    monkeypatch.setitem(sys.modules, batched.__name__, batched)
+    environments = Environments()
+    told = []
+
+    def here(jobs, places):
+        assert [len(job.specs) for job in jobs] == [2, 1]
+        yield from (perform(number, job, environments, told.append) for number, job in enumerate(jobs))
+
+    monkeypatch.setattr(local, "carry_out", here)
+    monkeypatch.setattr(work, "_TOLD_EVERY", 0)
+    specs = [GOOD, replace(GOOD, seed=1), TAKEN]
+    report = sweep(specs, tmp_path, batch_seeds=True, console=told_to())
+    assert report.finished.keys() == {spec.digest() for spec in specs}
+    assert sweep(specs, tmp_path, console=told_to()).skipped == 3
+    parts = [event.part for event in told if event.job == 0]
+    assert parts == sorted(parts)
+    assert parts[-1] == 1
