@@ -107,7 +107,7 @@ def _markdown(outcomes: Sequence[Outcome], found: Sequence[Judged], options: arg
     lines += [f"* {_sentence(note)}" for note in notes(plans, options.scale)]
     if options.set:
         lines.append(f"* In place of the plan's: {', '.join(options.set)}.")
-    sections = [drawing.section(one.plan, one.runs, options.out, options.format) for one in outcomes]
+    sections = [drawing.section(one.plan, one.scale, one.runs, options.out, options.format) for one in outcomes]
     return "\n".join([*lines, "", *sections, report.findings_section(found)])
 
 
