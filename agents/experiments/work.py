@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from agents import catalogue, parallel, process, runs, trackers
 from agents.anytime import AnytimeAgent
@@ -153,6 +154,9 @@ def execute(
 ) -> Ledger:
     """Take a run's agent through its stream, into a folder in which it is found again.
 
+    What a batch of seeds has finished there is read; what it has only begun, begins anew, since a run by itself would
+    not repeat its last bits.
+
     Args:
         spec: the run.
         env: its environment.
@@ -164,9 +168,16 @@ def execute(
     Raises:
         ValueError, AlmaError: as ``agents.run``.
     """
+    config = runs.describe(env, agent, spec.seed)
+    if _is_of_a_batch(folder, config):
+        if folders.is_finished(folder):
+            ledger = runs.read_ledger(folder)
+            for row in ledger:
+                on_tick(row)
+            return ledger
+        runs.clear(folder)
     if parallel.rank() == 0:
         folders.remember(folder, spec)
-    config = runs.describe(env, agent, spec.seed)
     with trackers.following(track if parallel.rank() == 0 else (), folder, config) as told:
 
         def tell(row: Row) -> None:
@@ -174,6 +185,13 @@ def execute(
             told(row)
 
         return runs.run(env, agent, spec.seed, folder, on_tick=tell, record=spec.record)
+
+
+def _is_of_a_batch(folder: Path, config: dict[str, Any]) -> bool:
+    if not (folder / "config.json").exists():
+        return False
+    saved = runs.read_config(folder)
+    return saved.pop("batched", None) is not None and saved == json.loads(json.dumps(config))
 
 
 def examples_until(env: AlmaEnv, agent: AnytimeAgent, spec: RunSpec) -> Callable[..., int]:
