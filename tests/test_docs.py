@@ -26,7 +26,7 @@ from alma_env.registration import PROTOCOLS, TEXT_ID, keywords_of
 
 from .documentation import EXECUTED, NOT_RUN, PAGES, ROOT, Block, blocks, commands, inline_code
 
-TO_COME = ("plot", "table", "pack")
+TO_COME: tuple[str, ...] = ()
 PROGRAMS = {"alma": cli, "alma-leaderboard": leaderboard.cli}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 

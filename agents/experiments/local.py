@@ -168,6 +168,8 @@ def _end(workers: Mapping[Connection, _Worker]) -> None:
 def _work(connection: Connection, variables: Mapping[str, str]) -> None:
     """The worker process: make what comes through the connection, until nothing does or nobody listens."""
     os.environ.update(variables)  # before CUDA is asked for anything
+    # A pool of compilers in each process, of as many as there are cores, would be the square of these.
+    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as an exception, so that trackers end
     environments = Environments()
     try:

@@ -60,7 +60,7 @@ class SweepProgress:
         """What has happened to a job."""
         job = self._jobs[event.job]
         if isinstance(event, Advanced):
-            self._parts[event.job] = event.part
+            self._parts[event.job] = max(self._parts[event.job], event.part)  # it may be told after the job's end
         else:
             self._parts[event.job] = 1.0
             self._ended += len(job.specs)

@@ -24,7 +24,7 @@ def carry_out(jobs: Sequence[Job], address: str, *, per_gpu: int = 0) -> Generat
         jobs: what to make.
         address: of the cluster, as ``ray.init`` has it; ``auto``: the one that RAY_ADDRESS names or that runs on this
             machine, or else one of this machine's own; ``local``, ``local:CORES``: always that.
-        per_gpu: how many runs share one GPU; 0: no run has one, unless its device is ``cuda``.
+        per_gpu: how many runs share one GPU; 0: each has one to itself where the cluster has any, as its device allows.
 
     Raises:
         ValueError: Ray is not installed, or the address is wrong.
@@ -61,8 +61,9 @@ def _events(
     try:
         queue = queues.Queue(actor_options={"num_cpus": 0})
         task = ray.remote(_perform)
+        has_gpus = ray.cluster_resources().get("GPU", 0) > 0
         for number, job in enumerate(jobs):
-            resources = _resources(job, per_gpu)
+            resources = _resources(job, per_gpu, has_gpus=has_gpus)
             pending[task.options(**resources).remote(number, job, os.getcwd(), queue)] = number
         while pending:
             done, _ = ray.wait(list(pending), timeout=_LOOK_EVERY)
@@ -72,7 +73,7 @@ def _events(
                 try:
                     yield ray.get(reference)
                 except ray.exceptions.RayError as error:
-                    yield Failed(number, f"the run's worker died {RETRIES + 1} times, or its node: {error}")
+                    yield Failed(number, f"Ray gave the run up, after {RETRIES} retries if its worker died: {error}")
     finally:
         for reference in pending:
             ray.cancel(reference, force=True)
@@ -80,9 +81,10 @@ def _events(
             ray.shutdown()
 
 
-def _resources(job: Job, per_gpu: int) -> dict[str, Any]:
+def _resources(job: Job, per_gpu: int, *, has_gpus: bool) -> dict[str, Any]:
     spec = job.specs[0]
-    gpus = 1 / per_gpu if per_gpu else float(spec.device.startswith("cuda"))
+    wants = spec.device != "cpu" and (has_gpus or per_gpu > 0 or spec.device != "auto")
+    gpus = 1 / max(per_gpu, 1) if wants else 0
     return {"num_cpus": spec.threads, "num_gpus": gpus, "max_retries": RETRIES}
 
 

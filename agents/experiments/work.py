@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from agents import catalogue, parallel, process, runs, trackers
 from agents.anytime import AnytimeAgent
@@ -105,10 +106,14 @@ def perform(number: int, job: Job, environments: Environments, tell: Callable[[A
         environments: those of this process.
         tell: told, a few times per second, how far it is.
     """
+    made: tuple[Path, ...]
     try:
         env = environments.of(job.specs[0])
         process.prepare(job.specs[0].threads, recipe_for(env.data.name).backbone)
-        made = _make_batch(job, env) if len(job.specs) > 1 else (_make(number, job, env, tell),)
+        if len(job.specs) > 1:
+            made = _make_batch(number, job, env, tell)
+        else:
+            made = (_make(number, job, env, tell),)
         measure = measure_of(env.protocol())
         return Finished(number, made, tuple(summary(runs.read_ledger(folder), measure) for folder in made))
     except Exception:
@@ -117,20 +122,24 @@ def perform(number: int, job: Job, environments: Environments, tell: Callable[[A
 
 def _make(number: int, job: Job, env: AlmaEnv, tell: Callable[[Advanced], object]) -> Path:
     (spec,) = job.specs
-    meter = _HowFar(lambda part: tell(Advanced(number, part)))
-    agent = spec.make_agent(env, meter.on_epoch)
-    meter.begin(agent, examples_until(env, agent, spec))
+    far = _HowFar(lambda part: tell(Advanced(number, part)))
+    agent = spec.make_agent(env, far.on_epoch)
+    far.begin([agent], examples_until(env, agent, spec))
     folder = folders.folder_of(job.out, runs.describe(env, agent, spec.seed))
-    execute(spec, env, agent, folder, on_tick=meter.on_tick, track=job.track)
+    execute(spec, env, agent, folder, on_tick=far.on_tick, track=job.track)
     return folder
 
 
-def _make_batch(job: Job, env: AlmaEnv) -> tuple[Path, ...]:
+def _make_batch(number: int, job: Job, env: AlmaEnv, tell: Callable[[Advanced], object]) -> tuple[Path, ...]:
+    far = _HowFar(lambda part: tell(Advanced(number, part)))
     made = []
-    for spec in job.specs:
-        made.append(folders.folder_of(job.out, runs.describe(env, spec.make_agent(env), spec.seed)))
+    agents = [spec.make_agent(env) for spec in job.specs]
+    for spec, agent in zip(job.specs, agents, strict=True):
+        made.append(folders.folder_of(job.out, runs.describe(env, agent, spec.seed)))
         folders.remember(made[-1], spec)
-    importlib.import_module("agents.experiments.batched").run_batched(job.specs, made)
+    far.begin(agents, examples_until(env, agents[0], job.specs[0]))
+    batched = importlib.import_module("agents.experiments.batched")  # late: it is not needed for single runs
+    batched.run_batched(job.specs, made, on_tick=lambda run, row: far.on_tick(row, run))
     return tuple(made)
 
 
@@ -145,6 +154,9 @@ def execute(
 ) -> Ledger:
     """Take a run's agent through its stream, into a folder in which it is found again.
 
+    What a batch of seeds has finished there is read; what it has only begun, begins anew, since a run by itself would
+    not repeat its last bits.
+
     Args:
         spec: the run.
         env: its environment.
@@ -156,9 +168,16 @@ def execute(
     Raises:
         ValueError, AlmaError: as ``agents.run``.
     """
+    config = runs.describe(env, agent, spec.seed)
+    if _is_of_a_batch(folder, config):
+        if folders.is_finished(folder):
+            ledger = runs.read_ledger(folder)
+            for row in ledger:
+                on_tick(row)
+            return ledger
+        runs.clear(folder)
     if parallel.rank() == 0:
         folders.remember(folder, spec)
-    config = runs.describe(env, agent, spec.seed)
     with trackers.following(track if parallel.rank() == 0 else (), folder, config) as told:
 
         def tell(row: Row) -> None:
@@ -166,6 +185,13 @@ def execute(
             told(row)
 
         return runs.run(env, agent, spec.seed, folder, on_tick=tell, record=spec.record)
+
+
+def _is_of_a_batch(folder: Path, config: dict[str, Any]) -> bool:
+    if not (folder / "config.json").exists():
+        return False
+    saved = runs.read_config(folder)
+    return saved.pop("batched", None) is not None and saved == json.loads(json.dumps(config))
 
 
 def examples_until(env: AlmaEnv, agent: AnytimeAgent, spec: RunSpec) -> Callable[..., int]:
@@ -184,30 +210,32 @@ def expected_examples(env: AlmaEnv, agent: AnytimeAgent, spec: RunSpec) -> int:
 
 
 class _HowFar:
-    """Which part of a run is done, by its training examples, told now and then."""
+    """Which part of a job is done, by the training examples of its runs, told now and then."""
 
     def __init__(self, tell: Callable[[float], object]) -> None:
         self._tell = tell
         self._told = time.monotonic()
-        self._agent: AnytimeAgent | None = None
-        self._done = 0
-        self._total: int | None = None  # known when the stream is
+        self._agents: Sequence[AnytimeAgent] = ()
+        self._total: int | None = None  # of one run; known when the stream is
 
-    def begin(self, agent: AnytimeAgent, examples: Callable[..., int]) -> None:
-        self._agent, self._examples = agent, examples
+    def begin(self, agents: Sequence[AnytimeAgent], examples: Callable[..., int]) -> None:
+        """Of one run, or of several that go through streams of the same size."""
+        self._agents, self._examples = agents, examples
+        self._done = [0] * len(agents)
 
-    def on_tick(self, row: Row) -> None:
+    def on_tick(self, row: Row, run: int = 0) -> None:
         if self._total is None:
             self._total = max(self._examples(), 1)
-        self._done = self._examples(until=row.tick)
+        self._done[run] = self._examples(until=row.tick)
         self._say()
 
     def on_epoch(self, epoch: int) -> None:
-        if self._agent is not None:
-            self._done += self._agent.training_on
+        """Of a lone run; a batch has no agent that trains by itself."""
+        if self._agents:
+            self._done[0] += self._agents[0].training_on
             self._say()
 
     def _say(self) -> None:
         if self._total is not None and time.monotonic() - self._told > _TOLD_EVERY:
             self._told = time.monotonic()
-            self._tell(min(self._done / self._total, 1.0))
+            self._tell(min(sum(self._done) / (self._total * len(self._done)), 1.0))

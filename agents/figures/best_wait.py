@@ -50,7 +50,7 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
     # All panels have all widths, so that they are of one height, and can be compared along a line.
     columns = min(len(groups), 3)
     lines = -(-len(groups) // columns)
-    figure = look.blank(3.4 * columns + 1.6, (0.42 * len(widths) + 1.0) * lines + 0.5)
+    figure = look.blank(3.4 * columns + 1.6, max((0.42 * len(widths) + 1.0) * lines + 0.5, 2.6))
     grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
     for axes in grid.flat[len(groups) :]:
         axes.remove()
@@ -71,13 +71,13 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
             norm=BoundaryNorm(np.arange(len(waits) + 1) - 0.5, len(waits)),
             rasterized=True,
         )
-        axes.set_title(name, fontsize="medium", loc="left")
+        look.panel_title(axes, name)
         axes.tick_params(labelbottom=place + columns >= len(groups))
         if place // columns == lines - 1:
             axes.set_xlabel("length of the stream (ticks)")
         if place % columns == 0:
             axes.set_ylabel("width")
-    bar = figure.colorbar(mesh, ax=list(grid.flat[: len(groups)]), ticks=range(len(waits)), label="best waiting time w")
+    bar = figure.colorbar(mesh, ax=list(grid.flat[: len(groups)]), ticks=range(len(waits)), label="best w")
     bar.ax.set_yticklabels([str(wait) for wait in waits])
     bar.ax.minorticks_off()
     look.title(figure, title)
@@ -106,7 +106,7 @@ def _map(axes: Axes, best: NDArray[np.float64], widths: Sequence[int], last: int
     axes.set_xlim(0.5, last + 0.5)
     places = [place for power in range(6) for place in (10**power,) if place <= last]
     axes.xaxis.set_major_locator(
-        FixedLocator([float(place) for place in places] + [float(last)] * (last / places[-1] > 2))
+        FixedLocator([float(place) for place in places] + [float(last)] * (last / places[-1] >= 2))
     )
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())

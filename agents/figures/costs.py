@@ -55,7 +55,7 @@ def draw_costs(
             look.plain(axes)
             if by_method:
                 axes.scatter([row[key] for row in rows], [row[column] for row in rows], 3.0, color="#C8C8C8", zorder=0)
-                axes.set_title(method if number == 0 else "", fontsize="medium", loc="left")
+                look.panel_title(axes, method if number == 0 else "")
             own = [(n, row) for n, row in zip(names, rows, strict=True) if row["method"] == method or not by_method]
             _lines(axes, own, (key, column), styles, sizes)
             look.log_axis(axes.xaxis, [row[key] for row in rows], letters=True)

@@ -69,7 +69,7 @@ def _draw(made: Sequence[tuple[str, Lines]], title: str, measure: Measure, capti
     for axes, (panel, lines) in zip(grid, made, strict=True):
         for name, errors in lines.items():
             rows += curve(axes, errors, styles[name], {"panel": panel, "line": name}, measure.name)
-        axes.set_title(panel, fontsize="medium", loc="left")
+        look.panel_title(axes, panel)
         look.ticks_axis(axes, max(map(len, middles)) - 1)
         look.error_axis(axes, measure, float(lowest), float(highest))
     look.title(figure, title)

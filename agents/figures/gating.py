@@ -195,7 +195,7 @@ def _digits(axes: Axes, places: NDArray[np.float64], classes: NDArray[np.int64],
     axes.set_xlim(-0.03, 1.03)
     axes.set_ylim(-0.03, 1.03)
     axes.set_axis_off()
-    axes.set_title("t-SNE of test examples", fontsize="medium", loc="left")
+    look.panel_title(axes, "t-SNE of test examples")
 
 
 def _draw_tree(

@@ -87,6 +87,11 @@ def panels(
     return figure, flat[:number]
 
 
+def panel_title(axes: Axes, text: str) -> None:
+    """What a panel shows, at its left, in as many lines as it takes."""
+    axes.set_title(textwrap.fill(text, 36), fontsize="medium", loc="left")
+
+
 def plain(axes: Axes) -> None:
     """No frame where there is no axis."""
     axes.spines[["top", "right"]].set_visible(False)
@@ -99,9 +104,12 @@ def ticks_axis(axes: Axes, last: int) -> None:
 
 
 def error_axis(axes: Axes, measure: Measure, lowest: float, highest: float) -> None:
-    """The y axis of errors: from 0, but logarithmic for perplexities and where little would be seen of the lowest."""
+    """The y axis of errors: from 0, but logarithmic for perplexities and where little would be seen of the lowest.
+
+    It is as high as the means need; a band over few seeds may leave it.
+    """
     if not measure.logarithmic and (lowest <= 0 or highest / lowest < 10):
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * highest)
         return
     axes.set_yscale("log")
     axes.set_ylim(lowest * 0.8, highest * 1.25)
@@ -123,6 +131,11 @@ def log_axis(axis: Any, values: Iterable[float], letters: bool = False) -> None:
     margin = max((high / low) ** 0.06, 1.05)
     set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
     set_scale("log")
+    # A bar over few seeds may be many times as long as all the rest, or reach below 0.
+    before = axis.get_view_interval()
+    set_limits = axis.axes.set_xlim if axis.axis_name == "x" else axis.axes.set_ylim
+    narrow = high / low < 1.05  # where one value alone would stand anywhere
+    set_limits(low / 1.3, high * 1.3) if narrow else set_limits(max(before[0], low / 3), min(before[1], high * 3))
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
     for bases in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9)):
         places = [base * 10.0**power for power in decades for base in bases]

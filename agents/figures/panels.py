@@ -25,7 +25,8 @@ def arrange(cells: Sequence[Cell], panels: str = "auto") -> tuple[list[Panel], i
     Args:
         cells: of one stream.
         panels: what tells the panels apart: ``width``, ``wait``, ``both`` or ``none``; ``auto``: both where there are
-            several methods of several widths and waiting times, else the one of which there are several.
+            several methods of several widths and waiting times, else the one of which there are several; but policies
+            stand beside the waiting times that they are to be compared with.
 
     Raises:
         ValueError: there is no such choice.
@@ -50,7 +51,7 @@ def _dimensions(cells: Sequence[Cell], panels: str) -> tuple[bool, bool]:
         return panels in ("width", "both"), panels in ("wait", "both")
     widths, waits = len({cell.width for cell in cells}), len({cell.when for cell in cells})
     others = len({(cell.method, cell.replay) for cell in cells})
-    return widths > 1, waits > 1 and others > 1
+    return widths > 1, waits > 1 and others > 1 and all(cell.wait is not None for cell in cells)
 
 
 def _place(cell: Cell, by_width: bool, by_wait: bool) -> tuple[Any, ...]:

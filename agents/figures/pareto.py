@@ -42,9 +42,9 @@ def draw(cells: Sequence[Cell], title: str, flops_price: float | None = None, pa
     left, right = figure.subplots(1, 2)
     styles = look.styles(row["method"] for row in rows)
     _points(left, rows, front, styles)
-    costs = _costs(right, rows, styles, parameter_price)
-    if flops_price is not None and flops_price > 0:
-        right.axvline(flops_price, color=look.GREY, linewidth=0.9, linestyle=":")
+    costs = _costs(right, rows, styles, prices)
+    if prices.flops > 0:
+        right.axvline(prices.flops, color=look.GREY, linewidth=0.9, linestyle=":")
     look.title(figure, headline(title, cells))
     handles: list[Any] = [look.handle(style, marker=True) for style in styles.values()]
     labels = list(styles)
@@ -134,18 +134,21 @@ def _points(
     axes.set_ylabel("CER")
 
 
-def _costs(axes: Axes, rows: Sequence[dict[str, Any]], styles: dict[str, look.Style], parameter_price: float) -> bool:
+def _costs(axes: Axes, rows: Sequence[dict[str, Any]], styles: dict[str, look.Style], charged: Prices) -> bool:
     look.plain(axes)
     spent = [row["comp"] / 1e12 for row in rows if row["comp"] > 0]
     if not spent:
         axes.remove()
         return False
     spread = max(row["cer"] for row in rows)
-    prices = np.geomspace(0.01 * spread / max(spent), 10 * spread / min(spent), 200)
+    low, high = 0.01 * spread / max(spent), 10 * spread / min(spent)
+    if charged.flops > 0:
+        low, high = min(low, charged.flops / 2), max(high, charged.flops * 2)
+    prices = np.geomspace(low, high, 200)
     for method, style in styles.items():
         own = [row for row in rows if row["method"] == method]
         cost = np.min(
-            [row["cer"] + parameter_price * row["mem"] / 1e6 + prices * row["comp"] / 1e12 for row in own], axis=0
+            [row["cer"] + charged.parameters * row["mem"] / 1e6 + prices * row["comp"] / 1e12 for row in own], axis=0
         )
         axes.plot(prices, cost, **style.line, linewidth=1.4)
     look.log_axis(axes.xaxis, prices, letters=True)

@@ -81,7 +81,7 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
             )
         axes.spines["polar"].set_color("#CCCCCC")
         axes.grid(color="#DDDDDD", linewidth=0.6)
-        axes.set_title(panel.title, fontsize="medium", loc="left")
+        look.panel_title(axes, panel.title)
     look.title(figure, headline(title, cells))
     handles: list[Any] = [look.handle(style, marker=True) for style in styles.values()]
     ranges = " ".join(rims).removesuffix(";")

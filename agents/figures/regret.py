@@ -64,8 +64,12 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
             regret = np.array([cell.runs[seed].columns.errors - reference.runs[seed].columns.errors for seed in seeds])
             head = {"panel": panel.title, "line": name, "above": reference.name}
             rows += curve(axes, regret, styles[name], head, "regret")
-        axes.set_title(panel.title, fontsize="medium", loc="left")
+        look.panel_title(axes, panel.title)
         look.ticks_axis(axes, len(cells[0].first.columns) - 1)
+    # As high as the means need: a band over few seeds may be many times as wide.
+    ends = [row["regret"] for row in rows]
+    room = 0.1 * (max(ends) - min(ends)) or 0.1
+    grid[0].set_ylim(min(ends) - room, max(ends) + room)
     above = sorted({references[cell.name].name for cell in kept})
     named = f"the best in hindsight, {best.name}" if above == [best.name] else "the oracle of the same width"
     if oracles and best.name in above and best.agent != "oracle":

@@ -16,18 +16,18 @@ ENSEMBLE: dict[str, Any] = {"agent": "gens-moe"}
 
 def trees_are_better(runs: Index, now: Setting) -> list[Comparison]:
     """A tree of gates is better than one flat gate."""
-    return [_cell(runs, now, width, "tree − flat", TREE, FLAT) for width in now.widths]
+    return [_comparison(runs, width, "tree − flat", TREE, FLAT) for width in now.widths]
 
 
 def growing_beats_fixed(runs: Index, now: Setting) -> list[Comparison]:
     """gMoE is better than a fixed mixture, and that than an ensemble of fixed mixtures."""
     return [
-        _cell(runs, now, width, *pair)
+        _comparison(runs, width, *pair)
         for width in now.widths
         for pair in (("gmoe − moe", TREE, FIXED), ("moe − gens-moe", FIXED, ENSEMBLE))
     ]
 
 
-def _cell(runs: Index, now: Setting, width: int, what: str, these: dict[str, Any], those: dict[str, Any]) -> Comparison:
-    left, right = (runs.pick(env=now.env, width=width, **where) for where in (these, those))
+def _comparison(runs: Index, width: int, what: str, these: dict[str, Any], those: dict[str, Any]) -> Comparison:
+    left, right = (runs.pick(width=width, **where) for where in (these, those))
     return Comparison(f"{width}: {what}", "CER", difference(left, right, cer))

@@ -29,9 +29,9 @@ def intermediate_wait(runs: Index, now: Setting) -> list[Comparison]:
     found = []
     for agent in FIXED:
         for width in now.widths:
-            best = runs.pick(env=now.env, agent=agent, width=width, wait=middle)
+            best = runs.pick(agent=agent, width=width, wait=middle)
             for wait in (now.greedy, now.tardy):
-                other = runs.pick(env=now.env, agent=agent, width=width, wait=wait)
+                other = runs.pick(agent=agent, width=width, wait=wait)
                 found.append(Comparison(f"{agent} {width}: w={middle} − w={wait}", "CER", difference(best, other, cer)))
     return found
 
@@ -43,8 +43,8 @@ def waiting_ends_better(runs: Index, now: Setting) -> list[Comparison]:
             f"{agent} {width}: w={longer} − w={shorter}",
             "final error",
             difference(
-                runs.pick(env=now.env, agent=agent, width=width, wait=longer),
-                runs.pick(env=now.env, agent=agent, width=width, wait=shorter),
+                runs.pick(agent=agent, width=width, wait=longer),
+                runs.pick(agent=agent, width=width, wait=shorter),
                 final_error,
             ),
         )
@@ -62,8 +62,8 @@ def greedy_begins_better(runs: Index, now: Setting) -> list[Comparison]:
             f"{agent} {width}: w={now.greedy} − w={now.middle[0]}",
             f"mean error, t={first}..{last}",
             difference(
-                runs.pick(env=now.env, agent=agent, width=width, wait=now.greedy),
-                runs.pick(env=now.env, agent=agent, width=width, wait=now.middle[0]),
+                runs.pick(agent=agent, width=width, wait=now.greedy),
+                runs.pick(agent=agent, width=width, wait=now.middle[0]),
                 mean_error(first, last),
             ),
         )
@@ -77,7 +77,7 @@ def wider_is_better(runs: Index, now: Setting) -> list[Comparison]:
     found = []
     for agent in FIXED:
         for wait in now.waits:
-            by_width = {width: runs.pick(env=now.env, agent=agent, width=width, wait=wait) for width in now.widths}
+            by_width = {width: runs.pick(agent=agent, width=width, wait=wait) for width in now.widths}
             there = [width for width in now.widths if by_width[width]]
             for narrow, wide in pairwise(there if len(there) > 1 else now.widths):
                 for name, measure in (("CER", cer), ("final error", final_error)):
@@ -90,8 +90,8 @@ def large_is_ahead_early(runs: Index, now: Setting) -> list[Comparison]:
     """(e) A large ensemble is better after a tenth of the stream than a small one at its end."""
     small, large, wait = now.widths[0], now.widths[-1], now.middle[0]
     interval = difference(
-        runs.pick(env=now.env, agent="ens", width=large, wait=wait),
-        runs.pick(env=now.env, agent="ens", width=small, wait=wait),
+        runs.pick(agent="ens", width=large, wait=wait),
+        runs.pick(agent="ens", width=small, wait=wait),
         error_at(wait),
         final_error,
     )
@@ -103,8 +103,8 @@ def mixing_helps_small(runs: Index, now: Setting) -> list[Comparison]:
     found = []
     for width, one, other in ((now.widths[0], "umix", "ens"), (now.widths[-1], "ens", "umix")):
         for wait in now.waits:
-            these = runs.pick(env=now.env, agent=one, width=width, wait=wait)
-            those = runs.pick(env=now.env, agent=other, width=width, wait=wait)
+            these = runs.pick(agent=one, width=width, wait=wait)
+            those = runs.pick(agent=other, width=width, wait=wait)
             found.append(Comparison(f"{width}, w={wait}: {one} − {other}", "CER", difference(these, those, cer)))
     return found
 
@@ -116,8 +116,8 @@ def ensembles_help(runs: Index, now: Setting) -> list[Comparison]:
             f"{width}, w={wait}: ens − sm",
             "CER",
             difference(
-                runs.pick(env=now.env, agent="ens", width=width, wait=wait),
-                runs.pick(env=now.env, agent="sm", width=width, wait=wait),
+                runs.pick(agent="ens", width=width, wait=wait),
+                runs.pick(agent="sm", width=width, wait=wait),
                 cer,
             ),
         )
@@ -130,10 +130,10 @@ def growing_helps(runs: Index, now: Setting) -> list[Comparison]:
     """(h) What grows is better than the SM that it began as, but not than an SM of its average size."""
     found = []
     for wait in now.waits[:-1]:  # the tardy learner trains once, and has not grown
-        singles = [runs.pick(env=now.env, agent="sm", width=width, wait=wait) for width in now.widths]
+        singles = [runs.pick(agent="sm", width=width, wait=wait) for width in now.widths]
         for agent in GROWING:
             for width, single in zip(now.widths, singles, strict=True):
-                grown = runs.pick(env=now.env, agent=agent, width=width, wait=wait)
+                grown = runs.pick(agent=agent, width=width, wait=wait)
                 where = f"{agent} {width}, w={wait}"
                 found.append(Comparison(f"{where} − sm {width}", "CER", difference(grown, single, cer)))
                 interval = at_equal_size(grown, singles)
@@ -148,9 +148,9 @@ def growing_ensembles_are_worst(runs: Index, now: Setting) -> list[Comparison]:
         for agent in METHODS:
             if agent == "gens":
                 continue
-            others = [runs.pick(env=now.env, agent=agent, width=width, wait=wait) for width in now.widths]
+            others = [runs.pick(agent=agent, width=width, wait=wait) for width in now.widths]
             for width in now.widths:
-                grown = runs.pick(env=now.env, agent="gens", width=width, wait=wait)
+                grown = runs.pick(agent="gens", width=width, wait=wait)
                 what = f"gens {width}, w={wait} − {agent} of its Mem"
                 found.append(Comparison(what, "CER", at_equal_size(grown, others), "above"))
     return found
@@ -163,8 +163,8 @@ def replay_helps(runs: Index, now: Setting) -> list[Comparison]:
     for width in now.widths:
         gains = {}
         for agent in METHODS:
-            without = runs.pick(env=now.env, agent=agent, width=width, wait=wait)
-            replayed = runs.pick(env=now.env, agent=agent, width=width, wait=wait, replay=True)
+            without = runs.pick(agent=agent, width=width, wait=wait)
+            replayed = runs.pick(agent=agent, width=width, wait=wait, replay=True)
             what = f"{agent} {width}, w={wait}: replay − none"
             found.append(Comparison(what, "CER", difference(replayed, without, cer)))
             gains[agent] = {seed: cer(replayed[seed]) - cer(without[seed]) for seed in replayed if seed in without}

@@ -13,6 +13,7 @@ from rich.markdown import Markdown
 from rich.markup import escape
 from rich.table import Table
 
+from agents import finished
 from agents.experiments import cli as experiments_cli
 from agents.experiments.spec import RunSpec
 from agents.figures import FORMATS
@@ -48,8 +49,16 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="any hyper-parameter or keyword of the environment, in place of the plan's",
     )
     parser.add_argument("--dry-run", action="store_true", help="say what it would cost, and end")
-    parser.add_argument(
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
         "--recorded", action="store_true", help="draw and judge the runs that come with the package; run nothing"
+    )
+    source.add_argument(
+        "--runs",
+        type=Path,
+        nargs="+",
+        metavar="PATH",
+        help="likewise of the finished runs in these folders, or files that `alma pack` wrote",
     )
     parser.add_argument(
         "--format", nargs="+", choices=FORMATS, default=["png", "csv"], help="of the figures, default png csv"
@@ -70,6 +79,10 @@ def _reproduce(options: argparse.Namespace, console: Console) -> int:
     failed = 0
     if options.recorded:
         runs = recorded_runs()
+    elif options.runs:
+        runs, left_out = finished.find(*options.runs)
+        for message in left_out:
+            _say(console, message)
     else:
         swept = experiments_cli.carry_out(together, options, console)
         runs, failed = swept.runs(), len(swept.failed)
@@ -94,7 +107,7 @@ def _markdown(outcomes: Sequence[Outcome], found: Sequence[Judged], options: arg
     lines += [f"* {_sentence(note)}" for note in notes(plans, options.scale)]
     if options.set:
         lines.append(f"* In place of the plan's: {', '.join(options.set)}.")
-    sections = [drawing.section(one.plan, one.runs, options.out, options.format) for one in outcomes]
+    sections = [drawing.section(one.plan, one.scale, one.runs, options.out, options.format) for one in outcomes]
     return "\n".join([*lines, "", *sections, report.findings_section(found)])
 
 
@@ -133,7 +146,7 @@ _OF_THE_GRID = {field.name for field in dataclasses.fields(RunSpec)} | {"seeds"}
 
 
 def _require_needed(plans: Sequence[Plan], options: argparse.Namespace, settings: Mapping[str, Any]) -> None:
-    if options.dry_run or options.recorded:
+    if options.dry_run or options.recorded or options.runs:
         return
     for plan in plans:
         missing = [name for name in plan.scales[options.scale].needs if name not in settings]

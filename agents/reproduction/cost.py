@@ -25,7 +25,8 @@ from agents.reproduction.expected import Expected, expected
 from agents.switch_size import SIZES, forward_flops, parameter_count
 
 VALIDATED = 0.1  # part of each mega-batch that validates
-ROW_BYTES = 245  # of a tick in a ledger; a checkpoint holds them once more
+ROW_BYTES = 245  # of a tick in a ledger; a checkpoint holds them once more, beside the parameters
+FILE_BYTES = 25_000  # of everything else
 
 
 @dataclass(frozen=True)
@@ -181,8 +182,7 @@ def _cost(run: Expected) -> Cost:
     work = training + other
     rate, start = _throughput(run)
     members = trained * (1 + grown if run.agent["id"] in ("gens", "gens-moe") else 1)
-    scalars = parameters(run, grown) * (members + trained)  # what is deployed, and what is trained on
-    size = 2 * ROW_BYTES * (run.ticks + 1) + 4 * scalars
+    size = FILE_BYTES + 2 * ROW_BYTES * (run.ticks + 1) + 4 * parameters(run, grown) * members
     return Cost(1, training, start + work / rate, size)
 
 

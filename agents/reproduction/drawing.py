@@ -9,13 +9,15 @@ from agents import figures, tables, tables_text
 from agents.finished import FinishedRun
 from agents.reproduction.perplexities import perplexities
 from agents.reproduction.plan import Drawn, Plan
+from agents.reproduction.setting import setting
 
 
-def section(plan: Plan, runs: Sequence[FinishedRun], out: Path, formats: Sequence[str]) -> str:
+def section(plan: Plan, scale: str, runs: Sequence[FinishedRun], out: Path, formats: Sequence[str]) -> str:
     """Draw a plan's figures into a folder; the Markdown that shows them, with its table.
 
     Args:
         plan: says what is drawn.
+        scale: at which it was run.
         runs: its runs, as far as there are any.
         out: the folder.
         formats: of the figures.
@@ -23,7 +25,7 @@ def section(plan: Plan, runs: Sequence[FinishedRun], out: Path, formats: Sequenc
     parts = [f"## {plan.name}: {plan.title}\n"]
     if runs:
         parts += [_figure(draw, runs, out / f"{plan.name}-{draw.kind}", formats) for draw in plan.draws]
-        parts.append(perplexities(runs) if plan.text else _table(plan, runs))
+        parts.append(perplexities(runs, setting("text", scale).updates) if plan.text else _table(plan, runs))
     return "\n".join(parts)
 
 

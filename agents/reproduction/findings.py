@@ -126,6 +126,7 @@ def judge(runs: Mapping[str, Sequence[FinishedRun]], scale: str) -> list[Judged]
     """
     judged = []
     for finding in FINDINGS:
-        found = finding.compare(Index(runs.get(finding.id, ())), setting(finding.family, scale))
+        now = setting(finding.family, scale)
+        found = finding.compare(Index(runs.get(finding.id, ()), now.env), now)
         judged.append(Judged(finding, tuple(found)))
     return judged

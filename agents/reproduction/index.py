@@ -15,20 +15,21 @@ OfSeeds = Mapping[int, FinishedRun]
 
 
 class Index:
-    """Runs, to be picked by agent, width, waiting time, replay and any hyper-parameter.
+    """Runs in one environment, to be picked by agent, width, waiting time, replay and any hyper-parameter.
 
     Args:
-        runs: of one protocol each: two that differ only in what nobody asks for cannot be told apart here.
+        runs: runs; two that differ only in what nobody asks for cannot be told apart here.
+        env: id of the environment; runs in others are passed over.
     """
 
-    def __init__(self, runs: Sequence[FinishedRun]) -> None:
-        self._runs = [(_attributes(run.config), run) for run in runs]
+    def __init__(self, runs: Sequence[FinishedRun], env: str) -> None:
+        self._runs = [(_attributes(run.config), run) for run in runs if run.config["env"] == env]
 
     def pick(self, **where: Any) -> dict[int, FinishedRun]:
         """The runs that have all of these, by seed; the first of two with the same seed.
 
-        ``agent`` is the agent's id, ``env`` the environment's; ``wait`` and ``replay`` stand for the policy, replay
-        being off where it is not asked for.
+        ``agent`` is the agent's id; ``wait`` and ``replay`` stand for the policy, and replay is off where it is not
+        asked for.
         """
         where = {"replay": False, **where}
         found: dict[int, FinishedRun] = {}
@@ -42,7 +43,7 @@ def _attributes(config: Mapping[str, Any]) -> dict[str, Any]:
     agent = dict(config["agent"])
     policy = agent.pop("policy", None)
     when = policy if isinstance(policy, Mapping) else {"policy": policy}
-    return {**agent.pop("stage", {}), **agent, **when, "agent": agent["id"], "env": config["env"]}
+    return {**agent.pop("stage", {}), **agent, **when, "agent": agent["id"]}
 
 
 def cer(run: FinishedRun) -> float:

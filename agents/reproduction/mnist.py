@@ -17,8 +17,8 @@ def greedy_fails_small(runs: Index, now: Setting) -> list[Comparison]:
             f"{agent} {now.widths[0]}: w={now.greedy} − w={wait}",
             "CER",
             difference(
-                runs.pick(env=now.env, agent=agent, width=now.widths[0], wait=now.greedy),
-                runs.pick(env=now.env, agent=agent, width=now.widths[0], wait=wait),
+                runs.pick(agent=agent, width=now.widths[0], wait=now.greedy),
+                runs.pick(agent=agent, width=now.widths[0], wait=wait),
                 cer,
             ),
             "above",
@@ -32,8 +32,8 @@ def greedy_suffices_large(runs: Index, now: Setting) -> list[Comparison]:
     """Large networks: w = 1 and w = 10 are close, which is to say within a tenth of the CER at w = 10."""
     found = []
     for agent in METHODS:
-        greedy = runs.pick(env=now.env, agent=agent, width=now.widths[-1], wait=now.greedy)
-        patient = runs.pick(env=now.env, agent=agent, width=now.widths[-1], wait=now.middle[0])
+        greedy = runs.pick(agent=agent, width=now.widths[-1], wait=now.greedy)
+        patient = runs.pick(agent=agent, width=now.widths[-1], wait=now.middle[0])
         sums = of(patient, cer).values()
         tolerance = CLOSE * sum(sums) / len(sums) if sums else 0.0
         what = f"{agent} {now.widths[-1]}: w={now.greedy} − w={now.middle[0]}"
@@ -48,8 +48,8 @@ def tardy_is_worst(runs: Index, now: Setting) -> list[Comparison]:
             f"{agent} {width}: w={now.tardy} − w={wait}",
             "CER",
             difference(
-                runs.pick(env=now.env, agent=agent, width=width, wait=now.tardy),
-                runs.pick(env=now.env, agent=agent, width=width, wait=wait),
+                runs.pick(agent=agent, width=width, wait=now.tardy),
+                runs.pick(agent=agent, width=width, wait=wait),
                 cer,
             ),
             "above",
@@ -67,8 +67,8 @@ def tardy_ends_best(runs: Index, now: Setting) -> list[Comparison]:
             f"{agent} {now.widths[-1]}: w={now.tardy} − w={wait}",
             "final error",
             difference(
-                runs.pick(env=now.env, agent=agent, width=now.widths[-1], wait=now.tardy),
-                runs.pick(env=now.env, agent=agent, width=now.widths[-1], wait=wait),
+                runs.pick(agent=agent, width=now.widths[-1], wait=now.tardy),
+                runs.pick(agent=agent, width=now.widths[-1], wait=wait),
                 final_error,
             ),
         )

@@ -45,9 +45,12 @@ def iid_is_better(runs: Index, now: Setting) -> list[Comparison]:
     found = []
     for size in now.sizes:
         for wait, experts in zip(now.waits[1:], now.widths[1:], strict=True):
-            for name, keywords in (("sm", {"agent": "sm", "width": experts}), ("ens", _ENS_2 | {"width": 4})):
-                waited = _pick(runs, now, size, wait, now.updates * wait, **keywords)
-                stepwise = _pick(runs, now, size, 1, now.updates, **keywords)
+            for name, keywords in (
+                ("sm", {"agent": "sm", "width": experts}),
+                ("ens", _ENS_2 | {"width": now.widths[0]}),
+            ):
+                waited = runs.pick(size=size, wait=wait, updates=now.updates * wait, **keywords)
+                stepwise = runs.pick(size=size, wait=1, updates=now.updates, **keywords)
                 what = f"{size} {name} {keywords['width']}, t={wait}: w={wait}, {wait}× updates − w=1"
                 found.append(Comparison(what, PERPLEXITY, difference(waited, stepwise, error_at(wait))))
     return found
@@ -58,9 +61,9 @@ def waiting_needs_compute(runs: Index, now: Setting) -> list[Comparison]:
     size = now.sizes[0]
     found = []
     for wait, experts in zip(now.waits[1:], now.widths[1:], strict=True):
-        for name, keywords in (("sm", {"agent": "sm", "width": experts}), ("ens", _ENS_2 | {"width": 4})):
-            waited = _pick(runs, now, size, wait, now.updates, **keywords)
-            stepwise = _pick(runs, now, size, 1, now.updates, **keywords)
+        for name, keywords in (("sm", {"agent": "sm", "width": experts}), ("ens", _ENS_2 | {"width": now.widths[0]})):
+            waited = runs.pick(size=size, wait=wait, updates=now.updates, **keywords)
+            stepwise = runs.pick(size=size, wait=1, updates=now.updates, **keywords)
             what = f"{size} {name} {keywords['width']}, t={wait}: w={wait}, 1× updates − w=1"
             found.append(Comparison(what, PERPLEXITY, difference(waited, stepwise, error_at(wait)), "above"))
     return found
@@ -111,7 +114,7 @@ _ENS_2 = {"agent": "ens", "members": 2}
 
 def single(runs: Index, now: Setting, size: str, experts: int) -> OfSeeds:
     """SM with so many experts, trained on each mega-batch."""
-    return _pick(runs, now, size, 1, now.updates, agent="sm", width=experts)
+    return runs.pick(size=size, wait=1, updates=now.updates, agent="sm", width=experts)
 
 
 def sequential(runs: Index, now: Setting, size: str) -> dict[str, OfSeeds]:
@@ -119,11 +122,9 @@ def sequential(runs: Index, now: Setting, size: str) -> dict[str, OfSeeds]:
     few = now.widths[0]
     rows = {f"sm {experts}": single(runs, now, size, experts) for experts in now.widths}
     for members in (2, 4):
-        rows[f"ens {few}@{members}"] = _pick(runs, now, size, 1, now.updates, agent="ens", width=few, members=members)
+        rows[f"ens {few}@{members}"] = runs.pick(
+            size=size, wait=1, updates=now.updates, agent="ens", width=few, members=members
+        )
     for agent in ("gens", "gmoe"):
-        rows[agent] = _pick(runs, now, size, 1, now.updates, agent=agent, width=few)
+        rows[agent] = runs.pick(size=size, wait=1, updates=now.updates, agent=agent, width=few)
     return rows
-
-
-def _pick(runs: Index, now: Setting, size: str, wait: int, updates: int, **where: object) -> OfSeeds:
-    return runs.pick(env=now.env, size=size, wait=wait, updates=updates, **where)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import io
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from rich.console import Console
@@ -18,10 +22,10 @@ from rich.console import Console
 import agents
 from agents import RunSpec
 from agents.cli import main
-from agents.experiments import folders, local
+from agents.experiments import folders, local, work
 from agents.experiments.plan import plan
 from agents.experiments.sweep import SweepReport, sweep
-from agents.experiments.work import Failed
+from agents.experiments.work import Environments, Failed, Job, perform
 from alma_env import Ledger
 
 from .holder import holder_of
@@ -66,7 +70,8 @@ def swept(tmp_path_factory) -> Swept:
 def test_good_runs_are_made_though_others_fail(swept):
     assert swept.report.finished.keys() == {GOOD.digest(), replace(GOOD, seed=1).digest()}
     assert [run.config["seed"] for run in swept.report.runs()] == [0, 1]
-    alone = agents.run(GOOD.make_env(), GOOD.make_agent(GOOD.make_env()), 0)
+    env = GOOD.make_env()
+    alone = agents.run(env, GOOD.make_agent(env), 0)
     (run,) = [run for run in swept.report.runs() if run.config["seed"] == 0]
     assert [row.error for row in run.ledger] == [row.error for row in alone]
 
@@ -129,9 +134,9 @@ def test_alma_run_and_alma_sweep_know_each_others_runs(swept, capsys):
 
 
 def test_ctrl_c_ends_all_processes_and_the_same_runs_go_on(tmp_path, capsys):
-    grid = ["--width", "4", "--wait", "1", "--set", "epochs=150", "ticks=4", "--engine", "plain"]
+    grid = ["--width", "4", "--wait", "1", "--set", "epochs=50", "ticks=20", "--engine", "plain"]
     (spec,) = agents.experiments.grid.expand(
-        {"env": DIGITS, "width": 4, "wait": 1, "set": {"epochs": 150, "ticks": 4}, "engine": "plain"}
+        {"env": DIGITS, "width": 4, "wait": 1, "set": {"epochs": 50, "ticks": 20}, "engine": "plain"}
     )
     folder = plan([spec], tmp_path).pending[spec.digest()].folder
     command = [sys.executable, "-m", "agents", "sweep", "--env", DIGITS, *grid, "--out", str(tmp_path)]
@@ -146,7 +151,7 @@ def test_ctrl_c_ends_all_processes_and_the_same_runs_go_on(tmp_path, capsys):
         assert time.monotonic() < deadline, "a process of the sweep is still there"
         time.sleep(0.05)
     before = (folder / "ledger.jsonl").read_text()
-    assert 2 <= len(Ledger.from_json(before[: before.rfind("\n") + 1])) < 5
+    assert 2 <= len(Ledger.from_json(before[: before.rfind("\n") + 1])) < 21
     assert main(["sweep", "--env", DIGITS, *grid, "--out", str(tmp_path), "--dry-run"]) == 0
     assert "0 done, 1 begun, 0 to make" in capsys.readouterr().out
     assert main(["run", DIGITS, *grid, "--out", str(tmp_path)]) == 0
@@ -204,3 +209,46 @@ def test_a_failed_run_is_exit_status_1(tmp_path, capsys, monkeypatch):
     out = capsys.readouterr().out
     assert f"{DIGITS}: sm 32, wait 20, seed 0: failed\nwhy\n" in out
     assert "0 runs are finished" in out
+
+
+def test_seeds_that_are_batched_are_one_job_and_each_has_its_folder(tmp_path, monkeypatch):
+    def run_batched(specs, run_folders, *, on_tick):
+        for number, (spec, folder) in enumerate(zip(specs, run_folders, strict=True)):
+            env = spec.make_env()
+            agents.run(env, spec.make_agent(env), spec.seed, folder, on_tick=partial(on_tick, number))
+
+    batched = ModuleType("agents.experiments.batched")
+    batched.can_batch = lambda specs: [list(specs[:2]), *([spec] for spec in specs[2:])]
+    batched.run_batched = run_batched
+    monkeypatch.setitem(sys.modules, batched.__name__, batched)
+    environments = Environments()
+    told = []
+
+    def here(jobs, places):
+        assert [len(job.specs) for job in jobs] == [2, 1]
+        yield from (perform(number, job, environments, told.append) for number, job in enumerate(jobs))
+
+    monkeypatch.setattr(local, "carry_out", here)
+    monkeypatch.setattr(work, "_TOLD_EVERY", 0)
+    specs = [GOOD, replace(GOOD, seed=1), TAKEN]
+    report = sweep(specs, tmp_path, batch_seeds=True, console=told_to())
+    assert report.finished.keys() == {spec.digest() for spec in specs}
+    assert sweep(specs, tmp_path, console=told_to()).skipped == 3
+    parts = [event.part for event in told if event.job == 0]
+    assert parts == sorted(parts)
+    assert parts[-1] == 1
+
+
+def test_what_a_batch_has_finished_is_read_and_what_it_has_begun_begins_anew(swept, tmp_path):
+    folder = tmp_path / DIGITS / swept.report.finished[GOOD.digest()].name
+    shutil.copytree(swept.report.finished[GOOD.digest()], folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"batched": 8}))
+    before = (folder / "ledger.jsonl").read_text()
+    job, environments = Job((GOOD,), 1, tmp_path), Environments()
+    assert perform(0, job, environments, print).folders == (folder,)
+    assert (folder / "ledger.jsonl").read_text() == before
+    (folder / "ledger.jsonl").write_text(before[: before.index("\n") + 1])
+    assert perform(0, job, environments, print).folders == (folder,)
+    assert folders.is_finished(folder)
+    assert json.loads((folder / "config.json").read_text()) == config
