@@ -151,7 +151,8 @@ def _sweep(options: argparse.Namespace, console: Console) -> int:
         return 0
     report = carry_out(specs, options, console)
     before = f", {report.skipped} of them from before" if report.skipped else ""
-    say(console, f"{len(report.finished)} runs are finished{before}; they are in {options.out}/")
+    count = f"{len(report.finished)} run{'s are' if len(report.finished) != 1 else ' is'}"
+    say(console, f"{count} finished{before}; see {options.out}/")
     return 1 if report.failed else 0
 
 
@@ -188,7 +189,10 @@ def _list(specs: Sequence[RunSpec], options: argparse.Namespace, console: Consol
         lines.append(f"tick {answered - 1:<3} {spec}" if answered else f"to make  {spec}")
     say(console, "\n".join(lines))
     done = sum(line.startswith("done") for line in lines)
-    say(console, f"{len(lines)} runs: {done} done, {begun} begun, {len(lines) - done - begun} to make")
+    say(
+        console,
+        f"{len(lines)} run{'s' * (len(lines) != 1)}: {done} done, {begun} begun, {len(lines) - done - begun} to make",
+    )
 
 
 def _run(options: argparse.Namespace, console: Console) -> int:
