@@ -6,8 +6,8 @@ What changes nothing but the rounding (engine, device, threads, versions, machin
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agents.finished import FinishedRun
@@ -149,7 +149,7 @@ def _differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
     # Width and schedule have places of their own in a figure.
     paths = [path for path in paths if path != "agent.width" and not path.startswith("agent.policy")]
     paths = [path for path in paths if len({setting.get(path) for setting in settings}) > 1]
-    growth = {setting.get("agent.policy.growth") for setting in settings if "agent.policy.wait" in setting}
+    growth = {setting["agent.policy.growth"] for setting in settings if "agent.policy.growth" in setting}
     return paths + ["agent.policy.growth"] * (len(growth) > 1)
 
 
