@@ -120,7 +120,18 @@ def cells_of(runs: Sequence[FinishedRun]) -> tuple[list[Cell], list[str]]:
     settings = [json.loads(key) for key in found]
     methods = _methods(settings)
     cells = [_cell(method, dict(sorted(alike.items()))) for method, alike in zip(methods, found.values(), strict=True)]
-    return sorted(cells, key=_order), notes
+    return sorted(_told_apart(cells, settings), key=_order), notes
+
+
+def _told_apart(cells: Sequence[Cell], settings: Sequence[Mapping[str, str]]) -> Iterator[Cell]:
+    """The cells, those of one name with all that they differ in."""
+    alike: dict[str, list[Mapping[str, str]]] = {}
+    for cell, setting in zip(cells, settings, strict=True):
+        alike.setdefault(cell.name, []).append(setting)
+    for cell, setting in zip(cells, settings, strict=True):
+        others = alike[cell.name]
+        paths = sorted(path for path in setting if len({other.get(path) for other in others}) > 1)
+        yield replace(cell, method=", ".join([cell.method, *(f"{path}={setting[path]}" for path in paths)]))
 
 
 def _setting(run: FinishedRun) -> dict[str, Any]:
