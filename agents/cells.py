@@ -6,8 +6,8 @@ What changes nothing but the rounding (engine, device, threads, versions, machin
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agents.finished import FinishedRun
@@ -120,7 +120,18 @@ def cells_of(runs: Sequence[FinishedRun]) -> tuple[list[Cell], list[str]]:
     settings = [json.loads(key) for key in found]
     methods = _methods(settings)
     cells = [_cell(method, dict(sorted(alike.items()))) for method, alike in zip(methods, found.values(), strict=True)]
-    return sorted(cells, key=_order), notes
+    return sorted(_told_apart(cells, settings), key=_order), notes
+
+
+def _told_apart(cells: Sequence[Cell], settings: Sequence[Mapping[str, str]]) -> Iterator[Cell]:
+    """The cells, those of one name with all that they differ in."""
+    alike: dict[str, list[Mapping[str, str]]] = {}
+    for cell, setting in zip(cells, settings, strict=True):
+        alike.setdefault(cell.name, []).append(setting)
+    for cell, setting in zip(cells, settings, strict=True):
+        others = alike[cell.name]
+        paths = sorted(path for path in setting if len({other.get(path) for other in others}) > 1)
+        yield replace(cell, method=", ".join([cell.method, *(f"{path}={setting[path]}" for path in paths)]))
 
 
 def _setting(run: FinishedRun) -> dict[str, Any]:
@@ -149,7 +160,7 @@ def _differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
     # Width and schedule have places of their own in a figure.
     paths = [path for path in paths if path != "agent.width" and not path.startswith("agent.policy")]
     paths = [path for path in paths if len({setting.get(path) for setting in settings}) > 1]
-    growth = {setting.get("agent.policy.growth") for setting in settings if "agent.policy.wait" in setting}
+    growth = {setting["agent.policy.growth"] for setting in settings if "agent.policy.growth" in setting}
     return paths + ["agent.policy.growth"] * (len(growth) > 1)
 
 

@@ -61,12 +61,17 @@ def chosen_runs(options: argparse.Namespace, console: Console) -> list[FinishedR
     runs, left_out = finished.find(*options.paths)
     for message in left_out:
         say(console, message)
-    where = key_values(options.where)
+    where = {key: _several(value) for key, value in key_values(options.where).items()}
     kept = [run for run in runs if all(_has(run, key, value) for key, value in where.items())]
     if not kept:
         what = f"none of {len(runs)} finished runs with {' '.join(options.where)}" if where else "no finished run"
         raise ValueError(f"{' '.join(map(str, options.paths))}: {what}; let one end first, or choose others")
     return kept
+
+
+def _several(value: Any) -> Any:
+    """``sm,ens``, of which Python makes no tuple, as one."""
+    return tuple(value.split(",")) if isinstance(value, str) and "," in value else value
 
 
 def _has(run: FinishedRun, key: str, value: Any) -> bool:

@@ -6,6 +6,7 @@ that reach it, dark where they go right; at each leaf those that its expert answ
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -80,10 +81,12 @@ def draw(cells: Sequence[Cell], title: str, layer: int = 1) -> Drawing:
     places = _map(data)
     leaves = [one for one in node.walk() if one.children is None]
     depth = max(one.depth for one in leaves)
-    figure = look.blank(4.6 + max(1.25 * len(leaves), 3.0), max(1.45 * (depth + 1) + 0.9, 4.8))
-    parts = figure.subfigures(1, 2, squeeze=False, width_ratios=[4.6, max(1.25 * len(leaves), 3.0)])
+    wide, high = max(1.25 * len(leaves), 3.6), max(1.45 * (depth + 1) + 0.9, 4.8)
+    figure = look.blank(4.6 + wide, high)
+    parts = figure.subfigures(1, 2, squeeze=False, width_ratios=[4.6, wide])
     left, right = parts[0]
     _digits(left.subplots(), places, classes, data.classes)
+    right.text(0.01, 0.985, textwrap.fill(_CAPTION, int(14 * wide)), fontsize="x-small", color=look.GREY, va="top")
     _draw_tree(right, node, places, shares, classes)
     look.title(figure, f"{title}, {cell.name}, seed {run.seed}, mixture layer {layer}")
     rows = [
@@ -215,10 +218,9 @@ def _draw_tree(
     canvas.set_axis_off()
     canvas.set_xlim(0, 1)
     canvas.set_ylim(0, 1)
-    canvas.text(0.01, 0.985, _CAPTION, fontsize="x-small", color=look.GREY, va="top")
-    high = 0.92 / (depth + 1)
+    high = 0.88 / (depth + 1)
     wide = min(0.92 / len(leaves), 0.3)
-    centre = {node: (across[node], 0.94 - (node.depth + 0.5) * high) for node in root.walk()}
+    centre = {node: (across[node], 0.9 - (node.depth + 0.5) * high) for node in root.walk()}
     for node in root.walk():
         for child in node.children or ():
             canvas.plot(*zip(centre[node], centre[child], strict=True), color="#BBBBBB", linewidth=1.2, zorder=0)
@@ -246,7 +248,7 @@ def _draw_tree(
 
 
 _CAPTION = (
-    "gates: dark examples go to the right, light ones to the left; leaves: the darker, the more an expert has of it\n"
+    "gates: dark examples go to the right, light ones to the left; leaves: the darker, the more an expert has of it; "
     "numbers: share of all examples, and the classes of which a leaf has the largest share"
 )
 

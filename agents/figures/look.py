@@ -160,6 +160,7 @@ def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], title:
     longest = max(map(len, labels))
     columns = max(1, int(figure.get_figwidth() * 13 / (longest + 9)))
     rows = math.ceil(len(labels) / columns)
+    figure.set_figheight(figure.get_figheight() + 0.2 * max(0, rows - 3))  # the panels keep their size
     shown = figure.legend(
         handles,
         labels,

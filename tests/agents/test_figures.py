@@ -61,6 +61,17 @@ def test_a_method_is_named_with_what_its_settings_differ_in() -> None:
     assert [one.method for one in cells_of(runs)[0]] == ["Ens, members=2", "Ens, members=5", "gMoE"]
 
 
+def test_no_two_settings_have_one_name() -> None:
+    policies = [{"name": "Doubling", "factor": 2.0, "growth": growth, "replay": False} for growth in ("every", "never")]
+    policies += [{"name": "Mine", "replay": False, "growth": "never"}]
+    runs = [made_run("gmoe", policy=policy) for policy in policies]
+    runs += [made_run("gmoe", policy=f"{module}.Mine(3)") for module in ("ours", "theirs")]
+    names = [one.name for one in cells_of(runs)[0]]
+    assert len(set(names)) == len(runs)
+    assert "gMoE-4, growth=never, Doubling(factor=2.0)" in names
+    assert "gMoE-4, agent.policy=ours.Mine(3), Mine(3)" in names
+
+
 def test_streams_are_named_by_what_differs() -> None:
     runs = [made_run(ticks=20), made_run(ticks=10), made_run(env="MNIST-ALMA-v0")]
     assert list(streams(runs)) == ["Digits-ALMA-v0, ticks=20", "Digits-ALMA-v0, ticks=10", "MNIST-ALMA-v0"]
@@ -280,6 +291,18 @@ def test_alma_plot_draws_each_stream_into_files_of_its_own(tmp_path: Path, capsy
     assert (tmp_path / "out" / "errors.svg").read_bytes() == first  # the same runs, the same bytes
     assert cli.main(["plot", "perplexity", str(tmp_path / "both.jsonl.xz"), *where]) == 0
     assert "Digits-ALMA-v0: left out, since perplexity is not for its errors" in capsys.readouterr().out
+
+
+def test_runs_are_chosen_by_one_value_or_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    packed.write(GRID, tmp_path / "some.jsonl.xz")
+    words = ["plot", "errors", str(tmp_path / "some.jsonl.xz"), "--out", str(tmp_path), "--format", "csv", "--where"]
+    for where, number in (
+        (["agent=sm,ens", "width=4", "replay=false"], 2 * 2 * 3),
+        (["wait=1,5", "seed=0"], 3 * 2 * 2 * 2),
+        (["agent.policy.growth=every"], 2 * 2 * 2 * 3),
+    ):
+        assert cli.main([*words, *where]) == 0
+        assert f"errors of {number} runs" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
