@@ -273,12 +273,20 @@ class SwitchLayer(nn.Module):
         tokens = x.flatten(0, 1)  # (N, d)
         probabilities = self.probabilities(tokens)  # (N, E)
         share, chosen = probabilities.max(1)  # (N,) each; of equals the first
+        if self.splits:
+            chosen = self._first_alike()[chosen]
+            share = probabilities.gather(1, chosen.unsqueeze(1)).squeeze(1)
         routed = chosen.unsqueeze(1) == torch.arange(self.experts, device=x.device)  # (N, E)
         fraction = routed.to(probabilities.dtype).mean(0)  # f (E,), which has no gradient
         balance = self.experts * (fraction * probabilities.mean(0)).sum()
         output = self._dispatch(tokens, chosen, routed.sum(0))  # (N, d)
         output = share.to(output.dtype).unsqueeze(1) * output
         return output.view(x.shape), Routing(balance, chosen.view(x.shape[:2]))
+
+    def _first_alike(self) -> Tensor:
+        """Of each expert the first with an equal row of the router (E,), whose products may be rounded apart."""
+        rows = self.router.detach()
+        return (rows.unsqueeze(1) == rows).all(-1).int().argmax(1)
 
     def probabilities(self, tokens: Tensor) -> Tensor:
         """p (N, E) of tokens (N, d), in float32 at the least: bfloat16 has too few digits to compare experts."""
@@ -317,9 +325,8 @@ class SwitchLayer(nn.Module):
         """Append a copy of expert `leaf` and of its row of the router (ALMA paper, section 4, gMoE on text).
 
         No token changes its expert: a copy has its original's logit, and of equals the first is taken, so that a copy
-        gets no token until the balance loss, or the noise, has told the two apart. (For a lone token the products of a
-        matrix's rows may be rounded differently, and the copy, which is the same, may be taken.) The function changes
-        none the less: p_i becomes p_i / (1 + p_copied).
+        gets no token until the balance loss, or the noise, has told the two apart. The function changes none the less:
+        p_i becomes p_i / (1 + p_copied).
         """
         if not 0 <= leaf < self.experts:
             raise ValueError(f"leaf={leaf}: the layer has experts 0 to {self.experts - 1}; choose one of them")
