@@ -48,7 +48,6 @@ def train_batch(
     predictors = [learner.begin_stage() for learner in learners]
     bodies = [body for predictor in predictors for body in _networks(predictor)]
     stacked = stack(bodies)
-    mixed = isinstance(first, UMix)
     drawn = [
         stage_generators(learner.seed, learner.stage + 1, member)
         for learner in learners
@@ -56,7 +55,7 @@ def train_batch(
     ]
     reports = train_together(
         _normalise(predictors[0]),
-        Mixtures(stacked, first.reduce, len(learners)) if mixed else stacked,
+        Mixtures(stacked, first.reduce, len(learners)) if isinstance(first, UMix) else stacked,
         _one_after_another(train),
         _one_after_another(valid),
         first.settings,

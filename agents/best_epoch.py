@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from agents.settings import StageSettings
+from agents.stacked import in_groups
 from alma_env import meter
 
 
@@ -29,7 +30,7 @@ class BestEpoch:
         self._settings = settings
         self._weights = [tensor.detach() for tensor in (*body.parameters(), *body.buffers())]
         if members is not None and len(self._weights[0]) != members:
-            self._weights = [tensor.unflatten(0, (members, -1)) for tensor in self._weights]
+            self._weights = [in_groups(tensor, members) for tensor in self._weights]
         device, shape = self._weights[0].device, () if members is None else (members,)
         first = 0 if settings.keep_initial else 1  # number of the epoch that is offered first
         self.epoch = torch.zeros(shape, dtype=torch.int64, device=device)

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from agents import parallel
 from agents.networks import MLP
-from agents.stacked import Joint, Mixtures, Reduce, StackedMLP, for_members, linear
+from agents.stacked import Joint, Mixtures, Reduce, StackedMLP, for_members, in_groups, linear
 from alma_env import meter
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def run_stage(
     groups = 1 if valid_y.dim() == 1 else len(valid_y)
     examples = len(y) // groups
     if orders is None and groups > 1:
-        x, y = x.unflatten(0, (groups, -1)), y.unflatten(0, (groups, -1))
+        x, y = in_groups(x, groups), in_groups(y, groups)
     reduce = body.reduce if isinstance(body, Joint | Mixtures) else None
     live = [parameter.detach() for parameter in body.parameters()]  # weight, bias, weight, …
     if isinstance(body, MLP):
@@ -193,7 +193,7 @@ def _program(
         logits = _logits(_layers(theta, sizes, members), x)
         if reduce is None:
             return logits
-        logits = logits.unflatten(0, (answers, -1))
+        logits = in_groups(logits, answers)
         return logits.mean(1) if reduce == "mean" else logits.sum(1)
 
     def loss(theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
@@ -333,7 +333,7 @@ def _parts(theta: Tensor, sizes: Sizes, members: int, answers: int) -> tuple[Ten
     """What is kept or not as a whole: all parameters, or those of each layer by answer, (answers, members, ...)."""
     if answers == 1:
         return (theta,)
-    return tuple(part.unflatten(0, (answers, -1)) for part in _layers(theta, sizes, members))
+    return tuple(in_groups(part, answers) for part in _layers(theta, sizes, members))
 
 
 def _shapes(sizes: Sizes, members: int) -> list[tuple[int, ...]]:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from agents.augment import CropFlip, PaddedImages, draw_crop_flip
 from agents.settings import StageSettings
+from agents.stacked import in_groups
 
 Normalise = Callable[[Tensor], Tensor]
 
@@ -51,7 +52,7 @@ class Draws:
 
     def by_set(self, tensor: Tensor) -> Tensor:
         """Of all sets one after another (groups · n, ...): (groups, n, ...); of a single one as it is."""
-        return tensor if self.groups == 1 else tensor.unflatten(0, (self.groups, -1))
+        return tensor if self.groups == 1 else in_groups(tensor, self.groups)
 
     @property
     def per_epoch(self) -> int:

@@ -150,7 +150,7 @@ class Mixtures(nn.Module):
 
     def forward(self, x: Tensor, separate: bool = False) -> Tensor:
         """As `Stacked`, with a mixture for each member: (members, n, classes)."""
-        logits: Tensor = self.stacked(x, separate).unflatten(0, (self.members, -1))
+        logits = in_groups(self.stacked(x, separate), self.members)
         return logits.mean(1) if self.reduce == "mean" else logits.sum(1)
 
 
@@ -172,6 +172,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         return torch.baddbmm(bias[:, None], x, weight.transpose(1, 2))
     y = torch.baddbmm(bias[..., None], weight, x.transpose(1, 2))  # (groups, members · outputs, n)
     return y.view(-1, outputs, y.shape[2]).transpose(1, 2)
+
+
+def in_groups(tensor: Tensor, groups: int) -> Tensor:
+    """Equal groups along the first dimension, as a view: (groups · n, ...) -> (groups, n, ...)."""
+    return tensor.view(groups, -1, *tensor.shape[1:])
 
 
 def for_members(y: Tensor, members: int) -> Tensor:

@@ -323,12 +323,16 @@ def _loss(body: nn.Module, x: Tensor, y: Tensor, settings: StageSettings) -> Ten
         if isinstance(body, SIDE_BY_SIDE):
             logits = body(x, separate=y.dim() > 1)
             # The optimizers work number by number, so the sum of the losses trains each member as its own would.
-            return _members_cross_entropy(logits.float(), for_members(y, body.members)).mean(1).sum()
+            return _members_cross_entropy(_unrounded(logits), for_members(y, body.members)).mean(1).sum()
         if isinstance(body, SwitchTransformer):
             logits, balance = body.forward_with_balance(x)
             return token_cross_entropy(logits.flatten(0, 1), y.flatten().long()) + settings.balance * balance
         logits = body(x)
-    return _cross_entropy(logits.float(), y, "mean")
+    return _cross_entropy(_unrounded(logits), y, "mean")
+
+
+def _unrounded(logits: Tensor) -> Tensor:
+    return logits.float() if logits.dtype == torch.bfloat16 else logits
 
 
 def _cross_entropy(logits: Tensor, y: Tensor, reduction: Literal["mean", "sum"]) -> Tensor:

@@ -67,7 +67,8 @@ def _most_runs(spec: RunSpec) -> int:
         return 1
     recipe, ticks = recipe_for(PROTOCOLS[spec.env]["data"]), settings.get("ticks", PROTOCOLS[spec.env]["ticks"])
     width = recipe.width if spec.width is None else spec.width
-    if recipe.backbone == "vgg19" and width > WIDEST_TOGETHER and choose_device(spec.device).type == "cpu":
+    device = choose_device("auto").type if spec.device == "auto" else spec.device
+    if recipe.backbone == "vgg19" and width > WIDEST_TOGETHER and device == "cpu":
         return 1
     much = spec.replay or (spec.wait or 1) > MUCH_DATA * ticks
     return MOST_RUNS_ON_MUCH_DATA if much else MOST_RUNS

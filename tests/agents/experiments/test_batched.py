@@ -74,6 +74,7 @@ def test_a_batch_that_breaks_off_goes_on_from_its_checkpoints_with_the_same_rows
     run_batched(seeds(3), folders, on_tick=lambda number, row: heard.append((number, row.tick)))
     assert ledgers(folders) == ledgers(undisturbed)
     assert sorted(heard) == [(number, tick) for number in range(3) for tick in range(5)]
+    assert heard[:4] == [(0, 0), (0, 1), (0, 2), (1, 0)]  # tick 2 was in the checkpoint, and not repeated
 
 
 def test_checkpoints_of_different_ticks_are_not_used(
