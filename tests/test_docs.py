@@ -26,15 +26,8 @@ from alma_env.registration import PROTOCOLS, TEXT_ID, keywords_of
 
 from .documentation import EXECUTED, NOT_RUN, PAGES, ROOT, Block, blocks, commands, inline_code
 
-TO_COME: tuple[str, ...] = ()
 PROGRAMS = {"alma": cli, "alma-leaderboard": leaderboard.cli}
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-
-
-def _is_to_come(words: Sequence[str]) -> bool:
-    """Whether a command of the experiments is not there yet; once all are, this goes."""
-    there = re.search(r"\{([\w,]+)\}", cli._parser().format_usage())[1].split(",")
-    return words[0] in TO_COME and words[0] not in there
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -52,8 +45,6 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch,
             exec(compile(block.code, str(block), "exec"), vars(module))
         elif block.is_run:
             for name, *words in commands(block.code, tmp_path):
-                if _is_to_come(words):
-                    continue
                 assert name in PROGRAMS, (
                     f"{block}: {name} cannot be run by a test; mark the block with one of {NOT_RUN}"
                 )
@@ -84,7 +75,7 @@ def test_the_commands_in_a_pages_prose_exist(page, capsys):
         name, *words = code.split()
         if name == "pytest" and words:
             _check_pytest(f"{page}: {code}", words)
-        elif name in PROGRAMS and words and not _is_to_come(words):
+        elif name in PROGRAMS and words:
             command = [word for word in itertools.takewhile(str.islower, words) if not word.startswith("-")]
             with pytest.raises(SystemExit) as end:
                 PROGRAMS[name]._parser().parse_args([*command, "--help"])
@@ -117,7 +108,7 @@ def _check_command(where: str, name: str, words: Sequence[str]) -> None:
         at = words.index("-m")
         assert words[at + 1] == "agents", where
         name, words = "alma", words[at + 2 :]
-    if name in PROGRAMS and not _is_to_come(words):
+    if name in PROGRAMS:
         try:
             options = PROGRAMS[name]._parser().parse_args(words)
         except SystemExit:

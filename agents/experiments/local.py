@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from threading import Thread
 
 import torch
 
@@ -171,6 +172,7 @@ def _work(connection: Connection, variables: Mapping[str, str]) -> None:
     # A pool of compilers in each process, of as many as there are cores, would be the square of these.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as an exception, so that trackers end
+    Thread(target=_end_with_parent, daemon=True).start()
     environments = Environments()
     try:
         connection.send(None)
@@ -179,6 +181,14 @@ def _work(connection: Connection, variables: Mapping[str, str]) -> None:
             connection.send(perform(number, job, environments, connection.send))
     except (EOFError, ConnectionError):  # the sweep was killed
         pass
+
+
+def _end_with_parent() -> None:
+    """A sweep that is killed can tell its workers nothing, and nobody would read what they make."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _how_it_ended(code: int | None) -> str:
