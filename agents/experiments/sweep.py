@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from rich.console import Console
 from agents import finished, trackers
 from agents import runs as run_folders
 from agents.experiments import grid, local, ray_cluster
+from agents.experiments.batched import can_batch
 from agents.experiments.plan import Pending, Plan, plan
 from agents.experiments.progress import SweepProgress
 from agents.experiments.spec import RunSpec
@@ -129,8 +129,7 @@ def _jobs(planned: Plan, out: Path, track: tuple[str, ...], *, batch_seeds: bool
     if batch_seeds and planned.pending:
         if track:
             raise ValueError(f"--track {' '.join(track)} beside --batch-seeds: give one of the two")
-        batched = importlib.import_module("agents.experiments.batched")  # late: it needs the methods' batched forms
-        together = batched.can_batch([pending.spec for pending in planned.pending.values()])
+        together = can_batch([pending.spec for pending in planned.pending.values()])
         groups = [[planned.pending[spec.digest()] for spec in group] for group in together]
     jobs = [Job(tuple(p.spec for p in group), sum(p.examples for p in group), out, track) for group in groups if group]
     return sorted(jobs, key=lambda job: -job.examples)

@@ -5,7 +5,6 @@ The command line, the worker processes of this machine and those of a cluster al
 
 from __future__ import annotations
 
-import importlib
 import json
 import time
 import traceback
@@ -20,6 +19,7 @@ from agents import catalogue, parallel, process, runs, trackers
 from agents.anytime import AnytimeAgent
 from agents.console import summary
 from agents.experiments import folders
+from agents.experiments.batched import run_batched
 from agents.experiments.spec import RunSpec
 from agents.recipes import recipe_for
 from agents.report import measure_of
@@ -138,8 +138,7 @@ def _make_batch(number: int, job: Job, env: AlmaEnv, tell: Callable[[Advanced], 
         made.append(folders.folder_of(job.out, runs.describe(env, agent, spec.seed)))
         folders.remember(made[-1], spec)
     far.begin(agents, examples_until(env, agents[0], job.specs[0]))
-    batched = importlib.import_module("agents.experiments.batched")  # late: it is not needed for single runs
-    batched.run_batched(job.specs, made, on_tick=lambda run, row: far.on_tick(row, run))
+    run_batched(job.specs, made, on_tick=lambda run, row: far.on_tick(row, run))
     return tuple(made)
 
 
