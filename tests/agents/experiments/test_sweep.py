@@ -12,9 +12,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from rich.console import Console
@@ -212,15 +210,6 @@ def test_a_failed_run_is_exit_status_1(tmp_path, capsys, monkeypatch):
 
 
 def test_seeds_that_are_batched_are_one_job_and_each_has_its_folder(tmp_path, monkeypatch):
-    def run_batched(specs, run_folders, *, on_tick):
-        for number, (spec, folder) in enumerate(zip(specs, run_folders, strict=True)):
-            env = spec.make_env()
-            agents.run(env, spec.make_agent(env), spec.seed, folder, on_tick=partial(on_tick, number))
-
-    batched = ModuleType("agents.experiments.batched")
-    batched.can_batch = lambda specs: [list(specs[:2]), *([spec] for spec in specs[2:])]
-    batched.run_batched = run_batched
-    monkeypatch.setitem(sys.modules, batched.__name__, batched)
     environments = Environments()
     told = []
 
