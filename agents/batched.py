@@ -87,9 +87,6 @@ def require_alike(learners: Sequence[BatchedLearner]) -> None:
                 raise ValueError(
                     f"{name}={first.get(name)!r} and {value!r} in one batch: learners may differ in their seeds only"
                 )
-    settings = learners[0].settings
-    if settings.clip is not None:
-        raise ValueError(f"clip={settings.clip}: networks side by side have one norm; train one run after another")
 
 
 def _all_but_the_seed(learner: BatchedLearner) -> dict[str, object]:

@@ -40,7 +40,7 @@ class MembersReport:
 
 def together_pays(bodies: Sequence[nn.Module], settings: StageSettings) -> bool:
     """Whether training these networks at once is possible, and faster than one after another."""
-    if not can_stack(bodies) or settings.patience is not None:
+    if not can_stack(bodies) or settings.patience is not None or settings.clip is not None:
         return False
     first = bodies[0]
     on_cpu = next(first.parameters()).device.type == "cpu"

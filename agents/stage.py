@@ -134,12 +134,18 @@ def train_together(
     one another. The numbers are those of one call per member, to rounding, and the FLOPs are their sum.
 
     Raises:
-        ValueError: as `train_stage`; `patience`, which would stop the members at different epochs.
+        ValueError: as `train_stage`; `patience`, which would stop the members at different epochs; `clip`, since they
+            have one norm.
     """
     if settings.patience is not None:
         raise ValueError(
             f"patience={settings.patience}: members that are trained together cannot stop at different epochs; "
             "set patience=None, or train one after another (together=False)"
+        )
+    if settings.clip is not None:
+        raise ValueError(
+            f"clip={settings.clip}: the gradient of members that are trained together has one norm; set clip=None, or "
+            "train one after another (together=False)"
         )
     draws = Draws(len(train) // groups, settings, orders, augments, None, groups)
     return _train(Predictor(normalize, stacked), train, valid, settings, draws, engine, on_epoch)

@@ -294,6 +294,16 @@ def test_a_mixtures_gradient_is_an_nth_of_the_gradient_at_the_same_answer() -> N
             torch.testing.assert_close(gradient * scale, parameter.grad, rtol=0, atol=1e-14)
 
 
+def test_clipping_is_by_the_norm_of_one_member_so_that_the_first_is_the_single_model() -> None:
+    backbone = Backbone(build_mlp, dataclasses.replace(ADADELTA, clip=0.1), (1, 8, 8), 40)
+    single, learner = make(SingleModel, backbone), make(Ens, backbone, members=3)
+    for each in (single, learner):
+        train(each, backbone, 2)
+    assert equal(single.predictor.body, learner.predictor.members[0])
+    with pytest.raises(ValueError, match=r"clip=0\.1: .* one norm; set clip=None"):
+        train(make(partial(Ens, members=3, together=True), backbone), backbone, 1)
+
+
 # --- as any learner ------------------------------------------------------------------------------------
 
 
