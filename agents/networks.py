@@ -37,8 +37,8 @@ class Normalize(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Raw (n, C, ...) -> normalised float32 (n, C, ...)."""
         per_channel = (-1,) + (1,) * (x.dim() - 2)
-        own = x.to(torch.float32, copy=True)  # changed in place: half the memory to go through
-        return own.sub_(self.offset.view(per_channel)).div_(self.spread.view(per_channel))
+        centred = x.float() - self.offset.view(per_channel)
+        return centred.div_(self.spread.view(per_channel))  # in place: half the memory to go through
 
 
 class MLP(nn.Sequential):

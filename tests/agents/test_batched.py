@@ -74,7 +74,7 @@ def agree(make: Callable[[int], BatchedLearner], shape: Sequence[int], n: int, *
             pairs = zip(getattr(report, "members", [report]), getattr(expected, "members", [expected]), strict=True)
             for ours, theirs in pairs:
                 assert ours.best_epoch == theirs.best_epoch
-                assert ours.validation_loss == pytest.approx(theirs.validation_loss, rel=1e-4)
+                assert ours.validation_loss == pytest.approx(theirs.validation_loss, rel=1e-5)
                 assert ours.validation_error == pytest.approx(theirs.validation_error)
             assert not batch[seed].predictor.training
             for name, tensor in alone[seed].predictor.state_dict().items():
