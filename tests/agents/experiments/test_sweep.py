@@ -131,19 +131,24 @@ def test_alma_run_and_alma_sweep_know_each_others_runs(swept, capsys):
     assert "3 runs are finished, 3 of them from before" in capsys.readouterr().out
 
 
-def test_ctrl_c_ends_all_processes_and_the_same_runs_go_on(tmp_path, capsys):
-    grid = ["--width", "4", "--wait", "1", "--set", "epochs=50", "ticks=20", "--engine", "plain"]
+@pytest.mark.parametrize(
+    ("ended_by", "status", "told"),
+    [(signal.SIGINT, 130, "stopped; the same command goes on from here\n"), (signal.SIGKILL, -signal.SIGKILL, "")],
+)
+def test_a_sweep_that_is_ended_leaves_no_process_and_the_same_runs_go_on(tmp_path, capsys, ended_by, status, told):
+    grid = ["--width", "4", "--wait", "1", "--set", "epochs=400", "ticks=20", "--engine", "plain"]
     (spec,) = agents.experiments.grid.expand(
-        {"env": DIGITS, "width": 4, "wait": 1, "set": {"epochs": 50, "ticks": 20}, "engine": "plain"}
+        {"env": DIGITS, "width": 4, "wait": 1, "set": {"epochs": 400, "ticks": 20}, "engine": "plain"}
     )
     folder = plan([spec], tmp_path).pending[spec.digest()].folder
     command = [sys.executable, "-m", "agents", "sweep", "--env", DIGITS, *grid, "--out", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
         holder_of(folder, 2)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
+        # A terminal interrupts the workers, too; what kills a process does not.
+        (os.killpg if ended_by == signal.SIGINT else os.kill)(process.pid, ended_by)
         _, err = process.communicate()
-    assert process.returncode == 130
-    assert err.decode() == "stopped; the same command goes on from here\n"
+    assert process.returncode == status
+    assert err.decode() == told
     deadline = time.monotonic() + 10
     while _is_alive(process.pid):
         assert time.monotonic() < deadline, "a process of the sweep is still there"
