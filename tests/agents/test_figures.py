@@ -294,12 +294,13 @@ def test_alma_plot_draws_each_stream_into_files_of_its_own(tmp_path: Path, capsy
 
 
 def test_runs_are_chosen_by_one_value_or_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    packed.write(GRID, tmp_path / "some.jsonl.xz")
+    packed.write([*GRID, made_run("umix", 5, 2, seed=9, members=2)], tmp_path / "some.jsonl.xz")
     words = ["plot", "errors", str(tmp_path / "some.jsonl.xz"), "--out", str(tmp_path), "--format", "csv", "--where"]
     for where, number in (
         (["agent=sm,ens", "width=4", "replay=false"], 2 * 2 * 3),
         (["wait=1,5", "seed=0"], 3 * 2 * 2 * 2),
         (["agent.policy.growth=every"], 2 * 2 * 2 * 3),
+        (["agent.members=2"], 1),  # the others have none
     ):
         assert cli.main([*words, *where]) == 0
         assert f"errors of {number} runs" in capsys.readouterr().out
@@ -313,6 +314,7 @@ def test_runs_are_chosen_by_one_value_or_several(tmp_path: Path, capsys: pytest.
         (["errors", "--out", "errors.png"], "a folder is meant"),
         (["errors", "--where", "width=5"], "none of 3 finished runs with width=5"),
         (["errors", "--where", "agent.height=5"], "the keys are env, agent, width, wait, replay, seed"),
+        (["errors", "--where", "width"], "--where width: write key=value, for example --where width=4,16"),
         (["errors", "--layer", "1"], "--layer with errors: it is an option of gating; leave it out"),
         (["perplexity"], "perplexity of Digits-ALMA-v0"),
     ],
