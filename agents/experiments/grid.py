@@ -81,6 +81,7 @@ def expand(table: Mapping[str, Any]) -> list[RunSpec]:
     ['Digits-ALMA-v0: sm 4, wait 5, seed 0', 'Digits-ALMA-v0: sm 8, wait 5, seed 0']
     """
     _require_known(table, "", (*_TYPES, *_TABLES))
+    _require_settings(table, "")
     base = {key: value for key, value in table.items() if key not in ("grid", "leave_out")}
     parts = _tables_of(table, "grid", (*_TYPES, "set"))
     rules = [_rule(rule) for rule in _tables_of(table, "leave_out", (*_TYPES, "set"))]
@@ -140,10 +141,8 @@ def _recipe_and_ticks(env: str, settings: Mapping[str, Any]) -> tuple[Recipe, in
     return recipe_for(data), given if isinstance(given, int) else ticks  # the environment says what is wrong with it
 
 
-def _settings_of(table: Any) -> list[dict[str, Any]]:
+def _settings_of(table: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Every combination of the lists in ``[set]``."""
-    if not isinstance(table, Mapping):
-        raise ValueError(f"set={table!r}: must be a table, [set], of hyper-parameters")
     for key in table:
         if key in _TYPES or key == "seed":
             raise ValueError(f"set.{key}: {key} has a place of its own; write it outside of [set]")
@@ -209,7 +208,13 @@ def _tables_of(table: Mapping[str, Any], name: str, known: Sequence[str]) -> lis
         raise ValueError(f"{name}: must be tables, each headed by [[{name}]]")
     for one in tables:
         _require_known(one, f"{name}.", known)
+        _require_settings(one, f"{name}.")
     return tables
+
+
+def _require_settings(table: Mapping[str, Any], prefix: str) -> None:
+    if not isinstance(table.get("set", {}), Mapping):
+        raise ValueError(f"{prefix}set={table['set']!r}: must be a table, [{prefix}set], of hyper-parameters")
 
 
 def _require_known(table: Mapping[str, Any], prefix: str, known: Sequence[str]) -> None:
