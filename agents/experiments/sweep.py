@@ -98,6 +98,7 @@ def sweep(
     report = SweepReport(dict(planned.finished), skipped=len(planned.finished))
     jobs = _jobs(planned, at, tuple(track), batch_seeds=batch_seeds)
     if jobs:
+        at.mkdir(parents=True, exist_ok=True)  # told once, not by every run
         events = _backend(jobs, workers, per_gpu, ray)
         if fresh:
             for pending in planned.pending.values():
