@@ -79,7 +79,7 @@ def panels(
         axes.remove()
     for place, axes in enumerate(flat[:number]):
         plain(axes)
-        if not shared or place // columns == rows - 1:
+        if not shared or place + columns >= number:
             axes.set_xlabel(x)
         axes.tick_params(labelbottom=not shared or place + columns >= number)
         if not shared or place % columns == 0:
