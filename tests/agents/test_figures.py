@@ -16,6 +16,7 @@ from agents import cli, figures, packed
 from agents.cells import Cell, cells_of, streams
 from agents.figures import look
 from agents.figures.gating import _tree
+from agents.figures.panels import arrange
 from agents.finished import FinishedRun
 from agents.tree import leaf_paths
 
@@ -238,6 +239,15 @@ def test_what_cannot_be_drawn_is_refused_with_a_remedy(kind: str, runs: list[Fin
 def test_an_option_of_another_kind_is_refused() -> None:
     with pytest.raises(TypeError, match=r"panels='width': tradeoff has no such option; it has none"):
         figures.draw("tradeoff", GRID, panels="width")
+
+
+def test_policies_stand_beside_few_waiting_times_and_apart_from_many_lines() -> None:
+    policy = made_run(policy={"name": "Doubling", "first": 1, "replay": False})
+    few, _ = arrange(cells_of([policy, *(made_run(agent, wait=5) for agent in ("sm", "ens"))])[0])
+    assert [len(panel.lines) for panel in few] == [3]
+    names = ("sm", "ens", "umix", "gens", "gmoe")
+    many, _ = arrange(cells_of([policy, *(made_run(agent, wait=wait) for agent in names for wait in (1, 5, 10))])[0])
+    assert [len(panel.lines) for panel in many] == [5, 5, 5, 1]
 
 
 def test_no_two_of_many_lines_look_the_same() -> None:
