@@ -93,6 +93,8 @@ def _reproduce(options: argparse.Namespace, console: Console) -> int:
     file.write_text(_markdown(outcomes, found, options), encoding="utf-8")
     for outcome in outcomes:
         _say(console, f"{outcome.plan.name}: {outcome.coverage}")
+    for note in notes(plans, options.scale):
+        _say(console, _sentence(note))
     _print_findings(console, found)
     _say(console, f"Figures, tables and every comparison: {file}")
     return 1 if failed else 0
