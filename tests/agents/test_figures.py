@@ -137,6 +137,8 @@ def test_the_front_holds_what_nothing_beats_in_both() -> None:
         )
         assert row["front"] is not beaten
         assert row["cost"] == pytest.approx(row["cer"] + 0.5 * row["comp"] / 1e12 + 2 * row["mem"] / 1e6)
+    legend = figures.draw("pareto", GRID, flops_price=0.5).figure.legends[0]
+    assert legend.get_title().get_text().endswith("price in errors: 0.5 of a teraFLOP (dotted)")
     with pytest.raises(ValueError, match="flops_price=-1"):
         figures.draw("pareto", GRID, flops_price=-1)
 
