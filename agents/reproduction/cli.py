@@ -87,6 +87,11 @@ def _reproduce(options: argparse.Namespace, console: Console) -> int:
         swept = experiments_cli.carry_out(together, options, console)
         runs, failed = swept.runs(), len(swept.failed)
     outcomes = [Outcome.of(plan, options.scale, asked[plan.name], runs, recorded=options.recorded) for plan in plans]
+    if options.runs and not any(outcome.runs for outcome in outcomes):
+        raise ValueError(
+            f"--runs {' '.join(map(str, options.runs))}: none of {len(runs)} finished runs is one of "
+            f"{', '.join(asked)} at scale {options.scale}; choose the scale, --seeds and --set that they were run with"
+        )
     found = judged(outcomes, options.scale)
     file = options.out / "reproduction.md"
     file.parent.mkdir(parents=True, exist_ok=True)
