@@ -11,6 +11,7 @@ from rich.console import Console
 
 from agents import figures, finished
 from agents.cells import streams
+from agents.console import say
 from agents.figures.drawing import require_formats
 from agents.finished import FinishedRun
 from agents.words import key_values
@@ -141,8 +142,3 @@ def _fits(kind: str, stream: str, run: FinishedRun) -> bool:
     except ValueError:
         return False
     return True
-
-
-def say(console: Console, message: str) -> None:
-    """A line as it is, neither markup nor wrapped."""
-    console.print(message, markup=False, highlight=False, soft_wrap=True)

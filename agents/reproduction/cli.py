@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agents import finished
+from agents.console import say
 from agents.experiments import cli as experiments_cli
 from agents.experiments.spec import RunSpec
 from agents.figures import FORMATS
@@ -82,7 +83,7 @@ def _reproduce(options: argparse.Namespace, console: Console) -> int:
     elif options.runs:
         runs, left_out = finished.find(*options.runs)
         for message in left_out:
-            _say(console, message)
+            say(console, message)
     else:
         swept = experiments_cli.carry_out(together, options, console)
         runs, failed = swept.runs(), len(swept.failed)
@@ -97,11 +98,11 @@ def _reproduce(options: argparse.Namespace, console: Console) -> int:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(_markdown(outcomes, found, options), encoding="utf-8")
     for outcome in outcomes:
-        _say(console, f"{outcome.plan.name}: {outcome.coverage}")
+        say(console, f"{outcome.plan.name}: {outcome.coverage}")
     for note in notes(plans, options.scale):
-        _say(console, _sentence(note))
+        say(console, _sentence(note))
     _print_findings(console, found)
-    _say(console, f"Figures, tables and every comparison: {file}")
+    say(console, f"Figures, tables and every comparison: {file}")
     return 1 if failed else 0
 
 
@@ -127,15 +128,11 @@ def _print_findings(console: Console, found: Sequence[Judged]) -> None:
     console.print(lines)
     others = [one.finding.id for one in found if not one.run]
     if others:
-        _say(console, f"Findings that these runs cannot decide about, not run: {', '.join(others)}")
+        say(console, f"Findings that these runs cannot decide about, not run: {', '.join(others)}")
 
 
 def _sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}."
-
-
-def _say(console: Console, message: str) -> None:
-    console.print(message, markup=False, highlight=False, soft_wrap=True)
 
 
 def _settings(pairs: Sequence[str]) -> dict[str, Any]:
@@ -176,4 +173,4 @@ def _print_cost(
         costs.append(("together", scale, cost_of(together)))
     console.print(Markdown(report.costs_table(costs)))
     for plan in plans:
-        _say(console, f"{plan.name}: {plan.scales[scale].says}")
+        say(console, f"{plan.name}: {plan.scales[scale].says}")
