@@ -103,12 +103,14 @@ def sweep(
         if fresh:
             for pending in planned.pending.values():
                 run_folders.clear(pending.folder)
-        with closing(events), SweepProgress(console, jobs, report.skipped) as progress:
-            for event in events:
-                progress.told(event)
-                _note(report, jobs, event)
+        try:
+            with closing(events), SweepProgress(console, jobs, report.skipped) as progress:
+                for event in events:
+                    progress.told(event)
+                    _note(report, jobs, event)
+        finally:  # also where it is stopped
+            _tell_failures(report, console)
     report.finished |= {digest: report.finished[one] for digest, one in planned.same.items() if one in report.finished}
-    _tell_failures(report, console)
     return report
 
 
