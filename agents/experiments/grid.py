@@ -75,7 +75,7 @@ def expand(table: Mapping[str, Any]) -> list[RunSpec]:
 
     Raises:
         ValueError: a key is unknown, a value has the wrong type or stands there twice, there is no such agent or
-            environment, two grids have a run in common, or nothing is left.
+            environment, two grids have a run in common, a ``leave_out`` applies to no run, or nothing is left.
 
     >>> [str(run) for run in expand({"env": "Digits-ALMA-v0", "width": [4, 8], "wait": 5})]
     ['Digits-ALMA-v0: sm 4, wait 5, seed 0', 'Digits-ALMA-v0: sm 8, wait 5, seed 0']
@@ -86,13 +86,20 @@ def expand(table: Mapping[str, Any]) -> list[RunSpec]:
     parts = _tables_of(table, "grid", (*_TYPES, "set"))
     rules = [_rule(rule) for rule in _tables_of(table, "leave_out", (*_TYPES, "set"))]
     found: dict[str, RunSpec] = {}
+    applied: set[int] = set()
     for grid in [_replaced(base, part) for part in parts] or [base]:
         for spec in _runs_of(grid):
-            if any(_applies(rule, spec) for rule in rules):
+            applying = [number for number, rule in enumerate(rules) if _applies(rule, spec)]
+            applied.update(applying)
+            if applying:
                 continue
             if spec.digest() in found:
                 raise ValueError(f"{spec}: stands there twice, but a run counts once; leave it out of one [[grid]]")
             found[spec.digest()] = spec
+    for number, rule in enumerate(rules):
+        if number not in applied:
+            words = ", ".join(f"{key} = {' '.join(map(str, values))}" for key, values in rule.items())
+            raise ValueError(f"leave_out: {words}: applies to no run; correct it, or take it out")
     if not found:
         raise ValueError("no run is left: every one is left out by a [[leave_out]]; narrow these")
     return list(found.values())

@@ -88,6 +88,10 @@ def test_a_tuple_is_one_value_written_as_text():
         ({"env": DIGITS, "wait": 5, "policy": "doubling"}, "policy beside wait or replay"),
         ({"env": DIGITS, "wait": 5, "grid": [{"width": 4}, {"width": [4, 8]}]}, "sm 4, .*: stands there twice"),
         ({"env": DIGITS, "leave_out": [{"agent": "sm"}]}, "no run is left"),
+        (
+            {"env": DIGITS, "leave_out": [{"agent": "esn", "wait": [1, 5]}]},
+            "agent = esn, wait = 1 5: applies to no run",
+        ),
         ({"env": DIGITS, "leave_out": [{}]}, "leave_out: an empty one applies to every run"),
     ],
 )
