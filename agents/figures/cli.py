@@ -124,8 +124,9 @@ def _plot(options: argparse.Namespace, console: Console) -> int:
     if not fitting:
         name, runs = next(iter(of.items()))
         figures.require_measure(kind, name, runs[0])
-    for name in of.keys() - fitting.keys():
-        say(console, f"{name}: left out, since {kind} is not for its errors")
+    for name in of:
+        if name not in fitting:
+            say(console, f"{name}: left out, since {kind} is not for its errors")
     for name, runs in fitting.items():
         drawing = figures.draw(kind, runs, **given)
         stem = kind if len(fitting) == 1 else "-".join([kind, re.sub(r"[^\w.=-]+", "-", name)])
