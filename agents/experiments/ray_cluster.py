@@ -11,6 +11,8 @@ import socket
 from collections.abc import Generator, Sequence
 from typing import Any
 
+import torch
+
 from agents.experiments.work import Advanced, Environments, Event, Failed, Finished, Job, perform
 
 RETRIES = 3  # of a run whose worker died; a run that failed is not repeated, since it would fail again
@@ -30,13 +32,18 @@ def carry_out(jobs: Sequence[Job], address: str, *, per_gpu: int = 0) -> Generat
         per_gpu: how many runs share one GPU; 0: each has one to itself where the cluster has any, as its device allows.
 
     Raises:
-        ValueError: Ray is not installed, or the address is wrong.
+        ValueError: Ray is not installed, the address is wrong, or GPUs are to be shared where there is none.
     """
     try:
         ray = importlib.import_module("ray")
         queues = importlib.import_module("ray.util.queue")
     except ImportError as error:
         raise ValueError(f"--ray {address}: the package ray is missing; pip install 'alma-env[cluster]'") from error
+    if per_gpu < 0:
+        raise ValueError(f"--per-gpu {per_gpu}: at least 1 run on each GPU")
+    if per_gpu and address.partition(":")[0] == "local" and not torch.cuda.is_available():
+        # Ray would wait for a GPU for ever; to another cluster one may come.
+        raise ValueError(f"--per-gpu {per_gpu} beside --ray {address}: PyTorch sees no GPU here; leave it out")
     return _events(ray, queues, jobs, _where(address), address, per_gpu)
 
 
