@@ -19,6 +19,7 @@ from agents.figures.gating import _tree
 from agents.figures.panels import arrange
 from agents.finished import FinishedRun
 from agents.tree import leaf_paths
+from alma_env import Ledger
 
 from .made_runs import made_run, write
 
@@ -236,6 +237,14 @@ def test_one_seed_is_drawn_without_an_interval_and_says_so(kind: str) -> None:
 def test_what_cannot_be_drawn_is_refused_with_a_remedy(kind: str, runs: list[FinishedRun], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         figures.draw(kind, runs)
+
+
+def test_what_spent_nothing_is_drawn_without_a_price() -> None:
+    rows = [dataclasses.replace(row, flops={}) for row in GRID[0].ledger]
+    free = [FinishedRun.of(GRID[0].folder, GRID[0].config, Ledger(rows))]
+    assert figures.draw("pareto", free).notes == ("nothing was spent, so there is nothing to price",)
+    (row,) = figures.draw("tradeoff", free).rows
+    assert row["training_flops"] == 0
 
 
 def test_an_option_of_another_kind_is_refused() -> None:
