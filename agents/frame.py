@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +36,9 @@ def load_runs(*paths: str | Path) -> pandas.DataFrame:
     except ImportError as error:
         raise ImportError("load_runs makes a pandas DataFrame: pip install 'alma-env[pandas]'") from error
     runs, _ = finished.find(*paths)
-    settings = differing([run.config for run in runs])
-    return pandas.DataFrame.from_records([{**_usual(run), **own} for run, own in zip(runs, settings, strict=True)])
+    usual = [_usual(run) for run in runs]
+    settings = differing([run.config for run in runs], {name for line in usual for name in line})
+    return pandas.DataFrame.from_records([{**line, **own} for line, own in zip(usual, settings, strict=True)])
 
 
 def _usual(run: FinishedRun) -> dict[str, Any]:
@@ -75,14 +76,17 @@ _SHOWN = {"env", "seed", "agent.seed", "agent.id", "agent.width", "protocol.tick
 }
 
 
-def differing(configs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of each configuration what is not the same in all of them, but seeds and what `load_runs` says anyway."""
+def differing(configs: list[dict[str, Any]], taken: Set[str]) -> list[dict[str, Any]]:
+    """Of each configuration what is not the same in all of them, but seeds and what `load_runs` says anyway.
+
+    What has a name that is taken is called by its dotted path.
+    """
     flat = [dict(_leaves(config)) for config in configs]
     paths = sorted({path for one in flat for path in one} - _SHOWN)
     # As text, since lists are not hashable.
     paths = [path for path in paths if len({json.dumps(one.get(path)) for one in flat}) > 1]
     bare = [path.rpartition(".")[2] for path in paths]
-    taken = {"data", "name", "when", "wait", "seconds", "declared", "folder", "mem", "comp", "trainings"}
+    taken = {*taken, "data", "name"}
     names = [
         name if bare.count(name) == 1 and name not in taken else path for path, name in zip(paths, bare, strict=True)
     ]

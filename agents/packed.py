@@ -60,7 +60,7 @@ def read(file: Path) -> Iterator[tuple[dict[str, Any], Columns, tuple[StageRecor
                 yield _unpacked(json.loads(line))
     except FileNotFoundError:
         raise ValueError(f"{file}: no such file; make it with `alma pack RUNS --out {file}`") from None
-    except (lzma.LZMAError, EOFError, ValueError, TypeError, KeyError) as error:
+    except (lzma.LZMAError, EOFError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise ValueError(
             f"{file}, after {number} runs: not packed runs ({error}); make it anew with `alma pack RUNS --out {file}`"
         ) from error

@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from agents import finished, packed
+from agents.console import say
 
 
 def add_to(commands: Any) -> None:
@@ -27,5 +28,5 @@ def _pack(options: argparse.Namespace, console: Console) -> int:
     packed.write(runs, options.out)
     size = options.out.stat().st_size
     for message in [*left_out, f"{options.out}: {len(runs)} runs, {size / 1024:,.0f} KiB"]:
-        console.print(message, markup=False, highlight=False, soft_wrap=True)
+        say(console, message)
     return 0

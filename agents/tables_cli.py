@@ -9,7 +9,8 @@ from typing import Any
 from rich.console import Console
 
 from agents import tables, tables_text
-from agents.figures.cli import add_runs_to, chosen_runs, say
+from agents.console import say
+from agents.figures.cli import add_runs_to, chosen_runs
 
 
 def add_to(commands: Any) -> None:

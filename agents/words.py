@@ -21,8 +21,8 @@ def literal(text: str) -> Any:
         return text
 
 
-def key_values(pairs: Sequence[str]) -> dict[str, Any]:
-    """``key=value`` words as a dictionary.
+def key_values(pairs: Sequence[str], option: str = "--set", example: str = "epochs=20") -> dict[str, Any]:
+    """``key=value`` words as a dictionary; ``option`` is what they were given to.
 
     Raises:
         ValueError: a word is not of this form.
@@ -31,6 +31,6 @@ def key_values(pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not (key and equals):
-            raise ValueError(f"--set {pair}: write key=value, for example --set epochs=20")
+            raise ValueError(f"{option} {pair}: write key=value, for example {option} {example}")
         values[key] = literal(text)
     return values

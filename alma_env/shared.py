@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from torch import nn
+from torch import Tensor, nn
 
 from alma_env.counting import Charges
 from alma_env.meter import Meter
@@ -45,7 +45,8 @@ def shared(meters: Sequence[Meter]) -> Iterator[Shares]:
     `Shares.give`; a predictor that was not given is refused by ``env.step`` as unmetered.
 
     Raises:
-        ValueError: there is no meter, or one stands there twice; one predictor was given to several environments.
+        ValueError: there is no meter, or one stands there twice; one predictor, or a part of it, was given to
+            several environments.
         RuntimeError: a meter is running; the FLOPs of a phase cannot be divided equally; FLOPs were declared, which
             belong to one environment each.
     """
@@ -83,13 +84,20 @@ def _divided(whole: Meter, parts: int) -> Charges:
 
 
 def _require_own_predictors(shares: Shares) -> None:
-    """Each pays a part of the work, so none may deploy what another one has paid for."""
-    owners: dict[tuple[int, ...], int] = {}
+    """Each pays a part of the work, so none may deploy what another one has paid for, nor build upon it."""
+    owners: dict[int, int] = {}
     for number, predictors in shares.given.items():
-        for predictor in predictors:
-            content = tuple(checksum(parameter.untyped_storage()) for parameter in predictor.parameters())
-            if owners.setdefault(content, number) != number:
+        for parameter in (one for predictor in predictors for one in predictor.parameters()):
+            if not _tells_apart(parameter):
+                continue
+            if owners.setdefault(checksum(parameter.untyped_storage()), number) != number:
                 raise ValueError(
-                    "one predictor was given to several environments of a shared computation: each is charged only a "
-                    "part of it; give each its own"
+                    "one predictor, or a part of it, was given to several environments of a shared computation: each "
+                    "is charged only a part of it; give each its own"
                 )
+
+
+def _tells_apart(parameter: Tensor) -> bool:
+    """Whether no other network would have the same by itself, as it may have zeros that nothing has changed."""
+    values = parameter.detach().flatten()
+    return bool(values.numel() > 1 and values.isfinite().all() and (values != values[0]).any())

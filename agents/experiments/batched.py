@@ -184,8 +184,9 @@ def _is_finished(run: _Run) -> bool:
 def _begin_anew_in_other_company(run: _Run, batched: int) -> None:
     saved = run.folder / "config.json"
     if saved.exists() and _same_but_for_company(run) and runs.read_config(run.folder) != _plain(run.config(batched)):
-        for name in ("checkpoint.pt", "stages.jsonl", "ledger.jsonl", "config.json"):
-            (run.folder / name).unlink(missing_ok=True)
+        with runs.locked(run.folder):  # another process may be making it
+            for name in ("checkpoint.pt", "stages.jsonl", "ledger.jsonl", "config.json"):
+                (run.folder / name).unlink(missing_ok=True)
 
 
 def _same_but_for_company(run: _Run) -> bool:

@@ -75,23 +75,31 @@ def expand(table: Mapping[str, Any]) -> list[RunSpec]:
 
     Raises:
         ValueError: a key is unknown, a value has the wrong type or stands there twice, there is no such agent or
-            environment, two grids have a run in common, or nothing is left.
+            environment, two grids have a run in common, a ``leave_out`` applies to no run, or nothing is left.
 
     >>> [str(run) for run in expand({"env": "Digits-ALMA-v0", "width": [4, 8], "wait": 5})]
     ['Digits-ALMA-v0: sm 4, wait 5, seed 0', 'Digits-ALMA-v0: sm 8, wait 5, seed 0']
     """
     _require_known(table, "", (*_TYPES, *_TABLES))
+    _require_settings(table, "")
     base = {key: value for key, value in table.items() if key not in ("grid", "leave_out")}
     parts = _tables_of(table, "grid", (*_TYPES, "set"))
     rules = [_rule(rule) for rule in _tables_of(table, "leave_out", (*_TYPES, "set"))]
     found: dict[str, RunSpec] = {}
+    applied: set[int] = set()
     for grid in [_replaced(base, part) for part in parts] or [base]:
         for spec in _runs_of(grid):
-            if any(_applies(rule, spec) for rule in rules):
+            applying = [number for number, rule in enumerate(rules) if _applies(rule, spec)]
+            applied.update(applying)
+            if applying:
                 continue
             if spec.digest() in found:
                 raise ValueError(f"{spec}: stands there twice, but a run counts once; leave it out of one [[grid]]")
             found[spec.digest()] = spec
+    for number, rule in enumerate(rules):
+        if number not in applied:
+            words = ", ".join(f"{key} = {' '.join(map(str, values))}" for key, values in rule.items())
+            raise ValueError(f"leave_out: {words}: applies to no run; correct it, or take it out")
     if not found:
         raise ValueError("no run is left: every one is left out by a [[leave_out]]; narrow these")
     return list(found.values())
@@ -140,10 +148,8 @@ def _recipe_and_ticks(env: str, settings: Mapping[str, Any]) -> tuple[Recipe, in
     return recipe_for(data), given if isinstance(given, int) else ticks  # the environment says what is wrong with it
 
 
-def _settings_of(table: Any) -> list[dict[str, Any]]:
+def _settings_of(table: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Every combination of the lists in ``[set]``."""
-    if not isinstance(table, Mapping):
-        raise ValueError(f"set={table!r}: must be a table, [set], of hyper-parameters")
     for key in table:
         if key in _TYPES or key == "seed":
             raise ValueError(f"set.{key}: {key} has a place of its own; write it outside of [set]")
@@ -209,7 +215,13 @@ def _tables_of(table: Mapping[str, Any], name: str, known: Sequence[str]) -> lis
         raise ValueError(f"{name}: must be tables, each headed by [[{name}]]")
     for one in tables:
         _require_known(one, f"{name}.", known)
+        _require_settings(one, f"{name}.")
     return tables
+
+
+def _require_settings(table: Mapping[str, Any], prefix: str) -> None:
+    if not isinstance(table.get("set", {}), Mapping):
+        raise ValueError(f"{prefix}set={table['set']!r}: must be a table, [{prefix}set], of hyper-parameters")
 
 
 def _require_known(table: Mapping[str, Any], prefix: str, known: Sequence[str]) -> None:

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import importlib
 import os
+import socket
 from collections.abc import Generator, Sequence
 from typing import Any
+
+import torch
 
 from agents.experiments.work import Advanced, Environments, Event, Failed, Finished, Job, perform
 
 RETRIES = 3  # of a run whose worker died; a run that failed is not repeated, since it would fail again
 _LOOK_EVERY = 0.5  # seconds
+_PATIENCE = 10.0  # seconds in which a cluster must answer
+_NO_CLUSTER = "no such cluster ({}); start one, or write --ray local"
 _environments = Environments()  # of this process, which is a worker's: Ray gives it one task after another
 
 
@@ -27,13 +32,18 @@ def carry_out(jobs: Sequence[Job], address: str, *, per_gpu: int = 0) -> Generat
         per_gpu: how many runs share one GPU; 0: each has one to itself where the cluster has any, as its device allows.
 
     Raises:
-        ValueError: Ray is not installed, or the address is wrong.
+        ValueError: Ray is not installed, the address is wrong, or GPUs are to be shared where there is none.
     """
     try:
         ray = importlib.import_module("ray")
         queues = importlib.import_module("ray.util.queue")
     except ImportError as error:
         raise ValueError(f"--ray {address}: the package ray is missing; pip install 'alma-env[cluster]'") from error
+    if per_gpu < 0:
+        raise ValueError(f"--per-gpu {per_gpu}: at least 1 run on each GPU")
+    if per_gpu and address.partition(":")[0] == "local" and not torch.cuda.is_available():
+        # Ray would wait for a GPU for ever; to another cluster one may come.
+        raise ValueError(f"--per-gpu {per_gpu} beside --ray {address}: PyTorch sees no GPU here; leave it out")
     return _events(ray, queues, jobs, _where(address), address, per_gpu)
 
 
@@ -44,7 +54,21 @@ def _where(address: str) -> dict[str, Any]:
         if cores and not (cores.isdecimal() and int(cores) > 0):
             raise ValueError(f"--ray {address}: write local, or local:CORES with a whole number, at least 1")
         return {"address": "local", **({"num_cpus": int(cores)} if cores else {})}
-    return {} if address == "auto" else {"address": address}
+    if address == "auto":
+        return {}
+    _require_listening(address)
+    return {"address": address}
+
+
+def _require_listening(address: str) -> None:
+    """Ray itself waits for minutes where nobody listens."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        return  # Ray says what is wrong with it
+    try:
+        socket.create_connection((host, int(port)), _PATIENCE).close()
+    except (OSError, OverflowError) as error:
+        raise ValueError(f"--ray {address}: {_NO_CLUSTER.format(error)}") from error
 
 
 def _events(
@@ -56,7 +80,7 @@ def _events(
         try:
             ray.init(**where, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
         except (ConnectionError, ValueError) as error:
-            raise ValueError(f"--ray {address}: no such cluster ({error}); start one, or write --ray local") from error
+            raise ValueError(f"--ray {address}: {_NO_CLUSTER.format(error)}") from error
     pending: dict[Any, int] = {}
     try:
         queue = queues.Queue(actor_options={"num_cpus": 0})

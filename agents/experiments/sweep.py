@@ -98,16 +98,19 @@ def sweep(
     report = SweepReport(dict(planned.finished), skipped=len(planned.finished))
     jobs = _jobs(planned, at, tuple(track), batch_seeds=batch_seeds)
     if jobs:
+        at.mkdir(parents=True, exist_ok=True)  # told once, not by every run
         events = _backend(jobs, workers, per_gpu, ray)
         if fresh:
             for pending in planned.pending.values():
                 run_folders.clear(pending.folder)
-        with closing(events), SweepProgress(console, jobs, report.skipped) as progress:
-            for event in events:
-                progress.told(event)
-                _note(report, jobs, event)
+        try:
+            with closing(events), SweepProgress(console, jobs, report.skipped) as progress:
+                for event in events:
+                    progress.told(event)
+                    _note(report, jobs, event)
+        finally:  # also where it is stopped
+            _tell_failures(report, console)
     report.finished |= {digest: report.finished[one] for digest, one in planned.same.items() if one in report.finished}
-    _tell_failures(report, console)
     return report
 
 

@@ -72,8 +72,9 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
             rasterized=True,
         )
         look.panel_title(axes, name)
-        axes.tick_params(labelbottom=place + columns >= len(groups))
-        if place // columns == lines - 1:
+        lowest = place + columns >= len(groups)
+        axes.tick_params(labelbottom=lowest)
+        if lowest:
             axes.set_xlabel("length of the stream (ticks)")
         if place % columns == 0:
             axes.set_ylabel("width")
@@ -81,6 +82,11 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
     bar.ax.set_yticklabels([str(wait) for wait in waits])
     bar.ax.minorticks_off()
     look.title(figure, title)
+    figure.supxlabel(
+        "w of the lowest mean CER, of equals the shortest; light: nobody has trained, or not run with several w",
+        fontsize="small",
+        color=look.GREY,
+    )
     return Drawing(figure, rows)
 
 

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from agents import figures, finished
 from agents.cells import streams
+from agents.console import say
 from agents.figures.drawing import require_formats
 from agents.finished import FinishedRun
 from agents.words import key_values
@@ -61,7 +62,13 @@ def chosen_runs(options: argparse.Namespace, console: Console) -> list[FinishedR
     runs, left_out = finished.find(*options.paths)
     for message in left_out:
         say(console, message)
-    where = {key: _several(value) for key, value in key_values(options.where).items()}
+    where = {key: _several(value) for key, value in key_values(options.where, "--where", "width=4,16").items()}
+    for key, value in where.items():
+        if runs and not any(_known(run, key) for run in runs):
+            raise ValueError(
+                f"--where {key}={value}: no run has such a value; the keys are {', '.join(_KEYS)}, and the dotted "
+                "names of a config.json, such as agent.stage.epochs"
+            )
     kept = [run for run in runs if all(_has(run, key, value) for key, value in where.items())]
     if not kept:
         what = f"none of {len(runs)} finished runs with {' '.join(options.where)}" if where else "no finished run"
@@ -74,28 +81,26 @@ def _several(value: Any) -> Any:
     return tuple(value.split(",")) if isinstance(value, str) and "," in value else value
 
 
+_KEYS = ("env", "agent", "width", "wait", "replay", "seed")
+
+
 def _has(run: FinishedRun, key: str, value: Any) -> bool:
-    policy = run.config["agent"].get("policy")
-    known: dict[str, Any] = {
-        "env": run.config["env"],
-        "agent": run.config["agent"].get("id"),
-        "width": run.config["agent"].get("width"),
-        "wait": policy.get("wait") if isinstance(policy, dict) else None,
-        "replay": policy.get("replay") if isinstance(policy, dict) else None,
-        "seed": run.seed,
-    }
+    return any(found in value if isinstance(value, tuple | list) else found == value for found in _known(run, key))
+
+
+def _known(run: FinishedRun, key: str) -> list[Any]:
+    """The run's value of this name, in a list; [] where it has none."""
+    agent, policy = run.config["agent"], run.config["agent"].get("policy")
+    if key in _KEYS:
+        of_policy = policy if isinstance(policy, dict) else {}
+        own = {"env": run.config["env"], "seed": run.seed, "agent": agent.get("id"), "width": agent.get("width")}
+        return [own[key] if key in own else of_policy.get(key)]
     found: Any = run.config
-    if key in known:
-        found = known[key]
-    else:
-        for name in key.split("."):
-            if not isinstance(found, dict) or name not in found:
-                raise ValueError(
-                    f"--where {key}={value}: {run.folder} has no such value; the keys are {', '.join(known)}, and "
-                    "the dotted names of its config.json, such as agent.stage.epochs"
-                )
-            found = found[name]
-    return found in value if isinstance(value, tuple | list) else bool(found == value)
+    for name in key.split("."):
+        if not isinstance(found, dict) or name not in found:
+            return []
+        found = found[name]
+    return [found]
 
 
 def _plot(options: argparse.Namespace, console: Console) -> int:
@@ -119,8 +124,9 @@ def _plot(options: argparse.Namespace, console: Console) -> int:
     if not fitting:
         name, runs = next(iter(of.items()))
         figures.require_measure(kind, name, runs[0])
-    for name in of.keys() - fitting.keys():
-        say(console, f"{name}: left out, since {kind} is not for its errors")
+    for name in of:
+        if name not in fitting:
+            say(console, f"{name}: left out, since {kind} is not for its errors")
     for name, runs in fitting.items():
         drawing = figures.draw(kind, runs, **given)
         stem = kind if len(fitting) == 1 else "-".join([kind, re.sub(r"[^\w.=-]+", "-", name)])
@@ -137,8 +143,3 @@ def _fits(kind: str, stream: str, run: FinishedRun) -> bool:
     except ValueError:
         return False
     return True
-
-
-def say(console: Console, message: str) -> None:
-    """A line as it is, neither markup nor wrapped."""
-    console.print(message, markup=False, highlight=False, soft_wrap=True)

@@ -79,7 +79,7 @@ def panels(
         axes.remove()
     for place, axes in enumerate(flat[:number]):
         plain(axes)
-        if not shared or place // columns == rows - 1:
+        if not shared or place + columns >= number:
             axes.set_xlabel(x)
         axes.tick_params(labelbottom=not shared or place + columns >= number)
         if not shared or place % columns == 0:
@@ -127,6 +127,8 @@ def log_axis(axis: Any, values: Iterable[float], letters: bool = False) -> None:
         letters: write 3.4 T in place of 3.4e12.
     """
     known = [value for value in values if value > 0 and math.isfinite(value)]
+    if not known:
+        return  # as where nothing was spent
     low, high = min(known), max(known)
     margin = max((high / low) ** 0.06, 1.05)
     set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale

@@ -9,6 +9,7 @@ from typing import Any
 from agents.cells import Cell, within
 
 PANELS = ("auto", "width", "wait", "both", "none")
+TOGETHER = 12  # lines, policies among them, that can be told apart in one panel
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ def arrange(cells: Sequence[Cell], panels: str = "auto") -> tuple[list[Panel], i
         cells: of one stream.
         panels: what tells the panels apart: ``width``, ``wait``, ``both`` or ``none``; ``auto``: both where there are
             several methods of several widths and waiting times, else the one of which there are several; but policies
-            stand beside the waiting times that they are to be compared with.
+            stand beside the waiting times that they are to be compared with, where that are not too many lines.
 
     Raises:
         ValueError: there is no such choice.
@@ -51,7 +52,8 @@ def _dimensions(cells: Sequence[Cell], panels: str) -> tuple[bool, bool]:
         return panels in ("width", "both"), panels in ("wait", "both")
     widths, waits = len({cell.width for cell in cells}), len({cell.when for cell in cells})
     others = len({(cell.method, cell.replay) for cell in cells})
-    return widths > 1, waits > 1 and others > 1 and all(cell.wait is not None for cell in cells)
+    apart = all(cell.wait is not None for cell in cells) or len(cells) > TOGETHER * widths
+    return widths > 1, waits > 1 and others > 1 and apart
 
 
 def _place(cell: Cell, by_width: bool, by_wait: bool) -> tuple[Any, ...]:

@@ -50,7 +50,7 @@ def draw(cells: Sequence[Cell], title: str, flops_price: float | None = None, pa
     labels = list(styles)
     listed = [look.unbroken(f"{number}: {row['setting']};") for number, row in enumerate(front[:LISTED], start=1)]
     more = f" {len(front) - LISTED} more in the CSV" if len(front) > LISTED else ""
-    caption = f"{seeds_in_words(cells)}\nPareto front: {' '.join(listed).removesuffix(';')}{more}"
+    caption = f"{seeds_in_words(cells)}\nPareto front: {' '.join(listed).removesuffix(';')}{more}{_in_words(prices)}"
     look.legend(figure, handles, labels, caption)
     return Drawing(figure, rows, () if costs else ("nothing was spent, so there is nothing to price",))
 
@@ -83,6 +83,13 @@ def _comp(score: Any) -> float:
 
 def _mem(score: Any) -> float:
     return float(score.mem)
+
+
+def _in_words(prices: Prices) -> str:
+    """A line for the caption; none where nothing was given a price."""
+    said = [f"{prices.flops:g} of a teraFLOP (dotted)"] * (prices.flops > 0)
+    said += [f"{prices.parameters:g} of a million parameters at each tick"] * (prices.parameters > 0)
+    return f"\nprice in errors: {', '.join(said)}" if said else ""
 
 
 def _front(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

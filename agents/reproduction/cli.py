@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agents import finished
+from agents.console import say
 from agents.experiments import cli as experiments_cli
 from agents.experiments.spec import RunSpec
 from agents.figures import FORMATS
@@ -82,19 +83,26 @@ def _reproduce(options: argparse.Namespace, console: Console) -> int:
     elif options.runs:
         runs, left_out = finished.find(*options.runs)
         for message in left_out:
-            _say(console, message)
+            say(console, message)
     else:
         swept = experiments_cli.carry_out(together, options, console)
         runs, failed = swept.runs(), len(swept.failed)
     outcomes = [Outcome.of(plan, options.scale, asked[plan.name], runs, recorded=options.recorded) for plan in plans]
+    if options.runs and not any(outcome.runs for outcome in outcomes):
+        raise ValueError(
+            f"--runs {' '.join(map(str, options.runs))}: none of {len(runs)} finished runs is one of "
+            f"{', '.join(asked)} at scale {options.scale}; choose the scale, --seeds and --set that they were run with"
+        )
     found = judged(outcomes, options.scale)
     file = options.out / "reproduction.md"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(_markdown(outcomes, found, options), encoding="utf-8")
     for outcome in outcomes:
-        _say(console, f"{outcome.plan.name}: {outcome.coverage}")
+        say(console, f"{outcome.plan.name}: {outcome.coverage}")
+    for note in notes(plans, options.scale):
+        say(console, _sentence(note))
     _print_findings(console, found)
-    _say(console, f"Figures, tables and every comparison: {file}")
+    say(console, f"Figures, tables and every comparison: {file}")
     return 1 if failed else 0
 
 
@@ -120,15 +128,11 @@ def _print_findings(console: Console, found: Sequence[Judged]) -> None:
     console.print(lines)
     others = [one.finding.id for one in found if not one.run]
     if others:
-        _say(console, f"Findings that these runs cannot decide about, not run: {', '.join(others)}")
+        say(console, f"Findings that these runs cannot decide about, not run: {', '.join(others)}")
 
 
 def _sentence(words: str) -> str:
     return f"{words[0].upper()}{words[1:]}."
-
-
-def _say(console: Console, message: str) -> None:
-    console.print(message, markup=False, highlight=False, soft_wrap=True)
 
 
 def _settings(pairs: Sequence[str]) -> dict[str, Any]:
@@ -169,4 +173,4 @@ def _print_cost(
         costs.append(("together", scale, cost_of(together)))
     console.print(Markdown(report.costs_table(costs)))
     for plan in plans:
-        _say(console, f"{plan.name}: {plan.scales[scale].says}")
+        say(console, f"{plan.name}: {plan.scales[scale].says}")

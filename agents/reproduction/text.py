@@ -36,7 +36,7 @@ def large_is_ahead_early(runs: Index, now: Setting) -> list[Comparison]:
             difference(single(runs, now, large, experts), there, error_at(1), error_at(TICKS)),
         )
         for experts in now.widths
-        for name, there in sequential(runs, now, base).items()
+        for name, there in {**sequential(runs, now, base), **waited_for_all(runs, now, base)}.items()
     ]
 
 
@@ -128,3 +128,16 @@ def sequential(runs: Index, now: Setting, size: str) -> dict[str, OfSeeds]:
     for agent in ("gens", "gmoe"):
         rows[agent] = runs.pick(size=size, wait=1, updates=now.updates, agent=agent, width=few)
     return rows
+
+
+def waited_for_all(runs: Index, now: Setting, size: str) -> dict[str, OfSeeds]:
+    """All rows of table 2 that train at the last tick alone, by name."""
+    wait, few, many = now.tardy, now.widths[0], now.widths[-1]
+    return {
+        f"{name}, w={wait}, {times}× updates": runs.pick(size=size, wait=wait, updates=now.updates * times, **keywords)
+        for name, keywords in (
+            (f"sm {many}", {"agent": "sm", "width": many}),
+            (f"ens {few}@2", _ENS_2 | {"width": few}),
+        )
+        for times in (1, wait)
+    }

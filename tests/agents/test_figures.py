@@ -16,8 +16,10 @@ from agents import cli, figures, packed
 from agents.cells import Cell, cells_of, streams
 from agents.figures import look
 from agents.figures.gating import _tree
+from agents.figures.panels import arrange
 from agents.finished import FinishedRun
 from agents.tree import leaf_paths
+from alma_env import Ledger
 
 from .made_runs import made_run, write
 
@@ -136,6 +138,8 @@ def test_the_front_holds_what_nothing_beats_in_both() -> None:
         )
         assert row["front"] is not beaten
         assert row["cost"] == pytest.approx(row["cer"] + 0.5 * row["comp"] / 1e12 + 2 * row["mem"] / 1e6)
+    legend = figures.draw("pareto", GRID, flops_price=0.5).figure.legends[0]
+    assert legend.get_title().get_text().endswith("price in errors: 0.5 of a teraFLOP (dotted)")
     with pytest.raises(ValueError, match="flops_price=-1"):
         figures.draw("pareto", GRID, flops_price=-1)
 
@@ -235,9 +239,26 @@ def test_what_cannot_be_drawn_is_refused_with_a_remedy(kind: str, runs: list[Fin
         figures.draw(kind, runs)
 
 
+def test_what_spent_nothing_is_drawn_without_a_price() -> None:
+    rows = [dataclasses.replace(row, flops={}) for row in GRID[0].ledger]
+    free = [FinishedRun.of(GRID[0].folder, GRID[0].config, Ledger(rows))]
+    assert figures.draw("pareto", free).notes == ("nothing was spent, so there is nothing to price",)
+    (row,) = figures.draw("tradeoff", free).rows
+    assert row["training_flops"] == 0
+
+
 def test_an_option_of_another_kind_is_refused() -> None:
     with pytest.raises(TypeError, match=r"panels='width': tradeoff has no such option; it has none"):
         figures.draw("tradeoff", GRID, panels="width")
+
+
+def test_policies_stand_beside_few_waiting_times_and_apart_from_many_lines() -> None:
+    policy = made_run(policy={"name": "Doubling", "first": 1, "replay": False})
+    few, _ = arrange(cells_of([policy, *(made_run(agent, wait=5) for agent in ("sm", "ens"))])[0])
+    assert [len(panel.lines) for panel in few] == [3]
+    names = ("sm", "ens", "umix", "gens", "gmoe")
+    many, _ = arrange(cells_of([policy, *(made_run(agent, wait=wait) for agent in names for wait in (1, 5, 10))])[0])
+    assert [len(panel.lines) for panel in many] == [5, 5, 5, 1]
 
 
 def test_no_two_of_many_lines_look_the_same() -> None:
@@ -294,12 +315,13 @@ def test_alma_plot_draws_each_stream_into_files_of_its_own(tmp_path: Path, capsy
 
 
 def test_runs_are_chosen_by_one_value_or_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    packed.write(GRID, tmp_path / "some.jsonl.xz")
+    packed.write([*GRID, made_run("umix", 5, 2, seed=9, members=2)], tmp_path / "some.jsonl.xz")
     words = ["plot", "errors", str(tmp_path / "some.jsonl.xz"), "--out", str(tmp_path), "--format", "csv", "--where"]
     for where, number in (
         (["agent=sm,ens", "width=4", "replay=false"], 2 * 2 * 3),
         (["wait=1,5", "seed=0"], 3 * 2 * 2 * 2),
         (["agent.policy.growth=every"], 2 * 2 * 2 * 3),
+        (["agent.members=2"], 1),  # the others have none
     ):
         assert cli.main([*words, *where]) == 0
         assert f"errors of {number} runs" in capsys.readouterr().out
@@ -313,6 +335,7 @@ def test_runs_are_chosen_by_one_value_or_several(tmp_path: Path, capsys: pytest.
         (["errors", "--out", "errors.png"], "a folder is meant"),
         (["errors", "--where", "width=5"], "none of 3 finished runs with width=5"),
         (["errors", "--where", "agent.height=5"], "the keys are env, agent, width, wait, replay, seed"),
+        (["errors", "--where", "width"], "--where width: write key=value, for example --where width=4,16"),
         (["errors", "--layer", "1"], "--layer with errors: it is an option of gating; leave it out"),
         (["perplexity"], "perplexity of Digits-ALMA-v0"),
     ],

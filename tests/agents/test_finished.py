@@ -95,7 +95,9 @@ def test_what_is_not_packed_is_refused_with_a_remedy(tmp_path: Path, capsys: pyt
     file = tmp_path / "runs.jsonl.xz"
     with pytest.raises(ValueError, match="no such file; make it with `alma pack"):
         finished.find(file)
-    for content in (b"no", lzma.compress(b"{}\n"), lzma.compress(b"")):
+    short = b'{"config": {}, "rows": {"error": [0.9], "flops": {"training": []}}, "stages": {}}'
+    lists = b'{"config": {}, "rows": [], "stages": {}}'
+    for content in (b"no", *map(lzma.compress, (b"{}\n", b"", short, lists))):
         file.write_bytes(content)
         with pytest.raises(ValueError, match="make it anew with `alma pack"):
             finished.find(file)
@@ -120,6 +122,15 @@ def test_a_frame_has_a_line_for_each_run_with_all_that_differs(folder: Path, tmp
     assert (last["members"], last["first"], last["when"]) == (2, 2, "Doubling(first=2), replay")
     assert frame["wait"].isna().sum() == 1
     assert "engine" not in frame  # the same in all
+
+
+def test_the_seed_of_a_policy_does_not_stand_for_that_of_the_run(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    drawn = made_run(policy={"name": "RandomWait", "replay": False, "seed": 7})
+    packed.write([RUNS[0], drawn], tmp_path / "runs.jsonl.xz")
+    frame = agents.load_runs(tmp_path / "runs.jsonl.xz")
+    assert frame["seed"].tolist() == [0, 0]
+    assert frame["agent.policy.seed"].dropna().tolist() == [7]
 
 
 def test_a_frame_without_pandas_names_the_remedy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

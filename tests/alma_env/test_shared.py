@@ -106,6 +106,23 @@ def test_one_predictor_for_two_environments_is_refused_also_as_a_copy() -> None:
     assert [one.total for one in meters] == [0, 0]
 
 
+def test_a_predictor_that_is_a_part_of_anothers_is_refused_but_not_what_is_as_it_was_made() -> None:
+    meters, whole, other = [Meter(), Meter()], network(), network()
+
+    def build_upon() -> None:
+        with alma_env.shared(meters) as shares:
+            train(whole, torch.rand(8, 64))
+            shares.give(meters[0], whole)
+            shares.give(meters[1], nn.Sequential(whole, nn.Linear(10, 10)))
+
+    with pytest.raises(ValueError, match="a part of it, was given"):
+        build_upon()
+    with alma_env.shared(meters) as shares:
+        for meter_of, predictor in zip(meters, (whole, other), strict=True):
+            train(predictor, torch.rand(8, 64))
+            shares.give(meter_of, nn.Sequential(predictor, nn.BatchNorm1d(10)))  # whose weights are ones and zeros
+
+
 def test_work_that_cannot_be_divided_equally_is_refused() -> None:
     meters = [Meter(), Meter(), Meter()]
     with pytest.raises(RuntimeError, match="2 FLOPs cannot be divided equally among 3"), alma_env.shared(meters):

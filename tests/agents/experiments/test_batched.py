@@ -120,6 +120,20 @@ def test_finished_runs_are_read_and_the_others_begin_anew_in_new_company(
     assert "batched" not in runs.read_config(begun[2])
 
 
+def test_what_another_process_is_making_is_not_deleted(tmp_path: Path) -> None:
+    def stop(number: int, row: Row) -> None:
+        if row.tick == 2:
+            raise KeyboardInterrupt
+
+    folders = folders_in(tmp_path, 3)
+    with pytest.raises(KeyboardInterrupt):
+        run_batched(seeds(3), folders, on_tick=stop)
+    before = ledgers(folders)
+    with runs.locked(folders[0]), pytest.raises(runs.FolderInUseError):
+        run_batched(seeds(2), folders[:2])
+    assert ledgers(folders) == before
+
+
 def test_another_run_in_a_folder_is_refused(undisturbed: list[Path]) -> None:
     with pytest.raises(runs.RunMismatchError, match="continued only with the configuration"):
         run_batched(seeds(3, width=7), undisturbed)

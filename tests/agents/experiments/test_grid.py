@@ -77,6 +77,9 @@ def test_a_tuple_is_one_value_written_as_text():
         ({"env": DIGITS, "grid": {"wait": 5}}, r"grid: must be tables, each headed by \[\[grid\]\]"),
         ({"env": DIGITS, "set": {"width": 8}}, r"set.width: .* write it outside of \[set\]"),
         ({"env": DIGITS, "set": 8}, "set=8: must be a table"),
+        ({"env": DIGITS, "set": 8, "grid": [{}]}, "set=8: must be a table"),
+        ({"env": DIGITS, "grid": [{"set": 8}]}, r"grid.set=8: must be a table, \[grid.set\]"),
+        ({"env": DIGITS, "leave_out": [{"set": 8}]}, r"leave_out.set=8: must be a table"),
         ({"env": DIGITS, "wait": "5"}, "wait='5': must be a whole number, for example wait=5"),
         ({"env": DIGITS, "replay": "yes"}, "replay='yes': must be True or False"),
         ({"env": DIGITS, "wait": []}, r"wait = \[\]: nothing to go through"),
@@ -85,6 +88,10 @@ def test_a_tuple_is_one_value_written_as_text():
         ({"env": DIGITS, "wait": 5, "policy": "doubling"}, "policy beside wait or replay"),
         ({"env": DIGITS, "wait": 5, "grid": [{"width": 4}, {"width": [4, 8]}]}, "sm 4, .*: stands there twice"),
         ({"env": DIGITS, "leave_out": [{"agent": "sm"}]}, "no run is left"),
+        (
+            {"env": DIGITS, "leave_out": [{"agent": "esn", "wait": [1, 5]}]},
+            "agent = esn, wait = 1 5: applies to no run",
+        ),
         ({"env": DIGITS, "leave_out": [{}]}, "leave_out: an empty one applies to every run"),
     ],
 )

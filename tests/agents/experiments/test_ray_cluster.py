@@ -47,3 +47,15 @@ def test_a_run_whose_worker_is_killed_goes_on_in_another(tmp_path):
     whole = agents.run(LONG.make_env(), LONG.make_agent(LONG.make_env()), 0)
     (run,) = [run for run in report.runs() if run.folder == folder]
     assert [row.error for row in run.ledger] == [row.error for row in whole]
+
+
+def test_a_cluster_that_is_not_there_is_told_at_once(tmp_path):
+    with pytest.raises(ValueError, match="--ray 127.0.0.1:9: no such cluster .*; start one, or write --ray local"):
+        sweep([SHORT], tmp_path, ray="127.0.0.1:9")
+
+
+def test_a_gpu_that_would_be_waited_for_for_ever_is_asked_for_in_vain(tmp_path, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    for per_gpu, message in ((2, "--per-gpu 2 beside --ray local:1: PyTorch sees no GPU here"), (-1, "--per-gpu -1")):
+        with pytest.raises(ValueError, match=message):
+            sweep([SHORT], tmp_path, ray="local:1", per_gpu=per_gpu)

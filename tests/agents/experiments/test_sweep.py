@@ -191,6 +191,18 @@ def test_exit_status_and_errors_of_the_command(tmp_path, capsys):
     assert not list(tmp_path.glob("*/*"))
 
 
+def test_what_failed_before_a_sweep_was_stopped_is_told(tmp_path, monkeypatch):
+    def stopped(jobs, places):
+        yield Failed(0, "Traceback of the first\nValueError: why")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(local, "carry_out", stopped)
+    console = told_to()
+    with pytest.raises(KeyboardInterrupt):
+        sweep([GOOD, replace(GOOD, seed=1)], tmp_path, console=console)
+    assert "Traceback of the first" in console.file.getvalue()
+
+
 def test_a_missing_ray_is_named_with_the_command_that_installs_it(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     arguments = ["--env", DIGITS, "--wait", "4", "--set", "ticks=4", "--ray", "auto", "--out", str(tmp_path)]

@@ -50,6 +50,8 @@ def test_recorded_runs_give_the_same_report_and_nothing_is_run(out, tmp_path, mo
     assert "ablation: 8 of 8 runs recorded" in capsys.readouterr().out
     assert cli.main([*COMMAND, "--runs", str(file), "--out", str(again)]) == 0
     assert (again / "reproduction.md").read_text(encoding="utf-8") == there
+    assert cli.main(["reproduce", "fig7", "--runs", str(file), "--out", str(again)]) == 2
+    assert "none of 8 finished runs is one of fig7 at scale cpu; choose the scale" in capsys.readouterr().err
 
 
 def test_a_run_that_failed_leaves_its_comparisons_out_and_shows_in_the_exit_status(out, tmp_path, monkeypatch, capsys):

@@ -151,6 +151,14 @@ def test_the_papers_own_table_has_its_findings_on_text_with_the_exceptions_that_
     assert set(verdicts.values()) == {HOLDS}, (verdicts, against)
 
 
+def test_the_large_model_is_held_beside_every_base_row_of_the_last_tick():
+    (judged,) = [one for one in judge({"text-large": _as_published()}, "gpu") if one.finding.id == "text-large"]
+    base = {one.what.partition("− ")[2] for one in judged.run}
+    lines = [line for line in published() if line.size == "base" and line.perplexities[-1] is not None]
+    assert len(base) == len(lines)
+    assert judged.weakest.what == "large sm 4 at t=1 − base sm 12, w=4, 4× updates at t=4"  # 22.47 − 22.87
+
+
 def test_the_table_of_perplexities_shows_the_papers_beside_a_papers_setting():
     lines = perplexities(_as_published(), 120_000).splitlines()
     assert "| ens (large) | 4@2 | 3 | 360,000 | 3 | 0.00 | \\* | \\* | 18.04 ± 0.00 (18.04) | 9999.00 ± 0.00 |" in lines
