@@ -16,6 +16,8 @@ from alma_env.counting import Charges
 from alma_env.meter import Meter
 from alma_env.seals import checksum
 
+SHARED = "a part of work shared by"  # how `Row.declared` begins where this was used; a number of runs follows
+
 
 class Shares:
     """Which predictor of a shared computation belongs to which meter."""
@@ -42,7 +44,8 @@ def shared(meters: Sequence[Meter]) -> Iterator[Shares]:
     """Charge what runs in this block to all the meters together, an equal part to each: FLOPs by phase.
 
     For a batch in which each environment has the same work. What was trained in it is told to the environments with
-    `Shares.give`; a predictor that was not given is refused by ``env.step`` as unmetered.
+    `Shares.give`; a predictor that was not given is refused by ``env.step`` as unmetered. One ledger alone does not
+    prove that the other meters belong to runs: its rows say that work was shared, where declared FLOPs have reasons.
 
     Raises:
         ValueError: there is no meter, or one stands there twice; one predictor, or a part of it, was given to
@@ -58,7 +61,7 @@ def shared(meters: Sequence[Meter]) -> Iterator[Shares]:
     with whole:
         yield shares
     _require_own_predictors(shares)
-    part = {"counted": _divided(whole, len(meters)), "declared": {}, "reasons": []}
+    part = {"counted": _divided(whole, len(meters)), "declared": {}, "reasons": [f"{SHARED} {len(meters)} runs"]}
     for number, meter in enumerate(shares.meters):
         meter.include(part)
         for predictor in shares.given[number]:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from alma_env import Ledger
+from alma_env.shared import SHARED
 from leaderboard.play import Played
 from leaderboard.verification import Finding
 
@@ -199,7 +200,11 @@ def _memory_hidden(played: Played) -> Iterator[Finding]:
 
 
 def _declared(played: Played) -> Iterator[Finding]:
-    """FLOPs that the meter could not count and the learner declared."""
+    """FLOPs that the meter could not count and the learner declared; those that it left to other runs."""
     reasons = {reason for row in played.ledger for reason in row.declared}
+    shared = {reason for reason in reasons if reason.startswith(SHARED)}
+    if shared:
+        yield Finding("suspicious", "shared", f"a run that is verified is alone, and is charged {'; '.join(shared)}")
+    reasons -= shared
     if reasons:
         yield Finding("info", "declared", f"FLOPs declared by hand: {'; '.join(sorted(reasons))[:500]}")

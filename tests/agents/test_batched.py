@@ -70,7 +70,7 @@ def agree(make: Callable[[int], BatchedLearner], shape: Sequence[int], n: int, *
         for seed, report in enumerate(reports):
             with own:
                 expected = alone[seed].train(train[seed], valid[seed])
-            assert together[seed].take() == own.take()
+            assert dataclasses.replace(together[seed].take(), declared=()) == own.take()
             pairs = zip(getattr(report, "members", [report]), getattr(expected, "members", [expected]), strict=True)
             for ours, theirs in pairs:
                 assert ours.best_epoch == theirs.best_epoch

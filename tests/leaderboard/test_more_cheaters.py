@@ -22,6 +22,7 @@ from torch import nn
 import alma_env
 from alma_env import Ledger, Row
 from alma_env.errors import UnmeteredTrainingError
+from alma_env.meter import Meter
 from leaderboard import audit, cgroups, check, sandbox, wire
 from leaderboard.evaluator import UNSCORABLE, Evaluator, serve
 from leaderboard.exporting import export
@@ -655,3 +656,18 @@ def test_no_process_survives_its_sandbox(inside, level, monkeypatch):
     if level != ISOLATED and groups == [None]:
         pytest.skip("without control groups, limits alone do not end what made itself a session of its own")
     assert not alive(mark)
+
+
+def test_work_that_a_verified_run_divides_with_others_is_flagged(env):
+    model = nn.Linear(64, 10)
+    observation, _ = env.reset(seed=0)
+    x = torch.from_numpy(observation["train"]["x"]).flatten(1).float()
+    with alma_env.shared([env.meter, *(Meter() for _ in range(9))]) as shares:
+        model(x).sum().backward()
+        torch.optim.SGD(model.parameters(), 0.1).step()
+        shares.give(env.meter, nn.Sequential(nn.Flatten(), model))
+    env.step(None)
+    played = Played(0, env.ledger, (), None, "", ISOLATED, None)
+    (found,) = audit._declared(played)
+    assert (found.severity, found.code) == ("suspicious", "shared")
+    assert "a part of work shared by 10 runs" in found.text
