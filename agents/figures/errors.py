@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from agents.cells import Cell, headline, seeds_in_words
 from agents.figures import look
 from agents.figures.drawing import Drawing
-from agents.figures.panels import arrange
+from agents.figures.panels import arrange, line_names
 from agents.report import ERROR_RATE, Measure
 from agents.statistics import band
 from alma_env import Ledger
@@ -33,7 +33,8 @@ def draw(cells: Sequence[Cell], title: str, panels: str = "auto") -> Drawing:
         )
         for panel in arranged
     ]
-    return _draw(made, headline(title, cells), cells[0].measure, seeds_in_words(cells, "bands"), columns)
+    names, caption = line_names(arranged, cells), seeds_in_words(cells, "bands")
+    return _draw(made, names, headline(title, cells), cells[0].measure, caption, columns)
 
 
 def of_groups(groups: Mapping[str, Sequence[Ledger]], title: str, measure: Measure = ERROR_RATE) -> Drawing:
@@ -51,10 +52,12 @@ def of_groups(groups: Mapping[str, Sequence[Ledger]], title: str, measure: Measu
         lines[f"{label}: {measure.heading} {total:.{measure.digits[0]}f}"] = errors
     several = any(len(errors) > 1 for errors in lines.values())
     caption = "bands: 95 % interval over seeds" if several else "one seed each: no intervals"
-    return _draw([("", lines)], title, measure, caption, columns=1)
+    return _draw([("", lines)], list(lines), title, measure, caption, columns=1)
 
 
-def _draw(made: Sequence[tuple[str, Lines]], title: str, measure: Measure, caption: str, columns: int) -> Drawing:
+def _draw(
+    made: Sequence[tuple[str, Lines]], names: Sequence[str], title: str, measure: Measure, caption: str, columns: int
+) -> Drawing:
     figure, grid = look.panels(
         len(made),
         columns,
@@ -62,7 +65,7 @@ def _draw(made: Sequence[tuple[str, Lines]], title: str, measure: Measure, capti
         x="tick (mega-batches seen)",
         y=f"test {measure.name}",
     )
-    styles = look.styles(name for _, lines in made for name in lines)
+    styles = look.styles(names)
     middles = [errors.mean(axis=0) for _, lines in made for errors in lines.values()]
     lowest, highest = min(map(np.min, middles)), max(map(np.max, middles))
     rows: list[dict[str, Any]] = []

@@ -46,6 +46,16 @@ def arrange(cells: Sequence[Cell], panels: str = "auto") -> tuple[list[Panel], i
     return made, waits if by_width and by_wait and len(found) % waits == 0 else 3
 
 
+def line_names(panels: Sequence[Panel], cells: Sequence[Cell]) -> list[str]:
+    """What the lines of all panels are called, in the order of their cells: a method's style is the same everywhere."""
+    places = {id(cell): place for place, cell in enumerate(cells)}
+    first: dict[str, int] = {}
+    for panel in panels:
+        for name, cell in panel.lines.items():
+            first[name] = min(first.get(name, len(cells)), places[id(cell)])
+    return sorted(first, key=first.__getitem__)
+
+
 def _dimensions(cells: Sequence[Cell], panels: str) -> tuple[bool, bool]:
     """Whether the panels differ in width, and in the waiting time."""
     if panels != "auto":

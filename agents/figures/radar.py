@@ -15,7 +15,7 @@ import numpy as np
 from agents.cells import Cell, headline
 from agents.figures import look
 from agents.figures.drawing import Drawing
-from agents.figures.panels import arrange
+from agents.figures.panels import arrange, line_names
 from agents.finished import FinishedRun
 from agents.report import engineering
 
@@ -61,7 +61,7 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
     grid = figure.subplots(lines, columns, squeeze=False, subplot_kw={"projection": "polar"})
     for axes in grid.flat[len(panels) :]:
         axes.remove()
-    styles = look.styles(name for panel in panels for name in panel.lines)
+    styles = look.styles(line_names(panels, cells))
     angles = np.linspace(0, 2 * math.pi, len(spokes) + 1)
     for axes, panel in zip(grid.flat, panels, strict=False):
         axes.set_theta_zero_location("N")

@@ -17,7 +17,7 @@ from agents.cells import Cell, headline, seeds_in_words
 from agents.figures import look
 from agents.figures.drawing import Drawing
 from agents.figures.errors import curve
-from agents.figures.panels import arrange
+from agents.figures.panels import arrange, line_names
 
 
 def draw(cells: Sequence[Cell], title: str) -> Drawing:
@@ -54,7 +54,7 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
         x="tick (mega-batches seen)",
         y=f"{cells[0].measure.name} above the best",
     )
-    styles = look.styles(name for panel in panels for name in panel.lines)
+    styles = look.styles(line_names(panels, cells))
     rows: list[dict[str, Any]] = []
     for axes, panel in zip(grid, panels, strict=True):
         axes.axhline(0, color=look.GREY, linewidth=0.8)
