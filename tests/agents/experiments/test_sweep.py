@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -136,13 +137,17 @@ def test_alma_run_and_alma_sweep_know_each_others_runs(swept, capsys):
     [(signal.SIGINT, 130, "stopped; the same command goes on from here\n"), (signal.SIGKILL, -signal.SIGKILL, "")],
 )
 def test_a_sweep_that_is_ended_leaves_no_process_and_the_same_runs_go_on(tmp_path, capsys, ended_by, status, told):
-    grid = ["--width", "4", "--wait", "1", "--set", "epochs=400", "ticks=20", "--engine", "plain"]
+    grid = ["--width", "4", "--wait", "1", "--set", "epochs=200", "ticks=20", "--engine", "plain"]
     (spec,) = agents.experiments.grid.expand(
-        {"env": DIGITS, "width": 4, "wait": 1, "set": {"epochs": 400, "ticks": 20}, "engine": "plain"}
+        {"env": DIGITS, "width": 4, "wait": 1, "set": {"epochs": 200, "ticks": 20}, "engine": "plain"}
     )
     folder = plan([spec], tmp_path).pending[spec.digest()].folder
     command = [sys.executable, "-m", "agents", "sweep", "--env", DIGITS, *grid, "--out", str(tmp_path)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True) as process:
+    # What a shell starts in the background ignores interrupts, and so would all that these tests start there.
+    heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True, preexec_fn=heard
+    ) as process:
         holder_of(folder, 2)
         # A terminal interrupts the workers, too; what kills a process does not.
         (os.killpg if ended_by == signal.SIGINT else os.kill)(process.pid, ended_by)
