@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alma_env import Ledger, Row, Score
+from alma_env.ledger import score_of
 
 NAMES = tuple(field.name for field in dataclasses.fields(Row))
 
@@ -73,30 +74,17 @@ class Columns:
         return np.array([sum(flops.values()) for flops in self.flops], np.float64)
 
     def score(self) -> Score:
-        """What `Ledger.score` gives, to the last bit.
+        """As `Ledger.score`.
 
         Raises:
             ValueError: there is no row.
         """
-        if not len(self):
-            return Ledger().score()
-        cer, cer_from_1, ticks = sum(self.error), sum(self.error[1:]), len(self) - 1
-        phases: dict[str, int] = {}
-        for flops in self.flops:
-            for phase, number in flops.items():
-                phases[phase] = phases.get(phase, 0) + number
-        return Score(
-            ticks=ticks,
-            cer=cer,
-            cer_from_1=cer_from_1,
-            mean_error=cer / len(self),
-            mean_error_from_1=cer_from_1 / ticks if ticks else None,
-            final_error=self.error[-1],
-            mem=sum(self.parameters),
-            comp=sum(phases.values()),
-            comp_by_phase=phases,
-            paper_flops=sum(self.paper_flops),
-            declared=any(self.declared),
-            seconds=sum(self.seconds),
-            truncated=any(self.refused),
+        return score_of(
+            error=self.error,
+            parameters=self.parameters,
+            flops=self.flops,
+            paper_flops=self.paper_flops,
+            declared=self.declared,
+            refused=self.refused,
+            seconds=self.seconds,
         )

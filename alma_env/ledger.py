@@ -9,11 +9,11 @@ no reference to the environment, it round-trips through JSON to the last bit, an
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     import pandas
 
@@ -152,37 +152,24 @@ class Ledger:
         Raises:
             ValueError: the ledger has no row yet, or the oracle's has another number of ticks.
         """
-        if not self.rows:
-            raise ValueError("0 rows: a score needs at least tick 0; call the environment's reset() first")
         if oracle is not None and len(oracle) != len(self):
             raise ValueError(
                 f"oracle with {len(oracle) - 1} ticks beside {len(self) - 1}: regret compares tick by tick; "
                 "give the ledger of an oracle that was run on the same stream"
             )
-        # Summed in the order of ticks, so that the same rows give the same sum to the last bit.
-        cer = sum(row.error for row in self.rows)
-        phases: dict[str, int] = {}
-        for row in self.rows:
-            for phase, flops in row.flops.items():
-                phases[phase] = phases.get(phase, 0) + flops
-        ticks, cer_from_1 = len(self.rows) - 1, sum(row.error for row in self.rows[1:])
-        return Score(
-            ticks=ticks,
-            cer=cer,
-            cer_from_1=cer_from_1,
-            mean_error=cer / len(self.rows),
-            mean_error_from_1=cer_from_1 / ticks if ticks else None,
-            final_error=self.rows[-1].error,
-            mem=sum(row.parameters for row in self.rows),
-            comp=self.comp,
-            comp_by_phase=phases,
-            paper_flops=sum(row.paper_flops for row in self.rows),
-            declared=any(row.declared for row in self.rows),
-            seconds=sum(row.seconds for row in self.rows),
-            truncated=any(row.refused for row in self.rows),
-            regret=None
-            if oracle is None
-            else sum(row.error - best.error for row, best in zip(self.rows, oracle.rows, strict=True)),
+        score = score_of(
+            error=[row.error for row in self.rows],
+            parameters=[row.parameters for row in self.rows],
+            flops=[row.flops for row in self.rows],
+            paper_flops=[row.paper_flops for row in self.rows],
+            declared=[row.declared for row in self.rows],
+            refused=[row.refused for row in self.rows],
+            seconds=[row.seconds for row in self.rows],
+        )
+        if oracle is None:
+            return score
+        return replace(
+            score, regret=sum(row.error - best.error for row, best in zip(self.rows, oracle.rows, strict=True))
         )
 
     def records(self) -> list[dict[str, Any]]:
@@ -223,6 +210,46 @@ class Ledger:
                 raise ValueError(f"line {number}: not a ledger row ({error}); each line is one JSON object") from error
             ledger.append(row)
         return ledger
+
+
+def score_of(
+    *,
+    error: Sequence[float],
+    parameters: Sequence[int],
+    flops: Sequence[Mapping[str, int]],
+    paper_flops: Sequence[int],
+    declared: Sequence[Sequence[str]],
+    refused: Sequence[bool],
+    seconds: Sequence[float],
+) -> Score:
+    """The score of a ledger by its columns, each a sequence with one value per tick, tick 0 first.
+
+    Raises:
+        ValueError: there is no tick yet.
+    """
+    if not error:
+        raise ValueError("0 rows: a score needs at least tick 0; call the environment's reset() first")
+    # Summed in the order of ticks, so that the same rows give the same sum to the last bit.
+    cer, cer_from_1, ticks = sum(error), sum(error[1:]), len(error) - 1
+    phases: dict[str, int] = {}
+    for tick in flops:
+        for phase, number in tick.items():
+            phases[phase] = phases.get(phase, 0) + number
+    return Score(
+        ticks=ticks,
+        cer=cer,
+        cer_from_1=cer_from_1,
+        mean_error=cer / len(error),
+        mean_error_from_1=cer_from_1 / ticks if ticks else None,
+        final_error=error[-1],
+        mem=sum(parameters),
+        comp=sum(phases.values()),
+        comp_by_phase=phases,
+        paper_flops=sum(paper_flops),
+        declared=any(declared),
+        seconds=sum(seconds),
+        truncated=any(refused),
+    )
 
 
 def row_to_json(row: Row) -> str:

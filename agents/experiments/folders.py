@@ -6,7 +6,6 @@ again without making its agent.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -15,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from agents import parallel, report
-from agents.experiments.spec import RunSpec
+from agents.experiments.spec import RunSpec, digest_of
 
 _LINE = 1 << 16  # bytes; a ledger's row has far fewer
 
 
 def run_name(config: dict[str, Any]) -> str:
-    """Folder name of a run: readable, and unique to its configuration by a digest."""
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:8]
+    """Folder name of a run: readable, and its configuration's digest, short: of two that share it one is refused."""
     name = re.sub(r"[^\w.=-]", "", report.label(config).replace(", ", "-").replace("(", "-"))
-    return f"{name}-seed{config['seed']}-{digest}"
+    return f"{name}-seed{config['seed']}-{digest_of(config)[:8]}"
 
 
 def folder_of(out: Path, config: dict[str, Any]) -> Path:

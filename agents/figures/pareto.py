@@ -57,9 +57,7 @@ def draw(cells: Sequence[Cell], title: str, flops_price: float | None = None, pa
 
 def _row(cell: Cell, prices: Prices) -> dict[str, Any]:
     cer, comp, mem = (cell.interval(of) for of in (_cer, _comp, _mem))
-    cost = cell.interval(
-        lambda score: _cer(score) + prices.flops * _comp(score) / 1e12 + prices.parameters * _mem(score) / 1e6
-    )
+    cost = cell.interval(prices.cost)
     return {
         "setting": ", ".join([sized(cell), cell.when, *["replay"] * cell.replay]),
         "method": cell.method,

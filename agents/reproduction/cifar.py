@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from agents.finished import FinishedRun
+from agents.reproduction.between_waits import between_waits
 from agents.reproduction.index import (
     Index,
     at_equal_size,
@@ -25,29 +26,18 @@ METHODS = ("sm", "ens", "umix", "gens", "gmoe", "ff")
 
 def intermediate_wait(runs: Index, now: Setting) -> list[Comparison]:
     """(a) An intermediate waiting time has the lowest CER."""
-    middle = now.middle[0]
-    found = []
-    for agent in FIXED:
-        for width in now.widths:
-            best = runs.pick(agent=agent, width=width, wait=middle)
-            for wait in (now.greedy, now.tardy):
-                other = runs.pick(agent=agent, width=width, wait=wait)
-                found.append(Comparison(f"{agent} {width}: w={middle} − w={wait}", "CER", difference(best, other, cer)))
-    return found
+    return [
+        between_waits(runs, agent, width, (now.middle[0], wait), "CER", cer)
+        for agent in FIXED
+        for width in now.widths
+        for wait in (now.greedy, now.tardy)
+    ]
 
 
 def waiting_ends_better(runs: Index, now: Setting) -> list[Comparison]:
     """(b) The longer the wait, the lower the final error."""
     return [
-        Comparison(
-            f"{agent} {width}: w={longer} − w={shorter}",
-            "final error",
-            difference(
-                runs.pick(agent=agent, width=width, wait=longer),
-                runs.pick(agent=agent, width=width, wait=shorter),
-                final_error,
-            ),
-        )
+        between_waits(runs, agent, width, (longer, shorter), "final error", final_error)
         for agent in FIXED
         for width in now.widths
         for shorter, longer in ((now.greedy, now.middle[0]), (now.middle[0], now.tardy))
@@ -57,16 +47,9 @@ def waiting_ends_better(runs: Index, now: Setting) -> list[Comparison]:
 def greedy_begins_better(runs: Index, now: Setting) -> list[Comparison]:
     """(c) Before the patient learner has trained, the greedy one is ahead; over the ticks at which it has."""
     first, last = now.greedy, now.middle[0] - 1
+    name, measure = f"mean error, t={first}..{last}", mean_error(first, last)
     return [
-        Comparison(
-            f"{agent} {width}: w={now.greedy} − w={now.middle[0]}",
-            f"mean error, t={first}..{last}",
-            difference(
-                runs.pick(agent=agent, width=width, wait=now.greedy),
-                runs.pick(agent=agent, width=width, wait=now.middle[0]),
-                mean_error(first, last),
-            ),
-        )
+        between_waits(runs, agent, width, (now.greedy, now.middle[0]), name, measure)
         for agent in FIXED
         for width in now.widths
     ]

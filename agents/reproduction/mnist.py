@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from agents.reproduction.between_waits import between_waits
 from agents.reproduction.index import Index, cer, difference, final_error, of
 from agents.reproduction.setting import Setting
 from agents.reproduction.verdicts import Comparison
@@ -13,16 +14,7 @@ CLOSE = 0.1  # of the CER that is compared with
 def greedy_fails_small(runs: Index, now: Setting) -> list[Comparison]:
     """Small networks: w = 1 is clearly worse than the intermediate waiting times."""
     return [
-        Comparison(
-            f"{agent} {now.widths[0]}: w={now.greedy} − w={wait}",
-            "CER",
-            difference(
-                runs.pick(agent=agent, width=now.widths[0], wait=now.greedy),
-                runs.pick(agent=agent, width=now.widths[0], wait=wait),
-                cer,
-            ),
-            "above",
-        )
+        between_waits(runs, agent, now.widths[0], (now.greedy, wait), "CER", cer, "above")
         for agent in METHODS
         for wait in now.middle
     ]
@@ -44,16 +36,7 @@ def greedy_suffices_large(runs: Index, now: Setting) -> list[Comparison]:
 def tardy_is_worst(runs: Index, now: Setting) -> list[Comparison]:
     """The tardy learner has by far the worst CER."""
     return [
-        Comparison(
-            f"{agent} {width}: w={now.tardy} − w={wait}",
-            "CER",
-            difference(
-                runs.pick(agent=agent, width=width, wait=now.tardy),
-                runs.pick(agent=agent, width=width, wait=wait),
-                cer,
-            ),
-            "above",
-        )
+        between_waits(runs, agent, width, (now.tardy, wait), "CER", cer, "above")
         for agent in METHODS
         for width in (now.widths[0], now.widths[-1])
         for wait in now.waits[:-1]
@@ -63,15 +46,7 @@ def tardy_is_worst(runs: Index, now: Setting) -> list[Comparison]:
 def tardy_ends_best(runs: Index, now: Setting) -> list[Comparison]:
     """Large networks: the tardy learner has the lowest final error."""
     return [
-        Comparison(
-            f"{agent} {now.widths[-1]}: w={now.tardy} − w={wait}",
-            "final error",
-            difference(
-                runs.pick(agent=agent, width=now.widths[-1], wait=now.tardy),
-                runs.pick(agent=agent, width=now.widths[-1], wait=wait),
-                final_error,
-            ),
-        )
+        between_waits(runs, agent, now.widths[-1], (now.tardy, wait), "final error", final_error)
         for agent in METHODS
         for wait in now.waits[:-1]
     ]

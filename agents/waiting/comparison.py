@@ -121,10 +121,7 @@ def _schedule(found: Sequence[FinishedRun], prices: Prices) -> Schedule:
     return Schedule(
         name=_name(found[0].config),
         wait=policy["wait"] if fixed and isinstance(policy, dict) else None,
-        costs={
-            seed: score.cer + prices.flops * score.comp / 1e12 + prices.parameters * score.mem / 1e6
-            for seed, score in scores.items()
-        },
+        costs={seed: prices.cost(score) for seed, score in scores.items()},
         comps={seed: float(score.comp) for seed, score in scores.items()},
     )
 

@@ -10,6 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from alma_env import Score
+
 
 @dataclass(frozen=True)
 class Prices:
@@ -39,6 +41,10 @@ class Prices:
     def weights(self) -> NDArray[np.float64]:
         """Of the reward's three parts, float64 (3,)."""
         return np.array([1.0, self.flops, self.parameters])
+
+    def cost(self, score: Score) -> float:
+        """What a whole run costs, in errors: its CER, and its Comp and Mem at their prices."""
+        return score.cer + self.flops * score.comp / 1e12 + self.parameters * score.mem / 1e6
 
     def reward(self, parts: NDArray[Any]) -> Any:
         """Weighted sum of the parts (..., 3)."""

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+import torch
 
 import agents
 import alma_env
@@ -98,3 +99,19 @@ def test_seeds_in_one_batch_against_one(
                 f"  {what:16} {engine:8} batch {1e3 * batch:8.0f} ms, one {one:8} run {1e3 * single:7.0f} ms: "
                 f"{batch / single:5.2f} x"
             )
+    flops = max(row.comp for row in ways["compiled", 1].runs[0][0].ledger)
+    rate = flops / least["compiled", 1][0]
+    print(
+        f"  one compiled run: {flops / 1e9:.2f} GFLOP per stage, {rate / 1e9:.0f} GFLOP/s; {asked} x its time would "
+        f"be {seeds / asked * rate / 1e9:.0f}; products of 1,024 x 1,024 here: {_of_square_products() / 1e9:.0f}"
+    )
+
+
+def _of_square_products() -> float:
+    """FLOPs per second of one thread where nothing else takes time."""
+    one, other, least = torch.randn(1024, 1024), torch.randn(1024, 1024), float("inf")
+    for _ in range(10):
+        begin = time.process_time()
+        one @ other
+        least = min(least, time.process_time() - begin)
+    return 2 * 1024**3 / least
