@@ -24,7 +24,7 @@ _SPAWN = multiprocessing.get_context("spawn")  # a fork would share the locks of
 
 
 class WorkerError(AlmaError):
-    """No worker process can be started here."""
+    """No worker process can be started."""
 
 
 @dataclass
@@ -86,10 +86,11 @@ def _gpus() -> list[str]:
 def carry_out(jobs: Sequence[Job], places: Sequence[Mapping[str, str]]) -> Generator[Event, None, None]:
     """Make all jobs, in as many processes as there are places; a job whose process dies has failed, the rest goes on.
 
-    Whoever closes the iterator early ends the processes; what they were making goes on from its checkpoint.
+    A process that cannot be started leaves its jobs to the others. Whoever closes the iterator early ends the
+    processes; what they were making goes on from its checkpoint.
 
     Raises:
-        WorkerError: a process ended before it could take a job.
+        WorkerError: none could be started for the jobs that are left.
     """
     waiting = deque(range(len(jobs)))
     workers: dict[Connection, _Worker] = {}
@@ -104,18 +105,19 @@ def carry_out(jobs: Sequence[Job], places: Sequence[Mapping[str, str]]) -> Gener
                     event = connection.recv()
                 except (EOFError, OSError):  # the process has ended
                     worker.process.join()
+                    ended = _how_it_ended(worker.process.exitcode)
+                    worker.process.close()
                     del workers[connection]
                     connection.close()
                     if worker.job is not None:
-                        yield Failed(worker.job, _how_it_ended(worker.process.exitcode))
-                    elif not worker.ready:
-                        raise WorkerError(
-                            f"a worker process could not start: {_how_it_ended(worker.process.exitcode)}; in a script, "
-                            'call agents.sweep below `if __name__ == "__main__":`'
-                        ) from None
-                    worker.process.close()
-                    if waiting:
+                        yield Failed(worker.job, ended)
+                    if waiting and worker.ready:
                         _start(workers, worker.variables)
+                    elif waiting and not workers:
+                        raise WorkerError(
+                            f"a worker process could not start: {ended}; in a script, call agents.sweep below "
+                            '`if __name__ == "__main__":`'
+                        ) from None
                     continue
                 if event is not None:
                     yield event

@@ -85,7 +85,7 @@ def sweep(
 
     Raises:
         ValueError, TypeError, AlmaError: a run cannot be made, or an option is wrong; told before anything runs.
-        WorkerError: a worker process cannot be started.
+        WorkerError: no worker process can be started for what is left.
     """
     console = Console() if console is None else console
     specs = _specs(runs)

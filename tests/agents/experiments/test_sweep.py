@@ -24,7 +24,7 @@ from agents.cli import main
 from agents.experiments import folders, local, work
 from agents.experiments.plan import plan
 from agents.experiments.sweep import SweepReport, sweep
-from agents.experiments.work import Environments, Failed, Job, perform
+from agents.experiments.work import Environments, Failed, Finished, Job, perform
 from alma_env import Ledger
 
 from .holder import holder_of
@@ -87,6 +87,15 @@ def test_a_failure_is_told_with_its_run_and_traceback(swept):
 def test_a_process_that_is_killed_is_a_failure_of_its_run_alone(swept):
     (failure,) = [failure for failure in swept.report.failed if failure.spec == ENDLESS]
     assert failure.traceback.startswith("the worker process was ended by SIGKILL (as the system does")
+
+
+def test_a_process_that_cannot_start_leaves_its_jobs_to_the_others(tmp_path):
+    broken = {"=": "no such variable can be set"}
+    jobs = [Job((replace(GOOD, seed=seed),), 1, tmp_path) for seed in range(2)]
+    events = [event for event in local.carry_out(jobs, [{}, broken]) if isinstance(event, Finished | Failed)]
+    assert sorted((event.job, type(event)) for event in events) == [(0, Finished), (1, Finished)]
+    with pytest.raises(local.WorkerError, match="could not start: the worker process ended with status 1"):
+        list(local.carry_out(jobs, [broken, broken]))
 
 
 def test_finished_runs_are_skipped_without_making_their_agents(swept, monkeypatch):
