@@ -10,6 +10,7 @@ from agents.finished import FinishedRun
 from agents.reproduction.perplexities import perplexities
 from agents.reproduction.plan import Drawn, Plan
 from agents.reproduction.setting import setting
+from agents.reproduction.waits import cer_by_wait
 
 
 def section(plan: Plan, scale: str, runs: Sequence[FinishedRun], out: Path, formats: Sequence[str]) -> str:
@@ -25,7 +26,7 @@ def section(plan: Plan, scale: str, runs: Sequence[FinishedRun], out: Path, form
     parts = [f"## {plan.name}: {plan.title}\n"]
     if runs:
         parts += [_figure(draw, runs, out / f"{plan.name}-{draw.kind}", formats) for draw in plan.draws]
-        parts.append(perplexities(runs, setting("text", scale).updates) if plan.text else _table(plan, runs))
+        parts += [perplexities(runs, setting("text", scale).updates)] if plan.text else _tables(plan, runs)
     return "\n".join(parts)
 
 
@@ -40,5 +41,6 @@ def _figure(draw: Drawn, runs: Sequence[FinishedRun], stem: Path, formats: Seque
     return (f"![{draw.kind}]({shown.name})\n" if shown else "") + (f"\n{links}\n" if links else "")
 
 
-def _table(plan: Plan, runs: Sequence[FinishedRun]) -> str:
-    return "\n".join(tables_text.markdown(comparison) for comparison in tables.compare(runs, plan.by))
+def _tables(plan: Plan, runs: Sequence[FinishedRun]) -> list[str]:
+    compared = [tables_text.markdown(comparison) for comparison in tables.compare(runs, plan.by)]
+    return [*compared, *filter(None, [cer_by_wait(runs)])]

@@ -1,4 +1,4 @@
-"""What of a page of the documentation is computed: costs, and findings of the recorded runs.
+"""What of a page of the documentation is computed: costs, and scores and findings of the recorded runs.
 
 It stands between two comments, of which the first is the command that prints it:
 
@@ -22,6 +22,7 @@ from agents.reproduction.cost import cost_of
 from agents.reproduction.outcome import Outcome, judged
 from agents.reproduction.plan import NAMES, SCALES, read
 from agents.reproduction.recorded import recorded_runs
+from agents.reproduction.waits import cer_by_wait
 
 _BLOCK = re.compile(r"<!-- alma reproduce (?P<words>[^>]*?) -->\n.*?<!-- end -->", re.DOTALL)
 COSTS = "all --dry-run"
@@ -53,16 +54,22 @@ def _of(words: str) -> str:
             f"<!-- alma reproduce {words} -->: nothing stands for this; write {COSTS!r}, or NAME --scale SCALE "
             f"--recorded with one of {', '.join(NAMES)} and of {', '.join(SCALES)}"
         )
-    return _findings(name, rest[1], _runs())
+    return _scores_and_findings(name, rest[1], _runs())
 
 
-def _findings(name: str, scale: str, runs: Sequence[FinishedRun]) -> str:
+def _scores_and_findings(name: str, scale: str, runs: Sequence[FinishedRun]) -> str:
     plan = read(name)
     outcome = Outcome.of(plan, scale, plan.specs(scale), runs, recorded=True)
     if not outcome.runs:
         return "\nNo runs are recorded yet.\n\n"
     own = [one for one in judged([outcome], scale) if one.finding.id in plan.findings]
-    return f"\n{outcome.coverage[0].upper()}{outcome.coverage[1:]}.\n\n{report.findings_table(own)}\n"
+    scores = "" if plan.text else cer_by_wait(outcome.runs)
+    parts = [
+        f"{outcome.coverage[0].upper()}{outcome.coverage[1:]}.\n",
+        *filter(None, [scores]),
+        report.findings_table(own),
+    ]
+    return "\n" + "\n".join(parts) + "\n"
 
 
 @cache
