@@ -9,7 +9,7 @@ from pathlib import Path
 from agents import runs
 from agents.experiments import folders
 from agents.experiments.spec import RunSpec
-from agents.experiments.work import Environments, expected_examples
+from agents.experiments.work import Environments, expected_work
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,12 @@ class Pending:
     Attributes:
         spec: what it is.
         folder: where it will lie, if it is made on a machine like this one.
-        examples: that it is expected to train on.
+        work: how long it is expected to take beside other runs.
     """
 
     spec: RunSpec
     folder: Path
-    examples: int
+    work: int
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ def _located(specs: Sequence[RunSpec], out: Path, environments: Environments) ->
     except (ValueError, TypeError) as error:
         raise ValueError(f"{first}: {error}") from error
     config = runs.describe(env, agent, first.seed) | {"threads": first.threads}
-    examples = expected_examples(env, agent, first)
+    work = expected_work(env, agent, first)
     located = []
     for spec in specs:
         of_seed = config | {"seed": spec.seed, "agent": config["agent"] | {"seed": spec.seed}}
-        located.append(Pending(spec, folders.folder_of(out, of_seed), examples))
+        located.append(Pending(spec, folders.folder_of(out, of_seed), work))
     return located

@@ -15,7 +15,7 @@ from agents.experiments.work import Advanced, Event, Failed, Finished, Job
 
 
 class SweepProgress:
-    """It advances with the training examples of all runs, so that a short run does not promise much of a long one.
+    """It advances with the expected work of all runs, so that a short run does not promise much of a long one.
 
     Args:
         console: where to.
@@ -30,7 +30,7 @@ class SweepProgress:
         self._ended = 0
         self._failed = 0
         self._parts = [0.0] * len(jobs)
-        self._examples = max(sum(job.examples for job in jobs), 1)
+        self._work = max(sum(job.work for job in jobs), 1)
         self._began = time.monotonic()
         self._progress = Progress(
             TextColumn("{task.fields[ended]} of {task.fields[runs]} runs{task.fields[failed]}", markup=False),
@@ -41,9 +41,9 @@ class SweepProgress:
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
-            speed_estimate_period=600,  # seconds; runs differ in what an example costs
+            speed_estimate_period=600,  # seconds; what a run takes is not known to better than a factor of two
         )
-        self._bar = self._progress.add_task("", total=self._examples, ended=0, runs=self._runs, failed="")
+        self._bar = self._progress.add_task("", total=self._work, ended=0, runs=self._runs, failed="")
         if skipped:
             say(self._console, f"{skipped} runs are finished; {self._runs} to make")
 
@@ -75,7 +75,7 @@ class SweepProgress:
         self._progress.update(self._bar, completed=self._done(), ended=self._ended, failed=failed)
 
     def _done(self) -> float:
-        return sum(part * job.examples for part, job in zip(self._parts, self._jobs, strict=True))
+        return sum(part * job.work for part, job in zip(self._parts, self._jobs, strict=True))
 
     def _count(self) -> str:
         return f"{self._ended}/{self._runs}"
@@ -84,5 +84,5 @@ class SweepProgress:
         done = self._done()
         if self._ended == self._runs or done == 0:
             return ""
-        seconds = (time.monotonic() - self._began) * (self._examples - done) / done
+        seconds = (time.monotonic() - self._began) * (self._work - done) / done
         return f"; about {timedelta(seconds=round(seconds))} left"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -127,15 +128,15 @@ def _require_threads(specs: Sequence[RunSpec]) -> None:
 
 
 def _jobs(planned: Plan, out: Path, track: tuple[str, ...], *, batch_seeds: bool) -> list[Job]:
-    """The longest first: who has nothing to do at the end waits for a short one."""
+    """The longest first, so that who has nothing to do at the end waits for a short one; of equals more trainings."""
     groups: list[list[Pending]] = [[pending] for pending in planned.pending.values()]
     if batch_seeds and planned.pending:
         if track:
             raise ValueError(f"--track {' '.join(track)} beside --batch-seeds: give one of the two")
         together = can_batch([pending.spec for pending in planned.pending.values()])
         groups = [[planned.pending[spec.digest()] for spec in group] for group in together]
-    jobs = [Job(tuple(p.spec for p in group), sum(p.examples for p in group), out, track) for group in groups if group]
-    return sorted(jobs, key=lambda job: -job.examples)
+    jobs = [Job(tuple(p.spec for p in group), sum(p.work for p in group), out, track) for group in groups if group]
+    return sorted(jobs, key=lambda job: (-job.work, job.specs[0].wait or math.inf))
 
 
 def _backend(jobs: Sequence[Job], workers: int | None, per_gpu: int, ray: str | None) -> Generator[Event, None, None]:

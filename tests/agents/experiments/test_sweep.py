@@ -240,6 +240,21 @@ def test_a_failed_run_is_exit_status_1(tmp_path, capsys, monkeypatch):
     assert "0 runs are finished" in out
 
 
+def test_the_longest_runs_begin_first(tmp_path, monkeypatch):
+    begun = []
+
+    def none(jobs, places):
+        begun.extend(job.specs[0] for job in jobs)
+        yield from ()
+
+    monkeypatch.setattr(local, "carry_out", none)
+    wide, often = replace(GOOD, width=64), replace(GOOD, width=64, wait=1)
+    several = replace(GOOD, agent="ens", width=64)
+    replayed = replace(GOOD, width=64, replay=True)
+    sweep([GOOD, wide, often, several, replayed], tmp_path, console=told_to())
+    assert begun == [several, replayed, often, wide, GOOD]
+
+
 def test_seeds_that_are_batched_are_one_job_and_each_has_its_folder(tmp_path, monkeypatch):
     environments = Environments()
     told = []
