@@ -7,10 +7,10 @@ from pathlib import Path
 
 from agents import figures, tables, tables_text
 from agents.finished import FinishedRun
+from agents.reproduction.cer_by_wait import cer_by_wait
 from agents.reproduction.perplexities import perplexities
 from agents.reproduction.plan import Drawn, Plan
 from agents.reproduction.setting import setting
-from agents.reproduction.waits import cer_by_wait
 
 
 def section(plan: Plan, scale: str, runs: Sequence[FinishedRun], out: Path, formats: Sequence[str]) -> str:

@@ -18,11 +18,11 @@ from pathlib import Path
 
 from agents.finished import FinishedRun
 from agents.reproduction import report
+from agents.reproduction.cer_by_wait import cer_by_wait
 from agents.reproduction.cost import cost_of
 from agents.reproduction.outcome import Outcome, judged
 from agents.reproduction.plan import NAMES, SCALES, read
 from agents.reproduction.recorded import recorded_runs
-from agents.reproduction.waits import cer_by_wait
 
 _BLOCK = re.compile(r"<!-- alma reproduce (?P<words>[^>]*?) -->\n.*?<!-- end -->", re.DOTALL)
 COSTS = "all --dry-run"

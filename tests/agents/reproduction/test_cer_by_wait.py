@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agents.experiments.spec import RunSpec
-from agents.reproduction.waits import cer_by_wait
+from agents.reproduction.cer_by_wait import cer_by_wait
 
 from .synthetic import constant
 
