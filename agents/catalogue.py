@@ -20,6 +20,7 @@ from agents.networks import Normalize, Predictor
 from agents.policies import FixedWait, Policy, as_plain_data
 from agents.recipes import Recipe, recipe_for
 from agents.stage import OnEpoch, StageSettings
+from agents.trainings import trainings
 from alma_env.registration import keywords_of
 from alma_env.text_corpus import TextCorpus
 
@@ -202,10 +203,8 @@ def choose_device(device: str) -> torch.device:
 
 def training_examples(env: AlmaEnv, epochs: int, *, wait: int, replay: bool, until: int | None = None) -> int:
     """Examples that a run with a fixed waiting time trains on, in all epochs, up to tick ``until`` (the last one)."""
-    until = env.ticks if until is None else until
-    gathered = [tick for tick in range(1, until + 1) if tick % wait == 0 or tick == env.ticks]
-    mega_batches = sum(gathered) if replay else (gathered[-1] if gathered else 0)
-    return epochs * mega_batches * env.examples_per_tick
+    made = [one for one in trainings(env.ticks, wait, replay=replay) if until is None or one.tick <= until]
+    return epochs * sum(one.mega_batches for one in made) * env.examples_per_tick
 
 
 def expected_steps(env: AlmaEnv, settings: StageSettings, *, wait: int, replay: bool) -> int:

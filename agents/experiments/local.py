@@ -16,7 +16,7 @@ from threading import Thread
 
 import torch
 
-from agents.experiments.work import Environments, Event, Failed, Finished, Job, perform
+from agents.experiments.work import Environments, Event, Failed, Finished, Job, Lost, perform
 from alma_env import AlmaError
 
 _PATIENCE = 10.0  # seconds that a process has to end by itself
@@ -86,8 +86,8 @@ def _gpus() -> list[str]:
 def carry_out(jobs: Sequence[Job], places: Sequence[Mapping[str, str]]) -> Generator[Event, None, None]:
     """Make all jobs, in as many processes as there are places; a job whose process dies has failed, the rest goes on.
 
-    A process that cannot be started leaves its jobs to the others. Whoever closes the iterator early ends the
-    processes; what they were making goes on from its checkpoint.
+    A process that cannot be started is told of, and leaves its jobs to the others. Whoever closes the iterator early
+    ends the processes; what they were making goes on from its checkpoint.
 
     Raises:
         WorkerError: none could be started for the jobs that are left.
@@ -118,6 +118,8 @@ def carry_out(jobs: Sequence[Job], places: Sequence[Mapping[str, str]]) -> Gener
                             f"a worker process could not start: {ended}; in a script, call agents.sweep below "
                             '`if __name__ == "__main__":`'
                         ) from None
+                    elif waiting:
+                        yield Lost(f"a worker process could not start: {ended}")
                     continue
                 if event is not None:
                     yield event

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from agents.console import say
-from agents.experiments.work import Advanced, Event, Failed, Finished, Job
+from agents.experiments.work import Advanced, Event, Failed, Finished, Job, Lost
 
 
 class SweepProgress:
@@ -57,7 +57,10 @@ class SweepProgress:
         self._progress.stop()
 
     def told(self, event: Event) -> None:
-        """What has happened to a job."""
+        """What has happened to a job, or to a worker."""
+        if isinstance(event, Lost):
+            say(self._console, f"{event.reason}; the others go on without it")
+            return
         job = self._jobs[event.job]
         if isinstance(event, Advanced):
             self._parts[event.job] = max(self._parts[event.job], event.part)  # it may be told after the job's end

@@ -20,7 +20,7 @@ from agents.experiments.batched import can_batch
 from agents.experiments.plan import Pending, Plan, plan
 from agents.experiments.progress import SweepProgress
 from agents.experiments.spec import RunSpec
-from agents.experiments.work import Event, Failed, Finished, Job
+from agents.experiments.work import Event, Failed, Finished, Job, Lost
 from agents.finished import FinishedRun
 
 
@@ -40,11 +40,13 @@ class SweepReport:
         finished: the folder of every finished run, by ``RunSpec.digest()``.
         failed: the others.
         skipped: how many were finished before.
+        lost: why worker processes were lost that could not be started again; the others made their runs.
     """
 
     finished: dict[str, Path] = field(default_factory=dict)
     failed: list[Failure] = field(default_factory=list)
     skipped: int = 0
+    lost: list[str] = field(default_factory=list)
 
     def runs(self) -> list[FinishedRun]:
         """The finished runs, read from their folders."""
@@ -158,6 +160,8 @@ def _note(report: SweepReport, jobs: Sequence[Job], event: Event) -> None:
         report.finished |= dict(zip(digests, event.folders, strict=True))
     elif isinstance(event, Failed):
         report.failed += [Failure(spec, event.traceback) for spec in jobs[event.job].specs]
+    elif isinstance(event, Lost):
+        report.lost.append(event.reason)
 
 
 def _tell_failures(report: SweepReport, console: Console) -> None:
@@ -167,6 +171,8 @@ def _tell_failures(report: SweepReport, console: Console) -> None:
     for failure in report.failed:
         say(f"\n{failure.spec}: failed", "bold red")
         say(failure.traceback.rstrip())
+    if report.lost:
+        say(f"\n{len(report.lost)} worker processes were lost, so that the rest took longer: {report.lost[-1]}", "bold")
     if report.failed:
         total = len(report.finished) + len(report.failed)
         say(f"\n{len(report.failed)} of {total} runs failed; the same command makes them again", "bold red")

@@ -9,7 +9,7 @@ import json
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from agents.experiments.spec import RunSpec
 from agents.recipes import recipe_for
 from agents.report import measure_of
 from agents.runs import OnTick
+from agents.trainings import times_the_size, trainings
 from alma_env import AlmaEnv, Ledger, Row
 
 _KEPT = 2  # environments: a data set fills some hundred megabytes
@@ -75,7 +76,14 @@ class Failed:
     traceback: str
 
 
-Event = Advanced | Finished | Failed
+@dataclass(frozen=True)
+class Lost:
+    """A worker that no job can be given to any more, and why; the others make what it would have made."""
+
+    reason: str
+
+
+Event = Advanced | Finished | Failed | Lost
 
 
 class Environments:
@@ -204,17 +212,28 @@ def examples_until(env: AlmaEnv, agent: AnytimeAgent, spec: RunSpec) -> Callable
 
 
 def expected_work(env: AlmaEnv, agent: AnytimeAgent, spec: RunSpec) -> int:
-    """What a whole run costs, in a unit of its own: good for comparing runs, without growth."""
+    """What a whole run costs, in a unit of its own: good for comparing runs.
+
+    Of a policy that decides as it goes, the most trainings are taken, and no growth.
+    """
+    stage, policy = agent.config["stage"], agent.config["policy"]
+    fixed = isinstance(policy, Mapping) and "wait" in policy
+    backbone: str = agent.config["backbone"]
     parameters = sum(parameter.numel() for parameter in agent.predictor.parameters())
-    return _expected_examples(env, agent, spec) * (parameters + _BESIDE_PARAMETERS)
-
-
-def _expected_examples(env: AlmaEnv, agent: AnytimeAgent, spec: RunSpec) -> int:
-    """The training examples of a whole run, without making the stream of a text."""
-    stage = agent.config["stage"]
-    if stage["updates"] is not None:
-        return int(-(-env.ticks // (spec.wait or 1)) * stage["updates"] * stage["batch_size"])
-    return max(examples_until(env, agent, spec)(), 1)
+    work = 0.0
+    for training in trainings(
+        env.ticks,
+        spec.wait or 1,
+        replay=spec.replay or spec.trains_at_every_tick,
+        growth=policy["growth"] if fixed else "never",
+    ):
+        if stage["updates"] is None:
+            examples = training.mega_batches * env.examples_per_tick * stage["epochs"]
+        else:  # a text's examples per tick would be known only once its stream is made
+            examples = stage["updates"] * stage["batch_size"]
+        size = parameters * times_the_size(agent.config, backbone, training.grown)
+        work += examples * (size + _BESIDE_PARAMETERS)
+    return max(round(work), 1)
 
 
 class _HowFar:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 
 from agents.experiments.spec import RunSpec
-from agents.growth import growth
-from agents.policies import Progress
 from agents.reproduction.expected import Expected, expected
 from agents.switch_size import SIZES, forward_flops, parameter_count
+from agents.trainings import Training, experts_after, trainings
 
 VALIDATED = 0.1  # part of each mega-batch that validates
 ROW_BYTES = 245  # of a tick in a ledger; a checkpoint holds them once more, beside the parameters
@@ -85,16 +84,6 @@ class Cost:
         )
 
 
-@dataclass(frozen=True)
-class Stage:
-    """One training of a run: its tick, the mega-batches it is made on, the growth steps so far."""
-
-    tick: int
-    mega_batches: int
-    grown: int
-    grows: bool
-
-
 def cost_of(specs: Iterable[RunSpec]) -> Cost:
     """Of runs together.
 
@@ -107,7 +96,7 @@ def cost_of(specs: Iterable[RunSpec]) -> Cost:
     return total
 
 
-def stages(run: Expected) -> Iterator[Stage]:
+def trainings_of(run: Expected) -> tuple[Training, ...]:
     """The trainings of a run with a fixed waiting time.
 
     Raises:
@@ -116,22 +105,15 @@ def stages(run: Expected) -> Iterator[Stage]:
     policy = run.agent["policy"]
     if not isinstance(policy, Mapping) or "wait" not in policy:
         raise ValueError(f"policy={policy!r}: the cost is known beforehand of fixed waiting times alone")
-    due = growth(policy["growth"])
-    grown = before = number = 0
-    for tick in range(1, run.ticks + 1):
-        if tick % policy["wait"] and tick != run.ticks:
-            continue
-        steps = due(Progress(tick, run.ticks, pending=tick - before, stages=number)) if run.grows else 0
-        grown += steps
-        yield Stage(tick, tick if policy["replay"] else tick - before, grown, steps > 0)
-        before, number = tick, number + 1
+    growth = policy["growth"] if run.grows else "never"
+    return trainings(run.ticks, policy["wait"], replay=policy["replay"], growth=growth)
 
 
 def macs(run: Expected, grown: int) -> float:
     """Multiply-adds of one forward pass of what is trained after so many growth steps."""
     width: float = run.agent["width"]
     data = _data(run)
-    experts = _experts(run, grown)
+    experts = experts_after(run.agent, run.backbone, grown)
     if run.backbone == "mlp":
         gates = 2 * data.features + 2 * width
         return experts * (data.features * width + width**2) + 10 * width + (experts - 1) * gates
@@ -148,7 +130,7 @@ def parameters(run: Expected, grown: int) -> float:
     """Parameters of what is trained after so many growth steps."""
     width: float = run.agent["width"]
     data = _data(run)
-    experts = _experts(run, grown)
+    experts = experts_after(run.agent, run.backbone, grown)
     if run.backbone == "mlp":
         one = width**2 + (data.features + 12) * width + 10
         return one + (experts - 1) * (width**2 + (data.features + 4) * width + 2 * data.features + 4)
@@ -165,53 +147,41 @@ def _cost(run: Expected) -> Cost:
     text = run.backbone == "switch"
     per_tick = data.train if text else data.train // run.ticks
     valid = 0 if text else math.floor(VALIDATED * per_tick)
-    training = other = 0.0
+    trained_flops = other = 0.0
     trained = int(run.agent.get("members", 1))
     grown = 0
-    for stage in stages(run):
-        grown = stage.grown
-        examples = stage.mega_batches * (per_tick - valid)
+    for training in trainings_of(run):
+        grown = training.grown
+        examples = training.mega_batches * (per_tick - valid)
         passed = examples * run.stage.epochs
         if run.stage.updates is not None:
             passed = run.stage.updates * run.stage.batch_size
         one = macs(run, grown)
-        training += 6 * trained * one * passed
-        validated = data.valid if text else stage.mega_batches * valid
-        training += _growth(run, stage, examples, validated)
+        trained_flops += 6 * trained * one * passed
+        validated = data.valid if text else training.mega_batches * valid
+        trained_flops += _growth(run, training, examples, validated)
         other += 2 * trained * one * (validated * run.stage.epochs + data.test)
-    work = training + other
+    work = trained_flops + other
     rate, start = _throughput(run)
     members = trained * (1 + grown if run.agent["id"] in ("gens", "gens-moe") else 1)
     size = FILE_BYTES + 2 * ROW_BYTES * (run.ticks + 1) + 4 * parameters(run, grown) * members
-    return Cost(1, training, start + work / rate, size)
+    return Cost(1, trained_flops, start + work / rate, size)
 
 
-def _growth(run: Expected, stage: Stage, examples: int, valid: int) -> float:
+def _growth(run: Expected, training: Training, examples: int, valid: int) -> float:
     """The passes that a growth makes of its own.
 
     gMoE looks at V once; Firefly goes twice through the overgrown network, forward and backward.
     """
-    if not stage.grows:
+    if not training.grows:
         return 0.0
     if run.agent["id"] == "gmoe":
-        return 2 * valid * macs(run, stage.grown - 1)
+        return 2 * valid * macs(run, training.grown - 1)
     if run.agent["id"] != "ff":
         return 0.0
-    width: float = run.agent["width"] * math.sqrt(1 + run.agent["growth_rate"] * (stage.grown - 1))
+    width: float = run.agent["width"] * math.sqrt(1 + run.agent["growth_rate"] * (training.grown - 1))
     wide: float = width + run.agent["candidates"]
     return 2 * 6 * examples * (9 * wide**2 * 1_872 + 27 * wide * 1_024 + 10 * wide)
-
-
-def _experts(run: Expected, grown: int) -> int:
-    """Experts in each mixture layer; of text in each Switch layer."""
-    id, own = run.agent["id"], run.agent
-    if run.backbone == "switch":
-        steps = own["grow_by"] if id == "gmoe" else ()
-        steps = [steps] * grown if isinstance(steps, int) else steps
-        return int(own["width"] + sum(steps[:grown]))
-    if id == "gmoe":
-        return int(own["init_experts"] + own["grow_by"] * grown)
-    return int({"moe": own.get("init_experts"), "gens-moe": own.get("experts")}.get(id) or 1)
 
 
 def _data(run: Expected) -> Data:

@@ -24,7 +24,7 @@ from agents.cli import main
 from agents.experiments import folders, local, work
 from agents.experiments.plan import plan
 from agents.experiments.sweep import SweepReport, sweep
-from agents.experiments.work import Environments, Failed, Finished, Job, perform
+from agents.experiments.work import Environments, Failed, Job, perform
 from alma_env import Ledger
 
 from .holder import holder_of
@@ -89,11 +89,18 @@ def test_a_process_that_is_killed_is_a_failure_of_its_run_alone(swept):
     assert failure.traceback.startswith("the worker process was ended by SIGKILL (as the system does")
 
 
-def test_a_process_that_cannot_start_leaves_its_jobs_to_the_others(tmp_path):
-    broken = {"=": "no such variable can be set"}
+def test_a_process_that_cannot_start_is_told_of_and_leaves_its_jobs_to_the_others(tmp_path, monkeypatch):
+    broken, console = {"=": "no such variable can be set"}, told_to()
+    with monkeypatch.context() as patched:
+        patched.setattr(local, "places", lambda *_: [{}, broken])
+        report = sweep([replace(GOOD, seed=seed) for seed in range(8)], tmp_path, console=console)
+    assert (len(report.finished), report.failed) == (8, [])
+    why = "a worker process could not start: the worker process ended with status 1"
+    assert report.lost == [why]
+    told = console.file.getvalue()
+    assert f"{why}; the others go on without it" in told
+    assert f"1 worker processes were lost, so that the rest took longer: {why}" in told
     jobs = [Job((replace(GOOD, seed=seed),), 1, tmp_path) for seed in range(2)]
-    events = [event for event in local.carry_out(jobs, [{}, broken]) if isinstance(event, Finished | Failed)]
-    assert sorted((event.job, type(event)) for event in events) == [(0, Finished), (1, Finished)]
     with pytest.raises(local.WorkerError, match="could not start: the worker process ended with status 1"):
         list(local.carry_out(jobs, [broken, broken]))
 
@@ -251,8 +258,9 @@ def test_the_longest_runs_begin_first(tmp_path, monkeypatch):
     wide, often = replace(GOOD, width=64), replace(GOOD, width=64, wait=1)
     several = replace(GOOD, agent="ens", width=64)
     replayed = replace(GOOD, width=64, replay=True)
-    sweep([GOOD, wide, often, several, replayed], tmp_path, console=told_to())
-    assert begun == [several, replayed, often, wide, GOOD]
+    growing = replace(often, agent="gmoe")
+    sweep([GOOD, wide, often, several, replayed, growing], tmp_path, console=told_to())
+    assert begun == [several, replayed, growing, often, wide, GOOD]
 
 
 def test_seeds_that_are_batched_are_one_job_and_each_has_its_folder(tmp_path, monkeypatch):
