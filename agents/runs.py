@@ -3,7 +3,8 @@
 A run's folder holds
 
     config.json     everything that the numbers depend on: environment, recipe, seed, versions, digest of the data
-    ledger.jsonl    one row per tick, appended and flushed as the tick is answered
+    ledger.jsonl    one row per tick, appended and flushed as the tick is answered; the last one after the last
+                    checkpoint, so that a run with all of its rows has all of its files
     stages.jsonl    one row per training: what was decided, and its validation; written with each checkpoint
     checkpoint.pt   environment and agent between two ticks, replaced atomically every few seconds
     lock            held by the process that writes here; the system releases it when the process ends, however it ends
@@ -11,7 +12,8 @@ A run's folder holds
 A killed run is repeated from its last checkpoint. Rows that are already in the ledger stay as they are; the repeated
 ticks must reproduce them to the last bit (the seconds aside), or the run stops with an error instead of mixing results.
 A checkpoint whose rows are not all in the ledger, because the file was deleted or edited, is not used: the run is
-repeated from tick 0, so that every row of a ledger was computed or verified by a run that began at its beginning.
+repeated from tick 0, so that every row of a ledger was computed or verified by a run that began at its beginning. The
+last row alone is taken from the checkpoint where a kill came between the two.
 """
 
 from __future__ import annotations
@@ -115,7 +117,10 @@ def _run(
         observation = step(env, agent, predictor, files, on_tick, record)
         if files is not None:
             files.checkpoint(env, agent, force=env.done)
-    return env.ledger if files is None else Ledger(files.rows)
+    if files is None:
+        return env.ledger
+    files.end(env)
+    return Ledger(files.rows)
 
 
 def step(
@@ -126,7 +131,10 @@ def step(
     on_tick: OnTick | None = None,
     record: bool = False,
 ) -> Any:
-    """Answer at a tick with what the agent has trained, or with None, and write the rows; the next mega-batch."""
+    """Answer at a tick with what the agent has trained, or with None, and write the rows; the next mega-batch.
+
+    The rows of the last tick are left to `RunFolder.end`.
+    """
     done_before = len(env.ledger)
     observation, *_ = env.step(predictor)
     parallel.require_same(env.ledger[-1].digest, "the deployed predictor")
@@ -134,7 +142,7 @@ def step(
         held_out = env.validation_error(predictor)
         agent.history[-1] = dataclasses.replace(agent.history[-1], held_out_error=held_out)
     for row in env.ledger.rows[done_before:]:
-        if files is not None:
+        if files is not None and not env.done:
             files.write(row)
         if on_tick is not None:
             on_tick(row)
@@ -186,20 +194,23 @@ def versions() -> dict[str, str]:
     }
 
 
-def clear(folder: Path) -> None:
-    """Delete what a run wrote, so that it begins anew; its lock file stays.
+def clear(*folders: Path) -> None:
+    """Delete what runs wrote, so that they begin anew; their lock files stay.
 
     Raises:
-        FolderInUseError: another process writes to the folder.
+        FolderInUseError: another process writes to one of the folders; then nothing is deleted.
     """
-    if not folder.exists():
-        return
-    with locked(folder):
-        for file in folder.iterdir():
-            if file.is_dir() and not file.is_symlink():
-                shutil.rmtree(file)
-            elif file.name != "lock":
-                file.unlink()
+    there = [folder for folder in folders if folder.exists()]
+    for folder in there:  # one after another: a process may not hold as many locks as a sweep has runs
+        with locked(folder):
+            pass
+    for folder in there:
+        with locked(folder):
+            for file in folder.iterdir():
+                if file.is_dir() and not file.is_symlink():
+                    shutil.rmtree(file)
+                elif file.name != "lock":
+                    file.unlink()
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -294,7 +305,8 @@ class RunFolder:
     def _open(self, config: dict[str, Any]) -> list[Row]:
         self.path.mkdir(parents=True, exist_ok=True)
         self._check_config(config)
-        return self._read_rows()
+        rows = self._read_rows()
+        return self._with_the_last(rows, config)
 
     def _check_config(self, config: dict[str, Any]) -> None:
         file = self.path / "config.json"
@@ -338,9 +350,17 @@ class RunFolder:
                 f"tick {row.tick} after {len(self.rows)} rows in {self.path / 'ledger.jsonl'}: rows are written in "
                 "order; begin a new folder"
             )
+        self._append(row)
+        self.rows.append(row)
+
+    def _append(self, row: Row) -> None:
         with open(self.path / "ledger.jsonl", "a", encoding="utf-8") as file:
             file.write(row_to_json(row) + "\n")
-        self.rows.append(row)
+
+    def end(self, env: AlmaEnv) -> None:
+        """Write what `step` has left, once the last checkpoint is in its place."""
+        for row in env.ledger.rows[len(self.rows) :]:
+            self.write(row)
 
     def checkpoint(self, env: AlmaEnv, agent: AnytimeAgent, *, force: bool = False) -> None:
         """Save environment and agent if some seconds have passed since the last time."""
@@ -366,12 +386,30 @@ class RunFolder:
         return parallel.from_first(self._load_checkpoint)
 
     def _load_checkpoint(self) -> dict[str, Any] | None:
+        state = self._saved()
+        rows = [] if state is None else _rows_of(state)
+        return state if _without_seconds(rows) == _without_seconds(self.rows[: len(rows)]) else None
+
+    def _saved(self) -> dict[str, Any] | None:
         file = self.path / "checkpoint.pt"
         if not file.exists():
             return None
         state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
-        rows = Ledger.from_json(state["env"]["ledger"]).rows
-        return state if _without_seconds(rows) == _without_seconds(self.rows[: len(rows)]) else None
+        return state
+
+    def _with_the_last(self, rows: list[Row], config: dict[str, Any]) -> list[Row]:
+        """The rows, and that of the last tick where a kill came between the last checkpoint and it."""
+        ticks = config.get("protocol", {}).get("ticks")
+        state = self._saved() if len(rows) == ticks else None
+        known = [] if state is None else _rows_of(state)
+        if len(known) != len(rows) + 1 or _without_seconds(known[:-1]) != _without_seconds(rows):
+            return rows
+        self._append(known[-1])
+        return known
+
+
+def _rows_of(state: dict[str, Any]) -> list[Row]:
+    return Ledger.from_json(state["env"]["ledger"]).rows
 
 
 def _without_seconds(rows: list[Row]) -> list[Row]:

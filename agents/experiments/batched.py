@@ -148,6 +148,8 @@ def _run_together(batch: Sequence[_Run]) -> None:
             for put in prepared:  # all at once: they belong to one tick
                 put()
             saved = time.monotonic()
+    for run, its_files in zip(batch, files, strict=True):
+        its_files.end(run.env)
 
 
 def _train(batch: Sequence[_Run]) -> Sequence[nn.Module | None]:
@@ -176,9 +178,12 @@ def _states_of_one_tick(files: Sequence[RunFolder]) -> list[dict[str, Any]] | li
 
 def _is_finished(run: _Run) -> bool:
     """Whether the folder holds the whole run, made in a batch of any size or by itself."""
-    if not (run.folder / "ledger.jsonl").exists():
+    if not (run.folder / "ledger.jsonl").exists() or not _same_but_for_company(run):
         return False
-    return _same_but_for_company(run) and len(runs.read_ledger(run.folder)) == run.env.ticks + 1
+    if len(runs.read_ledger(run.folder)) == run.env.ticks:  # all but the row that is written after the last checkpoint
+        with runs.locked(run.folder):
+            return len(RunFolder(run.folder, runs.read_config(run.folder)).rows) == run.env.ticks + 1
+    return len(runs.read_ledger(run.folder)) == run.env.ticks + 1
 
 
 def _begin_anew_in_other_company(run: _Run, batched: int) -> None:

@@ -84,6 +84,38 @@ def test_a_line_cut_short_by_a_kill_is_written_again(env, tmp_path):
     assert without_seconds(again) == without_seconds(agents.run(env, sm(env), 0))
 
 
+def test_a_run_whose_last_checkpoint_fails_is_not_finished(env, tmp_path, monkeypatch):
+    whole = agents.run(env, sm(env), 0, tmp_path / "whole")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runs.torch, "save", full)
+        with pytest.raises(OSError, match="No space left"):
+            agents.run(env, sm(env), 0, tmp_path / "full")
+    assert len(runs.read_ledger(tmp_path / "full")) == TICKS
+    again = agents.run(env, sm(env), 0, tmp_path / "full")
+    assert without_seconds(again) == without_seconds(whole)
+    assert runs.read_stages(tmp_path / "full") == runs.read_stages(tmp_path / "whole")
+
+
+def test_after_the_last_checkpoint_nothing_is_trained_again(env, tmp_path, monkeypatch):
+    def kill(*_):
+        raise Kill
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runs.RunFolder, "end", kill)
+        with pytest.raises(Kill):
+            agents.run(env, sm(env), 0, tmp_path)
+    assert len(runs.read_ledger(tmp_path)) == TICKS
+    agent = sm(env)
+    monkeypatch.setattr(agent, "observe", lambda observation: pytest.fail("trained again"))
+    again = agents.run(env, agent, 0, tmp_path)
+    assert without_seconds(again) == without_seconds(agents.run(env, sm(env), 0))
+    assert runs.read_ledger(tmp_path) == again
+
+
 def test_a_finished_run_is_read_not_repeated(env, tmp_path, monkeypatch):
     first = agents.run(env, sm(env), 0, tmp_path)
     agent = sm(env)

@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 import agents
+import alma_env
 from agents import runs
+from agents.experiments import batched
 from agents.experiments.batched import MOST_RUNS, MOST_RUNS_ON_MUCH_DATA, can_batch, run_batched
 from agents.experiments.spec import RunSpec
 from alma_env import Row
@@ -118,6 +120,36 @@ def test_finished_runs_are_read_and_the_others_begin_anew_in_new_company(
     assert (begun[0] / "spec.json").exists()  # what others keep there stays
     run_batched(seeds(3)[2:], begun[2:])
     assert "batched" not in runs.read_config(begun[2])
+
+
+def test_a_batch_that_breaks_off_at_the_end_of_the_stream_loses_none_of_its_runs(
+    undisturbed: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", 0.0)
+    folders = folders_in(tmp_path, 3)
+
+    def break_off(number: int, row: Row) -> None:
+        if (number, row.tick) == (1, 4):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_batched(seeds(3), folders, on_tick=break_off)
+    assert [len(rows) for rows in ledgers(folders)] == [4, 4, 4]
+    end = runs.RunFolder.end
+
+    def end_one(self: runs.RunFolder, env: alma_env.AlmaEnv) -> None:
+        end(self, env)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(runs.RunFolder, "end", end_one)
+        with pytest.raises(KeyboardInterrupt):
+            run_batched(seeds(3), folders)
+    assert [len(rows) for rows in ledgers(folders)] == [5, 4, 4]
+    monkeypatch.setattr(batched, "_train", lambda batch: pytest.fail("trained again"))
+    run_batched(seeds(3), folders)
+    assert ledgers(folders) == ledgers(undisturbed)
+    assert [runs.read_stages(folder) for folder in folders] == [runs.read_stages(folder) for folder in undisturbed]
 
 
 def test_what_another_process_is_making_is_not_deleted(tmp_path: Path) -> None:
