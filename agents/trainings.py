@@ -62,12 +62,13 @@ def experts_after(agent: Mapping[str, Any], backbone: str, grown: int) -> int:
         grown: growth steps so far.
     """
     id = agent["id"]
-    if backbone == "switch":
-        by = agent["grow_by"] if id == "gmoe" else ()
-        steps = [by] * grown if isinstance(by, int) else by
-        return int(agent["width"] + sum(steps[:grown]))
     if id == "gmoe":
-        return int(agent["init_experts"] + agent["grow_by"] * grown)
+        by = agent["grow_by"]
+        steps = [by] if isinstance(by, int) else list(by)
+        first = agent["width"] if backbone == "switch" else agent["init_experts"]
+        return int(first + sum(steps[min(step, len(steps) - 1)] for step in range(grown)))
+    if backbone == "switch":
+        return int(agent["width"])
     return int({"moe": agent.get("init_experts"), "gens-moe": agent.get("experts")}.get(id) or 1)
 
 

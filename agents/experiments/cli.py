@@ -212,13 +212,13 @@ def _run_all(options: argparse.Namespace, console: Console) -> int:
     # of work; and before --fresh deletes anything.
     configs = [runs.describe(env, spec.make_agent(env), spec.seed) for spec in specs]
     labels = report.labels(configs)
+    paths = [folders.folder_of(options.out, config) for config in configs]
+    if options.fresh:  # all of them first: whoever stops the first run goes on without --fresh
+        parallel.from_first(partial(runs.clear, *paths))
     groups: dict[str, list[Ledger]] = {}
     with RunProgress(console, measure) as progress:
-        for spec, config, label in zip(specs, configs, labels, strict=True):
+        for spec, path, label in zip(specs, paths, labels, strict=True):
             agent = spec.make_agent(env, progress.on_epoch)
-            path = folders.folder_of(options.out, config)
-            if options.fresh:
-                parallel.from_first(partial(runs.clear, path))
             on_tick = progress.begin(f"{label}, seed {spec.seed}", agent, examples_until(env, agent, spec))
             ledger = execute(spec, env, agent, path, on_tick=on_tick, track=options.track)
             progress.end(ledger)

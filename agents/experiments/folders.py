@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from agents import parallel, report
+from agents import parallel, report, runs
 from agents.experiments.spec import RunSpec, digest_of
 
 _LINE = 1 << 16  # bytes; a ledger's row has far fewer
@@ -38,6 +38,17 @@ def remember(folder: Path, spec: RunSpec) -> None:
     temporary = folder / f"spec.json.{os.getpid()}.partial"
     temporary.write_text(json.dumps({**spec.as_dict(), "digest": spec.digest()}, indent=2, sort_keys=True) + "\n")
     os.replace(temporary, folder / "spec.json")
+
+
+def require_record(folder: Path, spec: RunSpec) -> None:
+    """Raises ValueError where a run is to be recorded whose trainings so far were not."""
+    if not spec.record or not (folder / "stages.jsonl").exists():
+        return
+    if any(training.held_out_error is None for training in runs.read_stages(folder)):
+        raise ValueError(
+            f"{spec}: {folder} was begun without record, and what its trainings brought on the validation parts is not "
+            "known; make it again with --fresh, or choose another --out"
+        )
 
 
 def rows_in(folder: Path) -> int:
@@ -65,13 +76,19 @@ def is_finished(folder: Path) -> bool:
 
 def finished_below(out: Path, envs: Iterable[str]) -> dict[str, Path]:
     """Folders of finished runs of these environments, by the digest of what was asked for."""
-    found = {}
+    return {digest: folder for digest, folder in _asked_for_below(out, envs) if is_finished(folder)}
+
+
+def asked_for(out: Path, specs: Iterable[RunSpec]) -> list[Path]:
+    """The folders of these runs, finished or not, on whatever machine they were made."""
+    digests = {spec.digest(): spec.env for spec in specs}
+    return [folder for digest, folder in _asked_for_below(out, digests.values()) if digest in digests]
+
+
+def _asked_for_below(out: Path, envs: Iterable[str]) -> Iterator[tuple[str, Path]]:
     for env in sorted(set(envs)):
         for file in sorted((out / env).glob("*/spec.json")):
             try:
-                digest = json.loads(file.read_bytes())["digest"]
+                yield str(json.loads(file.read_bytes())["digest"]), file.parent
             except (ValueError, TypeError, KeyError):
                 continue  # it is found by its configuration, and written anew
-            if is_finished(file.parent):
-                found[str(digest)] = file.parent
-    return found

@@ -51,7 +51,8 @@ def plan(specs: Sequence[RunSpec], out: Path, *, fresh: bool = False) -> Plan:
         fresh: take none for finished.
 
     Raises:
-        ValueError, AlmaError: an environment or agent cannot be made; the run is named.
+        ValueError, AlmaError: an environment or agent cannot be made, or a run is to be recorded that was begun
+            without; the run is named.
     """
     known = {} if fresh else folders.finished_below(out, [spec.env for spec in specs])
     planned = Plan()
@@ -59,6 +60,7 @@ def plan(specs: Sequence[RunSpec], out: Path, *, fresh: bool = False) -> Plan:
     for spec in specs:
         digest = spec.digest()
         if digest in known and not spec.names_files:
+            folders.require_record(known[digest], spec)
             planned.finished[digest] = known[digest]
         else:
             alike.setdefault(spec.but_seed(), {})[digest] = spec
@@ -71,6 +73,8 @@ def plan(specs: Sequence[RunSpec], out: Path, *, fresh: bool = False) -> Plan:
                 planned.same[digest] = places[pending.folder]
                 continue
             places[pending.folder] = digest
+            if not fresh:
+                folders.require_record(pending.folder, pending.spec)
             if not fresh and folders.is_finished(pending.folder):
                 folders.remember(pending.folder, pending.spec)  # the next time it is found at once
                 planned.finished[digest] = pending.folder
@@ -85,10 +89,10 @@ def _located(specs: Sequence[RunSpec], out: Path, environments: Environments) ->
     try:
         env = environments.of(first)
         agent = first.make_agent(env)
+        config = runs.describe(env, agent, first.seed) | {"threads": first.threads}
+        work = expected_work(env, agent, first)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{first}: {error}") from error
-    config = runs.describe(env, agent, first.seed) | {"threads": first.threads}
-    work = expected_work(env, agent, first)
     located = []
     for spec in specs:
         of_seed = config | {"seed": spec.seed, "agent": config["agent"] | {"seed": spec.seed}}

@@ -32,7 +32,8 @@ def carry_out(jobs: Sequence[Job], address: str, *, per_gpu: int = 0) -> Generat
         per_gpu: how many runs share one GPU; 0: each has one to itself where the cluster has any, as its device allows.
 
     Raises:
-        ValueError: Ray is not installed, the address is wrong, or GPUs are to be shared where there is none.
+        ValueError: Ray is not installed, the address is wrong, GPUs are to be shared where there is none, or a run
+            wants more cores than any machine has.
     """
     try:
         ray = importlib.import_module("ray")
@@ -44,7 +45,10 @@ def carry_out(jobs: Sequence[Job], address: str, *, per_gpu: int = 0) -> Generat
     if per_gpu and address.partition(":")[0] == "local" and not torch.cuda.is_available():
         # Ray would wait for a GPU for ever; to another cluster one may come.
         raise ValueError(f"--per-gpu {per_gpu} beside --ray {address}: PyTorch sees no GPU here; leave it out")
-    return _events(ray, queues, jobs, _where(address), address, per_gpu)
+    where = _where(address)
+    if "num_cpus" in where:
+        _require_cores(jobs, where["num_cpus"], address)
+    return _events(ray, queues, jobs, where, address, per_gpu)
 
 
 def _where(address: str) -> dict[str, Any]:
@@ -55,6 +59,8 @@ def _where(address: str) -> dict[str, Any]:
             raise ValueError(f"--ray {address}: write local, or local:CORES with a whole number, at least 1")
         return {"address": "local", **({"num_cpus": int(cores)} if cores else {})}
     if address == "auto":
+        if (named := os.environ.get("RAY_ADDRESS", "auto")) not in ("auto", "local"):
+            _require_listening(named)
         return {}
     _require_listening(address)
     return {"address": address}
@@ -79,13 +85,15 @@ def _events(
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             ray.init(**where, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-        except (ConnectionError, ValueError) as error:
+        except (ConnectionError, RuntimeError, ValueError) as error:
             raise ValueError(f"--ray {address}: {_NO_CLUSTER.format(error)}") from error
     pending: dict[Any, int] = {}
     try:
         queue = queues.Queue(actor_options={"num_cpus": 0})
         task = ray.remote(_perform)
         has_gpus = ray.cluster_resources().get("GPU", 0) > 0
+        machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        _require_cores(jobs, int(max((machine.get("CPU", 0) for machine in machines), default=0)), address)
         for number, job in enumerate(jobs):
             resources = _resources(job, per_gpu, has_gpus=has_gpus)
             pending[task.options(**resources).remote(number, job, os.getcwd(), queue)] = number
@@ -103,6 +111,16 @@ def _events(
             ray.cancel(reference, force=True)
         if begun:
             ray.shutdown()
+
+
+def _require_cores(jobs: Sequence[Job], most: int, address: str) -> None:
+    """Ray would wait without a word for a machine that has more."""
+    for job in jobs:
+        if job.specs[0].threads > most:
+            raise ValueError(
+                f"{job.specs[0]} with --ray {address}: it wants {job.specs[0].threads} cores, and no machine of the "
+                f"cluster has more than {most}; give fewer --threads"
+            )
 
 
 def _resources(job: Job, per_gpu: int, *, has_gpus: bool) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from agents import finished, trackers
 from agents import runs as run_folders
-from agents.experiments import grid, local, ray_cluster
+from agents.experiments import folders, grid, local, ray_cluster
 from agents.experiments.batched import can_batch
 from agents.experiments.plan import Pending, Plan, plan
 from agents.experiments.progress import SweepProgress
@@ -104,8 +104,8 @@ def sweep(
         at.mkdir(parents=True, exist_ok=True)  # told once, not by every run
         events = _backend(jobs, workers, per_gpu, ray)
         if fresh:
-            for pending in planned.pending.values():
-                run_folders.clear(pending.folder)
+            made_before = folders.asked_for(at, specs)  # also by machines where they lie in another folder
+            run_folders.clear(*dict.fromkeys([*(one.folder for one in planned.pending.values()), *made_before]))
         try:
             with closing(events), SweepProgress(console, jobs, report.skipped) as progress:
                 for event in events:

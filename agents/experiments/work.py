@@ -176,9 +176,10 @@ def execute(
         track: names of trackers to tell.
 
     Raises:
-        ValueError, AlmaError: as ``agents.run``.
+        ValueError, AlmaError: as ``agents.run``; or the run is to be recorded, and was begun without.
     """
     config = runs.describe(env, agent, spec.seed)
+    folders.require_record(folder, spec)
     if _is_of_a_batch(folder, config):
         if folders.is_finished(folder):
             ledger = runs.read_ledger(folder)

@@ -59,3 +59,17 @@ def test_a_gpu_that_would_be_waited_for_for_ever_is_asked_for_in_vain(tmp_path, 
     for per_gpu, message in ((2, "--per-gpu 2 beside --ray local:1: PyTorch sees no GPU here"), (-1, "--per-gpu -1")):
         with pytest.raises(ValueError, match=message):
             sweep([SHORT], tmp_path, ray="local:1", per_gpu=per_gpu)
+
+
+def test_cores_that_would_be_waited_for_for_ever_are_asked_for_in_vain(tmp_path):
+    spec = replace(SHORT, threads=4)
+    with pytest.raises(ValueError, match="threads=4, seed 0 with --ray local:2: it wants 4 cores, .* fewer --threads"):
+        sweep([spec], tmp_path, ray="local:2")
+
+
+def test_a_cluster_of_the_environment_that_is_not_there_is_told_before_anything_is_deleted(tmp_path, monkeypatch):
+    made = sweep([SHORT], tmp_path, workers=1, console=Console(file=io.StringIO()))
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
+    with pytest.raises(ValueError, match="--ray 127.0.0.1:9: no such cluster"):
+        sweep([SHORT], tmp_path, ray="auto", fresh=True)
+    assert len(made.runs()) == 1

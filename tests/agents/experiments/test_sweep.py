@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 import agents
-from agents import RunSpec
+from agents import RunSpec, runs
 from agents.cli import main
 from agents.experiments import folders, local, work
 from agents.experiments.plan import plan
@@ -295,3 +295,71 @@ def test_what_a_batch_has_finished_is_read_and_what_it_has_begun_begins_anew(swe
     assert perform(0, job, environments, print).folders == (folder,)
     assert folders.is_finished(folder)
     assert json.loads((folder / "config.json").read_text()) == config
+
+
+def test_fresh_deletes_all_of_the_runs_or_none(tmp_path):
+    specs = [GOOD, replace(GOOD, seed=1), replace(GOOD, seed=2)]
+    made = sweep(specs, tmp_path, workers=1, console=told_to())
+    last = made.finished[specs[2].digest()]
+    with runs.locked(last), pytest.raises(runs.FolderInUseError):
+        sweep(specs, tmp_path, workers=1, fresh=True, console=told_to())
+    assert [folders.is_finished(folder) for folder in made.finished.values()] == [True] * 3
+
+
+def test_fresh_deletes_what_another_machine_has_made_of_the_same_run(tmp_path):
+    made = sweep([GOOD], tmp_path, workers=1, console=told_to())
+    (folder,) = made.finished.values()
+    other = folder.rename(folder.with_name("made-elsewhere"))
+    assert sweep([GOOD], tmp_path, console=told_to()).finished == {GOOD.digest(): other}
+    again = sweep([GOOD], tmp_path, workers=1, fresh=True, console=told_to())
+    assert again.finished == {GOOD.digest(): folder}
+    assert not folders.is_finished(other)
+
+
+def test_all_runs_are_deleted_before_the_first_begins_anew(tmp_path):
+    command = [
+        "run",
+        DIGITS,
+        "--width",
+        "4",
+        "--set",
+        "ticks=2",
+        "epochs=1",
+        "--seeds",
+        "0",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
+    assert main(command) == 0
+    ledgers = sorted(tmp_path.rglob("ledger.jsonl"))
+    assert len(ledgers) == 2
+
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("agents.experiments.cli.execute", stop)
+        assert main([*command, "--fresh"]) == 130
+    assert not any(ledger.exists() for ledger in ledgers)
+
+
+def test_a_run_that_was_made_without_record_is_not_taken_for_a_recorded_one(tmp_path):
+    made = sweep([GOOD], tmp_path, workers=1, console=told_to())
+    recorded = replace(GOOD, record=True)
+    for known in (True, False):  # found by what was asked for, and by its configuration
+        if not known:
+            (next(iter(made.finished.values())) / "spec.json").unlink()
+        with pytest.raises(ValueError, match="record=True, seed 0: .* was begun without record.* with --fresh"):
+            sweep([recorded], tmp_path, console=told_to())
+    again = sweep([recorded], tmp_path, workers=1, fresh=True, console=told_to())
+    (run,) = again.runs()
+    assert [training.held_out_error for training in run.stages].count(None) == 0
+    assert sweep([recorded], tmp_path, console=told_to()).skipped == 1
+
+
+def test_a_mixture_that_grows_in_uneven_steps_can_be_planned(tmp_path):
+    uneven = replace(GOOD, agent="gmoe", wait=1, settings={**GOOD.settings, "grow_by": (1, 2)})
+    (pending,) = plan([uneven], tmp_path).pending.values()
+    (even,) = plan([replace(uneven, settings={**GOOD.settings, "grow_by": 1})], tmp_path).pending.values()
+    assert pending.work > even.work
