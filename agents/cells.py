@@ -28,7 +28,8 @@ NAMES = {
     "oracle": "oracle",
 }
 
-_ROUNDING = {"agent.engine", "agent.device", "agent.together", "agent.seed", "agent.policy.seed"}
+_SCHEDULE = "agent.policy.seed"  # of a random one
+_ROUNDING = {"agent.engine", "agent.device", "agent.together", "agent.seed", _SCHEDULE}
 _BUDGETS = ("flops_budget", "parameter_budget")
 
 
@@ -108,8 +109,9 @@ def cells_of(runs: Sequence[FinishedRun]) -> tuple[list[Cell], list[str]]:
     """The cells of one stream, by method, width, waiting time and replay; and what was counted once, in words."""
     found: dict[str, dict[int, FinishedRun]] = {}
     notes = []
+    lots = _lots(runs)
     for run in runs:
-        alike = found.setdefault(json.dumps(_setting(run), sort_keys=True), {})
+        alike = found.setdefault(json.dumps(_setting(run) | lots.get(id(run), {}), sort_keys=True), {})
         if run.seed in alike:
             notes.append(
                 f"{run.folder}: the run of {alike[run.seed].folder} with other rounding (engine, device, threads, "
@@ -121,6 +123,23 @@ def cells_of(runs: Sequence[FinishedRun]) -> tuple[list[Cell], list[str]]:
     methods = _methods(settings)
     cells = [_cell(method, dict(sorted(alike.items()))) for method, alike in zip(methods, found.values(), strict=True)]
     return sorted(_told_apart(cells, settings), key=_order), notes
+
+
+def _lots(runs: Sequence[FinishedRun]) -> dict[int, dict[str, str]]:
+    """By the identity of a run the seed of its random schedule, where runs of one seed have several of them.
+
+    Where each run has its own, they are drawn like the stream and the weights; else they are so many settings.
+    """
+    of: dict[tuple[str, int], set[str]] = {}
+    drawn = {}
+    for run in runs:
+        seed = dict(by_path({"agent": run.config["agent"]})).get(_SCHEDULE)
+        if seed is not None:
+            key = json.dumps(_setting(run), sort_keys=True)
+            of.setdefault((key, run.seed), set()).add(seed)
+            drawn[id(run)] = key, seed
+    several = {key for (key, _), seeds in of.items() if len(seeds) > 1}
+    return {run: {_SCHEDULE: seed} for run, (key, seed) in drawn.items() if key in several}
 
 
 def _told_apart(cells: Sequence[Cell], settings: Sequence[Mapping[str, str]]) -> Iterator[Cell]:

@@ -96,17 +96,24 @@ def paired_p(these: Mapping[int, float], those: Mapping[int, float]) -> float | 
     return float(2 * stdtr(n - 1, -abs(mean(differences) / error)))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
+def holm(p_values: Sequence[float], tests: int | None = None) -> list[float]:
     """Holm's correction of p-values that were computed together, in their order.
+
+    Args:
+        p_values: of the tests that are told.
+        tests: how many they were chosen from by their outcome; None: all are told.
 
     S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6, 1979.
 
     >>> holm([0.01, 0.04, 0.03])
     [0.03, 0.06, 0.06]
+    >>> holm([0.01, 0.04], tests=3)
+    [0.03, 0.08]
     """
+    tests = len(p_values) if tests is None else tests
     corrected = [0.0] * len(p_values)
     largest = 0.0
     for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
+        largest = max(largest, min(1.0, (tests - rank) * p_values[place]))
         corrected[place] = largest
     return corrected

@@ -1,7 +1,8 @@
 """Which setting is better, and is that more than the luck of the seeds? Comparison tables of finished runs.
 
 Settings are compared seed by seed, since the stream of a seed is the same for all: Student's paired t-test, against the
-best line or a named one, with Holm's correction for the number of lines that are compared in a column.
+best line or a named one, with Holm's correction: for the lines that are compared with a named one in a column, or for
+all pairs of lines, since the best one is chosen from the same runs.
 """
 
 from __future__ import annotations
@@ -173,7 +174,9 @@ def _column(cells: Sequence[Cell], of: Callable[[Score], float], reference: Cell
         return [Entry(interval, lead) for interval, lead in zip(intervals, isbest, strict=True)]
     those = reference.values(of)
     p_values = [None if cell is reference else paired_p(own, those) for cell, own in zip(cells, values, strict=True)]
-    corrected = iter(holm([p for p in p_values if p is not None]))
+    # The best line is chosen by what is tested, so any two lines might have been compared.
+    tests = len(cells) * (len(cells) - 1) // 2 if best else None
+    corrected = iter(holm([p for p in p_values if p is not None], tests))
     entries = []
     for cell, own, interval, lead, p in zip(cells, values, intervals, isbest, p_values, strict=True):
         if cell is reference:

@@ -101,10 +101,12 @@ def caption(comparison: Comparison) -> str:
     else:
         parts.append("One seed each: no interval, and no test. Bold: the lowest of a column.")
     if any(entry.p is not None for line in comparison.lines for entry in line.entries.values()):
-        named = comparison.against if comparison.against != "the best" else "the best line of the column"
+        best = comparison.against == "the best"
+        named = "the best line of the column" if best else comparison.against
+        allowed_for = "all pairs of lines in a column" if best else "the lines compared in a column"
         parts.append(
             f"{LOWER}, {HIGHER}: lower or higher than {named}, p < {ALPHA} in a paired t-test over common seeds, after "
-            "Holm's correction for the lines compared in a column; without a mark: not told apart."
+            f"Holm's correction for {allowed_for}; without a mark: not told apart."
         )
     if UNTESTED in marks and max(seeds) > 1:
         parts.append(f"{UNTESTED}: fewer than two seeds in common with it, not tested.")
