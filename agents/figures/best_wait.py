@@ -56,9 +56,13 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
         axes.remove()
     colours = ListedColormap(colormaps["cividis"](np.linspace(0, 1, len(waits))))
     rows: list[dict[str, Any]] = []
+    notes = []
     for place, (axes, (name, by_width)) in enumerate(zip(grid.flat, groups.items(), strict=False)):
         best = np.full((len(widths), last), np.nan)
         for width, alike in by_width.items():
+            if len({frozenset(cell.runs) for cell in alike}) > 1:
+                seeds = ", ".join(f"{len(cell.runs)} at {cell.when}" for cell in alike)
+                notes.append(f"{name}, width {width}: means over other seeds at each waiting time, {seeds}")
             row, found = _best(name, width, alike)
             best[widths.index(width or 0)] = [np.nan if wait is None else waits.index(wait) for wait in row]
             rows += found
@@ -87,7 +91,7 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
         fontsize="small",
         color=look.GREY,
     )
-    return Drawing(figure, rows)
+    return Drawing(figure, rows, tuple(notes))
 
 
 def _best(name: str, width: int | None, alike: Sequence[Cell]) -> tuple[list[int | None], list[dict[str, Any]]]:
@@ -100,7 +104,14 @@ def _best(name: str, width: int | None, alike: Sequence[Cell]) -> tuple[list[int
     first = min(cell.wait or 0 for cell in ordered)
     found: list[int | None] = [None if tick < first else ordered[best[tick]].wait for tick in range(1, cers.shape[1])]
     rows = [
-        {"method": name, "width": width, "ticks": tick, "best_wait": wait, "cer": float(cers[best[tick], tick])}
+        {
+            "method": name,
+            "width": width,
+            "ticks": tick,
+            "best_wait": wait,
+            "cer": float(cers[best[tick], tick]),
+            "seeds": len(ordered[best[tick]].runs),
+        }
         for tick, wait in enumerate(found, start=1)
     ]
     return found, rows

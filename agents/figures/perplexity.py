@@ -11,9 +11,9 @@ from agents.report import PERPLEXITY
 
 
 def draw(cells: Sequence[Cell], title: str) -> Drawing:
-    """Average perplexity over ticks 1..B against parameters (mean over the ticks), FLOPs in training, and seconds.
+    """Average perplexity over ticks 1..B against parameters (mean over the ticks), training FLOPs, and seconds.
 
-    The seconds are those of the machines that ran.
+    FLOPs are the paper's, as in `agents.figures.tradeoff`. The seconds are those of the machines that ran.
     """
     return draw_costs(
         cells,
@@ -21,7 +21,7 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
         (PERPLEXITY.heading, PERPLEXITY.sum),
         {
             "parameters": ("parameters, mean over ticks", lambda score: score.mem / (score.ticks + 1)),
-            "training_flops": ("FLOPs in training", lambda score: float(score.comp_by_phase.get("training", 0))),
+            "training_flops": ("training FLOPs, as the paper counts", lambda score: float(score.paper_flops)),
             "seconds": ("seconds, evaluation included", lambda score: score.seconds),
         },
     )

@@ -8,6 +8,7 @@ the same seed, so what the stream of a seed adds to either cancels.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import mean
 from typing import Any
 
@@ -27,8 +28,8 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
         ValueError: there is one setting alone, or none shares a seed with what it is compared with.
     """
     oracles = {cell.width: cell for cell in cells if cell.agent == "oracle"}
-    best = min(cells, key=lambda cell: mean(cell.values(cell.measure.sum).values()))
     drawn = [cell for cell in cells if cell.agent != "oracle"]
+    best = min(drawn or cells, key=lambda cell: mean(cell.values(cell.measure.sum).values()))
     references = {cell.name: oracles.get(cell.width, best) for cell in drawn}
     if not any(references[cell.name] is not cell for cell in drawn):
         raise ValueError(
@@ -56,12 +57,17 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
     )
     styles = look.styles(line_names(panels, cells))
     rows: list[dict[str, Any]] = []
+    shared: list[Cell] = []  # the cells with the runs that are drawn
     for axes, panel in zip(grid, panels, strict=True):
         axes.axhline(0, color=look.GREY, linewidth=0.8)
         for name, cell in panel.lines.items():
             reference = references[cell.name]
-            seeds = [seed for seed in cell.runs if seed in reference.runs]
-            regret = np.array([cell.runs[seed].columns.errors - reference.runs[seed].columns.errors for seed in seeds])
+            both = {seed: run for seed, run in cell.runs.items() if seed in reference.runs}
+            shared.append(replace(cell, runs=both))
+            regret = np.array([run.columns.errors - reference.runs[seed].columns.errors for seed, run in both.items()])
+            if len(both) < len(cell.runs):
+                seeds = f"{len(both)} of {len(cell.runs)} seeds"
+                notes.append(f"{cell.name}: {seeds}, those that {reference.name} has, too")
             head = {"panel": panel.title, "line": name, "above": reference.name}
             rows += curve(axes, regret, styles[name], head, "regret")
         look.panel_title(axes, panel.title)
@@ -72,13 +78,13 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
     grid[0].set_ylim(min(ends) - room, max(ends) + room)
     above = sorted({references[cell.name].name for cell in kept})
     named = f"the best in hindsight, {best.name}" if above == [best.name] else "the oracle of the same width"
-    if oracles and best.name in above and best.agent != "oracle":
+    if oracles and best.name in above:
         named += f", or {best.name} where there is none"
     look.title(figure, headline(title, kept))
     look.legend(
         figure,
         [look.handle(style) for style in styles.values()],
         list(styles),
-        f"above {named}, seed by seed; " + seeds_in_words(kept, "bands"),
+        f"above {named}, seed by seed; " + seeds_in_words(shared, "bands"),
     )
     return Drawing(figure, rows, tuple(notes))

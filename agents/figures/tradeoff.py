@@ -10,13 +10,17 @@ from agents.figures.drawing import Drawing
 
 
 def draw(cells: Sequence[Cell], title: str) -> Drawing:
-    """CER against FLOPs in training, and against parameters: the mean over the ticks, Mem / (B + 1)."""
+    """CER against training FLOPs, and against parameters: the mean over the ticks, Mem / (B + 1).
+
+    FLOPs are the paper's: 6 per forward multiply-add of a training example, and what growing took; validation is not
+    among them.
+    """
     return draw_costs(
         cells,
         title,
         ("CER", lambda score: score.cer),
         {
-            "training_flops": ("FLOPs in training", lambda score: float(score.comp_by_phase.get("training", 0))),
+            "training_flops": ("training FLOPs, as the paper counts", lambda score: float(score.paper_flops)),
             "parameters": ("parameters, mean over ticks", lambda score: score.mem / (score.ticks + 1)),
         },
     )

@@ -63,6 +63,18 @@ def test_a_method_is_named_with_what_its_settings_differ_in() -> None:
     assert [one.method for one in cells_of(runs)[0]] == ["Ens, members=2", "Ens, members=5", "gMoE"]
 
 
+def test_random_schedules_are_settings_where_a_stream_has_several_of_them() -> None:
+    def drawn(lots: int, seed: int) -> FinishedRun:
+        return made_run(policy={"name": "random", "probability": 0.1, "replay": False, "seed": lots}, seed=seed)
+
+    cells, notes = cells_of([drawn(seed, seed) for seed in range(3)])
+    assert [len(one.runs) for one in cells] == [3]
+    cells, more = cells_of([drawn(lots, seed) for lots in range(2) for seed in range(3)])
+    assert [len(one.runs) for one in cells] == [3, 3]
+    assert len({one.name for one in cells}) == 2
+    assert notes == more == []
+
+
 def test_no_two_settings_have_one_name() -> None:
     policies = [{"name": "Doubling", "factor": 2.0, "growth": growth, "replay": False} for growth in ("every", "never")]
     policies += [{"name": "Mine", "replay": False, "growth": "never"}]
@@ -113,7 +125,7 @@ def test_the_tradeoff_has_a_point_for_each_setting_with_its_own_numbers() -> Non
     )
     runs = cell(GRID, "sm", 4, 5, replay=True).runs.values()
     assert row["cer"] == pytest.approx(np.mean([run.ledger.score().cer for run in runs]))
-    assert row["training_flops"] == np.mean([run.ledger.score().comp_by_phase["training"] for run in runs])
+    assert row["training_flops"] == np.mean([run.ledger.score().paper_flops for run in runs])
     assert row["parameters"] == 400
 
 
@@ -161,6 +173,17 @@ def test_regret_is_above_the_oracle_of_the_width_or_else_the_best_in_hindsight()
     )
 
 
+def test_regret_says_over_which_seeds_it_is_and_above_what() -> None:
+    oracle = [made_run("oracle", 4, 1, 0, replay=True), made_run("oracle", 16, 1, 0, replay=True)]
+    drawing = figures.draw("regret", [*NO_REPLAY, *(made_run(width=8, seed=seed) for seed in range(3)), *oracle])
+    assert "Ens-4, w = 5: 1 of 3 seeds, those that oracle-4, w = 1, replay has, too" in drawing.notes
+    assert {row["seeds"] for row in drawing.rows if row["above"].startswith("oracle")} == {1}
+    (above,) = {row["above"] for row in drawing.rows if row["panel"].startswith("width 8")}
+    assert not above.startswith("oracle")
+    caption = drawing.figure.legends[0].get_title().get_text()
+    assert f"the oracle of the same width, or {above} where there is none" in caption
+
+
 def test_what_shares_no_seed_with_the_best_has_no_regret() -> None:
     others = [made_run("umix", 4, 5, seed) for seed in (8, 9)]
     drawing = figures.draw("regret", [*NO_REPLAY, *others])
@@ -177,6 +200,14 @@ def test_the_best_wait_at_the_end_is_that_of_the_lowest_cer() -> None:
         (row,) = (row for row in rows if (row["method"], row["width"], row["ticks"]) == (name, width, 20))
         assert row["best_wait"] == min(cers, key=lambda wait: cers[wait])
         assert row["cer"] == pytest.approx(min(cers.values()))
+
+
+def test_the_best_wait_of_other_seeds_is_told() -> None:
+    runs = [made_run("gmoe", 4, wait, seed) for wait in (1, 5) for seed in range(3)][:-1]
+    drawing = figures.draw("best-wait", [*runs, *(made_run(wait=wait) for wait in (1, 5))])
+    assert drawing.notes == ("gMoE, width 4: means over other seeds at each waiting time, 3 at w = 1, 2 at w = 5",)
+    seeds = {row["best_wait"]: row["seeds"] for row in drawing.rows if row["method"] == "gMoE"}
+    assert seeds.items() <= {1: 3, 5: 2}.items()
 
 
 def test_before_anyone_has_trained_no_wait_is_the_best() -> None:
@@ -240,7 +271,7 @@ def test_what_cannot_be_drawn_is_refused_with_a_remedy(kind: str, runs: list[Fin
 
 
 def test_what_spent_nothing_is_drawn_without_a_price() -> None:
-    rows = [dataclasses.replace(row, flops={}) for row in GRID[0].ledger]
+    rows = [dataclasses.replace(row, flops={}, paper_flops=0) for row in GRID[0].ledger]
     free = [FinishedRun.of(GRID[0].folder, GRID[0].config, Ledger(rows))]
     assert figures.draw("pareto", free).notes == ("nothing was spent, so there is nothing to price",)
     (row,) = figures.draw("tradeoff", free).rows
