@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from agents.finished import FinishedRun
 from agents.reproduction.between_waits import between_waits
 from agents.reproduction.index import (
     Index,
+    OfSeeds,
     at_equal_size,
     cer,
     difference,
@@ -16,7 +18,7 @@ from agents.reproduction.index import (
     mean_error,
 )
 from agents.reproduction.setting import Setting
-from agents.reproduction.verdicts import Comparison
+from agents.reproduction.verdicts import NONE_OF_ITS_SIZE, NOT_RUN, Comparison
 from agents.statistics import paired
 
 FIXED = ("sm", "ens")
@@ -119,8 +121,7 @@ def growing_helps(runs: Index, now: Setting) -> list[Comparison]:
                 grown = runs.pick(agent=agent, width=width, wait=wait)
                 where = f"{agent} {width}, w={wait}"
                 found.append(Comparison(f"{where} − sm {width}", "CER", difference(grown, single, cer)))
-                interval = at_equal_size(grown, singles)
-                found.append(Comparison(f"{where} − sm of its average size", "CER", interval, "above"))
+                found.append(_at_equal_size(f"{where} − sm of its average size", grown, singles))
     return found
 
 
@@ -134,9 +135,13 @@ def growing_ensembles_are_worst(runs: Index, now: Setting) -> list[Comparison]:
             others = [runs.pick(agent=agent, width=width, wait=wait) for width in now.widths]
             for width in now.widths:
                 grown = runs.pick(agent="gens", width=width, wait=wait)
-                what = f"gens {width}, w={wait} − {agent} of its Mem"
-                found.append(Comparison(what, "CER", at_equal_size(grown, others), "above"))
+                found.append(_at_equal_size(f"gens {width}, w={wait} − {agent} of its Mem", grown, others))
     return found
+
+
+def _at_equal_size(what: str, grown: OfSeeds, by_width: Sequence[OfSeeds]) -> Comparison:
+    interval, beyond = at_equal_size(grown, by_width)
+    return Comparison(what, "CER", interval, "above", without=NONE_OF_ITS_SIZE if beyond else NOT_RUN)
 
 
 def replay_helps(runs: Index, now: Setting) -> list[Comparison]:

@@ -20,10 +20,11 @@ from agents.experiments.spec import RunSpec
 from agents.figures import FORMATS
 from agents.reproduction import drawing, report
 from agents.reproduction.cost import cost_of
-from agents.reproduction.findings import Judged
+from agents.reproduction.findings import Judged, family
 from agents.reproduction.outcome import Outcome, judged, notes
 from agents.reproduction.plan import NAMES, SCALES, Plan, read
 from agents.reproduction.recorded import recorded_runs
+from agents.reproduction.setting import setting
 from agents.words import key_values
 
 ALL = "all"
@@ -71,6 +72,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def _reproduce(options: argparse.Namespace, console: Console) -> int:
     plans = [read(name) for name in NAMES if name in options.names or ALL in options.names]
     settings = _settings(options.set)
+    _require_ticks(plans, options.scale, settings)
     _require_needed(plans, options, settings)
     asked = {plan.name: plan.specs(options.scale, options.seeds, settings) for plan in plans}
     together = list({spec.digest(): spec for specs in asked.values() for spec in specs}.values())
@@ -147,6 +149,20 @@ def _settings(pairs: Sequence[str]) -> dict[str, Any]:
 
 
 _OF_THE_GRID = {field.name for field in dataclasses.fields(RunSpec)} | {"seeds"}
+
+
+def _require_ticks(plans: Sequence[Plan], scale: str, settings: Mapping[str, Any]) -> None:
+    """A plan's waiting times, and what is said of them, are those of a stream of the plan's length."""
+    if "ticks" not in settings:
+        return
+    for plan in plans:
+        several = [setting(family(id), scale) for id in plan.findings]
+        several = [now for now in several if len(now.waits) > 1]
+        if several:
+            raise ValueError(
+                f"--set ticks={settings['ticks']}: {plan.name} compares waiting times of a stream with "
+                f"{several[0].tardy} mega-batches; leave it out, or make a grid of your own with `alma sweep`"
+            )
 
 
 def _require_needed(plans: Sequence[Plan], options: argparse.Namespace, settings: Mapping[str, Any]) -> None:

@@ -95,6 +95,11 @@ def expected(spec: RunSpec) -> Expected:
     if spec.env == TEXT_ID:
         tiny = protocol.get("train", "tiny") == "tiny"
         standard["sequence_length"] = TINY_SIZES["sequence_length"] if tiny else TEXT_TOKENS
+    ticks = (standard | protocol)["ticks"]
+    if isinstance(ticks, bool) or not isinstance(ticks, int) or ticks < 1:
+        raise ValueError(
+            f"{spec}: ticks={ticks!r}: must be a whole number of mega-batches from 1, for example ticks=50"
+        )
     recipe = recipe_for(data)
     method = method_for(spec.agent, recipe.backbone)
     given = dict(own)

@@ -1,8 +1,9 @@
 """The paper's findings, each with what decides about it.
 
-A finding holds where every one of its comparisons that was run holds; it does not hold where at least one is
-contradicted; else it is undecided, and not run where no comparison was run. Nothing is corrected for their number: of
-forty differences that are none, one is expected to be contradicted by chance, and one to hold.
+A finding does not hold where at least one of its comparisons is contradicted, and is undecided where one is. Else it
+holds; or, where some of its comparisons were not run, holds where run; or was not run, where none was. Nothing is
+corrected for their number: of forty differences that are none, one is expected to be contradicted by chance, and one to
+hold.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from agents.reproduction.setting import Setting, setting
 from agents.reproduction.verdicts import CONTRADICTED, HOLDS, NOT_RUN, UNDECIDED, Comparison
 
 DOES_NOT_HOLD = "does not hold"
+HOLDS_WHERE_RUN = "holds where run"
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Judged:
     @property
     def run(self) -> tuple[Comparison, ...]:
         """The comparisons that were run."""
-        return tuple(one for one in self.comparisons if one.verdict != NOT_RUN)
+        return tuple(one for one in self.comparisons if one.interval is not None)
 
     def count(self, verdict: str) -> int:
         """Comparisons with a verdict."""
@@ -67,7 +69,9 @@ class Judged:
             return NOT_RUN
         if self.count(CONTRADICTED):
             return DOES_NOT_HOLD
-        return HOLDS if self.count(HOLDS) == len(self.run) else UNDECIDED
+        if self.count(UNDECIDED):
+            return UNDECIDED
+        return HOLDS_WHERE_RUN if self.count(NOT_RUN) else HOLDS
 
     @property
     def weakest(self) -> Comparison | None:

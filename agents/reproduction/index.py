@@ -90,7 +90,7 @@ def of(runs: OfSeeds, measure: Measure) -> dict[int, float]:
 
 def at_equal_size(
     these: OfSeeds, by_width: Sequence[OfSeeds], measure: Measure = cer, margin: float = 0.1
-) -> Interval | None:
+) -> tuple[Interval | None, bool]:
     """Mean of these − what the other method would have with as many parameters, paired over seeds.
 
     What it would have is interpolated between its widths, linearly in the logarithm of the mean number of parameters;
@@ -98,14 +98,20 @@ def at_equal_size(
 
     Returns:
         The interval; None where no seed has these runs, and those of the other method on both sides of their size.
+        And whether the latter alone is missing: a run of each was made, but none of that size.
     """
+    beyond = False
     left: dict[int, float] = {}
     right: dict[int, float] = {}
     for seed, run in these.items():
         points = sorted((mean_size(runs[seed]), measure(runs[seed])) for runs in by_width if seed in runs)
         size = mean_size(run)
-        if points and points[0][0] / (1 + margin) <= size <= points[-1][0] * (1 + margin):
+        if not points:
+            continue
+        if not points[0][0] / (1 + margin) <= size <= points[-1][0] * (1 + margin):
+            beyond = True
+        else:
             sizes, values = zip(*points, strict=True)
             left[seed] = measure(run)
             right[seed] = float(np.interp(np.log(size), np.log(sizes), values))
-    return paired(left, right)
+    return paired(left, right), beyond and not left

@@ -6,16 +6,18 @@ from collections.abc import Iterable, Sequence
 
 from agents.reproduction.cost import Cost
 from agents.reproduction.findings import Judged
-from agents.reproduction.verdicts import CONTRADICTED, HOLDS, NOT_RUN, UNDECIDED, Comparison
+from agents.reproduction.verdicts import CONTRADICTED, HOLDS, NONE_OF_ITS_SIZE, NOT_RUN, UNDECIDED, Comparison
 from agents.statistics import Interval
 
 DATA = {"cifar": "CIFAR-10", "mnist": "MNIST", "text": "text", "ablation": "CIFAR-10, first version"}
 RULE = """\
 A comparison is a difference over the seeds that both were run with, mean ± 95 % interval. It holds where the interval
 lies on the predicted side of zero, is contradicted where it lies on the other, and is undecided otherwise and with one
-seed. A finding holds where all of its comparisons that were run hold, does not hold where one is contradicted, and is
-undecided otherwise. There is no correction for the number of comparisons: of forty without a difference, one is
-expected to hold and one to be contradicted. d is the mean difference over its standard deviation between seeds.
+seed. A finding does not hold where a comparison is contradicted, and is undecided where one is; else it holds or, where
+some of its comparisons were not run, holds where run. What grows is compared with a fixed method of its size; what
+outgrows all widths that were run has none. There is no correction for the number of comparisons: of forty without a
+difference, one is expected to hold and one to be contradicted. d is the mean difference over its standard deviation
+between seeds.
 """
 
 
@@ -57,17 +59,19 @@ def findings_section(judged: Sequence[Judged]) -> str:
     parts = ["## The paper's findings\n", findings_table(judged), RULE]
     for one in judged:
         if one.run:
-            missing = one.count(NOT_RUN)
             parts.append(f"### {one.finding.id}: {one.finding.says}\n")
             parts.append(comparisons_table(one))
-            if missing:
-                parts.append(f"{missing} more were not run.\n")
+            if one.count(NOT_RUN):
+                parts.append(f"{one.count(NOT_RUN)} more were not run.\n")
+            outgrown = [other.what for other in one.comparisons if other.verdict == NONE_OF_ITS_SIZE]
+            if outgrown:
+                parts.append(f"Runs, but none of that size: {'; '.join(outgrown)}.\n")
     return "\n".join(parts)
 
 
 def counts(judged: Judged) -> str:
     """How many of its comparisons have which verdict."""
-    verdicts = {HOLDS: "hold", CONTRADICTED: CONTRADICTED, UNDECIDED: UNDECIDED, NOT_RUN: NOT_RUN}
+    verdicts = {HOLDS: "hold"} | {same: same for same in (CONTRADICTED, UNDECIDED, NOT_RUN, NONE_OF_ITS_SIZE)}
     there = [(judged.count(verdict), plural) for verdict, plural in verdicts.items()]
     return ", ".join(f"{number} {plural}" for number, plural in there if number)
 
@@ -90,11 +94,15 @@ def costs_table(costs: Iterable[tuple[str, str, Cost]]) -> str:
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
     """A Markdown table, with a line end behind it; the columns in ``right`` are aligned so."""
     lines = [
-        _line(headings),
+        _line(_escaped(headings)),
         _line(["---:" if place in right else "---" for place in range(len(headings))]),
-        *(_line([cell.replace("|", "\\|") for cell in row]) for row in rows),
+        *(_line(_escaped(row)) for row in rows),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _escaped(cells: Iterable[str]) -> list[str]:
+    return [cell.replace("|", "\\|") for cell in cells]
 
 
 def flops(number: float) -> str:

@@ -17,6 +17,7 @@ HOLDS = "holds"
 CONTRADICTED = "contradicted"
 UNDECIDED = "undecided"
 NOT_RUN = "not run"
+NONE_OF_ITS_SIZE = "with none of its size"
 
 
 @dataclass(frozen=True)
@@ -26,9 +27,10 @@ class Comparison:
     Attributes:
         what: of what with what, as ``sm 4: w=10 − w=2``.
         measure: of which measure, ``CER`` for example.
-        interval: of the difference over seeds; None where it was not run.
+        interval: of the difference over seeds; None where there is none.
         predicted: the side of zero on which the paper has it; ``close``: within ``tolerance`` of zero.
         tolerance: what counts as close, in the measure's unit.
+        without: what is said where there is no interval.
     """
 
     what: str
@@ -36,12 +38,13 @@ class Comparison:
     interval: Interval | None
     predicted: Literal["below", "above", "close"] = "below"
     tolerance: float = 0.0
+    without: str = NOT_RUN
 
     @property
     def verdict(self) -> str:
         """What the interval says about the prediction."""
         if self.interval is None:
-            return NOT_RUN
+            return self.without
         if self.interval.half is None:
             return UNDECIDED
         low, high = self.interval.mean - self.interval.half, self.interval.mean + self.interval.half

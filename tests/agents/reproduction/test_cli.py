@@ -98,3 +98,17 @@ def test_what_cannot_be_run_is_refused_with_a_remedy(words, message, tmp_path, c
     assert cli.main(["reproduce", *words, "--out", str(tmp_path)]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("name", "ticks", "message"),
+    [
+        ("fig4", "20", "--set ticks=20: fig4 compares waiting times of a stream with 10 mega-batches; leave it out"),
+        ("tab2", "2", "--set ticks=2: tab2 compares waiting times of a stream with 4 mega-batches"),
+        ("ablation", "0", "ticks=0: must be a whole number of mega-batches from 1"),
+        ("ablation", "2.5", "ticks=2.5: must be a whole number"),
+    ],
+)
+def test_a_stream_of_another_length_is_refused_where_it_would_be_another_experiment(name, ticks, message, capsys):
+    assert cli.main(["reproduce", name, "--scale", "smoke", "--dry-run", "--set", f"ticks={ticks}"]) == 2
+    assert message in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Sequence
 
 import pytest
@@ -11,11 +12,11 @@ from agents.experiments.spec import RunSpec
 from agents.finished import FinishedRun
 from agents.reproduction import plan
 from agents.reproduction.expected import expected
-from agents.reproduction.findings import DOES_NOT_HOLD, FINDINGS, Judged, judge
+from agents.reproduction.findings import DOES_NOT_HOLD, FINDINGS, HOLDS_WHERE_RUN, Judged, judge
 from agents.reproduction.perplexities import perplexities
 from agents.reproduction.published import published
 from agents.reproduction.setting import setting
-from agents.reproduction.verdicts import CONTRADICTED, HOLDS, NOT_RUN, UNDECIDED
+from agents.reproduction.verdicts import CONTRADICTED, HOLDS, NONE_OF_ITS_SIZE, NOT_RUN, UNDECIDED
 
 from .synthetic import constant, run_of
 
@@ -108,10 +109,10 @@ def test_what_grows_is_held_beside_a_single_model_of_its_average_size():
         shift = 0.001 * spec.seed * (2 if spec.agent == "gmoe" else 1)
         runs.append(constant(spec, error[spec.width] + shift, parameters=sizes[spec.width]))
     judged = _judged("cifar-h", runs)
-    assert judged.verdict == HOLDS
+    assert judged.verdict == HOLDS_WHERE_RUN  # the plan has no Firefly
     beside = {one.what: one for one in judged.comparisons}
     assert beside["gmoe 4, w=1 − sm of its average size"].interval.mean == pytest.approx(11 * 0.051)
-    assert beside["gmoe 16, w=1 − sm of its average size"].verdict == NOT_RUN
+    assert beside["gmoe 16, w=1 − sm of its average size"].verdict == NONE_OF_ITS_SIZE
 
 
 def test_replay_is_judged_by_what_it_brings_and_what_it_costs():
@@ -121,7 +122,7 @@ def test_replay_is_judged_by_what_it_brings_and_what_it_costs():
         error = 0.8 - gain * spec.replay
         runs.append(constant(spec, error, flops=1_500 if spec.replay else 1_000))
     judged = _judged("cifar-j", runs)
-    assert judged.verdict == HOLDS, judged.weakest
+    assert judged.verdict == HOLDS_WHERE_RUN, judged.weakest
     assert "Comp, replay / none − 1.5" in " ".join(one.what for one in judged.comparisons)
     assert _judged("cifar-j", [run for run in runs if not run.config["agent"]["policy"]["replay"]]).verdict == NOT_RUN
 
@@ -164,3 +165,9 @@ def test_the_table_of_perplexities_shows_the_papers_beside_a_papers_setting():
     assert "| ens (large) | 4@2 | 3 | 360,000 | 3 | 0.00 | \\* | \\* | 18.04 ± 0.00 (18.04) | 9999.00 ± 0.00 |" in lines
     tiny = perplexities([constant(spec, 9.0) for spec in plan.read("tab1").specs("smoke")], 2)
     assert "(" not in tiny.replace("(tiny)", "")
+
+
+def test_the_table_of_perplexities_has_as_many_headings_as_columns():
+    heading, ruler, first, *_ = perplexities(_as_published(), 120_000).splitlines()
+    columns = [len(re.findall(r"(?<!\\)\|", line)) for line in (heading, ruler, first)]
+    assert len(set(columns)) == 1, heading
