@@ -26,7 +26,8 @@ from agents.policies import (
     fixed_wait,
 )
 from agents.recipes import RECIPES, Recipe
-from agents.runs import RunMismatchError, run
+from agents.run_folder import RunMismatchError
+from agents.runs import run
 from agents.single_model import SingleModel
 from agents.stage import Examples, StageReport, StageSettings
 from agents.waiting.learned import LearnedPolicy

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from agents import packed, runs
+from agents import packed, run_folder
 from agents.anytime import StageRecord
 from agents.columns import Columns
 from alma_env import Ledger, Score
@@ -53,7 +53,7 @@ class FinishedRun:
         """Its trainings; () of runs whose version did not write them."""
         if self.trainings is not None:
             return self.trainings
-        return tuple(runs.read_stages(self.folder)) if (self.folder / "stages.jsonl").exists() else ()
+        return tuple(run_folder.read_stages(self.folder)) if (self.folder / "stages.jsonl").exists() else ()
 
     @property
     def seed(self) -> int:
@@ -68,9 +68,9 @@ def read(folder: Path) -> FinishedRun:
     Raises:
         ValueError: it cannot be read.
     """
-    config, file = runs.read_config(folder), folder / "ledger.jsonl"
+    config, file = run_folder.read_config(folder), folder / "ledger.jsonl"
     try:
-        return FinishedRun(folder, config, Columns.from_json(runs.whole_lines(file)))
+        return FinishedRun(folder, config, Columns.from_json(run_folder.whole_lines(file)))
     except ValueError as error:
         raise ValueError(f"{file}: {error}; restore the file, or delete the folder") from error
 

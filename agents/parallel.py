@@ -18,6 +18,7 @@ What a lone process does is not touched by any of this.
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -100,6 +101,9 @@ def joined(device: str = "auto") -> Iterator[None]:
     yield
     # Not after an error: the others may be waiting for a message of this rank, and its end is what tells them.
     dist.destroy_process_group()
+    # What still refers to the group, in cycles, keeps its threads alive; one that frees a tensor while the interpreter
+    # ends aborts the process.
+    gc.collect()
     _Joined.left = True
 
 

@@ -2,7 +2,7 @@
 
 Each run has its own environment, its own agent and its own folder, and is charged for its own work only, as if it were
 made by itself; the numbers are those that it would have then, to rounding. What a run's folder holds is what
-`agents.runs` says; a batch goes on from the last checkpoints of its runs, which are those of one tick.
+`agents.run_folder` says; a batch goes on from the last checkpoints of its runs, which are those of one tick.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from typing import Any, cast
 from torch import nn
 
 import alma_env
-from agents import parallel, runs
+from agents import parallel, run_folder, runs
 from agents.anytime import AnytimeAgent
 from agents.batched import BatchedLearner, require_alike, train_batch
 from agents.catalogue import choose_device
 from agents.experiments.spec import RunSpec
 from agents.members import WIDEST_TOGETHER
 from agents.recipes import recipe_for
-from agents.runs import RunFolder
+from agents.run_folder import RunFolder
 from alma_env import AlmaEnv, Row
 from alma_env.registration import PROTOCOLS
 
@@ -119,7 +119,7 @@ def run_batched(specs: Sequence[RunSpec], folders: Sequence[str | Path], *, on_t
         told = None if on_tick is None else partial(on_tick, number)
         run = _Run(spec, env, spec.make_agent(env), Path(folder), told)
         if _is_finished(run):
-            run.tell(runs.read_ledger(run.folder))
+            run.tell(run_folder.read_ledger(run.folder))
         else:
             waiting.append(run)
     for run in waiting:
@@ -130,7 +130,7 @@ def run_batched(specs: Sequence[RunSpec], folders: Sequence[str | Path], *, on_t
         require_alike([run.learner for run in waiting])
         with ExitStack() as locks:
             for run in waiting:
-                locks.enter_context(runs.locked(run.folder))
+                locks.enter_context(run_folder.locked(run.folder))
             _run_together(waiting)
 
 
@@ -143,7 +143,7 @@ def _run_together(batch: Sequence[_Run]) -> None:
     while not batch[0].env.done:
         for run, its_files, predictor in zip(batch, files, _train(batch), strict=True):
             runs.step(run.env, run.agent, predictor, its_files, run.on_tick, run.spec.record)
-        if batch[0].env.done or time.monotonic() - saved >= runs.CHECKPOINT_SECONDS:
+        if batch[0].env.done or time.monotonic() - saved >= run_folder.CHECKPOINT_SECONDS:
             prepared = [its.prepare_checkpoint(run.env, run.agent) for run, its in zip(batch, files, strict=True)]
             for put in prepared:  # all at once: they belong to one tick
                 put()
@@ -180,22 +180,28 @@ def _is_finished(run: _Run) -> bool:
     """Whether the folder holds the whole run, made in a batch of any size or by itself."""
     if not (run.folder / "ledger.jsonl").exists() or not _same_but_for_company(run):
         return False
-    if len(runs.read_ledger(run.folder)) == run.env.ticks:  # all but the row that is written after the last checkpoint
-        with runs.locked(run.folder):
-            return len(RunFolder(run.folder, runs.read_config(run.folder)).rows) == run.env.ticks + 1
-    return len(runs.read_ledger(run.folder)) == run.env.ticks + 1
+    if (
+        len(run_folder.read_ledger(run.folder)) == run.env.ticks
+    ):  # all but the row that is written after the last checkpoint
+        with run_folder.locked(run.folder):
+            return len(RunFolder(run.folder, run_folder.read_config(run.folder)).rows) == run.env.ticks + 1
+    return len(run_folder.read_ledger(run.folder)) == run.env.ticks + 1
 
 
 def _begin_anew_in_other_company(run: _Run, batched: int) -> None:
     saved = run.folder / "config.json"
-    if saved.exists() and _same_but_for_company(run) and runs.read_config(run.folder) != _plain(run.config(batched)):
-        with runs.locked(run.folder):  # another process may be making it
+    if (
+        saved.exists()
+        and _same_but_for_company(run)
+        and run_folder.read_config(run.folder) != _plain(run.config(batched))
+    ):
+        with run_folder.locked(run.folder):  # another process may be making it
             for name in ("checkpoint.pt", "stages.jsonl", "ledger.jsonl", "config.json"):
                 (run.folder / name).unlink(missing_ok=True)
 
 
 def _same_but_for_company(run: _Run) -> bool:
-    return runs.read_config(run.folder) | {"batched": 1} == _plain(run.config(1)) | {"batched": 1}
+    return run_folder.read_config(run.folder) | {"batched": 1} == _plain(run.config(1)) | {"batched": 1}
 
 
 def _plain(config: dict[str, Any]) -> dict[str, Any]:

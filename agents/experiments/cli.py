@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from agents import parallel, process, report, runs, trackers
+from agents import parallel, process, report, run_folder, runs, trackers
 from agents.console import RunProgress, draw_curves, say
 from agents.experiments import folders, grid
 from agents.experiments.plan import plan
@@ -214,7 +214,7 @@ def _run_all(options: argparse.Namespace, console: Console) -> int:
     labels = report.labels(configs)
     paths = [folders.folder_of(options.out, config) for config in configs]
     if options.fresh:  # all of them first: whoever stops the first run goes on without --fresh
-        parallel.from_first(partial(runs.clear, *paths))
+        parallel.from_first(partial(run_folder.clear, *paths))
     groups: dict[str, list[Ledger]] = {}
     with RunProgress(console, measure) as progress:
         for spec, path, label in zip(specs, paths, labels, strict=True):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from agents import parallel, report, runs
+from agents import parallel, report, run_folder
 from agents.experiments.spec import RunSpec, digest_of
 
 _LINE = 1 << 16  # bytes; a ledger's row has far fewer
@@ -44,7 +44,7 @@ def require_record(folder: Path, spec: RunSpec) -> None:
     """Raises ValueError where a run is to be recorded whose trainings so far were not."""
     if not spec.record or not (folder / "stages.jsonl").exists():
         return
-    if any(training.held_out_error is None for training in runs.read_stages(folder)):
+    if any(training.held_out_error is None for training in run_folder.read_stages(folder)):
         raise ValueError(
             f"{spec}: {folder} was begun without record, and what its trainings brought on the validation parts is not "
             "known; make it again with --fresh, or choose another --out"

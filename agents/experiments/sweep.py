@@ -13,8 +13,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from agents import finished, trackers
-from agents import runs as run_folders
+from agents import finished, run_folder, trackers
 from agents.experiments import folders, grid, local, ray_cluster
 from agents.experiments.batched import can_batch
 from agents.experiments.plan import Pending, Plan, plan
@@ -105,7 +104,7 @@ def sweep(
         events = _backend(jobs, workers, per_gpu, ray)
         if fresh:
             made_before = folders.asked_for(at, specs)  # also by machines where they lie in another folder
-            run_folders.clear(*dict.fromkeys([*(one.folder for one in planned.pending.values()), *made_before]))
+            run_folder.clear(*dict.fromkeys([*(one.folder for one in planned.pending.values()), *made_before]))
         try:
             with closing(events), SweepProgress(console, jobs, report.skipped) as progress:
                 for event in events:

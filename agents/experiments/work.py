@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from agents import catalogue, parallel, process, runs, trackers
+from agents import catalogue, parallel, process, run_folder, runs, trackers
 from agents.anytime import AnytimeAgent
 from agents.console import summary
 from agents.experiments import folders
@@ -126,7 +126,7 @@ def perform(number: int, job: Job, environments: Environments, tell: Callable[[A
         else:
             made = (_make(number, job, env, tell),)
         measure = measure_of(env.protocol())
-        return Finished(number, made, tuple(summary(runs.read_ledger(folder), measure) for folder in made))
+        return Finished(number, made, tuple(summary(run_folder.read_ledger(folder), measure) for folder in made))
     except Exception:
         return Failed(number, traceback.format_exc())
 
@@ -182,11 +182,11 @@ def execute(
     folders.require_record(folder, spec)
     if _is_of_a_batch(folder, config):
         if folders.is_finished(folder):
-            ledger = runs.read_ledger(folder)
+            ledger = run_folder.read_ledger(folder)
             for row in ledger:
                 on_tick(row)
             return ledger
-        runs.clear(folder)
+        run_folder.clear(folder)
     if parallel.rank() == 0:
         folders.remember(folder, spec)
     with trackers.following(track if parallel.rank() == 0 else (), folder, config) as told:
@@ -201,7 +201,7 @@ def execute(
 def _is_of_a_batch(folder: Path, config: dict[str, Any]) -> bool:
     if not (folder / "config.json").exists():
         return False
-    saved = runs.read_config(folder)
+    saved = run_folder.read_config(folder)
     return saved.pop("batched", None) is not None and saved == json.loads(json.dumps(config))
 
 

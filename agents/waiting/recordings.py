@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agents import report, runs
+from agents import report, run_folder
 
 COLUMNS = (
     "tick",
@@ -87,7 +87,7 @@ def read_run(folder: Path) -> Recording:
     Raises:
         ValueError: the run is not finished, ended over a budget, is of text, or its files cannot be read.
     """
-    config, ledger = runs.read_config(folder), runs.read_ledger(folder)
+    config, ledger = run_folder.read_config(folder), run_folder.read_ledger(folder)
     protocol, agent = config["protocol"], config["agent"]
     if len(ledger) != protocol["ticks"] + 1:
         raise ValueError(
@@ -95,7 +95,7 @@ def read_run(folder: Path) -> Recording:
         )
     if any(row.refused for row in ledger):
         raise ValueError(f"{folder}: the run went over its budget, which ended its curve; record runs without a budget")
-    stages = runs.read_stages(folder)
+    stages = run_folder.read_stages(folder)
     rows = [
         [*(getattr(stage, name) for name in FIELDS), row.error, row.comp, row.parameters]
         for stage in stages

@@ -19,7 +19,7 @@ import torch
 
 import agents
 import alma_env
-from agents import cli, parallel, runs
+from agents import cli, parallel, run_folder
 from agents.networks import MLP, VGG19, Normalize, Predictor, linear
 from agents.stage import Examples, StageSettings, train_stage
 from alma_env import Ledger
@@ -142,7 +142,7 @@ class Stopped(Exception):
 def stopped_and_continued(folder: Path) -> Ledger:
     """A run that was stopped in the last stage and went on from the checkpoint before it."""
     env = alma_env.make("Text-ALMA-v0", **text(folder))
-    runs.CHECKPOINT_SECONDS = 0.0
+    run_folder.CHECKPOINT_SECONDS = 0.0
 
     def stop(epoch: int) -> None:
         if env.tick == TICKS - 1:
@@ -167,15 +167,15 @@ def command(folder: Path) -> list[str]:
 
 def fail_on_the_second_rank(folder: Path) -> int:
     """The command line, with an error on one rank after tick 1."""
-    runs.CHECKPOINT_SECONDS = 0.0
-    write = runs.RunFolder.write
+    run_folder.CHECKPOINT_SECONDS = 0.0
+    write = run_folder.RunFolder.write
 
-    def write_or_fail(self: runs.RunFolder, row: alma_env.Row) -> None:
+    def write_or_fail(self: run_folder.RunFolder, row: alma_env.Row) -> None:
         write(self, row)
         if row.tick == 1 and parallel.rank() == 1:
             raise ValueError("an error on one rank alone")
 
-    runs.RunFolder.write = write_or_fail  # type: ignore[method-assign]
+    run_folder.RunFolder.write = write_or_fail  # type: ignore[method-assign]
     return cli.main(command(folder))
 
 

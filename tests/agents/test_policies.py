@@ -303,7 +303,7 @@ def stalling() -> FixedWait:
 
 @pytest.mark.parametrize(("id", "policy"), [("sm", DescribedEveryThird), ("gens", stalling)])
 def test_a_run_stopped_after_any_tick_goes_on_with_the_same_decisions(env, tmp_path, monkeypatch, id, policy):
-    monkeypatch.setattr(agents.runs, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(agents.run_folder, "CHECKPOINT_SECONDS", 0.0)
 
     def new():
         return make(env, id=id, policy=policy(), epochs=4)

@@ -15,7 +15,7 @@ import pytest
 
 import agents
 import alma_env
-from agents import runs
+from agents import run_folder
 from alma_env import Ledger
 
 TICKS = 5
@@ -54,7 +54,7 @@ def test_a_run_leaves_its_configuration_ledger_and_checkpoint(env, tmp_path):
 @pytest.mark.parametrize("every_tick", [True, False], ids=["checkpoint-each-tick", "rare-checkpoints"])
 @pytest.mark.parametrize("stop", range(TICKS + 1))
 def test_a_run_stopped_after_any_tick_ends_with_the_same_ledger(env, tmp_path, monkeypatch, stop, every_tick):
-    monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", 0.0 if every_tick else 1e9)
+    monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0.0 if every_tick else 1e9)
     whole = agents.run(env, sm(env, wait=2, replay=True), 0)
 
     def stop_here(row):
@@ -91,13 +91,13 @@ def test_a_run_whose_last_checkpoint_fails_is_not_finished(env, tmp_path, monkey
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(runs.torch, "save", full)
+        patched.setattr(run_folder.torch, "save", full)
         with pytest.raises(OSError, match="No space left"):
             agents.run(env, sm(env), 0, tmp_path / "full")
-    assert len(runs.read_ledger(tmp_path / "full")) == TICKS
+    assert len(run_folder.read_ledger(tmp_path / "full")) == TICKS
     again = agents.run(env, sm(env), 0, tmp_path / "full")
     assert without_seconds(again) == without_seconds(whole)
-    assert runs.read_stages(tmp_path / "full") == runs.read_stages(tmp_path / "whole")
+    assert run_folder.read_stages(tmp_path / "full") == run_folder.read_stages(tmp_path / "whole")
 
 
 def test_after_the_last_checkpoint_nothing_is_trained_again(env, tmp_path, monkeypatch):
@@ -105,15 +105,15 @@ def test_after_the_last_checkpoint_nothing_is_trained_again(env, tmp_path, monke
         raise Kill
 
     with monkeypatch.context() as patched:
-        patched.setattr(runs.RunFolder, "end", kill)
+        patched.setattr(run_folder.RunFolder, "end", kill)
         with pytest.raises(Kill):
             agents.run(env, sm(env), 0, tmp_path)
-    assert len(runs.read_ledger(tmp_path)) == TICKS
+    assert len(run_folder.read_ledger(tmp_path)) == TICKS
     agent = sm(env)
     monkeypatch.setattr(agent, "observe", lambda observation: pytest.fail("trained again"))
     again = agents.run(env, agent, 0, tmp_path)
     assert without_seconds(again) == without_seconds(agents.run(env, sm(env), 0))
-    assert runs.read_ledger(tmp_path) == again
+    assert run_folder.read_ledger(tmp_path) == again
 
 
 def test_a_finished_run_is_read_not_repeated(env, tmp_path, monkeypatch):
@@ -152,7 +152,7 @@ def test_a_run_that_does_not_repeat_is_stopped_and_named(env, tmp_path):
 @pytest.fixture
 def begun(env, tmp_path, monkeypatch):
     """A folder whose run was stopped after tick 3, with a checkpoint of that tick or the one before."""
-    monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0.0)
 
     def stop_here(row):
         if row.tick == 3:
@@ -187,20 +187,20 @@ def test_rows_that_are_not_the_checkpoints_are_found_out(env, begun):
 def test_a_row_is_written_only_after_the_one_before_it(env, tmp_path):
     row = agents.run(env, sm(env), 0)[2]
     with pytest.raises(agents.RunMismatchError, match="tick 2 after 0 rows in .*ledger.jsonl"):
-        runs.RunFolder(tmp_path, {}).write(row)
+        run_folder.RunFolder(tmp_path, {}).write(row)
     assert not (tmp_path / "ledger.jsonl").exists()
 
 
 def test_a_second_process_is_kept_out_of_a_folder(env, tmp_path):
     def intrude(row):
-        with pytest.raises(runs.FolderInUseError, match=f"{tmp_path}: another process .* choose another folder"):
+        with pytest.raises(run_folder.FolderInUseError, match=f"{tmp_path}: another process .* choose another folder"):
             agents.run(env, sm(env), 0, tmp_path)
-        with pytest.raises(runs.FolderInUseError, match="another process"):
-            runs.clear(tmp_path)
+        with pytest.raises(run_folder.FolderInUseError, match="another process"):
+            run_folder.clear(tmp_path)
 
     agents.run(env, sm(env), 0, tmp_path, on_tick=intrude)
     assert len(agents.run(env, sm(env), 0, tmp_path)) == TICKS + 1
-    runs.clear(tmp_path)
+    run_folder.clear(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
@@ -212,7 +212,7 @@ def test_a_killed_process_leaves_no_lock(env, tmp_path):
     )  # fmt: skip
     with holder:
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(runs.FolderInUseError):
+        with pytest.raises(run_folder.FolderInUseError):
             agents.run(env, sm(env), 0, tmp_path)
         holder.kill()
     assert len(agents.run(env, sm(env), 0, tmp_path)) == TICKS + 1

@@ -11,7 +11,7 @@ import pytest
 
 import agents
 import alma_env
-from agents import runs
+from agents import run_folder
 from agents.experiments import batched
 from agents.experiments.batched import MOST_RUNS, MOST_RUNS_ON_MUCH_DATA, can_batch, run_batched
 from agents.experiments.spec import RunSpec
@@ -31,7 +31,7 @@ def folders_in(path: Path, count: int) -> list[Path]:
 
 
 def ledgers(folders: Sequence[Path]) -> list[list[Row]]:
-    return [[dataclasses.replace(row, seconds=0.0) for row in runs.read_ledger(folder)] for folder in folders]
+    return [[dataclasses.replace(row, seconds=0.0) for row in run_folder.read_ledger(folder)] for folder in folders]
 
 
 @pytest.fixture(scope="module")
@@ -50,19 +50,19 @@ def test_batched_runs_have_the_ledgers_and_the_charges_of_separate_ones(agent: s
         env = spec.make_env()
         alone = tmp_path / "alone" / folder.name
         expected = agents.run(env, spec.make_agent(env), spec.seed, alone, record=True)
-        for row, other in zip(runs.read_ledger(folder), expected, strict=True):
+        for row, other in zip(run_folder.read_ledger(folder), expected, strict=True):
             assert row.error == pytest.approx(other.error, abs=1e-6)
             for name in ("tick", "flops", "paper_flops", "parameters", "buffers", "inference_flops", "refused"):
                 assert getattr(row, name) == getattr(other, name)
-        for stage, other_stage in zip(runs.read_stages(folder), runs.read_stages(alone), strict=True):
+        for stage, other_stage in zip(run_folder.read_stages(folder), run_folder.read_stages(alone), strict=True):
             assert dataclasses.asdict(stage) == pytest.approx(dataclasses.asdict(other_stage), rel=1e-5)
-        assert runs.read_config(folder) == runs.read_config(alone) | {"batched": 2}
+        assert run_folder.read_config(folder) == run_folder.read_config(alone) | {"batched": 2}
 
 
 def test_a_batch_that_breaks_off_goes_on_from_its_checkpoints_with_the_same_rows(
     undisturbed: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0.0)
     folders = folders_in(tmp_path, 3)
 
     def break_off(number: int, row: Row) -> None:
@@ -92,7 +92,7 @@ def test_checkpoints_of_different_ticks_are_not_used(
         with pytest.raises(KeyboardInterrupt):
             run_batched(seeds(3), folders, on_tick=at)
 
-    monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0.0)
     break_off(2)
     earlier = (folders[0] / "checkpoint.pt").read_bytes()
     break_off(3)
@@ -114,18 +114,18 @@ def test_finished_runs_are_read_and_the_others_begin_anew_in_new_company(
     (begun[0] / "spec.json").write_text("{}")
     heard: list[int] = []
     run_batched(seeds(3), [*begun[:2], undisturbed[2]], on_tick=lambda number, row: heard.append(number))
-    assert [runs.read_config(folder)["batched"] for folder in begun[:2]] == [2, 2]
+    assert [run_folder.read_config(folder)["batched"] for folder in begun[:2]] == [2, 2]
     assert [len(rows) for rows in ledgers(begun[:2])] == [5, 5]
     assert heard.count(2) == 5
     assert (begun[0] / "spec.json").exists()  # what others keep there stays
     run_batched(seeds(3)[2:], begun[2:])
-    assert "batched" not in runs.read_config(begun[2])
+    assert "batched" not in run_folder.read_config(begun[2])
 
 
 def test_a_batch_that_breaks_off_at_the_end_of_the_stream_loses_none_of_its_runs(
     undisturbed: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0.0)
     folders = folders_in(tmp_path, 3)
 
     def break_off(number: int, row: Row) -> None:
@@ -135,21 +135,23 @@ def test_a_batch_that_breaks_off_at_the_end_of_the_stream_loses_none_of_its_runs
     with pytest.raises(KeyboardInterrupt):
         run_batched(seeds(3), folders, on_tick=break_off)
     assert [len(rows) for rows in ledgers(folders)] == [4, 4, 4]
-    end = runs.RunFolder.end
+    end = run_folder.RunFolder.end
 
-    def end_one(self: runs.RunFolder, env: alma_env.AlmaEnv) -> None:
+    def end_one(self: run_folder.RunFolder, env: alma_env.AlmaEnv) -> None:
         end(self, env)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(runs.RunFolder, "end", end_one)
+        patched.setattr(run_folder.RunFolder, "end", end_one)
         with pytest.raises(KeyboardInterrupt):
             run_batched(seeds(3), folders)
     assert [len(rows) for rows in ledgers(folders)] == [5, 4, 4]
     monkeypatch.setattr(batched, "_train", lambda batch: pytest.fail("trained again"))
     run_batched(seeds(3), folders)
     assert ledgers(folders) == ledgers(undisturbed)
-    assert [runs.read_stages(folder) for folder in folders] == [runs.read_stages(folder) for folder in undisturbed]
+    assert [run_folder.read_stages(folder) for folder in folders] == [
+        run_folder.read_stages(folder) for folder in undisturbed
+    ]
 
 
 def test_what_another_process_is_making_is_not_deleted(tmp_path: Path) -> None:
@@ -161,13 +163,13 @@ def test_what_another_process_is_making_is_not_deleted(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_batched(seeds(3), folders, on_tick=stop)
     before = ledgers(folders)
-    with runs.locked(folders[0]), pytest.raises(runs.FolderInUseError):
+    with run_folder.locked(folders[0]), pytest.raises(run_folder.FolderInUseError):
         run_batched(seeds(2), folders[:2])
     assert ledgers(folders) == before
 
 
 def test_another_run_in_a_folder_is_refused(undisturbed: list[Path]) -> None:
-    with pytest.raises(runs.RunMismatchError, match="continued only with the configuration"):
+    with pytest.raises(run_folder.RunMismatchError, match="continued only with the configuration"):
         run_batched(seeds(3, width=7), undisturbed)
 
 

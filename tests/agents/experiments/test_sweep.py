@@ -19,7 +19,7 @@ import pytest
 from rich.console import Console
 
 import agents
-from agents import RunSpec, runs
+from agents import RunSpec, run_folder
 from agents.cli import main
 from agents.experiments import folders, local, work
 from agents.experiments.plan import plan
@@ -301,7 +301,7 @@ def test_fresh_deletes_all_of_the_runs_or_none(tmp_path):
     specs = [GOOD, replace(GOOD, seed=1), replace(GOOD, seed=2)]
     made = sweep(specs, tmp_path, workers=1, console=told_to())
     last = made.finished[specs[2].digest()]
-    with runs.locked(last), pytest.raises(runs.FolderInUseError):
+    with run_folder.locked(last), pytest.raises(run_folder.FolderInUseError):
         sweep(specs, tmp_path, workers=1, fresh=True, console=told_to())
     assert [folders.is_finished(folder) for folder in made.finished.values()] == [True] * 3
 

@@ -8,7 +8,7 @@ import re
 import pytest
 from scipy.stats import ttest_rel
 
-from agents import finished, runs
+from agents import finished, run_folder
 from agents.cli import main
 from agents.statistics import Interval, paired
 from agents.waiting.comparison import compare
@@ -95,7 +95,7 @@ def test_an_unfinished_run_is_left_out_and_said(capsys, folder, tmp_path):
     source = next(path for path in (folder / "Digits-ALMA-v0").iterdir() if "wait1-" in path.name)
     half = tmp_path / "half"
     half.mkdir()
-    (half / "config.json").write_text(json.dumps(runs.read_config(source)))
+    (half / "config.json").write_text(json.dumps(run_folder.read_config(source)))
     lines = (source / "ledger.jsonl").read_text().splitlines(keepends=True)
     (half / "ledger.jsonl").write_text("".join(lines[:4]))
     assert main(["policy", "compare", str(tmp_path)]) == 2

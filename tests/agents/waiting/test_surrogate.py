@@ -176,7 +176,7 @@ def run_folder(tmp_path_factory):
 
 def test_a_run_is_recorded_with_all_that_its_folder_says(run_folder):
     made = recordings.read_run(run_folder / "c")
-    ledger = agents.runs.read_ledger(run_folder / "c")
+    ledger = agents.run_folder.read_ledger(run_folder / "c")
     assert made.errors.tolist() == [row.error for row in ledger]
     assert made.cer == pytest.approx(ledger.score().cer)
     assert made.column("flops").sum() == ledger.comp
