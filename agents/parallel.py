@@ -19,6 +19,7 @@ What a lone process does is not touched by any of this.
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -97,13 +98,14 @@ def joined(device: str = "auto") -> Iterator[None]:
             )
         torch.cuda.set_device(local)
         backend = "cpu:gloo,cuda:nccl"
+    # Its functions have the group that there is when they are defined as a default, and keep it for ever; PyTorch
+    # imports it with the first DistributedDataParallel.
+    importlib.import_module("torch.distributed.nn.functional")
     dist.init_process_group(backend)
     yield
     # Not after an error: the others may be waiting for a message of this rank, and its end is what tells them.
     dist.destroy_process_group()
-    # What still refers to the group, in cycles, keeps its threads alive; one that frees a tensor while the interpreter
-    # ends aborts the process.
-    gc.collect()
+    gc.collect()  # whatever keeps the group keeps its threads, and one that frees a tensor at the very end aborts us
     _Joined.left = True
 
 

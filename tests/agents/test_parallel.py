@@ -190,6 +190,8 @@ def go_on(folder: Path) -> int:
             "refusals": refusals(),
         }
         rank = parallel.rank()
+    if sys.platform == "linux":
+        answers["threads"] = [(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()]
     answers["again"] = error_of(parallel.joined("cpu").__enter__)
     (folder / f"answers-{rank}.json").write_text(json.dumps(answers))
     return status
@@ -344,6 +346,12 @@ def test_the_same_command_goes_on(folder, failed, answers):
     assert of_words(ledger.read_text()) == of_words(answers[0]["ledgers"]["gmoe"])
     assert json.loads((ledger.parent / "config.json").read_text())["ranks"] == 2
     assert answers[0]["printed"].count("Runs are in") == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have no names elsewhere")
+def test_ranks_that_have_left_each_other_keep_no_threads_for_it(answers):
+    for answer in answers:
+        assert not [name for name in answer["threads"] if "gloo" in name]
 
 
 def test_a_lone_process_is_its_own_first_rank():
