@@ -114,8 +114,8 @@ def run_stage(
     valid: tuple[Tensor, Tensor],
     orders: Tensor | None,
     on_epoch: OnEpoch | None = None,
-) -> tuple[Scores, State]:
-    """Train `body` in place on normalised (inputs, labels).
+) -> tuple[Scores, State, Scores | None]:
+    """Train `body` in place on normalised (inputs, labels); the scores of its epochs, the end, and those from before.
 
     `orders` is (epochs, n), or (members, epochs, n); None where an epoch is a step. Networks with data of their own
     have a validation part (groups, n, ...), and their training examples one set after another.
@@ -137,8 +137,9 @@ def run_stage(
     with torch.no_grad():
         theta = torch.cat([_stored(parameter).flatten() for parameter in live])
         state = _initial_state(theta, _parts(theta, sizes, members, answers), answers)
+        initial = None
         if settings.keep_initial:
-            state, _ = program.select(state, valid_x, valid_y, 0)
+            state, initial = program.select(state, valid_x, valid_y, 0)
         done = 0
         while done < settings.epochs:
             if orders is None:
@@ -161,7 +162,7 @@ def run_stage(
         best = _layers(state.best[0], sizes, members) if answers == 1 else state.best
         for parameter, kept in zip(live, best, strict=True):
             parameter.copy_(kept.reshape(parameter.shape))
-    return _joined(scores), state
+    return _joined(scores), state, initial
 
 
 class _Program(NamedTuple):

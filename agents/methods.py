@@ -46,13 +46,13 @@ class Method:
     body: Body = backbones.plain
 
 
-def _oracle(
-    build: Build, settings: StageSettings, *, of: str, among: tuple[str, ...] = ("sm", "ens", "umix"), **keywords: Any
-) -> Learner:
+def _oracle(build: Build, settings: StageSettings, *, of: str, text: bool = False, **keywords: Any) -> Learner:
     """The fixed-size method ``of``, which forgets its weights, but no data, at every tick."""
+    among = ("sm", "ens") if text else ("sm", "ens", "umix")
     if of not in among:
         raise ValueError(f"of={of!r}: the oracle is one of the architectures of fixed size: {', '.join(among)}")
-    return METHODS[of].learner(build, settings, from_scratch=True, **keywords)
+    method = (TEXT_METHODS if text else METHODS)[of]
+    return method.learner(build, settings, **{**method.keywords, "from_scratch": True}, **keywords)
 
 
 def _ensemble_of_mixtures(build: Build, settings: StageSettings, *, experts: int, **keywords: Any) -> Learner:
@@ -145,7 +145,7 @@ TEXT_METHODS: dict[str, Method] = {
         keywords={"split_by": "loss", "grow_by": (2, 2, 4), "from_scratch": False},
         body=backbones.plain,
     ),
-    "oracle": replace(METHODS["oracle"], learner=partial(_oracle, among=("sm", "ens"))),
+    "oracle": replace(METHODS["oracle"], learner=partial(_oracle, text=True)),
 }
 
 

@@ -63,12 +63,14 @@ class StageReport:
     """What a stage did.
 
     `validation_loss` (mean cross-entropy) and `validation_error` (fraction) hold one value per epoch that was run.
-    `best_epoch` counts from 1; 0 stands for the weights from before the stage.
+    `best_epoch` counts from 1; 0 stands for the weights from before the stage, whose loss and error are `initial` where
+    they were a candidate (`keep_initial`).
     """
 
     validation_loss: tuple[float, ...]
     validation_error: tuple[float, ...]
     best_epoch: int
+    initial: tuple[float, float] | None = None
 
     @property
     def epochs_run(self) -> int:
@@ -77,12 +79,16 @@ class StageReport:
 
     @property
     def best_loss(self) -> float:
-        """Validation loss of the best epoch; of the first one where the weights from before the stage were kept."""
+        """Validation loss of what was kept; of the first epoch where none was finite, and nothing was a candidate."""
+        if self.best_epoch == 0 and self.initial is not None:
+            return self.initial[0]
         return self.validation_loss[max(self.best_epoch - 1, 0)]
 
     @property
     def best_error(self) -> float:
-        """Validation error of the same epoch."""
+        """Validation error of the same weights."""
+        if self.best_epoch == 0 and self.initial is not None:
+            return self.initial[1]
         return self.validation_error[max(self.best_epoch - 1, 0)]
 
 
@@ -192,8 +198,9 @@ def _train_plain(
         means = validate(body, valid_x, valid_y, settings.validation_batch, in_full=in_full)
         return parallel.mean_of_shares(means, len(valid_y), len(valid))
 
-    if settings.keep_initial:
-        best.offer(*score())
+    initial = score() if settings.keep_initial else None
+    if initial is not None:
+        best.offer(*initial)
     losses: list[Tensor] = []
     errors: list[Tensor] = []
     all_used = not in_full or isinstance(body, SwitchTransformer)
@@ -215,7 +222,7 @@ def _train_plain(
                 break
     best.restore()
     body.eval()
-    return _reports(torch.stack(losses), torch.stack(errors), best.epoch, best.criterion)
+    return _reports(torch.stack(losses), torch.stack(errors), best.epoch, best.criterion, initial)
 
 
 def _train_compiled(
@@ -234,7 +241,7 @@ def _train_compiled(
         )
     # A mini-batch that is the whole epoch is the same in any order.
     orders = None if draws.epoch_is_one_batch else draws.orders()
-    (losses, errors), end = compiled.run_stage(
+    (losses, errors), end, initial = compiled.run_stage(
         body,
         settings,
         (predictor.normalize(train.x), train.y),
@@ -243,10 +250,12 @@ def _train_compiled(
         on_epoch,
     )
     body.eval()
-    return _reports(losses, errors, end.best_epoch, end.criterion)
+    return _reports(losses, errors, end.best_epoch, end.criterion, initial)
 
 
-def _reports(losses: Tensor, errors: Tensor, best_epoch: Tensor, criterion: Tensor) -> list[StageReport]:
+def _reports(
+    losses: Tensor, errors: Tensor, best_epoch: Tensor, criterion: Tensor, initial: Sequence[Tensor] | None
+) -> list[StageReport]:
     """One report per member: losses and errors (epochs,) or (epochs, members), the others () or (members,)."""
     if not criterion.isfinite().all():
         warnings.warn(_DIVERGED, RuntimeWarning, stacklevel=4)
@@ -255,9 +264,10 @@ def _reports(losses: Tensor, errors: Tensor, best_epoch: Tensor, criterion: Tens
         losses.view(epochs, -1).T.tolist(),
         errors.view(epochs, -1).T.tolist(),
         best_epoch.flatten().tolist(),
+        [None] * best_epoch.numel() if initial is None else zip(*(i.flatten().tolist() for i in initial), strict=True),
         strict=True,
     )
-    return [StageReport(tuple(loss), tuple(error), best) for loss, error, best in members]
+    return [StageReport(tuple(loss), tuple(error), best, before) for loss, error, best, before in members]
 
 
 @contextmanager
@@ -315,10 +325,11 @@ def _train_batch(
         loss(x, y).backward()
     else:
         along = int(isinstance(body, SIDE_BY_SIDE) and y.dim() > 1)  # members come first where each has its own batch
-        pairs = zip(x.chunk(parts, along), y.chunk(parts, along), strict=True)
+        pairs = list(zip(x.chunk(parts, along), y.chunk(parts, along), strict=True))
         for part, (part_x, part_y) in enumerate(pairs, 1):
-            with parallel.gradients_kept(replica, last=part == parts):
-                (loss(part_x, part_y) / parts).backward()
+            with parallel.gradients_kept(replica, last=part == len(pairs)):
+                # By its share: a mini-batch at the end of an epoch may have fewer parts, and a smaller one.
+                (loss(part_x, part_y) / (y.shape[along] / part_y.shape[along])).backward()
     if settings.clip is not None:
         nn.utils.clip_grad_norm_(body.parameters(), settings.clip)
     optimizer.step()

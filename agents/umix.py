@@ -54,7 +54,7 @@ class UMix:
             weights both predict the same; under training the sum takes N times larger effective steps with SGD.
         from_scratch: start every stage from new random initialisations; only meaningful with replay.
         together: compute the members at once or one after another; None: what is faster.
-        engine: how a stage is computed.
+        engine: how a stage is computed; compiled, the members are always computed at once.
         device: where to train.
         on_epoch: told after every epoch, for progress displays.
 
@@ -100,7 +100,7 @@ class UMix:
         """Train the members jointly on T with selection on V. The predictor handed out before stays as it was."""
         predictor = self.begin_stage()
         members = list(mixture_of(predictor).members)
-        stacked = stack(members) if self.together else None
+        stacked = stack(members) if self.together or self.engine == "compiled" else None
         body = predictor.body if stacked is None else Joint(stacked, self.reduce)
         report = train_stage(
             Predictor(predictor.normalize, body),

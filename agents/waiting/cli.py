@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -134,7 +135,7 @@ def _train(options: argparse.Namespace, console: Console) -> int:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     model.save(options.out)
     if evaluation is None:
-        _say(console, f"{options.out}: alma run … --policy {options.out}")
+        _say(console, f"{options.out}: alma run … --policy {_played(options.out, keywords)}")
         return 0
     _say(console, " ".join(["alma", *evaluation]))
     from agents.cli import main  # the same command, which is made of this module, too
@@ -160,7 +161,15 @@ def _evaluation(options: argparse.Namespace, keywords: dict[str, Any]) -> list[s
     words += ["--width", *map(str, widths)] if widths else []
     others = [f"{key}={value}" for key, value in keywords.items() if key not in _DECISIONS]
     words += ["--set", *others] if others else []
-    return [*words, "--seeds", *map(str, options.evaluate), "--policy", str(options.out)]
+    return [*words, "--seeds", *map(str, options.evaluate), "--policy", _played(options.out, keywords)]
+
+
+def _played(path: Path, keywords: Mapping[str, Any]) -> str:
+    """The word for the policy with how it trains, which is not its own to decide where it only says when."""
+    fields = []
+    if keywords.get("actions", "train") == "train":
+        fields += ["replay=true"] * bool(keywords.get("replay")) + ["growth=every"] * bool(keywords.get("grow"))
+    return f"{path}:{','.join(fields)}" if fields else str(path)
 
 
 def _require_recipe(recorded: list[str], stream: str, learner: str) -> None:

@@ -13,8 +13,10 @@ import torch
 
 import agents
 import alma_env
+from agents import compiled
 from agents.firefly import Firefly
 from agents.methods import METHODS
+from agents.policy_specs import policy_from
 from alma_env import AlmaEnv, Ledger
 
 TICKS = 6
@@ -133,6 +135,37 @@ def test_mem_of_firefly_follows_the_line_from_growth_to_growth() -> None:
     sizes = [first] + [report.parameters_after for report in reports]
     assert all(report.target <= size for report, size in zip(reports, sizes[1:], strict=True))
     assert [row.parameters for row in ledger] == [sizes[max(0, tick // 2 - 1)] for tick in range(TICKS + 1)]
+
+
+@pytest.mark.parametrize(
+    ("id", "policy", "keywords", "message"),
+    [
+        ("sm", "doubling:growth=every", {}, "growth='every': agent 'sm' cannot grow"),
+        ("gens", "doubling:growth=at:500", {}, "growth='at:500': tick 500 never comes"),
+        ("sm", "doubling", {"from_scratch": True}, "from_scratch=True without replay would forget"),
+    ],
+)
+def test_a_schedule_that_does_not_suit_the_agent_is_refused_before_it_runs(
+    id: str, policy: str, keywords: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        agents.make(id, digits(), policy=policy_from(policy), **keywords)
+    assert agents.make("sm", digits(), policy=policy_from("doubling:replay=true"), from_scratch=True)
+
+
+@pytest.mark.parametrize("keywords", [{"patience": 2}, {"together": False}, {"members": 1}])
+def test_a_uniform_mixture_is_compiled_however_it_would_be_computed_otherwise(
+    keywords: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "_compile", lambda function: function)  # its arithmetic, operation by operation
+    compiled._program.cache_clear()
+    ledgers = []
+    for engine in ("compiled", "plain"):
+        env = digits()
+        agent = agents.make("umix", env, width=3, wait=3, epochs=3, engine=engine, **keywords)
+        ledgers.append([row.error for row in agents.run(env, agent, 0)])
+    compiled._program.cache_clear()
+    assert ledgers[0] == pytest.approx(ledgers[1], abs=0.02)
 
 
 def test_the_oracle_is_the_single_model_from_scratch_on_everything_at_every_tick() -> None:

@@ -67,6 +67,7 @@ def agree(settings: StageSettings) -> StageReport:
     heard: list[int] = []
     fast, report, charge = run("compiled", settings, heard)
     assert report.best_epoch == plain_report.best_epoch
+    assert report.initial == (plain_report.initial and pytest.approx(plain_report.initial, rel=1e-4))
     assert report.validation_loss == pytest.approx(plain_report.validation_loss, rel=1e-4)
     assert report.validation_error == pytest.approx(plain_report.validation_error)
     for name, tensor in plain.state_dict().items():

@@ -108,8 +108,12 @@ def test_keep_initial_makes_the_weights_from_before_a_candidate() -> None:
     train = Examples(examples(40).x, torch.zeros(40, dtype=torch.int64))
     valid = Examples(examples(9).x, torch.ones(9, dtype=torch.int64))  # training can only do harm
     assert run(copy.deepcopy(predictor), SETTINGS, train, valid).best_epoch == 1
-    assert run(predictor, dataclasses.replace(SETTINGS, keep_initial=True), train, valid).best_epoch == 0
+    report = run(predictor, dataclasses.replace(SETTINGS, keep_initial=True), train, valid)
+    assert report.best_epoch == 0
     assert same_weights(predictor, before)
+    loss, error = (float(score) for score in validate(before.body, before.normalize(valid.x), valid.y, 100))
+    assert (report.best_loss, report.best_error) == pytest.approx((loss, error))  # of what is kept
+    assert report.best_loss < min(report.validation_loss)
 
 
 def test_patience_ends_the_stage_and_leaves_the_same_weights_when_nothing_better_came_later() -> None:
@@ -191,6 +195,16 @@ def test_executed_flops_equal_the_sum_by_hand() -> None:
     charge = meter.take()
     assert charge.flops == {"training": 4 * 40 * 2 * step, "validation": 4 * 9 * 2 * multiply_adds}
     assert charge.forward["training"] == 4 * 40 * 2 * multiply_adds
+
+
+@pytest.mark.parametrize(("count", "accumulation"), [(40, 16), (36, 4), (33, 8)])
+def test_parts_of_a_short_mini_batch_count_by_their_size(count: int, accumulation: int) -> None:
+    whole, in_parts = small_mlp(), small_mlp()
+    settings = dataclasses.replace(SETTINGS, optimizer="sgd", learning_rate=0.1, batch_size=16)
+    run(whole, settings, examples(count))
+    run(in_parts, dataclasses.replace(settings, accumulation=accumulation), examples(count))
+    for one, other in zip(whole.parameters(), in_parts.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
 def test_a_stage_of_so_many_updates_equals_a_loop_written_by_hand() -> None:

@@ -292,6 +292,11 @@ def test_what_does_not_fit_is_refused(id: str, keywords: dict[str, Any], message
         agents.make(id, env, **{**SMALL, **keywords})
 
 
+def test_the_oracle_of_an_ensemble_is_as_large_as_the_ensemble(env: AlmaEnv) -> None:
+    oracle, ens = make("oracle", env, of="ens"), make("ens", env)
+    assert len(list(oracle.predictor.parameters())) == len(list(ens.predictor.parameters()))
+
+
 def test_the_network_on_text_is_that_of_the_keywords(env: AlmaEnv) -> None:
     agent = make("sm", env, size="base", width=3, jitter=0.01, checkpointing=True, copy_noise=0.01)
     body = mixture_body(agent.predictor)

@@ -72,6 +72,22 @@ def test_a_policy_is_played_on_the_real_streams_as_soon_as_it_is_learned(capsys,
     assert sorted(run.config["seed"] for run in finished.find(out)[0]) == [3, 4]
 
 
+def test_a_policy_that_says_only_when_is_played_with_the_replay_and_the_growth_it_was_learned_with(capsys, tmp_path):
+    file, out = tmp_path / "waiting.zip", tmp_path / "runs"
+    settings = ["learner=gens", "replay=true", "grow=true", "width=2", "ticks=4", "epochs=1"]
+    words = ["policy", "train", "Digits-ALMA-Wait-v0", "--steps", "10", "--set", *settings, "--out", file]
+    status, said, _ = run(capsys, *words, "--evaluate", "3", "--runs", out)
+    assert status == 0
+    assert f"--policy {file}:replay=true,growth=every" in said
+    (played,) = finished.find(out)[0]
+    assert played.config["agent"]["policy"] | {"digest": ""} == {
+        "name": "learned",
+        "digest": "",
+        "replay": True,
+        "growth": "every",
+    }
+
+
 def test_what_cannot_be_done_is_said_in_one_line(capsys, runs, tmp_path):
     for arguments, message in (
         (["surrogate", "fit", runs, "--out", tmp_path / "x.json"], "let it end in .npz"),
