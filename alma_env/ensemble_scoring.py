@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from alma_env.ensemble import Ensemble
-from alma_env.errors import PredictorError
+from alma_env.errors import AlmaError, PredictorError
 from alma_env.meter import count
-from alma_env.predictor import Answer, Fingerprint, freeze, run
+from alma_env.predictor import Answer, Fingerprint, device_of, freeze, run, undisturbed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -69,8 +69,7 @@ def score_ensemble(
     prepare, *members = mark.parts
     marks = tuple(members)
     if before is None or not _leads(before, prepare, ensemble.space, marks):
-        first = torch.from_numpy(x[:batch_size].copy())
-        prepare_flops = count(freeze(ensemble.prepare), first).total / len(first)
+        prepare_flops = _cost_of_preparing(ensemble, x[:batch_size])
         kept, flops, steady = _run_member(ensemble, 0, x, y, task, batch_size)
         part = task.part(kept, ensemble)
         before = Scored(prepare, ensemble.space, marks[:1], part, kept, prepare_flops, flops, steady)
@@ -83,6 +82,22 @@ def score_ensemble(
     answer = before.answer if len(marks) == len(before.members) else ensemble.mean(total, len(marks))
     scored = Scored(prepare, ensemble.space, marks, total, answer, before.prepare_flops, flops, steady)
     return Answer(error=task.error(answer, y), inference_flops=flops, steady=steady), scored
+
+
+def _cost_of_preparing(ensemble: Ensemble, part: NDArray[Any]) -> float:
+    """FLOPs per example, on raw test inputs."""
+    device = device_of(nn.Sequential(ensemble.prepare, ensemble.members[0]))
+    prepare, batch = freeze(ensemble.prepare), torch.from_numpy(part.copy()).to(device)
+    try:
+        with undisturbed(device):
+            return count(prepare, batch).total / len(part)
+    except AlmaError:
+        raise
+    except Exception as error:
+        raise PredictorError(
+            f"what the members of the ensemble share raised {type(error).__name__} on a raw batch of shape "
+            f"{tuple(batch.shape)} and dtype {batch.dtype}: {error}"
+        ) from error
 
 
 def _run_member(

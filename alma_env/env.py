@@ -56,6 +56,10 @@ def _require_numbers(whole: Mapping[str, object], real: Mapping[str, object]) ->
                 raise TypeError(f"{name}={value!r}: must be {words}, for example {name}={example}")
 
 
+def _plain(number: Any) -> Any:
+    return number.item() if isinstance(number, np.generic) else number
+
+
 @dataclass(frozen=True)
 class Answered:
     """What a step or a reset would enter into the ledger, found out before anything is changed.
@@ -168,12 +172,13 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
                 f"evaluation_batch_size={evaluation_batch_size}: at least 1 example is needed per forward pass"
             )
         self.data = data
-        self.ticks = ticks
-        self.valid_fraction = valid_fraction
+        # Plain numbers, as a saved state and the record of a run hold them.
+        self.ticks = ticks = int(ticks)
+        self.valid_fraction = valid_fraction = _plain(valid_fraction)
         self.partition = partition
-        self.flops_budget = flops_budget
-        self.parameter_budget = parameter_budget
-        self.evaluation_batch_size = evaluation_batch_size
+        self.flops_budget = _plain(flops_budget)
+        self.parameter_budget = _plain(parameter_budget)
+        self.evaluation_batch_size = int(evaluation_batch_size)
 
         self.meter = Meter()
         self.ledger = Ledger()
@@ -181,7 +186,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self.stream_seed: int | None = None
         self._deployed: Fingerprint | None = None
         self._known: set[str] = set()  # content of all tensors and arrays that were deployed in this episode
-        self._total_at_deployment = 0
+        self._total_at_deployment = self._declared_at_deployment = 0
         self._steady_flops: dict[tuple[str, int, int], float] = {}  # inference FLOPs, by structure
         self._scored: Scored | None = None  # the members of the ensemble that was scored last
         self._scored_on: Stream | TextStream | None = None
@@ -277,7 +282,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self._deployed = None
         self._known = set()
         self._steady_flops = {}
-        self._total_at_deployment = 0
+        self._total_at_deployment = self._declared_at_deployment = 0
         self._deploy(beginning.answered)
         self._enter(beginning.answered.answer, Charge(), refused=False)
         return self.observation(), self.info()
@@ -350,6 +355,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         """The mega-batch that arrived last: D_{t+1} once tick t is answered; after tick B, D_B again."""
         return self.megabatch(min(self.tick + 1, self.ticks))
 
+    @torch.inference_mode(False)
     def validation_error(self, predictor: nn.Module) -> float:
         """Error on the validation parts of all mega-batches of the episode's stream, those to come included.
 
@@ -381,7 +387,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         mark = fingerprint(action)
         if mark.same_as(self._deployed):
             return Answered(tick, kept)
-        require_metered(action, mark, self.meter, self._known, self._total_at_deployment)
+        require_metered(action, mark, self.meter, self._known, self._total_at_deployment, self._declared_at_deployment)
         if self._over_parameter_budget(mark):
             return over_budget
         assert self._stream is not None
@@ -395,6 +401,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self._deployed = mark
         self._known |= {*mark.tensors, *mark.arrays}
         self._total_at_deployment = self.meter.total
+        self._declared_at_deployment = self.meter.declared_total
         if answered.scored is not None:
             self._scored, self._scored_on = answered.scored, self._stream
         elif mark.structure is not None:
@@ -523,6 +530,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             "known": sorted(self._known),
             "meter": self.meter.state_dict(),
             "total_at_deployment": self._total_at_deployment,
+            "declared_at_deployment": self._declared_at_deployment,
             "steady_flops": [[*kind, flops] for kind, flops in self._steady_flops.items()],
         }
 
@@ -550,6 +558,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         }
         self.meter.load_state_dict(state["meter"])
         self._total_at_deployment = state["total_at_deployment"]
+        self._declared_at_deployment = state.get("declared_at_deployment", 0)  # none in states of before 2026-11-22
         self._clock = time.perf_counter()
 
     def protocol(self) -> dict[str, Any]:

@@ -71,6 +71,7 @@ class Meter:
         self._tally = Tally(DEFAULT_PHASE)
         self._declared: list[str] = []
         self._declared_flops: dict[str, int] = {}
+        self._declared_taken = 0
         self._taken = 0
         self._seals = Seals()
         self._owner: int | None = None  # the thread in which the meter runs
@@ -133,6 +134,11 @@ class Meter:
     def declared_flops(self) -> int:
         """FLOPs declared since the last `take`."""
         return sum(self._declared_flops.values())
+
+    @property
+    def declared_total(self) -> int:
+        """FLOPs declared since construction or `reset`."""
+        return self._declared_taken + self.declared_flops
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -253,7 +259,7 @@ class Meter:
             {phase: cell[0] for phase, cell in cells.items() if cell[0]},
             self.declared,
         )
-        self._taken = self.total
+        self._taken, self._declared_taken = self.total, self.declared_total
         self._tally.clear()
         self._declared, self._declared_flops = [], {}
         return charge
@@ -297,7 +303,7 @@ class Meter:
     def reset(self) -> None:
         """Forget all charges and seals."""
         self._tally.clear()
-        self._declared, self._declared_flops, self._taken = [], {}, 0
+        self._declared, self._declared_flops, self._declared_taken, self._taken = [], {}, 0, 0
         self._seals = Seals()
         if self._mode is not None:
             self._mode.seals = self._seals
@@ -306,7 +312,8 @@ class Meter:
 
     def state_dict(self) -> dict[str, Any]:
         """The charges, as plain JSON values: the total, what was not taken yet, and the seals by content."""
-        return {"total": self.total, **self.pending(), "seals": [list(seal) for seal in self._seals.state()]}
+        totals = {"total": self.total, "declared_total": self.declared_total}
+        return {**totals, **self.pending(), "seals": [list(seal) for seal in self._seals.state()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` returned.
@@ -320,6 +327,7 @@ class Meter:
         self.include(state)
         self._seals.restore(state["seals"])
         self.total = state["total"]
+        self._declared_taken = state.get("declared_total", self.declared_flops) - self.declared_flops
 
     def __getstate__(self) -> dict[str, Any]:
         if self._owner is not None:

@@ -17,7 +17,12 @@ _REMEDY = (
 
 
 def require_metered(
-    predictor: nn.Module, mark: Fingerprint, meter: Meter, known: set[str], total_at_deployment: int
+    predictor: nn.Module,
+    mark: Fingerprint,
+    meter: Meter,
+    known: set[str],
+    total_at_deployment: int,
+    declared_at_deployment: int,
 ) -> None:
     """Refuse parameters that changed while the meter was not running, or ran and counted nothing.
 
@@ -27,12 +32,13 @@ def require_metered(
         meter: the episode's; not running, or paused.
         known: content of all tensors and arrays that were deployed before in the episode.
         total_at_deployment: FLOPs that had been charged when a predictor was deployed last.
+        declared_at_deployment: those of them that had been declared.
 
     Raises:
         UnmeteredTrainingError: it holds what no charged training left there.
     """
     untrained = isinstance(predictor, UntrainedPredictor) and predictor.is_pristine()
-    if untrained or meter.declared_flops > 0:
+    if untrained or meter.declared_total > declared_at_deployment:
         return
     name = type(predictor).__name__
     if not known.issuperset(mark.arrays):

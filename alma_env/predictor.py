@@ -11,8 +11,8 @@ import functools
 import io
 import pickle
 import types
-from collections.abc import Mapping, Set
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -268,6 +268,26 @@ def freeze(predictor: nn.Module) -> nn.Module:
     return frozen.eval().requires_grad_(False)
 
 
+def device_of(predictor: nn.Module) -> torch.device:
+    """Where its first tensor lies; the CPU where it has none."""
+    return next((t.device for t in [*predictor.parameters(), *predictor.buffers()]), torch.device("cpu"))
+
+
+@contextmanager
+def undisturbed(device: torch.device) -> Iterator[None]:
+    """Without gradients; a predictor that draws random numbers answers the same way every time in such a block.
+
+    The learner's own generators are left alone.
+    """
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices), torch.no_grad():
+        # Not torch.manual_seed, which would also reseed the devices that are not forked here.
+        torch.default_generator.manual_seed(0)
+        if devices:
+            torch.cuda.manual_seed(0)
+        yield
+
+
 def answer(
     predictor: nn.Module,
     x: NDArray[Any],
@@ -312,18 +332,12 @@ def run(
             shape without NaN.
         UnknownCostError: it runs an operation whose cost is unknown to the meter.
     """
-    device = next((t.device for t in [*predictor.parameters(), *predictor.buffers()]), torch.device("cpu"))
+    device = device_of(predictor)
     costs: list[float] = []  # FLOPs per example of each batch
     looks_at_data = False
     weights: list[int] = []
     answers: list[Tensor] = []
-    # A predictor that draws random numbers answers the same way every time and leaves the learner's state alone.
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices), torch.no_grad():
-        # Not torch.manual_seed, which would also reseed the devices that are not forked here.
-        torch.default_generator.manual_seed(0)
-        if devices:
-            torch.cuda.manual_seed(0)
+    with undisturbed(device):
         for start in range(0, len(x), batch_size):
             part = x[start : start + batch_size]
             # A copy: the predictor gets no handle on the test set's memory.

@@ -131,11 +131,12 @@ class Seals:
     def _judge(self, before: _Record | None, content: int, seal: Seal) -> Seal:
         if before is not None and before.content == content:
             return _stronger(before.seal, seal)  # unchanged since it was sealed
+        same = self._by_content.get(content)
+        if same is not None and (same.written or seal.written):
+            return _stronger(same, seal)  # a copy of sealed content, such as the best epoch's weights restored
         if before is not None and not seal.written:
             return replace(seal, counted=False)  # changed, and no operation that the dispatcher saw did it
-        if (same := self._by_content.get(content)) is not None:
-            return _stronger(same, seal)  # a copy of sealed content, such as the best epoch's weights restored
-        return seal
+        return seal if same is None else _stronger(same, seal)
 
     def adopt(self, tensor: Tensor, seal: Seal) -> None:
         """Know what another meter's block has left in `tensor`."""

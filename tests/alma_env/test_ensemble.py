@@ -119,6 +119,37 @@ def test_a_member_that_cannot_be_scored_is_named(env):
         row(env, Ensemble([*members("a"), nn.Linear(8, 4)], Prepare()))
 
 
+class Failing(nn.Module):
+    """A preparation that raises."""
+
+    def forward(self, x):
+        raise RuntimeError("not these inputs")
+
+
+def test_a_preparation_that_raises_is_told_as_a_predictors_error(env):
+    with pytest.raises(PredictorError, match="members of the ensemble share raised RuntimeError .* not these inputs"):
+        row(env, Ensemble(members("a"), Failing()))
+
+
+def test_a_preparation_that_draws_leaves_the_learners_generator_alone(env):
+    class Drawing(Prepare):
+        def forward(self, x):
+            return super().forward(x) + torch.rand(1)
+
+    ensemble = Ensemble(members("a"), Drawing())
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    row(env, ensemble)
+    assert torch.rand(1) == expected
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_an_ensemble_on_a_gpu_is_scored_there(env):
+    ensemble = Ensemble(members("a", "b"), Prepare())
+    assert row(env, copy.deepcopy(ensemble).cuda())[1:] == row(env, ensemble)[1:]
+
+
 def test_an_ensemble_is_safe_to_keep_while_its_members_change(env):
     ensemble = Ensemble(members("a", "b"), Prepare())
     env.reset(seed=0, options={"predictor": ensemble})

@@ -542,6 +542,34 @@ def test_copying_the_best_weights_back_under_the_meter_is_accepted(started):
     assert env.tick == 1
 
 
+def test_metered_weights_that_were_put_back_outside_may_be_run_under_the_meter(started):
+    env, model, observation = started
+    with env.meter:
+        train(model, observation)
+        best = copy.deepcopy(model.state_dict())
+        train(model, observation)
+    model.load_state_dict(best)  # a copy only
+    with env.meter, torch.no_grad(), alma_env.meter.phase("validation"):
+        model(torch.from_numpy(observation["valid"]["x"]))
+    env.step(model)
+    assert env.tick == 1
+
+
+def test_numbers_of_numpy_are_saved_as_plain_ones():
+    env = alma_env.make("Digits-ALMA-v0", ticks=np.int64(3), flops_budget=np.float32(1e9), parameter_budget=np.int32(9))
+    env.reset(seed=0)
+    assert json.loads(json.dumps(env.state_dict()))["protocol"]["ticks"] == 3
+    assert type(env.ticks) is int
+
+
+def test_the_validation_error_may_be_asked_for_in_inference_mode(env):
+    env.reset(seed=0)
+    model = env.action_space.sample()
+    error = env.validation_error(model)
+    with torch.inference_mode():
+        assert env.validation_error(model) == error
+
+
 # --- budgets ---------------------------------------------------------------------------------------
 
 
@@ -799,6 +827,26 @@ def test_work_in_numpy_is_refused_unless_it_is_declared(env):
     env.meter.declare(64**2 * len(x), reason="least squares")
     env.step(model)
     assert env.ledger[2].error < env.ledger[1].error
+
+
+def test_what_was_declared_may_be_deployed_later(env):
+    model = LeastSquares()
+    observation, _ = env.reset(seed=0, options={"predictor": model})
+    model.weights = np.linalg.lstsq(
+        observation["train"]["x"].reshape(-1, 64).astype(float), np.eye(10)[observation["train"]["y"]], rcond=None
+    )[0]
+    env.meter.declare(64**2 * 100, reason="least squares")
+    env.step(None)
+    resumed = alma_env.make("Digits-ALMA-v0", ticks=env.ticks)
+    resumed.load_state_dict(json.loads(json.dumps(env.state_dict())))
+    for one in (env, resumed):
+        one.step(model)
+        assert one.ledger[2].error < one.ledger[1].error
+        assert one.ledger[2].comp == 0
+        model.weights = model.weights + 1  # what was declared is used up
+        with pytest.raises(UnmeteredTrainingError, match=r"NumPy.*declare"):
+            one.step(model)
+        model.weights = model.weights - 1
 
 
 def test_what_was_deployed_earlier_in_the_episode_may_come_back(env):
