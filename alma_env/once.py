@@ -7,6 +7,7 @@ which number (`cost_varies_with`): a few calls, counted in full, then tell the c
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import random
 import threading
@@ -163,7 +164,8 @@ class CountOnce(Generic[P, R]):
 def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], list[Tensor]]:
     """What the cost of a call may depend on, and all tensors in the arguments.
 
-    That is the shapes, types, devices and `requires_grad` of tensors, in modules too, and the values of all else.
+    That is the shapes, types, devices and `requires_grad` of tensors, in modules too, and the values of all else. Of an
+    object with methods, which a step may be, it is which one it is, and what networks it holds.
     """
     parts: list[Any] = [torch.is_grad_enabled()]
     tensors: list[Tensor] = []
@@ -215,6 +217,21 @@ def _describe(value: Any, parts: list[Any], tensors: list[Tensor]) -> None:
                 "give tensors, modules, optimizers, numbers, strings, or lists, tuples and dictionaries of them"
             ) from None
         parts += (type(value), value)
+        if isinstance(value, weakref.ref):
+            _describe_held(value(), parts, tensors)
+
+
+def _describe_held(holder: Any, parts: list[Any], tensors: list[Tensor]) -> None:
+    """The networks, optimizers and parameters that an object has as attributes, or in lists and dictionaries of them.
+
+    Its numbers are not looked at: a count of steps would make each call another one.
+    """
+    for name, value in getattr(holder, "__dict__", {}).items():
+        values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+        for item in values:
+            if isinstance(item, nn.Module | torch.optim.Optimizer) or (isinstance(item, Tensor) and item.requires_grad):
+                parts.append(name)
+                _describe(item, parts, tensors)
 
 
 def _compares_by_identity(kind: type[Any]) -> bool:
@@ -259,6 +276,11 @@ def _describe_attribute(name: str, value: Any, parts: list[Any]) -> None:
         return
     if isinstance(value, Tensor):
         parts += (name, value.shape, value.dtype)
+        return
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        parts += (name, type(value))
+        for field in dataclasses.fields(value):
+            _describe_attribute(field.name, getattr(value, field.name, None), parts)
         return
     try:
         hash(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import gc
 import json
 import pickle
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
+import alma_env
 from alma_env import meter as metering
 from alma_env.errors import UnknownCostError
 from alma_env.meter import Charge, Meter, count, count_once, phase, running
@@ -522,6 +524,73 @@ def test_a_step_may_be_a_method_and_its_object_is_not_kept_alive() -> None:
     del learner
     gc.collect()
     assert alive() is None
+
+
+def test_what_an_object_trains_may_grow_between_its_steps_and_be_deployed() -> None:
+    class Learner:
+        def __init__(self, net: nn.Module) -> None:
+            self.steps = 0
+            self.nets = [net]
+
+        @count_once
+        def train(self, x: Tensor, y: Tensor) -> None:
+            self.steps += 1
+            for net in self.nets:
+                nn.functional.cross_entropy(net(x.float()), y).backward()
+                with torch.no_grad():
+                    for parameter in net.parameters():
+                        parameter.sub_(0.01 * parameter.grad)
+                        parameter.grad = None
+
+    env = alma_env.make("Digits-ALMA-v0", ticks=3)
+    observation, _ = env.reset(seed=0)
+    x, y = (torch.from_numpy(observation["train"][name]) for name in ("x", "y"))
+    learner, costs = Learner(nn.Identity()), []
+    for width in (4, 40):
+        learner.nets = [nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 10))]
+        before = env.meter.total
+        with env.meter:
+            for _ in range(3):
+                learner.train(x, y)
+        costs.append(env.meter.total - before)
+    per_example = [3 * (2 * (2 * 64 * width) + 3 * 2 * width * 10) for width in (4, 40)]
+    assert costs == [len(x) * cost for cost in per_example]
+    deployed = nn.Sequential(Raw(), learner.nets[0])
+    env.step(deployed)
+    assert env.tick == 1
+
+
+def test_a_module_may_be_told_its_depth_in_a_dataclass() -> None:
+    @dataclasses.dataclass
+    class Config:
+        layers: int = 1
+
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.config = Config()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(self.config.layers):
+                x = self.layer(x)
+            return x
+
+    net, x, meter, costs = Deep(), torch.ones(4, 8), Meter(), []
+    answer = count_once(lambda net, x: net(x))
+    for layers in (1, 1, 8):
+        net.config.layers = layers
+        with meter:
+            answer(net, x)
+        costs.append(meter.take().total)
+    assert costs == [2 * 4 * 64 * layers for layers in (1, 1, 8)]
+
+
+class Raw(nn.Module):
+    """Raw inputs as floats."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.float()
 
 
 def test_a_compiled_fast_function_really_runs_compiled() -> None:
