@@ -109,8 +109,9 @@ class Evaluator:
     def _probe(self, module: ProgramModule, logits: Tensor) -> tuple[float, float]:
         """Elements through free operations, per example; and the share of examples whose answer depends on their batch.
 
-        Examples drawn at random make another batch. By how much the first class leads there and
-        led before differs by rounding alone if the predictor looks at one example at a time.
+        Examples drawn at random make another batch. By how much the first class leads there and led before differs by
+        rounding alone if the predictor looks at one example at a time. So does which class that is, which tells where
+        all leads are the same, or drowned by a constant.
         """
         rows = np.random.default_rng().integers(len(self.x), size=min(self.batch_size, len(self.x), PROBED))
         elements = Elements()
@@ -120,7 +121,8 @@ class Evaluator:
         (first, led), (_, leads) = _lead(logits[torch.from_numpy(rows)]), _lead(again)
         moved = torch.where(led == leads, 0.0, (led - leads).abs())
         rounding = 100 * torch.finfo(logits.dtype).eps * first.abs() + 1e-3 * led.median()
-        return elements.count / len(rows), float((~(moved <= rounding)).double().mean())
+        changed = again.argmax(1) != logits[torch.from_numpy(rows)].argmax(1)
+        return elements.count / len(rows), float((changed | ~(moved <= rounding)).double().mean())
 
 
 def _lead(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -30,6 +30,7 @@ MAXIMUM_ATTEMPTS = 3
 LEASE_SECONDS = 60.0
 BACKOFF_SECONDS = 30.0  # before the second attempt; doubled before each further one
 LONGEST_BACKOFF_SECONDS = 3600.0
+DISABLED = "the account that sent it was disabled"
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,10 @@ def claim(engine: Engine, worker: str, lease_seconds: float = LEASE_SECONDS) -> 
             ).first()
             if job is None:
                 return None
+            if job.submission.account.disabled_at is not None:
+                _end(session, job, moment, DISABLED)
+                session.flush()
+                continue
             if job.state == "running":
                 gone = f"worker {job.lease_owner} did not renew its lease on attempt {job.attempts}: killed, or cut off"
                 _log(session, job, moment, "lease expired", gone)
@@ -103,13 +108,19 @@ def renew(engine: Engine, lease: Lease, lease_seconds: float = LEASE_SECONDS, pr
     """Hold a job for longer, from now on, and say how far it is.
 
     Raises:
-        LeaseLostError: it is not this worker's any more.
+        LeaseLostError: it is not this worker's any more, or its account was disabled, which ends it.
     """
     with writing(engine) as session:
         job = _held(session, lease)
-        job.lease_until = now(session) + timedelta(seconds=lease_seconds)
-        if progress is not None:
+        disabled = job.submission.account.disabled_at is not None
+        if disabled:
+            _end(session, job, now(session), DISABLED)
+        else:
+            job.lease_until = now(session) + timedelta(seconds=lease_seconds)
+        if not disabled and progress is not None:
             job.progress = storable(progress, 200)
+    if disabled:
+        raise LeaseLostError(f"job {lease.job_id} of worker {lease.worker}: {DISABLED}; what was computed is dropped")
 
 
 def finish(engine: Engine, lease: Lease, verification: Verification) -> int:

@@ -232,8 +232,8 @@ def hidden() -> list[Path]:
 
 def _interpreter() -> list[str]:
     """Folders of the interpreter and its packages, as they are named and as they really are."""
-    paths = {os.path.realpath(path) for path in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
-    return sorted({sys.prefix, *paths})
+    named = {sys.prefix, sys.base_prefix, sys.exec_prefix}
+    return sorted(named | {os.path.realpath(path) for path in named})
 
 
 def _environment(scratch: str, packages: Path) -> dict[str, str]:

@@ -53,7 +53,7 @@ def _add_account(commands: Commands[argparse.ArgumentParser]) -> None:
     adding.set_defaults(command=_account_add)
     adding.add_argument("account", help="its name")
     adding.add_argument("--role", choices=("submitter", "maintainer"), default="submitter")
-    disable = actions.add_parser("disable", help="its tokens open nothing; what it has sent stays")
+    disable = actions.add_parser("disable", help="its tokens open nothing, what waits to be verified ends")
     disable.set_defaults(command=_account_disable, disabled=True)
     enable = actions.add_parser("enable", help="take that back")
     enable.set_defaults(command=_account_disable, disabled=False)

@@ -50,6 +50,7 @@ def _serve(options: argparse.Namespace, console: Console) -> int:
     if options.workers:
         load_verify(options.verify)  # here a mistake is told, there it would be a worker that ends again and again
     import uvicorn
+    from sqlalchemy import make_url
 
     from leaderboard import baselines
     from leaderboard.accounts import has_maintainer
@@ -83,7 +84,9 @@ def _serve(options: argparse.Namespace, console: Console) -> int:
             shown = f"[{host}]" if ":" in host else host
             say(console, f"the board is at http://{shown}:{port}{options.root_path}/")
             if not has_maintainer(engine):
-                say(console, "it has no maintainer yet: alma-leaderboard account add NAME --role maintainer")
+                shown = make_url(url).render_as_string(hide_password=True)
+                how = f"alma-leaderboard account add NAME --role maintainer --database {shown}"
+                say(console, f"it has no maintainer yet: {how}")
             with beside(url, options.workers, options.verify):
                 uvicorn.Server(config).run(sockets=[listening])
         finally:

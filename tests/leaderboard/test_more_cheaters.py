@@ -174,6 +174,11 @@ def test_answers_that_depend_on_their_batch_are_seen(evaluator):
     # A constant that drowns the differences in relative terms does not hide them.
     lifted = [*nodes, ["lifted", "aten.add.Scalar", [of("logits"), 1000.0], {}]]
     assert evaluator.answer(*program(lifted, output="lifted"))[1]["mixed"] > 0.5
+    # Nor does an answer that leads by the same in every example.
+    highest = ["highest", "aten.amax.default", [of("logits"), [1], True], {}]
+    one_hot = [*nodes, highest, ["first", "aten.ge.Tensor", [of("logits"), of("highest")], {}]]
+    one_hot += [["same", "aten.mul.Scalar", [of("first"), 1.0], {}]]
+    assert evaluator.answer(*program(one_hot, output="same"))[1]["mixed"] > 0.05
 
 
 def test_a_product_of_free_operations_is_seen(evaluator):
@@ -613,6 +618,11 @@ def test_data_of_streams_are_hidden_under_every_name_of_the_interpreter(tmp_path
     link = tmp_path / "environment"
     link.symlink_to(sys.prefix)
     monkeypatch.setattr(sys, "prefix", str(link))
+    base = tmp_path / "base"
+    base.symlink_to(sys.base_prefix)
+    monkeypatch.setattr(sys, "base_prefix", str(base))
+    # A virtual environment's interpreter may be a link to either name.
+    assert {str(base), os.path.realpath(base), str(link), os.path.realpath(link)} <= set(sandbox._interpreter())
     names = [str(folder) for folder in sandbox.hidden() if folder.parts[-2:] == ("datasets", "data")]
     assert any(name.startswith(str(link)) for name in names)
     assert all(os.path.isdir(name) for name in names)

@@ -11,7 +11,7 @@ from sqlalchemy import func, select, update
 
 from alma_env import Ledger
 from leaderboard import queue, results
-from leaderboard.database import AuditFinding, Event, Job, Result, ResultRun, Submission
+from leaderboard.database import Account, AuditFinding, Event, Job, Result, ResultRun, Submission
 from leaderboard.engine import now, reading, writing
 from leaderboard.errors import LeaseLostError, NotFoundError
 from leaderboard.submissions import submit
@@ -220,6 +220,20 @@ def test_a_stale_worker_cannot_overwrite_whatever_it_tries(engine, same_name):
         result = session.scalars(select(Result)).one()
         assert result.runs[0].comp == 20 * 5007
         assert count(engine, ResultRun) == 3
+
+
+def test_the_jobs_of_a_disabled_account_end(engine):
+    running, waiting = send(engine, 2)
+    lease = queue.claim(engine, "w")
+    with writing(engine) as session:
+        session.execute(update(Account).values(disabled_at=now(session)))
+    with pytest.raises(LeaseLostError, match="the account that sent it was disabled"):
+        queue.renew(engine, lease)
+    assert queue.claim(engine, "other") is None
+    for sent in (running, waiting):
+        job = job_of(engine, sent)
+        assert (job.state, job.last_error) == ("failed", "the account that sent it was disabled")
+        assert state_of(engine, sent) == "failed"
 
 
 def test_a_slow_worker_whose_job_nobody_else_took_may_finish(engine):
