@@ -143,6 +143,18 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
+def is_whole(folder: Path) -> bool:
+    """Whether the folder holds a whole run; rows that a kill has left in its last checkpoint alone are written.
+
+    Raises:
+        FolderInUseError: another process writes to the folder.
+        ValueError: its files cannot be read.
+    """
+    config = read_config(folder)
+    with locked(folder):
+        return bool(len(RunFolder(folder, config).rows) == config["protocol"]["ticks"] + 1)
+
+
 class RunFolder:
     """The files of one run. Of several ranks the first alone has them, and tells the others what is in them.
 
@@ -213,8 +225,8 @@ class RunFolder:
             file.write(row_to_json(row) + "\n")
 
     def end(self, env: AlmaEnv) -> None:
-        """Write what `step` has left, once the last checkpoint is in its place."""
-        for row in env.ledger.rows[len(self.rows) :]:
+        """Write what `step` has left, once the last checkpoint is in its place; what stands there is compared."""
+        for row in env.ledger.rows:
             self.write(row)
 
     def checkpoint(self, env: AlmaEnv, agent: AnytimeAgent, *, force: bool = False) -> None:
@@ -253,13 +265,23 @@ class RunFolder:
         return state
 
     def _with_the_last(self, rows: list[Row], config: dict[str, Any]) -> list[Row]:
-        """The rows, and that of the last tick where a kill came between the last checkpoint and it."""
-        ticks = config.get("protocol", {}).get("ticks")
-        state = self._saved() if len(rows) == ticks else None
+        """The rows, and those of the last step where a kill came between the last checkpoint and them.
+
+        That is one row, or, of a run that broke its budget, all from there on.
+        """
+        protocol = config.get("protocol", {})
+        ticks = protocol.get("ticks", 0)
+        budget = any(protocol.get(name) is not None for name in ("flops_budget", "parameter_budget"))
+        if not 0 < len(rows) <= ticks or (len(rows) < ticks and not budget):
+            return rows  # the usual cases, in which no checkpoint need be read
+        state = self._saved()
         known = [] if state is None else _rows_of(state)
-        if len(known) != len(rows) + 1 or _without_seconds(known[:-1]) != _without_seconds(rows):
+        missing = known[len(rows) :]
+        of_one_step = len(missing) == 1 or all(row.refused for row in missing)
+        if len(known) != ticks + 1 or not of_one_step or _without_seconds(known[: len(rows)]) != _without_seconds(rows):
             return rows
-        self._append(known[-1])
+        for row in missing:
+            self._append(row)
         return known
 
 

@@ -178,14 +178,8 @@ def _states_of_one_tick(files: Sequence[RunFolder]) -> list[dict[str, Any]] | li
 
 def _is_finished(run: _Run) -> bool:
     """Whether the folder holds the whole run, made in a batch of any size or by itself."""
-    if not (run.folder / "ledger.jsonl").exists() or not _same_but_for_company(run):
-        return False
-    if (
-        len(run_folder.read_ledger(run.folder)) == run.env.ticks
-    ):  # all but the row that is written after the last checkpoint
-        with run_folder.locked(run.folder):
-            return len(RunFolder(run.folder, run_folder.read_config(run.folder)).rows) == run.env.ticks + 1
-    return len(run_folder.read_ledger(run.folder)) == run.env.ticks + 1
+    there = (run.folder / "ledger.jsonl").exists()
+    return there and _same_but_for_company(run) and run_folder.is_whole(run.folder)
 
 
 def _begin_anew_in_other_company(run: _Run, batched: int) -> None:

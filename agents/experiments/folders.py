@@ -80,8 +80,11 @@ def finished_below(out: Path, envs: Iterable[str]) -> dict[str, Path]:
 
 
 def asked_for(out: Path, specs: Iterable[RunSpec]) -> list[Path]:
-    """The folders of these runs, finished or not, on whatever machine they were made."""
-    digests = {spec.digest(): spec.env for spec in specs}
+    """The folders of these runs, finished or not, on whatever machine they were made.
+
+    Runs that name files are left out: what is in a folder of the same words may be of other files.
+    """
+    digests = {spec.digest(): spec.env for spec in specs if not spec.names_files}
     return [folder for digest, folder in _asked_for_below(out, digests.values()) if digest in digests]
 
 

@@ -46,8 +46,8 @@ def carry_out(jobs: Sequence[Job], address: str, *, per_gpu: int = 0) -> Generat
         # Ray would wait for a GPU for ever; to another cluster one may come.
         raise ValueError(f"--per-gpu {per_gpu} beside --ray {address}: PyTorch sees no GPU here; leave it out")
     where = _where(address)
-    if "num_cpus" in where:
-        _require_cores(jobs, where["num_cpus"], address)
+    if where.get("address") == "local":  # to another cluster a larger machine may come
+        _require_cores(jobs, where.get("num_cpus") or os.cpu_count() or 1, address)
     return _events(ray, queues, jobs, where, address, per_gpu)
 
 
@@ -92,8 +92,6 @@ def _events(
         queue = queues.Queue(actor_options={"num_cpus": 0})
         task = ray.remote(_perform)
         has_gpus = ray.cluster_resources().get("GPU", 0) > 0
-        machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        _require_cores(jobs, int(max((machine.get("CPU", 0) for machine in machines), default=0)), address)
         for number, job in enumerate(jobs):
             resources = _resources(job, per_gpu, has_gpus=has_gpus)
             pending[task.options(**resources).remote(number, job, os.getcwd(), queue)] = number
@@ -118,8 +116,8 @@ def _require_cores(jobs: Sequence[Job], most: int, address: str) -> None:
     for job in jobs:
         if job.specs[0].threads > most:
             raise ValueError(
-                f"{job.specs[0]} with --ray {address}: it wants {job.specs[0].threads} cores, and no machine of the "
-                f"cluster has more than {most}; give fewer --threads"
+                f"{job.specs[0]} with --ray {address}: it wants {job.specs[0].threads} cores, and there are {most}; "
+                "give fewer --threads"
             )
 
 

@@ -181,7 +181,7 @@ def execute(
     config = runs.describe(env, agent, spec.seed)
     folders.require_record(folder, spec)
     if _is_of_a_batch(folder, config):
-        if folders.is_finished(folder):
+        if run_folder.is_whole(folder):
             ledger = run_folder.read_ledger(folder)
             for row in ledger:
                 on_tick(row)
@@ -218,7 +218,7 @@ def expected_work(env: AlmaEnv, agent: AnytimeAgent, spec: RunSpec) -> int:
     Of a policy that decides as it goes, the most trainings are taken, and no growth.
     """
     stage, policy = agent.config["stage"], agent.config["policy"]
-    fixed = isinstance(policy, Mapping) and "wait" in policy
+    fixed = isinstance(policy, Mapping) and "wait" in policy and "name" not in policy
     backbone: str = agent.config["backbone"]
     parameters = sum(parameter.numel() for parameter in agent.predictor.parameters())
     work = 0.0

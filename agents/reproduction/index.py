@@ -98,7 +98,7 @@ def at_equal_size(
 
     Returns:
         The interval; None where no seed has these runs, and those of the other method on both sides of their size.
-        And whether the latter alone is missing: a run of each was made, but none of that size.
+        And whether the latter alone is missing: its runs of all widths were made, but none is of that size.
     """
     beyond = False
     left: dict[int, float] = {}
@@ -109,7 +109,7 @@ def at_equal_size(
         if not points:
             continue
         if not points[0][0] / (1 + margin) <= size <= points[-1][0] * (1 + margin):
-            beyond = True
+            beyond = beyond or all(seed in runs for runs in by_width)
         else:
             sizes, values = zip(*points, strict=True)
             left[seed] = measure(run)

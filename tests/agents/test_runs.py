@@ -116,6 +116,29 @@ def test_after_the_last_checkpoint_nothing_is_trained_again(env, tmp_path, monke
     assert run_folder.read_ledger(tmp_path) == again
 
 
+@pytest.mark.parametrize("written", [0, 1])
+def test_a_run_that_broke_its_budget_is_whole_in_its_last_checkpoint(tmp_path, monkeypatch, written):
+    whole = alma_env.make("Digits-ALMA-v0", ticks=TICKS)
+    costs = [row.comp for row in agents.run(whole, sm(whole), 0)]
+    env = alma_env.make("Digits-ALMA-v0", ticks=TICKS, flops_budget=float(sum(costs[:3])))
+    expected = agents.run(env, sm(env), 0)
+    assert [row.refused for row in expected] == [False] * 3 + [True] * (TICKS - 2)
+
+    def kill(self, env):
+        for row in env.ledger.rows[len(self.rows) :][:written]:
+            self.write(row)
+        raise Kill
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run_folder.RunFolder, "end", kill)
+        with pytest.raises(Kill):
+            agents.run(env, sm(env), 0, tmp_path)
+    assert len(run_folder.read_ledger(tmp_path)) == 3 + written
+    agent = sm(env)
+    monkeypatch.setattr(agent, "observe", lambda observation: pytest.fail("trained again"))
+    assert without_seconds(agents.run(env, agent, 0, tmp_path)) == without_seconds(expected)
+
+
 def test_a_finished_run_is_read_not_repeated(env, tmp_path, monkeypatch):
     first = agents.run(env, sm(env), 0, tmp_path)
     agent = sm(env)

@@ -14,7 +14,9 @@ import alma_env
 from agents import run_folder
 from agents.experiments import batched
 from agents.experiments.batched import MOST_RUNS, MOST_RUNS_ON_MUCH_DATA, can_batch, run_batched
+from agents.experiments.plan import plan
 from agents.experiments.spec import RunSpec
+from agents.experiments.work import Environments, Finished, Job, perform
 from alma_env import Row
 
 DIGITS = RunSpec(
@@ -152,6 +154,28 @@ def test_a_batch_that_breaks_off_at_the_end_of_the_stream_loses_none_of_its_runs
     assert [run_folder.read_stages(folder) for folder in folders] == [
         run_folder.read_stages(folder) for folder in undisturbed
     ]
+
+
+def test_the_last_run_of_a_batch_that_is_whole_in_its_checkpoint_is_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = run_folder.RunFolder.end
+
+    def end_one(self: run_folder.RunFolder, env: alma_env.AlmaEnv) -> None:
+        end(self, env)
+        raise KeyboardInterrupt
+
+    planned = [pending.folder for pending in plan(seeds(2), tmp_path).pending.values()]
+    with monkeypatch.context() as patched:
+        patched.setattr(run_folder.RunFolder, "end", end_one)
+        with pytest.raises(KeyboardInterrupt):
+            run_batched(seeds(2), planned)
+    assert [len(rows) for rows in ledgers(planned)] == [5, 4]
+    monkeypatch.setattr(run_folder, "clear", lambda *_: pytest.fail("deleted"))
+    monkeypatch.setattr(agents.AnytimeAgent, "observe", lambda *_: pytest.fail("trained again"))
+    job = Job((seeds(2)[1],), 1, tmp_path)
+    assert isinstance(perform(0, job, Environments(), print), Finished)
+    assert [len(rows) for rows in ledgers(planned)] == [5, 5]
 
 
 def test_what_another_process_is_making_is_not_deleted(tmp_path: Path) -> None:

@@ -316,6 +316,13 @@ def test_fresh_deletes_what_another_machine_has_made_of_the_same_run(tmp_path):
     assert not folders.is_finished(other)
 
 
+def test_fresh_leaves_what_a_file_of_the_same_name_has_made(tmp_path):
+    asked = replace(GOOD, policy="random.zip", wait=None)
+    folders.remember(tmp_path / DIGITS / "of-the-file-before", asked)
+    folders.remember(tmp_path / DIGITS / "plain", GOOD)
+    assert folders.asked_for(tmp_path, [asked, GOOD]) == [tmp_path / DIGITS / "plain"]
+
+
 def test_all_runs_are_deleted_before_the_first_begins_anew(tmp_path):
     command = [
         "run",

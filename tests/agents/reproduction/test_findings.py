@@ -113,6 +113,9 @@ def test_what_grows_is_held_beside_a_single_model_of_its_average_size():
     beside = {one.what: one for one in judged.comparisons}
     assert beside["gmoe 4, w=1 − sm of its average size"].interval.mean == pytest.approx(11 * 0.051)
     assert beside["gmoe 16, w=1 − sm of its average size"].verdict == NONE_OF_ITS_SIZE
+    narrow = [run for run in runs if (run.config["agent"]["id"], run.config["agent"]["width"]) != ("sm", 16)]
+    beside = {one.what: one for one in _judged("cifar-h", narrow).comparisons}
+    assert beside["gmoe 16, w=1 − sm of its average size"].verdict == NOT_RUN  # a wider one was not run
 
 
 def test_replay_is_judged_by_what_it_brings_and_what_it_costs():
