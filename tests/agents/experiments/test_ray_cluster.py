@@ -63,9 +63,7 @@ def test_a_gpu_that_would_be_waited_for_for_ever_is_asked_for_in_vain(tmp_path, 
 
 def test_cores_that_would_be_waited_for_for_ever_are_asked_for_in_vain(tmp_path):
     spec = replace(SHORT, threads=4)
-    with pytest.raises(
-        ValueError, match="seed 0 with --ray local:2: it wants 4 cores, and there are 2; give"
-    ):
+    with pytest.raises(ValueError, match="seed 0 with --ray local:2: it wants 4 cores, and there are 2; give"):
         sweep([spec], tmp_path, ray="local:2")
 
 
