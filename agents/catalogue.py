@@ -103,8 +103,6 @@ def make(
         wait, replay, growth, policy = policy.wait, policy.replay, policy.growth, None
     for keywords in (own, network):
         keywords.update({name: hyperparameters.pop(name) for name in list(hyperparameters) if name in keywords})
-    if growth not in (None, "never") and not method.grows:
-        raise ValueError(_cannot_grow(growth, id, recipe.backbone))
     if wait > env.ticks:
         raise ValueError(f"wait={wait}: the stream has only {env.ticks} mega-batches; wait at most {env.ticks}")
     if policy is None:
@@ -115,7 +113,10 @@ def make(
                 "from_scratch=True without replay would forget all earlier data: it is only meaningful with replay=True"
             )
         if policy.growth != "never" and not method.grows:
-            raise ValueError(_cannot_grow(policy.growth, id, recipe.backbone))
+            growing = ", ".join(name for name, other in methods_for(recipe.backbone).items() if other.grows)
+            raise ValueError(
+                f"growth={policy.growth!r}: agent {id!r} cannot grow; leave it out, or take one that grows: {growing}"
+            )
         require_ticks(policy.growth, env.ticks)
     settings = dataclasses.replace(recipe.settings, **hyperparameters)
     if settings.augmentation != "none" and len(env.data.input_shape) == 1:
@@ -154,11 +155,6 @@ def make(
         held_out_valid=env.data.held_out_valid,
         classes=env.data.classes,
     )
-
-
-def _cannot_grow(growth: str | None, id: str, backbone: str) -> str:
-    growing = ", ".join(name for name, other in methods_for(backbone).items() if other.grows)
-    return f"growth={growth!r}: agent {id!r} cannot grow; leave it out, or take one that grows: {growing}"
 
 
 def split_keywords(env_id: str, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

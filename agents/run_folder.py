@@ -151,8 +151,11 @@ def is_whole(folder: Path) -> bool:
         ValueError: its files cannot be read.
     """
     config = read_config(folder)
+    rows = 1 + int(config["protocol"]["ticks"])
+    if len(read_ledger(folder)) == rows:
+        return True  # and nothing need be written
     with locked(folder):
-        return bool(len(RunFolder(folder, config).rows) == config["protocol"]["ticks"] + 1)
+        return len(RunFolder(folder, config).rows) == rows
 
 
 class RunFolder:
