@@ -4,11 +4,11 @@ from __future__ import annotations
 
 
 class AlmaError(Exception):
-    """Base class of the errors that are particular to alma-env."""
+    """Base class of the errors of alma-env."""
 
 
 class PredictorError(AlmaError, ValueError):
-    """A predictor cannot be scored: it raised, mutated its input, or its logits break the contract."""
+    """A predictor cannot be scored: it raised, changed its input, or returned invalid logits."""
 
 
 class UnmeteredTrainingError(AlmaError, RuntimeError):
@@ -20,8 +20,12 @@ class UnknownCostError(AlmaError, RuntimeError):
 
 
 class DataUnavailableError(AlmaError, FileNotFoundError):
-    """A data set is neither on disk nor to be had by download."""
+    """A data set is neither on disk nor available for download."""
+
+
+class FileLockedError(AlmaError):
+    """Another process holds the lock of a file."""
 
 
 class MissingPackageError(AlmaError, ImportError):
-    """A package that an optional extra brings is not installed."""
+    """A package of an optional extra is not installed."""

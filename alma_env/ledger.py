@@ -1,9 +1,9 @@
-"""The ledger: one row per tick, and the three numbers that judge a learner over the whole stream.
+"""The ledger: one row per tick, and the three measures of a learner over the whole stream.
 
     CER  = Σ_t error of m(·; θ_t)        Mem = Σ_t |θ_t|        Comp = Σ_t FLOPs spent at tick t
 
-ALMA paper, section 3 (metrics); t runs from 0, before any data, to B. The ledger is plain data: it holds no tensor and
-no reference to the environment, it round-trips through JSON to the last bit, and every total is the sum of its rows.
+ALMA paper, section 3 (metrics); t runs from 0, before any data, to B. The ledger is plain data: it has no tensor and no
+reference to the environment, it round-trips through JSON to the last bit, and every total is the sum of its rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Row:
-    """What happened at one tick.
+    """The record of one tick.
 
     Attributes:
         tick: 0 (before any data) to B.
@@ -28,14 +28,14 @@ class Row:
             the perplexity per token for text.
         parameters: scalars in the deployed predictor's ``parameters()``, tied ones once; 0 for the uniform guess.
         buffers: scalars in its buffers (BatchNorm statistics, normalisation constants): reported, not part of Mem.
-        inference_flops: floating-point operations of one answer, mean over the test set; 1 multiply-add = 2.
+        inference_flops: floating-point operations per test example, mean over the test set; 1 multiply-add = 2.
         flops: floating-point operations executed since the previous tick, by phase (``training``, ``validation``, …).
-        paper_flops: the same by the paper's rule of thumb: 6 per forward multiply-add in training, plus growth.
+        paper_flops: training cost by the paper's rule of thumb: 6 per forward multiply-add in training, plus growth.
         declared: reasons of the charges that the learner declared because the meter could not count them.
         digest: content digest of the deployed predictor; empty for the uniform guess.
-        refused: the predictor offered at this tick broke a budget, so the one before stayed.
-        seconds: wall-clock time since the previous tick, evaluation included. The only column that may differ
-            between two runs of the same configuration.
+        refused: a budget was broken at this tick or before, so the previously deployed predictor stayed.
+        seconds: wall-clock time since the previous tick, including evaluation. Only this column may differ between two
+            runs of the same configuration.
     """
 
     tick: int
@@ -57,7 +57,7 @@ class Row:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Row:
-        """Rebuild a row from ``dataclasses.asdict``'s or JSON's view of it.
+        """Read a row from the dictionary of ``dataclasses.asdict``, also from JSON.
 
         Raises:
             ValueError: a column is missing or unknown.
@@ -74,25 +74,25 @@ class Row:
 
 @dataclass(frozen=True)
 class Score:
-    """A learner's result over a stream, or over the part of it that has been played.
+    """A learner's result over a stream, or over the ticks answered so far.
 
     Attributes:
         ticks: number of ticks answered so far, tick 0 not counted.
         cer: cumulative error rate Σ_{t=0..B} e_t, a sum of fractions (for text: of perplexities).
-        cer_from_1: the same from tick 1, as the published version of the paper writes it; differs by exactly e_0.
+        cer_from_1: cer without tick 0, as in the published version of the paper; smaller by exactly e_0.
         mean_error: cer / (ticks + 1).
-        mean_error_from_1: cer_from_1 / ticks, None before tick 1. For text the paper's average perplexity, whose first
-            point is after the first mega-batch; with tick 0 it would be little more than the size of the vocabulary, as
-            it is for a learner that waits, whose untrained answers count.
+        mean_error_from_1: cer_from_1 / ticks, None before tick 1. For text this is the paper's average perplexity,
+            whose first point is after the first mega-batch. With tick 0, the size of the vocabulary would dominate the
+            mean. The untrained answers of a learner that waits are included.
         final_error: error at the last tick.
-        mem: Σ_t |θ_t|, free parameters.
+        mem: Σ_t |θ_t|, parameters.
         comp: Σ_t FLOPs, everything that was executed.
-        comp_by_phase: comp, itemised.
+        comp_by_phase: comp by phase.
         paper_flops: Σ_t of the paper's rule of thumb.
-        declared: whether any part of comp was declared by the learner instead of counted.
+        declared: whether the learner declared any part of comp, which was then not counted.
         seconds: wall-clock time.
-        truncated: whether a budget ended the episode early: the last ticks were answered by what was deployed before.
-        regret: Σ_t (e_t − e*_t), how much error more than the oracle's whose ledger was given; None without one.
+        truncated: whether a budget ended the episode early; the previously deployed predictor answered the last ticks.
+        regret: Σ_t (e_t − e*_t), the error in excess of the oracle's; None without an oracle.
     """
 
     ticks: int
@@ -132,30 +132,31 @@ class Ledger:
         return sum(row.comp for row in self.rows)
 
     def append(self, row: Row) -> None:
-        """Add the next tick's row.
+        """Append the row of the next tick.
 
         Raises:
-            ValueError: the row is not the next tick's.
+            ValueError: the row is of another tick.
         """
         if row.tick != len(self.rows):
             raise ValueError(
-                f"row of tick {row.tick}: a ledger is written in order and the next tick is {len(self.rows)}"
+                f"row of tick {row.tick}: rows must be in the order of ticks, and the next tick is {len(self.rows)}"
             )
         self.rows.append(row)
 
     def score(self, oracle: Ledger | None = None) -> Score:
-        """CER, Mem and Comp of the rows so far.
+        """Return CER, Mem and Comp of the rows so far.
 
         Args:
-            oracle: ledger of an oracle on the same stream, which knew at every tick what could be known: for regret.
+            oracle: ledger of an oracle on the same stream, for regret. An oracle had all possible knowledge at every
+                tick.
 
         Raises:
-            ValueError: the ledger has no row yet, or the oracle's has another number of ticks.
+            ValueError: the ledger has no row yet, or the oracle's ledger has another number of ticks.
         """
         if oracle is not None and len(oracle) != len(self):
             raise ValueError(
-                f"oracle with {len(oracle) - 1} ticks beside {len(self) - 1}: regret compares tick by tick; "
-                "give the ledger of an oracle that was run on the same stream"
+                f"oracle with {len(oracle) - 1} ticks, ledger with {len(self) - 1} ticks: must be equal, because "
+                "regret compares tick by tick; pass the ledger of an oracle on the same stream"
             )
         score = score_of(
             error=[row.error for row in self.rows],
@@ -173,7 +174,7 @@ class Ledger:
         )
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows as flat dictionaries for pandas, Arrow or CSV: one column per phase, ``flops_<phase>``."""
+        """Return the rows as flat dictionaries for pandas, Arrow or CSV: one column per phase, ``flops_<phase>``."""
         phases = sorted({phase for row in self.rows for phase in row.flops})
         records = []
         for row in self.rows:
@@ -186,18 +187,18 @@ class Ledger:
         return records
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The rows as a DataFrame; needs the extra ``pandas``."""
+        """Return the rows as a DataFrame; needs the extra ``pandas``."""
         import pandas
 
         return pandas.DataFrame.from_records(self.records())
 
     def to_json(self) -> str:
-        """One JSON object per line, tick 0 first: the format of the ledger files that runs write."""
+        """Return one JSON object per line, tick 0 first: the format of the ledger files of runs."""
         return "".join(row_to_json(row) + "\n" for row in self.rows)
 
     @classmethod
     def from_json(cls, text: str) -> Ledger:
-        """Read what ``to_json`` wrote.
+        """Read the text that ``to_json`` returned.
 
         Raises:
             ValueError: a line is not a row, or the rows are not in order.
@@ -207,7 +208,9 @@ class Ledger:
             try:
                 row = Row.from_dict(json.loads(line))
             except (json.JSONDecodeError, TypeError) as error:
-                raise ValueError(f"line {number}: not a ledger row ({error}); each line is one JSON object") from error
+                raise ValueError(
+                    f"line {number}: not a ledger row ({error}); each line must be one JSON object"
+                ) from error
             ledger.append(row)
         return ledger
 
@@ -222,14 +225,14 @@ def score_of(
     refused: Sequence[bool],
     seconds: Sequence[float],
 ) -> Score:
-    """The score of a ledger by its columns, each a sequence with one value per tick, tick 0 first.
+    """Return the score of a ledger from its columns: sequences with one value per tick, tick 0 first.
 
     Raises:
         ValueError: there is no tick yet.
     """
     if not error:
-        raise ValueError("0 rows: a score needs at least tick 0; call the environment's reset() first")
-    # Summed in the order of ticks, so that the same rows give the same sum to the last bit.
+        raise ValueError("0 rows: a score needs at least tick 0; call env.reset() first")
+    # In the order of ticks, so that equal rows give equal sums to the last bit.
     cer, cer_from_1, ticks = sum(error), sum(error[1:]), len(error) - 1
     phases: dict[str, int] = {}
     for tick in flops:
@@ -253,5 +256,5 @@ def score_of(
 
 
 def row_to_json(row: Row) -> str:
-    """One line of a ledger file, without its line end; floats keep every bit."""
+    """Return one line of a ledger file, without the line end; floats keep every bit."""
     return json.dumps(asdict(row), sort_keys=True, allow_nan=False)

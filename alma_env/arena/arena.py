@@ -1,8 +1,7 @@
-"""The arena: several agents answer on one stream, each with a meter, a ledger and budgets of its own.
+"""The arena: several agents answer on one stream, each with its own meter, ledger and budgets.
 
-A PettingZoo environment; needs the extra ``rl``. Scores, budgets, metering and refusals are those of `AlmaEnv`, of
-which the arena holds one per agent: what it adds is that all take the same ticks together, and that they may have to
-share one budget (`alma_env.auction`).
+A PettingZoo environment; needs the extra ``rl``. The arena has one `AlmaEnv` per agent, with the same scores, budgets,
+metering and refusals. In addition, all agents step together, and they may share one budget (`alma_env.arena.auction`).
 
 >>> from alma_env import arena
 >>> env = arena.parallel_env("Digits-ALMA-v0", agents=["mine", "yours"], ticks=10)
@@ -25,22 +24,23 @@ from gymnasium import Space, spaces
 from gymnasium.utils import seeding
 from torch import nn
 
-from alma_env import auction, meter
+from alma_env.arena import auction
+from alma_env.arena.participants import Budget, agent_names, budgets_by_agent, require_known
+from alma_env.construction import make
 from alma_env.env import AlmaEnv, Step
 from alma_env.errors import AlmaError, MissingPackageError
 from alma_env.ledger import Ledger
-from alma_env.registration import make
+from alma_env.metering.meter import Meter, running
 
 try:
     from pettingzoo import AECEnv, ParallelEnv
     from pettingzoo.utils.conversions import parallel_to_aec
 except ImportError as error:
     raise MissingPackageError(
-        "the arena needs the package pettingzoo, which is not installed: pip install 'alma-env[rl]'"
+        "the arena needs the package pettingzoo, which is not installed; pip install 'alma-env[rl]'"
     ) from error
 
 Observation = dict[str, Any]
-Budget = float | Mapping[str, float | None] | None
 
 
 def parallel_env(
@@ -53,21 +53,21 @@ def parallel_env(
     seats: int = 1,
     **keywords: Any,
 ) -> Arena:
-    """Make an arena on one of the streams.
+    """Make an arena on a stream.
 
     Args:
-        id: of the stream, as for ``alma_env.make``.
-        agents: their names, or how many: ``agent_0``, ``agent_1``, …
+        id: id of the stream, as for ``alma_env.make``.
+        agents: names of the agents, or their number: ``agent_0``, ``agent_1``, …
         flops_budget: see `Arena`.
         parameter_budget: see `Arena`.
         shared_flops_budget: see `Arena`.
         seats: see `Arena`.
-        keywords: the others of ``alma_env.make``, such as ``ticks``. The data are loaded once, for all.
+        keywords: other keywords of ``alma_env.make``, such as ``ticks``. The data are loaded once for all agents.
 
     Raises:
         ValueError: an unknown id, or a value that breaks its rule.
         TypeError: an unknown keyword, or a value of another type.
-        DataUnavailableError: the data set is neither on disk nor to be downloaded.
+        DataUnavailableError: the data set is neither on disk nor available for download.
     """
     return Arena(
         make(id, **keywords),
@@ -80,59 +80,59 @@ def parallel_env(
 
 
 def env(id: str, agents: Iterable[str] | int = 2, **keywords: Any) -> AECEnv[str, Observation, Any]:
-    """The same, one agent after another, by PettingZoo's converter; ``env(...).unwrapped`` is the `Arena`."""
+    """Make a turn-based arena with PettingZoo's converter; ``env(...).unwrapped`` is the `Arena`."""
     return parallel_to_aec(parallel_env(id, agents, **keywords))
 
 
 class Arena(ParallelEnv[str, Observation, Any]):
-    """Several agents on one stream (``AlmaEnv`` is the manual of what each of them does there).
+    """Several agents on one stream. The manual of ``AlmaEnv`` describes what each of them does.
 
     ## Action Space
-    Of each agent `PredictorSpace`: its predictor, or ``None`` to keep the one before. With a shared budget
+    For each agent `PredictorSpace`: the predictor to deploy, or ``None`` to keep the deployed one. With a shared budget
     ``{"predictor": ..., "bid": ...}``; the bid for the next tick is a number of FLOPs, float64 ``()``, from 0 to the
-    shared budget. A bid that is answered at the last tick has no effect.
+    shared budget. The bids at the last tick have no effect.
 
     ## Observation Space
-    Of each agent the mega-batch that has arrived, the same for all, in arrays of its own:
+    For each agent the mega-batch that has arrived, in separate arrays with equal content:
     ``{"train": {"x", "y"}, "valid": {"x", "y"}}``. With a shared budget also ``"grant"``, the FLOPs that the agent may
-    spend before its next answer, and ``"pool"``, the FLOPs that are left for all after that; float64 ``()``.
+    spend before its next answer, and ``"pool"``, the FLOPs left for all agents after the grants; float64 ``()``.
 
     ## Rewards
-    Minus the error of the tick; at the tick at which a budget is broken, of all remaining ticks.
+    Minus the error of the tick; at the tick at which a budget is broken, minus the errors of all remaining ticks.
 
     ## Starting State
-    ``reset(seed=s)`` gives every agent the stream that ``AlmaEnv.reset(seed=s)`` gives.
-    ``options={"predictors": {agent: module}}`` has untrained modules answer at tick 0; others begin with the uniform
-    guess. ``options={"bids": {agent: FLOPs}}`` are the bids for tick 1; who has none bids 0.
+    ``reset(seed=s)`` gives every agent the stream of ``AlmaEnv.reset(seed=s)``.
+    ``options={"predictors": {agent: module}}`` deploys untrained modules at tick 0; the other agents start with the
+    uniform guess. ``options={"bids": {agent: FLOPs}}`` are the bids for tick 1; the default bid is 0.
 
     ## Episode End
-    All that are left are terminated after tick B. An agent that breaks a budget is truncated, with the remaining ticks
-    scored in its ledger, and leaves ``agents``; the others go on. The last observation that it gets is what the
-    others get then: nothing that has not arrived.
+    All remaining agents are terminated after tick B. An agent that breaks a budget is truncated: its remaining ticks
+    are scored in its ledger, and it leaves ``agents``; the other agents continue. Its last observation is that of the
+    other agents, so that it sees no mega-batch that has not arrived.
 
     ## Metering
-    Each agent trains inside ``with arena.meters[agent]:``. What one agent trained is unmetered training if another
-    deploys it. Where an action is refused, with an error that names the agent, nothing has changed for anybody. The
-    ``seconds`` in a ledger are the arena's: of all agents, where they train one after another.
+    Each agent trains inside ``with arena.meters[agent]:``. A predictor that one agent trained is unmetered if another
+    agent deploys it. A refused action raises an error that names the agent and changes nothing for any agent. The
+    ``seconds`` in a ledger are those of the arena: if agents train one after another, those of all agents.
 
-    ## What rivals see
-    An agent's info is that of `AlmaEnv` (``tick``, ``ticks``, ``error``, ``parameters``, ``comp``, ``refused``), and in
-    ``rivals`` the last four of these of every other agent as of the tick that all have just answered, ``comp`` being
-    what was spent so far. Never data, weights, or what a rival is about to deploy. With a shared budget ``grant`` and
-    ``pool`` stand there, too, and ``grant`` also in ``rivals``, since grants are made in public; bids are not shown.
+    ## Info
+    The info of an agent is that of `AlmaEnv` (``tick``, ``ticks``, ``error``, ``parameters``, ``comp``, ``refused``)
+    and ``rivals``: for every other agent its ``error``, ``parameters``, ``comp`` and ``refused`` at the tick that all
+    have just answered; ``comp`` is the sum up to that tick. It never has data, weights, or the next predictor of a
+    rival. With a shared budget the info also has ``grant`` and ``pool``, and ``rivals`` has ``grant``; bids are secret.
 
     ## Shared budget
     The agents have ``shared_flops_budget`` FLOPs together. Before each tick the ``seats`` highest bidders are granted
-    what they bid, as far as the pool reaches; ties are broken by a draw that the seed fixes. A grant is gone, used or
-    not. Who is charged more than its grant at a tick, or anything without one, has broken a budget. See
-    `alma_env.auction`.
+    their bids, as far as the pool suffices; a random order that the seed determines breaks ties. A grant leaves the
+    pool whether or not it is used. An agent breaks the budget if it is charged more than its grant at a tick, or
+    anything without a grant. See `alma_env.arena.auction`.
 
     ## Arguments
-    * ``env``: whose data, ticks and other numbers of the protocol all agents share. It is not stepped.
-    * ``agents``: their names, or how many.
-    * ``flops_budget``, ``parameter_budget``: of each agent, or by name; who is not named has none. Where not given,
-      those of ``env``.
-    * ``shared_flops_budget``, ``seats``: as above; None for no shared budget.
+    * ``env``: the environment whose data, ticks and other numbers of the protocol all agents share. It is not stepped.
+    * ``agents``: names of the agents, or their number.
+    * ``flops_budget``, ``parameter_budget``: one budget for each agent, or budgets by name, where an agent without an
+      entry has no budget. Default: the budgets of ``env``.
+    * ``shared_flops_budget``, ``seats``: see above; None for no shared budget.
 
     ## Version History
     * v0: first release.
@@ -151,22 +151,22 @@ class Arena(ParallelEnv[str, Observation, Any]):
         shared_flops_budget: float | None = None,
         seats: int = 1,
     ) -> None:
-        self.possible_agents: list[str] = _names(agents)
+        self.possible_agents: list[str] = agent_names(agents)
         self.agents: list[str] = []
         self.ticks = env.ticks
-        self.tick = -1  # the last one that was answered; -1 before the first reset
+        self.tick = -1  # the last answered tick; -1 before the first reset
         self.shared_flops_budget: int | None = None
         if shared_flops_budget is not None:
             self.shared_flops_budget = auction.read_budget(shared_flops_budget, seats, len(self.possible_agents))
         elif seats != 1:
             raise ValueError(
-                f"seats={seats} without a shared budget: give shared_flops_budget, too, or leave seats out"
+                f"seats={seats}: only with a shared budget; pass shared_flops_budget, too, or leave seats out"
             )
         self.seats = int(seats)
         self.pool = self.shared_flops_budget or 0
         self.grants = dict.fromkeys(self.possible_agents, 0)
-        flops = _by_agent("flops_budget", flops_budget, self.possible_agents, env.flops_budget)
-        parameters = _by_agent("parameter_budget", parameter_budget, self.possible_agents, env.parameter_budget)
+        flops = budgets_by_agent("flops_budget", flops_budget, self.possible_agents, env.flops_budget)
+        parameters = budgets_by_agent("parameter_budget", parameter_budget, self.possible_agents, env.parameter_budget)
         self._envs = {
             agent: AlmaEnv(
                 env.data,
@@ -194,37 +194,37 @@ class Arena(ParallelEnv[str, Observation, Any]):
         )
 
     def observation_space(self, agent: str) -> Space[Any]:
-        """Of one agent; the same object at each call."""
+        """Return the observation space of an agent; the same object at each call."""
         return self._spaces[agent][0]
 
     def action_space(self, agent: str) -> Space[Any]:
-        """Of one agent; the same object at each call."""
+        """Return the action space of an agent; the same object at each call."""
         return self._spaces[agent][1]
 
     @property
-    def meters(self) -> dict[str, meter.Meter]:
-        """Each agent's own, to train in: ``with arena.meters[agent]:``."""
+    def meters(self) -> dict[str, Meter]:
+        """The meter of each agent, to train in: ``with arena.meters[agent]:``."""
         return {agent: own.meter for agent, own in self._envs.items()}
 
     @property
     def ledgers(self) -> dict[str, Ledger]:
-        """Each agent's own; of one that has dropped out complete, up to tick B."""
+        """The ledger of each agent; it is complete, up to tick B, if the agent broke a budget."""
         return {agent: own.ledger for agent, own in self._envs.items()}
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Observation], dict[str, dict[str, Any]]]:
-        """Begin a new stream for all agents: score tick 0 and release D_1.
+        """Start a new stream for all agents: score tick 0 and release D_1.
 
         Args:
-            seed: seed of the stream; without it one is drawn from the arena's generator.
-            options: ``{"predictors": {agent: module}, "bids": {agent: FLOPs}}``, see the class. Others are passed over
-                with a warning, since PettingZoo's checks give some.
+            seed: seed of the stream; if None, the arena's generator draws one.
+            options: ``{"predictors": {agent: module}, "bids": {agent: FLOPs}}``, see the class. Other options are
+                ignored with a warning, because PettingZoo's checks pass some.
 
         Raises:
-            ValueError: an option names an agent that there is not, a predictor is over ``parameter_budget``, a bid
-                breaks its rule, or there are bids without a shared budget.
-            TypeError: a predictor is no module, or a bid no number.
+            ValueError: an option names an unknown agent, a predictor is over ``parameter_budget``, a bid breaks its
+                rule, or there are bids without a shared budget.
+            TypeError: a predictor is not a module, or a bid is not a number.
             PredictorError: an untrained predictor cannot be scored.
         """
         options = dict(options or {})
@@ -232,26 +232,26 @@ class Arena(ParallelEnv[str, Observation, Any]):
         bids = self._of_agents("bids", options.pop("bids", None))
         if options:
             warnings.warn(
-                f"options {sorted(options)} are passed over: the arena's reset knows 'predictors' and 'bids'",
+                f"options {sorted(options)} are ignored: the options of reset are 'predictors' and 'bids'",
                 stacklevel=2,
             )
         if bids and self.shared_flops_budget is None:
-            raise ValueError(f"bids {bids} without a shared budget: give shared_flops_budget, or leave the bids out")
+            raise ValueError(f"bids {bids}: only with a shared budget; pass shared_flops_budget, or leave the bids out")
         read = {agent: self._read_bid(agent, bid) for agent, bid in bids.items()}
-        # The seed is looked up before it is drawn, so that nothing has changed where something is refused.
+        # A copy of the generator draws the seed, so that a refused reset changes nothing.
         drawn = int(copy.deepcopy(self._generator).integers(2**31)) if seed is None else seed
-        beginnings = {}
-        with _nobody_charged():
+        pending = {}
+        with _nothing_charged():
             for agent, own in self._envs.items():
                 with _named(agent):
-                    beginnings[agent] = own.consider_reset(drawn, predictors.get(agent))
+                    pending[agent] = own.consider_reset(drawn, predictors.get(agent))
 
         if seed is None:
             self._generator.integers(2**31)
         else:
             self._generator, _ = seeding.np_random(seed)
         for agent, own in self._envs.items():
-            own.begin(beginnings[agent])
+            own.begin(pending[agent])
         self._seed = drawn
         self.agents, self.tick = list(self.possible_agents), 0
         self.pool = self.shared_flops_budget or 0
@@ -261,32 +261,32 @@ class Arena(ParallelEnv[str, Observation, Any]):
     def step(
         self, actions: dict[str, Any]
     ) -> tuple[dict[str, Observation], dict[str, float], dict[str, bool], dict[str, bool], dict[str, dict[str, Any]]]:
-        """Have every agent that is left answer, and release the next mega-batch.
+        """Take the answers of all remaining agents, and release the next mega-batch.
 
         Args:
             actions: the action of each agent in ``agents``.
 
         Returns:
-            Observations, rewards, terminations, truncations and infos of these same agents. Those for whom it was the
-            last tick are no longer in ``agents``.
+            Observations, rewards, terminations, truncations and infos of these agents. Agents whose episode ends are
+            removed from ``agents``.
 
         Raises:
             TypeError, PredictorError, UnmeteredTrainingError: as ``AlmaEnv.step``, with the agent's name; or an action
-                without a predictor or bid. The arena is as it was before the call.
-            ValueError: actions are missing, or of agents that are out; a bid breaks its rule.
-            RuntimeError: nobody is left: call ``reset``.
+                has no predictor or bid. The arena does not change.
+            ValueError: an action is missing, or of an agent that is not in ``agents``; a bid breaks its rule.
+            RuntimeError: no agent is left: call ``reset``.
         """
         self._require_all(actions)
         read = {agent: self._read_action(agent, actions[agent]) for agent in self.agents}
-        answered = {}
-        with _nobody_charged():
+        answers = {}
+        with _nothing_charged():
             for agent, (predictor, _) in read.items():
                 with _named(agent):
                     allowed = None if self.shared_flops_budget is None else self.grants[agent]
-                    answered[agent] = self._envs[agent].consider(predictor, tick_budget=allowed)
+                    answers[agent] = self._envs[agent].consider(predictor, tick_budget=allowed)
 
-        # All may be as they say; only now anything changes.
-        steps: dict[str, Step] = {agent: self._envs[agent].commit(answer) for agent, answer in answered.items()}
+        # No action was refused; from here on, the state changes.
+        steps: dict[str, Step] = {agent: self._envs[agent].commit(answer) for agent, answer in answers.items()}
         self.tick += 1
         self.agents = [agent for agent, (_, _, ended, dropped, _) in steps.items() if not (ended or dropped)]
         self._hold_auction({agent: read[agent][1] for agent in self.agents})
@@ -299,16 +299,16 @@ class Arena(ParallelEnv[str, Observation, Any]):
         )
 
     def observations(self) -> dict[str, Observation]:
-        """What each agent that is left observes: the mega-batch that awaits its answer."""
+        """Return the observation of each remaining agent: the mega-batch to answer."""
         return {agent: self._observation(agent) for agent in self.agents}
 
     def megabatch(self, tick: int) -> Observation:
-        """Mega-batch D_tick again, if it has arrived: once tick t is answered, D_1 .. D_{t+1} have.
+        """Return mega-batch D_tick again, if it has arrived: after the answers at tick t, D_1 .. D_{t+1} have arrived.
 
         Raises:
-            ValueError: it has not arrived yet, or there is no such mega-batch.
+            ValueError: the mega-batch has not arrived yet, or does not exist.
         """
-        # An agent that is out has its answers up to tick B: its environment would give anything.
+        # Checked here: the environment of an agent that broke a budget is at tick B and would return any mega-batch.
         arrived = min(self.tick + 1, self.ticks)
         if not 1 <= tick <= arrived:
             raise ValueError(f"tick={tick}: mega-batches 1 to {arrived} have arrived; step() releases the next one")
@@ -330,13 +330,13 @@ class Arena(ParallelEnv[str, Observation, Any]):
         return info
 
     def _public(self, agent: str) -> dict[str, Any]:
-        # Of an agent that is out it is that of tick B: what stays deployed has one error at all ticks.
+        # The info of an agent that broke a budget is that of tick B: its error is equal at all remaining ticks.
         info = self._envs[agent].info()
         public = {name: info[name] for name in ("error", "parameters", "comp", "refused")}
         return public if self.shared_flops_budget is None else public | {"grant": self.grants[agent]}
 
     def _hold_auction(self, bids: Mapping[str, int]) -> None:
-        """Make the grants of the next tick, if there is one."""
+        """Set the grants of the next tick, if there is one."""
         self.grants = dict.fromkeys(self.possible_agents, 0)
         if self.shared_flops_budget is None or self.tick == self.ticks:
             return
@@ -346,30 +346,31 @@ class Arena(ParallelEnv[str, Observation, Any]):
 
     def _of_agents(self, name: str, values: Any) -> dict[str, Any]:
         if values is not None and not isinstance(values, Mapping):
-            raise TypeError(f"{name}={values!r}: give them by agent, for example {{{self.possible_agents[0]!r}: ...}}")
-        return _require_known(name, values or {}, self.possible_agents)
+            example = f"{{{self.possible_agents[0]!r}: ...}}"
+            raise TypeError(f"{name}={values!r}: must be a dictionary by agent, for example {example}")
+        return require_known(name, values or {}, self.possible_agents)
 
     def _require_all(self, actions: Mapping[str, Any]) -> None:
         if not self.agents:
-            state = "has not begun" if self.tick < 0 else "is over"
+            state = "has not started" if self.tick < 0 else "is over"
             raise RuntimeError(f"step() at tick {self.tick}: the episode {state}; call reset() first")
         for agent in self.agents:
             if agent not in actions:
                 raise ValueError(
-                    f"no action of agent {agent!r}: every agent in arena.agents answers at every tick; None keeps the "
-                    "predictor that is deployed"
+                    f"no action of agent {agent!r}: every agent in arena.agents must answer at every tick; pass None "
+                    "to keep its deployed predictor"
                 )
         for agent in actions:
             if agent not in self.agents:
-                state = "has dropped out" if agent in self._envs else "is unknown"
-                raise ValueError(f"action of agent {agent!r}, which {state}: give those of arena.agents, {self.agents}")
+                state = "has left the arena" if agent in self._envs else "is unknown"
+                raise ValueError(f"action of agent {agent!r}, which {state}: pass those of arena.agents, {self.agents}")
 
     def _read_action(self, agent: str, action: Any) -> tuple[nn.Module | None, int]:
         if self.shared_flops_budget is None:
             return action, 0
         if not isinstance(action, Mapping) or set(action) != {"predictor", "bid"}:
             raise TypeError(
-                f"agent {agent!r}: action {action!r} with a shared budget: give "
+                f"agent {agent!r}: action {action!r} with a shared budget: must be "
                 "{'predictor': a module or None, 'bid': FLOPs for the next tick, or 0}"
             )
         return action["predictor"], self._read_bid(agent, action["bid"])
@@ -380,7 +381,7 @@ class Arena(ParallelEnv[str, Observation, Any]):
             return auction.read_bid(bid, self.shared_flops_budget)
 
     def protocol(self) -> dict[str, Any]:
-        """Every number that the stream, the scores and the budgets depend on, beside the seed; plain JSON values."""
+        """Return every number that stream, scores and budgets depend on, except the seed; plain JSON values."""
         budgets = ("flops_budget", "parameter_budget")
         protocols = {agent: own.protocol() for agent, own in self._envs.items()}
         stream = next(iter(protocols.values()))
@@ -392,10 +393,10 @@ class Arena(ParallelEnv[str, Observation, Any]):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the episode stands for every agent; plain JSON values, no data and no weights.
+        """Return the state of the episode for every agent as plain JSON values, without data and weights.
 
         Raises:
-            RuntimeError: an agent was charged since the last tick, or there is no episode.
+            RuntimeError: there is no episode, or an agent was charged since the last tick.
         """
         states = {}
         for agent, own in self._envs.items():
@@ -413,16 +414,16 @@ class Arena(ParallelEnv[str, Observation, Any]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where ``state_dict`` was taken; ``observations()`` then gives what awaits an answer.
+        """Continue from the state that ``state_dict`` returned; ``observations()`` returns the mega-batches to answer.
 
         Raises:
-            ValueError: the state was saved by an arena of other agents, data or budgets.
+            ValueError: the state was saved by an arena with other agents, data or budgets.
         """
         for name, value in self.protocol().items():
             if state["protocol"].get(name) != value:
                 raise ValueError(
-                    f"{name}={state['protocol'].get(name)!r} in the saved state, {value!r} here: an episode goes on "
-                    "only in an arena of the same agents, data and budgets; make one with the saved values"
+                    f"{name}={state['protocol'].get(name)!r} in the saved state, {value!r} here: an episode continues "
+                    "only in an arena with the same agents, data and budgets; make one with the saved values"
                 )
         for agent, own in self._envs.items():
             own.load_state_dict(state["envs"][agent])
@@ -434,7 +435,7 @@ class Arena(ParallelEnv[str, Observation, Any]):
 
 @contextmanager
 def _named(agent: str) -> Iterator[None]:
-    """Have errors say whose they are."""
+    """Add the name of the agent to errors."""
     try:
         yield
     except (AlmaError, TypeError, ValueError, RuntimeError) as error:
@@ -443,39 +444,7 @@ def _named(agent: str) -> Iterator[None]:
         raise kind(f"agent {agent!r}, whose meter is arena.meters[{agent!r}]: {error}") from error
 
 
-def _nobody_charged() -> AbstractContextManager[None]:
-    """Around scoring: an agent may call from inside its meter's block, and all are scored then."""
-    running = meter.running()
-    return nullcontext() if running is None else running.paused()
-
-
-def _names(agents: Iterable[str] | int) -> list[str]:
-    if isinstance(agents, int) and not isinstance(agents, bool):
-        names = [f"agent_{number}" for number in range(agents)]
-    elif isinstance(agents, Iterable) and not isinstance(agents, str):
-        names = list(agents)
-    else:
-        raise TypeError(f"agents={agents!r}: give their names in a list, or how many there are")
-    if not names:
-        raise ValueError(f"agents={agents!r}: an arena has at least 1 agent")
-    for name in names:
-        if not isinstance(name, str) or not name:
-            raise TypeError(f"agents={agents!r}: {name!r} is no name; give texts, for example ['mine', 'yours']")
-        if names.count(name) > 1:
-            raise ValueError(f"agents={agents!r}: {name!r} stands there twice; give each agent a name of its own")
-    return names
-
-
-def _by_agent(name: str, budget: Budget, agents: list[str], default: float | None) -> dict[str, Any]:
-    if not isinstance(budget, Mapping):
-        return dict.fromkeys(agents, default if budget is None else budget)
-    known = _require_known(name, budget, agents)
-    return {agent: known.get(agent) for agent in agents}
-
-
-def _require_known(name: str, values: Mapping[str, Any], agents: list[str]) -> dict[str, Any]:
-    for agent in values:
-        if agent not in agents:
-            known = ", ".join(map(repr, agents))
-            raise ValueError(f"{name} of agent {agent!r}: there is no such agent; the agents are {known}")
-    return dict(values)
+def _nothing_charged() -> AbstractContextManager[None]:
+    """Pause the running meter while all agents are scored: the caller may be inside the block of one agent's meter."""
+    meter = running()
+    return nullcontext() if meter is None else meter.paused()

@@ -1,9 +1,8 @@
-"""Image sets as files in torchvision's folder layout: verify, read, and fetch through torchvision.
+"""Files of image sets in torchvision's folder layout: check, read, and download through torchvision.
 
-A set that is on disk is read here, without torchvision: importing torchvision takes longer than reading
-CIFAR-10, and a read-only folder suffices. torchvision downloads what is missing (with its checksums and its
-progress bar), into a scratch folder beside the set, so that an interrupted download leaves nothing behind
-that could be taken for data.
+A set on disk is read without torchvision, because importing torchvision takes longer than reading CIFAR-10; the folder
+may be read-only. torchvision downloads missing files, with its checksums and its progress bar, into a scratch folder
+next to the set, so that an interrupted download leaves no damaged data.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from alma_env.errors import DataUnavailableError
 
 Arrays = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint8], NDArray[np.int64]]
 
-TIMEOUT = 15.0  # seconds without an answer after which a download counts as failed
+TIMEOUT = 15.0  # seconds without an answer until a download fails
 
 _IDX_PARTS = ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1")
 # EMNIST's published sizes: train examples, test examples, classes.
@@ -46,22 +45,23 @@ EMNIST_SPLITS: Mapping[str, tuple[int, int, int]] = {
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the files of a set lie below the root, and the MD5 of each (empty: not published)."""
+    """The files of a set below the root, and the MD5 of each (empty if it is not published)."""
 
     dataset: str  # torchvision's class
     folder: str
     train: Mapping[str, str]
     test: Mapping[str, str]
-    archives: Mapping[str, str]  # what the set is downloaded as, below the root, and its MD5
+    archives: Mapping[str, str]  # the downloaded files below the root, and the MD5 of each
     options: Mapping[str, str] = field(default_factory=dict)  # keywords of torchvision's class
 
     @property
     def files(self) -> dict[str, str]:
+        """MD5 of each file of the train and the test part, by path."""
         return {**self.train, **self.test}
 
 
 def _idx_layout(dataset: str, *digests: tuple[str, str]) -> Layout:
-    """Layout from the MD5 of each part, unpacked and packed."""
+    """Return the layout from the MD5s of each part, unpacked and packed."""
     names = [f"{part}-ubyte" for part in _IDX_PARTS]
     files = [(name, unpacked) for name, (unpacked, _) in zip(names, digests, strict=True)]
     archives = {f"{dataset}/raw/{name}.gz": packed for name, (_, packed) in zip(names, digests, strict=True)}
@@ -69,7 +69,7 @@ def _idx_layout(dataset: str, *digests: tuple[str, str]) -> Layout:
 
 
 _LAYOUTS: dict[str, Layout] = {
-    # torchvision checks the archives of the two MNISTs but not the files unpacked from them: these MD5s do.
+    # torchvision checks the archives of the two MNISTs, but not the files unpacked from them.
     "MNIST": _idx_layout(
         "MNIST",
         ("6bbc9ace898e44ae57da46a324031adb", "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
@@ -108,7 +108,7 @@ _LAYOUTS: dict[str, Layout] = {
 
 
 def layout(name: str, split: str = "byclass") -> Layout:
-    """The files of the set `name`; `split` matters for EMNIST only."""
+    """Return the layout of the set `name`; `split` is for EMNIST only."""
     if name != "EMNIST":
         return _LAYOUTS[name]
     parts = {
@@ -120,13 +120,14 @@ def layout(name: str, split: str = "byclass") -> Layout:
 
 
 def read(files: Layout, root: Path, *, download: bool) -> Arrays:
-    """Train and test images, uint8 (N, C, H, W), and labels, int64 (N,), as the files have them.
+    """Return train and test images, uint8 (N, C, H, W), and labels, int64 (N,), as they are in the files.
 
-    Raises DataUnavailableError when a file is missing and cannot be fetched, or differs from the original.
+    Raises:
+        DataUnavailableError: a file is missing and not available for download, or differs from the original.
     """
     problems = _problems(files, root)
     if any(problem == "missing" for problem in problems.values()):
-        _fetch(files, root, problems, download=download)
+        _download(files, root, problems, download=download)
     elif problems:
         raise _unavailable(files, root, problems, "files differ from the original")
     read_part = _read_cifar if files.dataset.startswith("CIFAR") else _read_idx
@@ -142,7 +143,7 @@ def read(files: Layout, root: Path, *, download: bool) -> Arrays:
 
 
 def _problems(files: Layout, root: Path) -> dict[str, str]:
-    """What is wrong with each file that is not as it should be."""
+    """Return the problem of each file that is missing or differs from the original."""
     found = {}
     for name, expected in files.files.items():
         path = root / files.folder / name
@@ -178,14 +179,14 @@ def _read_cifar(folder: Path, names: list[str]) -> tuple[NDArray[np.uint8], NDAr
 
 
 def _unpickle(path: Path) -> dict[str, Any]:
-    # Safe: only the original bytes get this far (`_problems`).
+    # Safe: `_problems` has compared the file with the MD5 of the original.
     with path.open("rb") as file:
         batch: dict[str, Any] = pickle.load(file, encoding="latin1")
     return batch
 
 
-def _fetch(files: Layout, root: Path, problems: Mapping[str, str], *, download: bool) -> None:
-    """Put the missing files in their place, from archives that lie there or from the network."""
+def _download(files: Layout, root: Path, problems: Mapping[str, str], *, download: bool) -> None:
+    """Unpack or download the missing files, from archives on disk or from the network."""
     present = [
         archive
         for archive, expected in files.archives.items()
@@ -197,7 +198,7 @@ def _fetch(files: Layout, root: Path, problems: Mapping[str, str], *, download: 
     try:
         root.mkdir(parents=True, exist_ok=True)
         scratch = Path(tempfile.mkdtemp(prefix=".download-", dir=root))
-        for archive in present:  # torchvision unpacks an archive that is intact without asking the network
+        for archive in present:  # torchvision unpacks an intact archive without the network
             (scratch / archive).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(root / archive, scratch / archive)
         with _network_timeout(TIMEOUT):
@@ -231,14 +232,14 @@ def _unavailable(files: Layout, root: Path, problems: Mapping[str, str], why: st
     return DataUnavailableError(
         f"{files.dataset} in {root}: {why}{f' ({details})' if details else ''}. "
         f"Remove damaged files and place {', '.join(files.files)} in the folder {root / files.folder}, "
-        f"or the archives that they come in: {archives}. "
+        f"or place their archives: {archives}. "
         f"Or set the environment variable ALMA_DATA (or root=...) to a folder that contains {files.folder}/"
     )
 
 
 @contextmanager
 def _network_timeout(seconds: float) -> Iterator[None]:
-    # torchvision opens its URLs without a timeout: behind a silent firewall it would wait for minutes.
+    # torchvision opens URLs without a timeout: behind a firewall that drops packets it would wait for minutes.
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(seconds)
     try:
@@ -247,11 +248,11 @@ def _network_timeout(seconds: float) -> Iterator[None]:
         socket.setdefaulttimeout(before)
 
 
-_registered: list[Any] = []  # a torch Library undefines its operators when it is collected
+_registered: list[Any] = []  # keeps torch Libraries alive: their operators vanish with them
 
 
 def datasets() -> Any:
-    """The module torchvision.datasets, also on a build of torch that lacks torchvision's operators."""
+    """Return the module torchvision.datasets, also with a torch build that lacks torchvision's operators."""
     try:
         return importlib.import_module("torchvision.datasets")
     except RuntimeError as error:

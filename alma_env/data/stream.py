@@ -1,13 +1,11 @@
 """The stream: a data set cut into mega-batches D_1..D_B, each split 90/10 (ALMA paper, section 3).
 
-The partition is a function of (number of examples, B, seed) alone. It depends on no method, waiting time or
-replay setting, and touches no global random state. The numbers come straight from a bit generator, whose
-sequence NumPy keeps for ever (which it does not promise for `Generator.permutation`).
+The partition is a function of the number of examples, B and the seed. It depends on no method, waiting time or replay
+setting, and does not use global random state.
 """
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
@@ -16,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alma_env.data import DataSet
+from alma_env.data.datasets import DataSet
+from alma_env.data.permutation import Indices, permutation, require_integer
 
-Indices = NDArray[np.int64]
 Part = dict[str, NDArray[Any]]
 
-# Spawn keys keep the draws of this module apart from each other and from all else that uses the same seed.
+# Keys of the permutations of this module.
 _ORDER = (0x414C4D41, 0)
 _SPLIT = (0x414C4D41, 1)
 
@@ -29,36 +27,42 @@ _SPLIT = (0x414C4D41, 1)
 def partition(
     n: int, ticks: int, seed: int, *, valid_fraction: float = 0.1, scheme: str = "alma"
 ) -> list[tuple[Indices, Indices]]:
-    """Indices (train, valid), int64, of each of the `ticks` mega-batches of a set of `n` examples.
+    """Return the indices (train, valid), int64, of each of the `ticks` mega-batches of a set of `n` examples.
 
-    All mega-batches hold floor(n / ticks) examples, drawn without regard to class; the remainder is left out.
-    Of the m examples of a mega-batch, floor(valid_fraction * m), chosen by (seed, tick), are `valid`; both
-    parts keep the order of the mega-batch.
+    Each mega-batch has floor(n / ticks) examples, drawn without regard to class; the remainder is left out. Of the m
+    examples of a mega-batch, floor(valid_fraction * m) examples, chosen by (seed, tick), are `valid`. Both parts keep
+    the order of the mega-batch.
 
-    scheme "alma": the examples are permuted by seed and cut into consecutive parts.
-    scheme "continuum": the parts are those of `continuum.scenarios.ALMA` with nb_megabatches=ticks and
-    random_seed=seed, with the examples by ascending index, as continuum gives them. Where ticks does not
-    divide n, continuum's first n mod ticks parts have one example more: here each loses its last in the
-    permutation.
+    Args:
+        n: number of examples.
+        ticks: number of mega-batches B.
+        seed: seed of the partition.
+        valid_fraction: fraction of the examples of a mega-batch in its valid part.
+        scheme: "alma" permutes the examples by seed and cuts the permutation into consecutive parts. "continuum" uses
+            the parts of `continuum.scenarios.ALMA` with nb_megabatches=ticks and random_seed=seed, with ascending
+            indices, as continuum returns them. If ticks does not divide n, continuum's first n mod ticks parts have
+            one more example; here each of them loses its last example in the permutation.
 
-    Raises ValueError or TypeError when no such partition exists.
+    Raises:
+        ValueError: no such partition exists.
+        TypeError: an argument is not an integer.
 
     >>> for train, valid in partition(20, ticks=2, seed=0):
     ...     print(train, valid)
     [11  3 17  1  2 13  0 10 14] [16]
     [ 6 12 15  5  4 18  7 19  8] [9]
     """
-    n, ticks, seed = _integer(n, "n"), _integer(ticks, "ticks"), _integer(seed, "seed")
+    n, ticks, seed = require_integer(n, "n"), require_integer(ticks, "ticks"), require_integer(seed, "seed")
     fraction = _fraction(valid_fraction)
     _check(n, ticks, fraction, valid_fraction)
     if seed < 0:
         raise ValueError(f"seed={seed}: the seed of a stream must be a non-negative integer")
     size = n // ticks
     if scheme == "alma":
-        megabatches = _order(n, seed, _ORDER)[: ticks * size].reshape(ticks, size)
+        megabatches = permutation(n, seed, _ORDER)[: ticks * size].reshape(ticks, size)
     elif scheme == "continuum":
         if seed >= 2**32:
-            raise ValueError(f"seed={seed}: continuum's seeds are below 2**32; choose a smaller one")
+            raise ValueError(f"seed={seed}: a seed of continuum must be below 2**32; choose a smaller one")
         order = np.random.RandomState(seed).permutation(n)
         chunks = np.array_split(order, ticks)
         megabatches = np.sort(np.stack([chunk[:size] for chunk in chunks]), axis=1)
@@ -69,30 +73,15 @@ def partition(
 
 def _split(megabatch: Indices, fraction: Fraction, seed: int, t: int) -> tuple[Indices, Indices]:
     valid = np.zeros(len(megabatch), dtype=bool)
-    valid[_order(len(megabatch), seed, (*_SPLIT, t))[: int(fraction * len(megabatch))]] = True
+    valid[permutation(len(megabatch), seed, (*_SPLIT, t))[: int(fraction * len(megabatch))]] = True
     parts = megabatch[~valid].astype(np.int64), megabatch[valid].astype(np.int64)
     for part in parts:
         part.setflags(write=False)
     return parts
 
 
-def _order(n: int, seed: int, key: tuple[int, ...]) -> Indices:
-    """A uniformly random permutation of 0..n-1."""
-    bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key))
-    return np.argsort(bits.random_raw(n), kind="stable")
-
-
-def _integer(value: int, name: str) -> int:
-    try:
-        if isinstance(value, (bool, np.bool_)):
-            raise TypeError
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name}={value!r}: must be an integer") from None
-
-
 def _fraction(valid_fraction: float) -> Fraction:
-    # The decimal that was written, not the nearest double: floor(0.29 * 100) must be 29.
+    # The decimal number as written, not the nearest double: floor(0.29 * 100) must be 29.
     if not 0 < valid_fraction < 1:
         raise ValueError(f"valid_fraction={valid_fraction}: must lie between 0 and 1, both excluded")
     return Fraction(repr(float(valid_fraction)))
@@ -103,11 +92,11 @@ def _check(n: int, ticks: int, fraction: Fraction, valid_fraction: float) -> Non
         raise ValueError(f"n={n}: a stream needs at least one example")
     if ticks < 1:
         raise ValueError(f"ticks={ticks}: a stream has at least 1 mega-batch")
-    smallest = -(-1 // fraction)  # examples of a mega-batch whose valid part holds one; train then does too
+    smallest = -(-1 // fraction)  # fewest examples of a mega-batch with one valid example; train then has one, too
     largest = n // smallest
-    remedy = f"choose at most {largest}" if largest else "give more examples or a larger valid_fraction"
+    remedy = f"choose at most {largest}" if largest else "pass more examples or a larger valid_fraction"
     if ticks > n:
-        raise ValueError(f"ticks={ticks}: there are only {n} examples for as many mega-batches; {remedy}")
+        raise ValueError(f"ticks={ticks}: {n} examples are too few for {ticks} mega-batches; {remedy}")
     if ticks > largest:
         raise ValueError(
             f"ticks={ticks}: a mega-batch of {n // ticks} examples has no valid part "
@@ -119,7 +108,7 @@ def _check(n: int, ticks: int, fraction: Fraction, valid_fraction: float) -> Non
 class Stream:
     """The mega-batches of a data set, for ticks t = 1..B; see `partition` for the arguments.
 
-    Holds indices only: a mega-batch is copied out of the data set when it is asked for.
+    A stream stores indices. A mega-batch is copied out of the data set at each request.
     """
 
     data: DataSet
@@ -144,19 +133,19 @@ class Stream:
 
     @cached_property
     def validation(self) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The validation parts of all mega-batches, one after another (x, y)."""
+        """The validation parts of all mega-batches, concatenated (x, y)."""
         rows = np.concatenate([valid for _, valid in self.parts])
         return self.data.train_x[rows], self.data.train_y[rows]
 
     def indices(self, t: int) -> tuple[Indices, Indices]:
-        """Rows of the train part of the data set, (train, valid), read-only int64, of mega-batch t = 1..B."""
-        t = _integer(t, "t")
+        """Return the rows (train, valid) of mega-batch t = 1..B in the data set's train part: read-only int64."""
+        t = require_integer(t, "t")
         if not 1 <= t <= self.ticks:
             raise IndexError(f"t={t}: the mega-batches of this stream are 1..{self.ticks}")
         return self.parts[t - 1]
 
     def megabatch(self, t: int) -> dict[str, Part]:
-        """{"train": {"x", "y"}, "valid": {"x", "y"}} of mega-batch t = 1..B: fresh arrays, free to change."""
+        """Return {"train": {"x", "y"}, "valid": {"x", "y"}} of mega-batch t = 1..B as new arrays."""
         return {
             name: {"x": self.data.train_x[rows], "y": self.data.train_y[rows]}
             for name, rows in zip(("train", "valid"), self.indices(t), strict=True)

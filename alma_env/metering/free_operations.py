@@ -1,25 +1,11 @@
-"""The table of costs: what each PyTorch operation is charged in FLOPs, 1 multiply-add = 2 FLOPs.
+"""Operations that are free by definition, grouped by the reason (ALMA paper, section 3: Comp counts multiply-adds).
 
-ALMA paper, section 3. An operation is *metered* (`alma_env.formulas`), *free by definition* (`FREE`, each group
-with its reason), or *unknown*. An unknown operation is an error for the meter, never a silent zero; its cost is
-registered with `register_cost`, or it is declared free with `register_free`.
+The namespace `aten` is the default. A name includes all overloads and the in-place, `out=`, `_copy` and `_foreach_`
+forms of the operation.
 """
 
-from __future__ import annotations
-
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-import torch
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
-
-from alma_env.errors import UnknownCostError
-from alma_env.formulas import METERED, Formula
-
-Operation = OpOverload | OpOverloadPacket | HigherOrderOperator
-
 FREE: dict[str, str] = {
-    "elementwise arithmetic contracts nothing; so does every operation that PyTorch tags as `pointwise`": """
+    "elementwise arithmetic, including every operation that PyTorch tags as `pointwise`, contracts nothing": """
         abs add _add_relu affine_grid_generator affine_grid_generator_backward __and__ bitwise_and
         bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor celu complex _compute_linear_combination
         _conj_physical copysign cudnn_affine_grid_generator cudnn_affine_grid_generator_backward div elu eq
@@ -37,7 +23,7 @@ FREE: dict[str, str] = {
         _prelu_kernel_backward relu relu6 rrelu rrelu_with_noise rrelu_with_noise_backward
         rrelu_with_noise_functional selu sigmoid_backward silu silu_backward softplus softplus_backward
         softshrink softshrink_backward tanh_backward threshold threshold_backward""",
-    "the gates of a recurrent cell are elementwise, its matrix products are charged on their own": """
+    "the gates of a recurrent cell are elementwise, its matrix products are charged separately": """
         _thnn_differentiable_gru_cell_backward _thnn_differentiable_lstm_cell_backward _thnn_fused_gru_cell
         _thnn_fused_gru_cell_backward _thnn_fused_lstm_cell _thnn_fused_lstm_cell_backward_impl""",
     "views, reshapes, copies and casts move data": """
@@ -74,7 +60,7 @@ FREE: dict[str, str] = {
         _empty_per_channel_affine_quantized int_repr _make_per_channel_quantized_tensor
         _make_per_tensor_quantized_tensor q_per_channel_axis q_per_channel_scales q_per_channel_zero_points
         q_scale q_zero_point qscheme quantize_per_channel quantize_per_tensor quantize_per_tensor_dynamic""",
-    "questions about a tensor (its size, its layout, whether it holds a value) compute nothing on its elements": """
+    "queries about a tensor (its size, its layout, whether it has a value) compute nothing on its elements": """
         allclose _assert_async _assert_scalar _assert_tensor_metadata _debug_has_internal_overlap dense_dim dim
         _dimI _dimV equal _functional_assert_async _functional_assert_scalar _functional_sym_constrain_range
         _functional_sym_constrain_range_for_size _fused_sdp_choice _has_same_storage_numel _is_all_true
@@ -143,7 +129,7 @@ FREE: dict[str, str] = {
         mse_loss_backward multi_margin_loss multi_margin_loss_backward multilabel_margin_loss_backward
         multilabel_margin_loss_forward nll_loss2d_backward nll_loss2d_forward nll_loss_backward nll_loss_forward
         smooth_l1_loss smooth_l1_loss_backward soft_margin_loss soft_margin_loss_backward""",
-    "random numbers and dropout are no arithmetic of the model": """
+    "random numbers and dropout are not arithmetic of the model": """
         bernoulli binomial cauchy _cudnn_init_dropout_state _dirichlet_grad dropout exponential feature_dropout
         _fill_mem_eff_dropout_mask_ _fused_dropout geometric log_normal _masked_scale multinomial native_dropout
         native_dropout_backward normal normal_functional _philox_key_fold_in _philox_key_split _philox_normal
@@ -170,193 +156,3 @@ FREE: dict[str, str] = {
         c10d::scatter_ c10d::send _c10d_functional::all_gather_into_tensor _c10d_functional::all_reduce
         _c10d_functional::broadcast _c10d_functional::reduce_scatter_tensor _c10d_functional::wait_tensor""",
 }  # fmt: skip
-"""Operations that are free by definition: reason, then names (namespace `aten` unless given).
-
-A name stands for all overloads and for the in-place, `out=`, `_copy` and `_foreach_` forms of the operation.
-"""
-
-_FREE_NAMES = {
-    name if "::" in name else f"aten::{name}": reason for reason, names in FREE.items() for name in names.split()
-}
-_REGISTERED: dict[str, Formula | str] = {}  # by users: a formula, or the reason why the operation is free
-_RESOLVED: dict[Any, Formula | str | None] = {}
-_CACHES: list[dict[Any, Any]] = [_RESOLVED]
-
-
-def derived(cache: dict[Any, Any]) -> None:
-    """Have `cache`, which holds what follows from `rule`, emptied whenever a cost is registered."""
-    _CACHES.append(cache)
-
-
-def _forget() -> None:
-    for cache in _CACHES:
-        cache.clear()
-
-
-def qualified_name(operation: Any) -> str:
-    """`aten::mm` or `aten::mm.out`; a packet of overloads has the name without overload."""
-    if isinstance(operation, OpOverload):
-        overload = operation._schema.overload_name
-        return operation._schema.name + (f".{overload}" if overload else "")
-    if isinstance(operation, OpOverloadPacket):
-        return str(operation._qualified_op_name)
-    return f"higher_order::{operation.name()}"
-
-
-def rule(operation: OpOverload | HigherOrderOperator) -> Formula | str | None:
-    """The formula of a metered operation, the reason why one is free, or None where the cost is unknown."""
-    try:
-        return _RESOLVED[operation]
-    except KeyError:
-        found = _RESOLVED[operation] = _find(operation)
-        return found
-
-
-def _find(operation: OpOverload | HigherOrderOperator) -> Formula | str | None:
-    full = qualified_name(operation)
-    name = full.partition(".")[0]
-    for key in (full, name):
-        if key in _REGISTERED:
-            return _REGISTERED[key]
-    for key in (full, name, name.removesuffix("_")):
-        if key in METERED:
-            return METERED[key]
-    return _reason_to_be_free(name)
-
-
-def _reason_to_be_free(name: str) -> str | None:
-    namespace, _, base = name.partition("::")
-    for form in (base, base.removesuffix("_"), base.removesuffix("_copy")):
-        if (reason := _FREE_NAMES.get(f"{namespace}::{form}")) is not None:
-            return reason
-        if namespace in {"aten", "prims"} and _is_pointwise(form):
-            return next(iter(FREE))
-        if namespace == "prims" and (reason := _FREE_NAMES.get(f"aten::{form}")) is not None:
-            return reason
-    if base.startswith("_foreach_"):
-        return _reason_to_be_free(f"{namespace}::{base.removeprefix('_foreach_')}")
-    return None
-
-
-def _is_pointwise(name: str) -> bool:
-    packet = getattr(torch.ops.aten, name, None)
-    if not isinstance(packet, OpOverloadPacket):
-        return False
-    overloads = [getattr(packet, overload) for overload in packet.overloads()]  # type: ignore[no-untyped-call]
-    return any(torch.Tag.pointwise in overload.tags for overload in overloads)
-
-
-def cost(
-    operation: OpOverload | HigherOrderOperator, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any
-) -> int | None:
-    """FLOPs of one call of `operation` (0 where it is free by definition), or None where its cost is unknown.
-
-    Raises ValueError when a registered formula returns anything but a non-negative integer.
-    """
-    found = rule(operation)
-    if found is None:
-        return None
-    return 0 if isinstance(found, str) else evaluate(found, operation, args, kwargs, out)
-
-
-def evaluate(formula: Formula, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> int:
-    """The value of `formula` for one call, checked."""
-    if "out" in kwargs:
-        kwargs = {name: value for name, value in kwargs.items() if name != "out"}
-    flops = formula(out, *args, **kwargs)
-    if type(flops) is not int:
-        flops = _integer(flops, operation)
-    if flops < 0:
-        raise ValueError(f"{qualified_name(operation)}: its cost formula returned {flops}: FLOPs must not be negative")
-    return flops
-
-
-def _integer(flops: Any, operation: Any) -> int:
-    if not isinstance(flops, bool) and hasattr(flops, "__index__"):
-        return int(flops)
-    raise ValueError(
-        f"{qualified_name(operation)}: its cost formula returned {flops!r}: FLOPs must be a non-negative int"
-    )
-
-
-def register_cost(operation: Any, formula: Formula) -> None:
-    """Tell the meter what an operation costs.
-
-    Args:
-        operation: `torch.ops.<namespace>.<name>`, one overload of it, an operator made with
-            `torch.library.custom_op`, or a higher-order operator.
-        formula: called as `formula(out, *args, **kwargs)` with the operation's output and arguments; returns the FLOPs
-            of that call, 2 for each multiply-add. It should look at shapes only.
-
-    Raises:
-        TypeError: `operation` is no operation of PyTorch, or `formula` is not callable.
-        ValueError: the operation has a cost already.
-
-    >>> import torch, alma_env.flops
-    >>> qr = torch.ops.aten.linalg_qr
-    >>> alma_env.flops.register_cost(qr, lambda out, a, mode="reduced": 4 * a.numel() * a.shape[-1])
-    >>> alma_env.flops.unregister(qr)
-    """
-    if not callable(formula):
-        raise TypeError(
-            f"register_cost: formula={formula!r} is not callable: give a function (out, *args, **kwargs) -> int"
-        )
-    _register("register_cost", operation, formula)
-
-
-def register_free(operation: Any, reason: str) -> None:
-    """Tell the meter that an operation is free, and why: it moves data, say. Raises as `register_cost` does."""
-    if not isinstance(reason, str) or not reason.strip():
-        raise TypeError(f"register_free: reason={reason!r}: say in words why the operation is free")
-    _register("register_free", operation, reason)
-
-
-def unregister(operation: Any) -> None:
-    """Forget what was registered for `operation`. Raises ValueError when nothing was; the built-in table stays."""
-    name = _registrable("unregister", operation)
-    if name not in _REGISTERED:
-        raise ValueError(f"unregister: {name} was not registered")
-    del _REGISTERED[name]
-    _forget()
-
-
-def _registrable(caller: str, operation: Any) -> str:
-    operation = getattr(operation, "_opoverload", operation)  # torch.library.custom_op
-    if not isinstance(operation, OpOverload | OpOverloadPacket | HigherOrderOperator):
-        raise TypeError(
-            f"{caller}: operation={operation!r} is not an operation of PyTorch: give torch.ops.<namespace>.<name>, "
-            "for example torch.ops.aten.linalg_qr"
-        )
-    name = qualified_name(operation)
-    return name.partition(".")[0] if isinstance(operation, OpOverload) and name.endswith(".default") else name
-
-
-def _register(caller: str, operation: Any, entry: Formula | str) -> None:
-    name = _registrable(caller, operation)
-    base = name.partition(".")[0]
-    if name in _REGISTERED:
-        raise ValueError(f"{caller}: {name} is registered already: call alma_env.flops.unregister first")
-    if base in METERED or base.removesuffix("_") in METERED:
-        raise ValueError(
-            f"{caller}: {name} is metered by alma_env already: the built-in costs are part of the protocol"
-        )
-    if (reason := _reason_to_be_free(base)) is not None:
-        raise ValueError(
-            f"{caller}: {name} is free by definition already ({reason}): the table is part of the protocol"
-        )
-    _REGISTERED[name] = entry
-    _forget()
-
-
-def unknown(operation: Any) -> UnknownCostError:
-    """The error for an operation of unknown cost: its name, and how to register it."""
-    name = qualified_name(operation)
-    namespace, _, base = name.partition(".")[0].partition("::")
-    path = f"torch.ops.{namespace}.{base}"
-    return UnknownCostError(
-        f"{name}: this operation computes and its cost is unknown to the meter. Register it before the metered block, "
-        f"in FLOPs (2 for each multiply-add):\n"
-        f"    alma_env.flops.register_cost({path}, lambda out, *args, **kwargs: ...)\n"
-        f"or, where it only moves data:\n"
-        f'    alma_env.flops.register_free({path}, "the reason")'
-    )

@@ -1,32 +1,26 @@
 """The meter: FLOPs of everything that PyTorch executes in a block, forward and backward.
 
 ALMA paper, section 3: Comp. The meter listens at PyTorch's dispatcher, where each operation of the forward and of the
-backward pass appears once, and charges what `alma_env.flops` says. Work that never reaches the dispatcher of its
-thread leaves parameters without a seal (`alma_env.seals`).
+backward pass appears once, and charges the cost in `alma_env.metering.cost_table`. Work that bypasses the dispatcher of
+the meter's thread leaves parameters without provenance (`alma_env.metering.provenance`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as disable_modes
 
-from alma_env.counting import Charges, Counting, Tally, enter_mode, exit_mode
-from alma_env.once import CountOnce, cost_varies_with
-from alma_env.seals import Seal, Seals, storage_id, tensors_of
-
-__all__ = ["Charge", "Meter", "cost_varies_with", "count", "count_once", "phase", "running"]
-
-P = ParamSpec("P")
-R = TypeVar("R")
+from alma_env.metering.dispatch_mode import CountingMode, enter_mode, exit_mode
+from alma_env.metering.provenance import Provenance, ProvenanceStore, storage_id, tensors_of
+from alma_env.metering.tally import Charge, Charges, Tally
 
 DEFAULT_PHASE = "training"
 
@@ -40,31 +34,11 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-@dataclass(frozen=True)
-class Charge:
-    """FLOPs by phase; 1 multiply-add = 2 FLOPs.
-
-    Attributes:
-        flops: all FLOPs of the phase.
-        forward: the counted part that autograd's backward pass did not execute. Declared FLOPs are not in it.
-        declared: reasons of the charges that the learner declared because the meter could not count them.
-    """
-
-    flops: Mapping[str, int] = field(default_factory=dict)
-    forward: Mapping[str, int] = field(default_factory=dict)
-    declared: tuple[str, ...] = ()
-
-    @property
-    def total(self) -> int:
-        """FLOPs over all phases."""
-        return sum(self.flops.values())
-
-
 class Meter:
     """Counts the FLOPs of `with meter:` blocks, by phase.
 
-    A meter runs in one thread at a time and is not re-entrant. It can be copied and pickled when it is not running;
-    copies know by its content what was sealed, wherever that lies now.
+    A meter runs in one thread at a time and is not re-entrant. It can be copied and pickled while it is not running; a
+    copy recognizes tensors by their content, wherever the content is stored.
     """
 
     def __init__(self) -> None:
@@ -73,9 +47,9 @@ class Meter:
         self._declared_flops: dict[str, int] = {}
         self._declared_taken = 0
         self._taken = 0
-        self._seals = Seals()
+        self._provenance = ProvenanceStore()
         self._owner: int | None = None  # the thread in which the meter runs
-        self._mode: Counting | None = None
+        self._mode: CountingMode | None = None
         self._total_at_entry = 0
         self._declared_in_block = False
 
@@ -88,8 +62,8 @@ class Meter:
         if _thread.meter is not None:
             raise RuntimeError("another meter is running in this thread: leave its `with meter:` block first")
         self._owner = threading.get_ident()
-        self._begin_block()
-        self._mode = Counting(self._tally, self._seals)
+        self._start_block()
+        self._mode = CountingMode(self._tally, self._provenance)
         enter_mode(self._mode)
         _thread.meter = self
         return self
@@ -102,14 +76,14 @@ class Meter:
         self._mode = None
         self._owner = None
         _thread.meter = None
-        self._seal()
+        self._end_block()
 
-    def _begin_block(self) -> None:
+    def _start_block(self) -> None:
         self._total_at_entry = self.total
         self._declared_in_block = False
 
-    def _seal(self) -> None:
-        self._seals.seal(self.total > self._total_at_entry or self._declared_in_block)
+    def _end_block(self) -> None:
+        self._provenance.end_block(self.total > self._total_at_entry or self._declared_in_block)
 
     @property
     def running(self) -> bool:
@@ -118,7 +92,7 @@ class Meter:
 
     @property
     def total(self) -> int:
-        """FLOPs charged since construction or `reset`; may be set, to go on from a saved number."""
+        """FLOPs charged since construction or `reset`; can be set, to continue from a saved total."""
         return self._taken + self._tally.total() + self.declared_flops
 
     @total.setter
@@ -142,13 +116,13 @@ class Meter:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Charge what runs in this block to phase `name`; the innermost phase wins.
+        """Charge the work in this block to phase `name`; in nested blocks, the innermost phase is charged.
 
         Raises:
             ValueError: the name is not a non-empty string.
         """
         if not isinstance(name, str) or not name:
-            raise ValueError(f"phase={name!r}: a phase is named by a non-empty string")
+            raise ValueError(f"phase={name!r}: must be a non-empty string; use, for example, phase('training')")
         tally = self._tally if self._mode is None else self._mode.tally
         before = tally.enter(name)
         try:
@@ -158,36 +132,37 @@ class Meter:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Charge nothing in this block: the environment's own work. Does nothing when the meter is not running here.
+        """Do not charge the work in this block, which is the environment's. No effect if the meter is not running here.
 
-        The running block's seals are closed first, so that `sealed` knows what was trained in it so far.
+        The running metered block ends at the pause and another one starts after it, so that `provenance` covers what
+        was trained before the pause.
         """
         if _thread.meter is not self:
             yield
             return
-        above = self.lift()
+        above = self.suspend()
         try:
-            self._seal()
-            self._begin_block()
+            self._end_block()
+            self._start_block()
             yield
         finally:
-            self.lower(above)
+            self.resume(above)
 
-    def lift(self) -> list[TorchDispatchMode] | None:
-        """Stop counting, until `lower`. Only for a meter that is running in this thread."""
+    def suspend(self) -> list[TorchDispatchMode] | None:
+        """Stop counting until `resume`. The meter must be running in this thread."""
         assert self._mode is not None
         _thread.meter = None
-        return self._mode.lift()
+        return self._mode.suspend()
 
-    def lower(self, above: list[TorchDispatchMode] | None) -> None:
-        """Go on counting; `above` is what `lift` returned."""
+    def resume(self, above: list[TorchDispatchMode] | None) -> None:
+        """Continue counting; `above` is the return value of `suspend`."""
         assert self._mode is not None
-        self._mode.lower(above)
+        self._mode.resume(above)
         _thread.meter = self
 
     @contextmanager
-    def counting(self, mode: Counting) -> Iterator[None]:
-        """Let another mode count this block, with its tally and seals in place of the running meter's."""
+    def count_with(self, mode: CountingMode) -> Iterator[None]:
+        """Count this block with another mode: its tally and provenance replace those of the running meter."""
         before, self._mode = self._mode, mode
         try:
             with disable_modes(), mode:
@@ -196,8 +171,8 @@ class Meter:
             self._mode = before
 
     @contextmanager
-    def tallying(self, tally: Tally) -> Iterator[None]:
-        """Let `tally` take the FLOPs and phases of this block first. Only for a running meter."""
+    def count_into(self, tally: Tally) -> Iterator[None]:
+        """Count this block into `tally`, and add the counts to the meter at the end. The meter must be running."""
         assert self._mode is not None
         mode, before = self._mode, self._mode.tally
         mode.tally = tally
@@ -212,51 +187,53 @@ class Meter:
         (self._tally if self._mode is None else self._mode.tally).add(charges)
 
     def declare(self, flops: int, *, phase: str = DEFAULT_PHASE, reason: str) -> None:
-        """Charge work that PyTorch does not execute, and say why it could not be counted.
+        """Charge work that PyTorch does not execute.
+
+        Args:
+            flops: FLOPs of the work.
+            phase: the phase to charge.
+            reason: why the meter could not count the work; stored in the ledger.
 
         Raises:
-            TypeError: `flops` is no integer.
-            ValueError: `flops` is negative, or there is no reason or phase.
+            TypeError: `flops` is not an integer.
+            ValueError: `flops` is negative, or the reason or the phase is missing.
         """
         if isinstance(flops, bool) or not hasattr(flops, "__index__"):
             raise TypeError(f"flops={flops!r}: declared FLOPs must be an int; round first")
         flops = int(flops)
         if flops < 0:
-            raise ValueError(f"flops={flops}: declared FLOPs must not be negative")
+            raise ValueError(f"flops={flops}: declared FLOPs must not be negative; declare 0 or more")
         for name, text in (("phase", phase), ("reason", reason)):
             if not isinstance(text, str) or not text.strip():
-                raise ValueError(f"{name}={text!r}: a declared charge needs a phase and a reason, in words")
+                raise ValueError(f"{name}={text!r}: must be a non-empty string; pass a phase and a reason as text")
         self._declared.append(reason)
         self._declared_flops[phase] = self._declared_flops.get(phase, 0) + flops
         self._declared_in_block = self._declared_in_block or flops > 0
 
     def touch(self, *things: Any) -> None:
-        """Say that tensors, or the parameters and buffers of modules, were written in the running block.
+        """Report that tensors, or the parameters and buffers of modules, were written in the running block.
 
-        For work that the dispatcher cannot see, such as a compiled function that updates tensors it was not given.
+        For work that the dispatcher cannot see, such as a compiled function that updates tensors that are not among its
+        arguments.
         """
-        self.write(tensors_of(things))
+        self.note_written(tensors_of(things))
 
-    def write(self, tensors: Iterable[Tensor]) -> None:
-        """`touch` for tensors, with little overhead."""
-        seals = self._seals if self._mode is None or self._mode.seals is None else self._mode.seals
+    def note_written(self, tensors: Iterable[Tensor]) -> None:
+        """Report that tensors were written, as `touch` does, with less overhead."""
+        store = self._provenance if self._mode is None or self._mode.provenance is None else self._mode.provenance
         for tensor in tensors:
-            if tensor.dtype in _FLOATING and storage_id(tensor) not in seals.written:
-                seals.write(tensor)
-
-    def count_once(self, fn: Callable[P, R], fast: Callable[P, R] | None = None) -> CountOnce[P, R]:
-        """`count_once`, charging this meter only."""
-        return CountOnce(fn, fast, lambda: self if _thread.meter is self else None)
+            if tensor.dtype in _FLOATING and storage_id(tensor) not in store.written:
+                store.note_written(tensor)
 
     def take(self) -> Charge:
-        """Hand over what was charged since the last call, and begin anew."""
-        cells = {str(phase): cell for phase, cell in self._tally.cells.items()}
-        flops = {phase: sum(cell) for phase, cell in cells.items()}
+        """Return what was charged since the last call, and start counting from zero."""
+        counts = {str(phase): pair for phase, pair in self._tally.counts.items()}
+        flops = {phase: sum(pair) for phase, pair in counts.items()}
         for phase, declared in self._declared_flops.items():
             flops[phase] = flops.get(phase, 0) + declared
         charge = Charge(
             {phase: count for phase, count in flops.items() if count},
-            {phase: cell[0] for phase, cell in cells.items() if cell[0]},
+            {phase: forward for phase, (forward, _) in counts.items() if forward},
             self.declared,
         )
         self._taken, self._declared_taken = self.total, self.declared_total
@@ -265,7 +242,7 @@ class Meter:
         return charge
 
     def pending(self) -> dict[str, Any]:
-        """What was charged since the last `take`, as plain JSON values."""
+        """Return what was charged since the last `take`, as plain JSON values."""
         return {
             "counted": [list(charge) for charge in self._tally.charges()],
             "declared": dict(self._declared_flops),
@@ -273,65 +250,66 @@ class Meter:
         }
 
     def include(self, pending: Mapping[str, Any]) -> None:
-        """Charge what another meter's `pending` returned: that of a process that works on the same predictor.
+        """Charge the `pending` charges of another meter, whose process works on the same predictor.
 
-        It is charged only: nothing is sealed by it, so that parameters which were written elsewhere stay refused.
+        Provenance is not included: parameters that were written in the other process are still refused.
 
         Raises:
             RuntimeError: the meter is running.
         """
-        if self._owner is not None:
-            raise RuntimeError("the meter is running: include charges outside of its `with meter:` block")
+        self._require_stopped("include charges")
         self._tally.add(pending["counted"])
         for phase, declared in pending["declared"].items():
             self._declared_flops[phase] = self._declared_flops.get(phase, 0) + declared
         self._declared += pending["reasons"]
 
     def adopt(self, other: Meter, predictor: nn.Module) -> None:
-        """Know of this predictor's parameters and buffers what another meter, which trained it, knows.
+        """Copy the provenance of a predictor's parameters and buffers from the meter that metered its training.
 
-        Nothing is charged by it; see `alma_env.shared`.
+        Nothing is charged; see `alma_env.shared`.
         """
         for tensor in tensors_of(predictor):
-            if (seal := other.sealed(tensor)) is not None:
-                self._seals.adopt(tensor, seal)
+            if (provenance := other.provenance(tensor)) is not None:
+                self._provenance.add(tensor, provenance)
 
-    def sealed(self, tensor: Tensor) -> Seal | None:
-        """What is known about the content of `tensor`; None when no metered block left it with what it holds now."""
-        return self._seals.find(tensor)
+    def provenance(self, tensor: Tensor) -> Provenance | None:
+        """Return how metered blocks made the content of `tensor`; None if no block left it with this content."""
+        return self._provenance.find(tensor)
 
     def reset(self) -> None:
-        """Forget all charges and seals."""
+        """Delete all charges and all provenance."""
         self._tally.clear()
         self._declared, self._declared_flops, self._declared_taken, self._taken = [], {}, 0, 0
-        self._seals = Seals()
+        self._provenance = ProvenanceStore()
         if self._mode is not None:
-            self._mode.seals = self._seals
+            self._mode.provenance = self._provenance
         self._total_at_entry = 0
         self._declared_in_block = False
 
     def state_dict(self) -> dict[str, Any]:
-        """The charges, as plain JSON values: the total, what was not taken yet, and the seals by content."""
+        """Return plain JSON values: the totals, the pending charges, and the provenance by content (``seals``)."""
         totals = {"total": self.total, "declared_total": self.declared_total}
-        return {**totals, **self.pending(), "seals": [list(seal) for seal in self._seals.state()]}
+        return {**totals, **self.pending(), "seals": [list(record) for record in self._provenance.state()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned.
+        """Continue from the state that `state_dict` returned.
 
         Raises:
             RuntimeError: the meter is running.
         """
-        if self._owner is not None:
-            raise RuntimeError("the meter is running: load its state outside of its `with meter:` block")
+        self._require_stopped("load its state")
         self.reset()
         self.include(state)
-        self._seals.restore(state["seals"])
+        self._provenance.restore(state["seals"])
         self.total = state["total"]
         self._declared_taken = state.get("declared_total", self.declared_flops) - self.declared_flops
 
-    def __getstate__(self) -> dict[str, Any]:
+    def _require_stopped(self, to_do: str) -> None:
         if self._owner is not None:
-            raise RuntimeError("the meter is running: copy or pickle it outside of its `with meter:` block")
+            raise RuntimeError(f"the meter is running: {to_do} outside of its `with meter:` block")
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._require_stopped("copy or pickle it")
         return self.state_dict()
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
@@ -340,51 +318,16 @@ class Meter:
 
 
 def running() -> Meter | None:
-    """The meter that is counting in this thread, or None."""
+    """Return the meter that is counting in this thread, or None."""
     return _thread.meter
 
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """`Meter.phase` of the meter that runs in this thread; without one, nothing."""
+    """Charge the work in this block to phase `name` of the meter that runs in this thread, if there is one."""
     meter = _thread.meter
     if meter is None:
         yield
     else:
         with meter.phase(name):
             yield
-
-
-def count_once(fn: Callable[P, R], fast: Callable[P, R] | None = None) -> CountOnce[P, R]:
-    """A step of fixed shape: counted once per signature, then charged per call at next to no cost in time.
-
-    The result is called like `fn`. On its first call with a signature (shapes, dtypes, devices and `requires_grad` of
-    all tensors and of the parameters of modules, training flags, values of everything else) `fn` is counted on deep
-    copies of the arguments. Every call then runs `fast`, or `fn`, outside of the counter and charges the meter that is
-    running in this thread, if one is. `fast` may be compiled; it must do what `fn` does.
-
-    All that `fn` changes must be among its arguments. Its cost must not depend on the values in its tensors, but by way
-    of a number that it says (`cost_varies_with`): then calls are counted in full until the number has had three
-    values, which two determine and the third confirms what a call costs.
-
-    Raises:
-        RuntimeError: `fn` writes to a parameter that is not among its arguments, or its cost does not vary with the
-            number that it says.
-        UnknownCostError: `fn` runs an operation whose cost is unknown.
-    """
-    return CountOnce(fn, fast, running)
-
-
-def count(fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Charge:
-    """The FLOPs of one call of `fn`, whose result is dropped. A meter that is running is charged, too."""
-    outer = _thread.meter
-    if outer is None:
-        meter = Meter()
-        with meter:
-            fn(*args, **kwargs)
-        return meter.take()
-    with outer.tallying(tally := Tally(None)):
-        fn(*args, **kwargs)
-    meter = Meter()
-    meter.charge(tally.charges())
-    return meter.take()

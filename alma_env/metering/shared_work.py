@@ -1,8 +1,8 @@
-"""One computation for several environments: each is charged its own equal part, and knows its own predictor.
+"""One computation for several environments: each is charged an equal part, and accepts only its own predictor.
 
-Networks of several runs that are alike may be trained side by side in one batch, which costs what they cost one after
-another. The meter sees the batch as a whole; here its FLOPs are divided among the meters of the environments, exactly,
-and each environment learns of the parameters that it was given, and of no others.
+Networks of several runs with equal shapes can be trained in one batch, at the cost of training them one after another.
+One meter counts the batch. Its FLOPs are divided exactly among the meters of the environments, and each environment
+accepts the parameters that were given to it.
 """
 
 from __future__ import annotations
@@ -12,55 +12,57 @@ from contextlib import contextmanager
 
 from torch import Tensor, nn
 
-from alma_env.counting import Charges
-from alma_env.meter import Meter
-from alma_env.seals import checksum
+from alma_env.metering.meter import Meter
+from alma_env.metering.provenance import checksum
+from alma_env.metering.tally import Charges
 
-SHARED = "a part of work shared by"  # how `Row.declared` begins where this was used; a number of runs follows
+SHARED = "a part of work shared by"  # prefix of the entry in `Row.declared`; the number of runs follows
 
 
 class Shares:
-    """Which predictor of a shared computation belongs to which meter."""
+    """The predictors of a shared computation, by the meter that they are given to."""
 
     def __init__(self, meters: Sequence[Meter]) -> None:
         self.meters = tuple(meters)
         self.given: dict[int, list[nn.Module]] = {number: [] for number in range(len(self.meters))}
 
     def give(self, meter: Meter, predictor: nn.Module) -> None:
-        """Say that this predictor, trained in the running block, is for the environment with this meter.
+        """Assign a predictor, trained in the running block, to the environment with this meter.
 
         Raises:
-            ValueError: the meter has no part in the computation.
+            ValueError: the meter is not one of the computation's meters.
         """
         for number, known in enumerate(self.meters):
             if known is meter:
                 self.given[number].append(predictor)
                 return
-        raise ValueError("give: the meter has no part in this computation; name it in shared(meters)")
+        raise ValueError("give: the meter is not one of this computation's meters; pass it to shared(meters)")
 
 
 @contextmanager
 def shared(meters: Sequence[Meter]) -> Iterator[Shares]:
-    """Charge what runs in this block to all the meters together, an equal part to each: FLOPs by phase.
+    """Charge the work in this block to several meters, an equal part of the FLOPs of each phase to each meter.
 
-    For a batch in which each environment has the same work. What was trained in it is told to the environments with
-    `Shares.give`; a predictor that was not given is refused by ``env.step`` as unmetered. One ledger alone does not
-    prove that the other meters belong to runs: its rows say that work was shared, where declared FLOPs have reasons.
+    Use it for a batch in which each environment has the same work. Assign the trained predictors to the environments
+    with `Shares.give`; ``env.step`` refuses other predictors of the batch as unmetered. A ledger alone does not prove
+    that the other meters belong to runs; therefore its rows state in ``declared`` that work was shared.
 
     Raises:
-        ValueError: there is no meter, or one stands there twice; one predictor, or a part of it, was given to
+        ValueError: there is no meter, or one meter is passed twice; one predictor, or a part of it, was given to
             several environments.
-        RuntimeError: a meter is running; the FLOPs of a phase cannot be divided equally; FLOPs were declared, which
-            belong to one environment each.
+        RuntimeError: a meter is running; the FLOPs of a phase cannot be divided equally; FLOPs were declared, although
+            each declaration belongs to one environment.
     """
     if not meters or len({id(meter) for meter in meters}) != len(meters):
-        raise ValueError(f"{len(meters)} meters: a shared computation needs different ones, at least one")
+        raise ValueError(
+            f"{len(meters)} meters: must be different, and at least one; pass each environment's meter once"
+        )
     if any(meter.running for meter in meters):
-        raise RuntimeError("a meter is running: share a computation outside of the meters' own `with meter:` blocks")
+        raise RuntimeError("a meter is running: share a computation outside of the meters' `with meter:` blocks")
     shares, whole = Shares(meters), Meter()
     with whole:
         yield shares
-    _require_own_predictors(shares)
+    _require_separate_predictors(shares)
     part = {"counted": _divided(whole, len(meters)), "declared": {}, "reasons": [f"{SHARED} {len(meters)} runs"]}
     for number, meter in enumerate(shares.meters):
         meter.include(part)
@@ -71,36 +73,36 @@ def shared(meters: Sequence[Meter]) -> Iterator[Shares]:
 def _divided(whole: Meter, parts: int) -> Charges:
     if whole.declared:
         raise RuntimeError(
-            f"{whole.declared_flops} FLOPs declared in a shared computation: declare them to the meter that they "
-            "belong to"
+            f"{whole.declared_flops} FLOPs declared in a shared computation: declared FLOPs belong to one environment; "
+            "declare them to its meter"
         )
     charges: list[tuple[str, int, int]] = []
     for phase, *counts in whole.pending()["counted"]:
         if any(count % parts for count in counts):
             raise RuntimeError(
                 f"phase {phase!r}: {sum(counts)} FLOPs cannot be divided equally among {parts} environments; give each "
-                "the same work, or train one after another"
+                "environment the same work, or train them one after another"
             )
         forward, backward = (count // parts for count in counts)
         charges.append((phase, forward, backward))
     return tuple(charges)
 
 
-def _require_own_predictors(shares: Shares) -> None:
-    """Each pays a part of the work, so none may deploy what another one has paid for, nor build upon it."""
+def _require_separate_predictors(shares: Shares) -> None:
+    """Each environment pays for a part only, so it must not deploy, or build upon, what another one has paid for."""
     owners: dict[int, int] = {}
     for number, predictors in shares.given.items():
         for parameter in (one for predictor in predictors for one in predictor.parameters()):
-            if not _tells_apart(parameter):
+            if not _is_distinctive(parameter):
                 continue
             if owners.setdefault(checksum(parameter.untyped_storage()), number) != number:
                 raise ValueError(
                     "one predictor, or a part of it, was given to several environments of a shared computation: each "
-                    "is charged only a part of it; give each its own"
+                    "environment is charged only a part of the work; give each environment its own predictor"
                 )
 
 
-def _tells_apart(parameter: Tensor) -> bool:
-    """Whether no other network would have the same by itself, as it may have zeros that nothing has changed."""
+def _is_distinctive(parameter: Tensor) -> bool:
+    """Return whether equal values in two networks show a copy; constant values, such as zeros, do not show it."""
     values = parameter.detach().flatten()
     return bool(values.numel() > 1 and values.isfinite().all() and (values != values[0]).any())

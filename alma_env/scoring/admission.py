@@ -1,17 +1,17 @@
-"""Was a predictor made while the meter ran? What was not is refused."""
+"""Admission of predictors: a predictor is deployed only if metered operations made its parameters."""
 
 from __future__ import annotations
 
 from torch import nn
 
 from alma_env.errors import UnmeteredTrainingError
-from alma_env.meter import Meter
-from alma_env.predictor import Fingerprint, changed_parameters
-from alma_env.spaces import UntrainedPredictor
+from alma_env.metering.meter import Meter
+from alma_env.scoring.fingerprint import Fingerprint, changed_parameters
+from alma_env.scoring.spaces import UntrainedPredictor
 
 _REMEDY = (
     "train inside `with env.meter:`, in the same thread, with PyTorch operations; charge work that PyTorch does not "
-    "execute with env.meter.declare(flops, reason=...); an untrained predictor belongs to "
+    "execute with env.meter.declare(flops, reason=...); pass an untrained predictor to "
     "reset(options={'predictor': module})"
 )
 
@@ -20,22 +20,22 @@ def require_metered(
     predictor: nn.Module,
     mark: Fingerprint,
     meter: Meter,
-    known: set[str],
+    known: frozenset[str],
     total_at_deployment: int,
     declared_at_deployment: int,
 ) -> None:
-    """Refuse parameters that changed while the meter was not running, or ran and counted nothing.
+    """Refuse parameters that changed while the meter was not running, or was running and counted nothing.
 
     Args:
-        predictor: what is to be deployed.
+        predictor: the predictor to deploy.
         mark: its fingerprint.
-        meter: the episode's; not running, or paused.
-        known: content of all tensors and arrays that were deployed before in the episode.
-        total_at_deployment: FLOPs that had been charged when a predictor was deployed last.
-        declared_at_deployment: those of them that had been declared.
+        meter: the meter of the episode; not running, or paused.
+        known: content hashes of all tensors and arrays that were deployed before in the episode.
+        total_at_deployment: FLOPs charged before the last deployment.
+        declared_at_deployment: FLOPs declared before the last deployment.
 
     Raises:
-        UnmeteredTrainingError: it holds what no charged training left there.
+        UnmeteredTrainingError: parameters, buffers or arrays changed without a charge.
     """
     untrained = isinstance(predictor, UntrainedPredictor) and predictor.is_pristine()
     if untrained or meter.declared_total > declared_at_deployment:
@@ -43,21 +43,21 @@ def require_metered(
     name = type(predictor).__name__
     if not known.issuperset(mark.arrays):
         raise UnmeteredTrainingError(
-            f"{name} holds NumPy arrays of floats that were not deployed before, and NumPy's work cannot be counted: "
-            "charge it with env.meter.declare(flops, reason=...); keep constants in registered buffers, or deploy them "
-            "untrained with reset(options={'predictor': module})"
+            f"{name} holds NumPy arrays of floats that were not deployed before: the work of NumPy cannot be counted; "
+            "charge it with env.meter.declare(flops, reason=...), store constants in registered buffers, or deploy the "
+            "untrained predictor with reset(options={'predictor': module})"
         )
     if known.issuperset(mark.tensors):
-        return  # only the structure changed, or what was deployed earlier in the episode comes back
+        return  # only the structure changed, or earlier content is deployed again
     charged = meter.total > total_at_deployment
     changed = changed_parameters(predictor, mark, known)
     for path, parameter in changed:
         what = f"parameter {path!r} of {name} changed"
-        seal = meter.sealed(parameter)
-        # Merely read under the meter is not enough: a network trained elsewhere may be run there.
-        if seal is None or not seal.written:
+        provenance = meter.provenance(parameter)
+        # Reading is not enough: a network that was trained elsewhere can be run while the meter is running.
+        if provenance is None or not provenance.written:
             raise UnmeteredTrainingError(f"{what} while the meter was not running: {_REMEDY}")
-        if not (seal.counted or charged):
+        if not (provenance.counted or charged):
             raise UnmeteredTrainingError(f"{what}, but the meter counted 0 FLOPs: {_REMEDY}")
     if not (changed or charged):
         raise UnmeteredTrainingError(f"buffers of {name} changed, but the meter counted 0 FLOPs: {_REMEDY}")

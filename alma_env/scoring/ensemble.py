@@ -1,7 +1,7 @@
-"""An average of networks as one predictor, in a form that the environment knows how to score.
+"""The ensemble: an average of networks as one predictor.
 
-ALMA paper, section 4: Ens and gEns. A growing ensemble is deployed anew whenever a member is added; since the
-environment knows what this module computes, it runs only the members that it has not run before.
+ALMA paper, section 4: Ens and gEns. A growing ensemble is deployed again whenever a member is added. The environment
+knows what this module computes, so it runs only the new members (`alma_env.scoring.incremental`).
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ Space = Literal["prob", "logit"]
 class Ensemble(nn.Module):
     """Uniform average of its members: raw inputs (n, ...) -> logits (n, classes).
 
-    In the space ``prob`` it answers with the logarithm of the mean of the members' softmax outputs, so that its
-    cross-entropy is the ensemble's negative log-likelihood; in the space ``logit`` with the mean of their logits. A
-    single member answers with its own logits.
+    In the space ``prob`` the output is the logarithm of the mean of the members' softmax outputs, so that its
+    cross-entropy is the ensemble's negative log-likelihood. In the space ``logit`` it is the mean of their logits. The
+    output of a single member is its logits.
 
     Args:
-        members: networks from prepared inputs to logits of one shape.
-        prepare: what is done to raw inputs once for all members, such as normalising; None: nothing.
-        space: where the average is taken.
+        members: networks that map prepared inputs to logits of one shape.
+        prepare: preparation of raw inputs, such as normalisation, done once for all members; None for no preparation.
+        space: the space of the average.
 
     Raises:
-        ValueError: there is no member, or no such space.
+        ValueError: there is no member, or the space is unknown.
     """
 
     def __init__(self, members: Sequence[nn.Module], prepare: nn.Module | None = None, space: Space = "prob") -> None:
         super().__init__()
         if not members:
-            raise ValueError("0 members: an ensemble needs at least one")
+            raise ValueError("0 members: an ensemble needs at least one; pass a network")
         if space not in ("prob", "logit"):
             raise ValueError(f"space={space!r}: choose prob or logit")
         self.members = nn.ModuleList(members)
@@ -44,14 +44,14 @@ class Ensemble(nn.Module):
 
     @property
     def is_plain(self) -> bool:
-        """Whether it answers with the average of its members and with nothing else: no hooks, nothing added to it."""
+        """Whether the output is the average of the members and nothing else: no hooks, no additional attributes."""
         own = vars(self)
         usual = own.keys() <= vars(nn.Module()).keys() | {"space"} and own["_modules"].keys() == {"members", "prepare"}
         empty = all(not value for name, value in own.items() if isinstance(value, dict) and name != "_modules")
         return type(self) is Ensemble and usual and empty and type(self.members) is nn.ModuleList
 
     def forward(self, x: Tensor) -> Tensor:
-        """Raw inputs (n, ...) -> logits (n, classes)."""
+        """Map raw inputs (n, ...) to logits (n, classes)."""
         x = self.prepare(x)
         first, *others = self.members
         total = first(x)
@@ -63,13 +63,13 @@ class Ensemble(nn.Module):
         return self.mean(total, len(self.members))
 
     def part(self, logits: Tensor) -> Tensor:
-        """What a member's logits contribute."""
+        """Return the contribution of a member's logits."""
         return logits.log_softmax(-1) if self.space == "prob" else logits
 
     def add(self, total: Tensor, part: Tensor) -> Tensor:
-        """The contributions so far, and one more."""
+        """Return the sum of the contributions so far and one more contribution."""
         return torch.logaddexp(total, part) if self.space == "prob" else total + part
 
     def mean(self, total: Tensor, members: int) -> Tensor:
-        """The answer of so many members."""
+        """Return the output from the sum of the contributions of `members` members."""
         return total - math.log(members) if self.space == "prob" else total / members

@@ -1,8 +1,9 @@
-"""Scoring a growing ensemble without running again the members that were run before.
+"""Incremental scoring of a growing ensemble: only the new members are run.
 
-ALMA paper, section 4: with a member per mega-batch of MNIST a growing ensemble ends with 500. Since the environment
-knows how `Ensemble` combines its members, it keeps the sum of their contributions on the test set, and an ensemble that
-begins with the same members only adds the new ones: the cost of a stream is linear in its length.
+ALMA paper, section 4: with one member per mega-batch of MNIST, a growing ensemble ends with 500 members. The
+environment knows how `Ensemble` combines its members and keeps the sum of their contributions on the test set. For an
+ensemble that starts with the same members, it adds the contributions of the new ones, so that the cost of a stream is
+linear in its length.
 """
 
 from __future__ import annotations
@@ -13,30 +14,31 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from alma_env.ensemble import Ensemble
 from alma_env.errors import AlmaError, PredictorError
-from alma_env.meter import count
-from alma_env.predictor import Answer, Fingerprint, device_of, freeze, run, undisturbed
+from alma_env.metering.function_cost import count
+from alma_env.scoring.ensemble import Ensemble
+from alma_env.scoring.evaluation import Answer, answer, device_of, freeze, reproducible, run
+from alma_env.scoring.fingerprint import Fingerprint
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from alma_env.tasks import Task
+    from alma_env.scoring.tasks import Task
 
 
 @dataclass(frozen=True)
-class Scored:
-    """Members that were run on the test set, in order, and what they add up to.
+class ScoredEnsemble:
+    """The members that were run on the test set, in order, and the sum of their contributions.
 
     Attributes:
-        prepare: content of what all members share.
-        space: where they are averaged.
-        members: content of each.
-        total: sum of their contributions, (n, ...).
-        answer: what the task keeps of the ensemble's logits, (n, ...).
-        prepare_flops: FLOPs per example of what they share, which is charged once.
-        inference_flops: FLOPs per example of all of it.
-        steady: no batch cost more than another.
+        prepare: fingerprint of the preparation that all members share.
+        space: the space of the average.
+        members: fingerprint of each member.
+        total: sum of the members' contributions, (n, ...).
+        answer: the part of the ensemble's logits that the task keeps, (n, ...).
+        prepare_flops: FLOPs per example of the preparation, which is charged once.
+        inference_flops: FLOPs per example of the whole ensemble.
+        steady: whether all batches had the same cost.
     """
 
     prepare: Fingerprint
@@ -49,7 +51,40 @@ class Scored:
     steady: bool
 
 
-def score_ensemble(
+def score(
+    predictor: nn.Module,
+    mark: Fingerprint,
+    x: NDArray[Any],
+    y: NDArray[Any],
+    *,
+    task: Task,
+    batch_size: int,
+    steady_flops: float | None,
+    before: ScoredEnsemble | None,
+) -> tuple[Answer, ScoredEnsemble | None]:
+    """Return the answer of a predictor, and the record for the next call if it is an ensemble.
+
+    Args:
+        predictor: the predictor.
+        mark: its fingerprint.
+        x: raw test inputs (n, ...).
+        y: labels (n, ...).
+        task: the task of the predictor.
+        batch_size: examples per forward pass.
+        steady_flops: see `evaluation.run`; not for ensembles.
+        before: the record of the last ensemble on the same test set, or None.
+
+    Raises:
+        PredictorError: the predictor cannot be copied or scored.
+        UnknownCostError: the predictor runs an operation whose cost is unknown to the meter.
+    """
+    # The parts of a fingerprint are those of a plain ensemble.
+    if isinstance(predictor, Ensemble) and mark.parts and task.keeps_enough_for(predictor):
+        return _score_ensemble(predictor, mark, x, y, task=task, batch_size=batch_size, before=before)
+    return answer(freeze(predictor), x, y, task=task, batch_size=batch_size, steady_flops=steady_flops), None
+
+
+def _score_ensemble(
     ensemble: Ensemble,
     mark: Fingerprint,
     x: NDArray[Any],
@@ -57,61 +92,68 @@ def score_ensemble(
     *,
     task: Task,
     batch_size: int,
-    before: Scored | None,
-) -> tuple[Answer, Scored] | None:
-    """As `predictor.answer`, going on from the members that were scored `before`, where they lead.
+    before: ScoredEnsemble | None,
+) -> tuple[Answer, ScoredEnsemble]:
+    """Return the ensemble's answer, and the record for the next call.
 
-    The same to the last bit for classes. None where the task cannot tell the ensemble's answer from what it keeps of
-    its members'.
+    For classes, the answer equals that of `evaluation.answer` to the last bit.
+
+    Args:
+        ensemble: a plain ensemble, see ``Ensemble.is_plain``, that the task keeps enough of.
+        mark: its fingerprint.
+        x: raw test inputs (n, ...).
+        y: labels (n, ...).
+        task: the task of the predictor.
+        batch_size: examples per forward pass.
+        before: the record of the last call on the same test set. Its members are not run again if the ensemble starts
+            with them.
     """
-    if not task.keeps_enough_for(ensemble):
-        return None
     prepare, *members = mark.parts
     marks = tuple(members)
-    if before is None or not _leads(before, prepare, ensemble.space, marks):
+    if before is None or not _starts_with(before, prepare, ensemble.space, marks):
         prepare_flops = _cost_of_preparing(ensemble, x[:batch_size])
         kept, flops, steady = _run_member(ensemble, 0, x, y, task, batch_size)
         part = task.part(kept, ensemble)
-        before = Scored(prepare, ensemble.space, marks[:1], part, kept, prepare_flops, flops, steady)
+        before = ScoredEnsemble(prepare, ensemble.space, marks[:1], part, kept, prepare_flops, flops, steady)
     total, flops, steady = before.total, before.inference_flops, before.steady
     for number in range(len(before.members), len(marks)):
         kept, cost, member_steady = _run_member(ensemble, number, x, y, task, batch_size)
         total = ensemble.add(total, task.part(kept, ensemble))
         flops += cost - before.prepare_flops
         steady = steady and member_steady
-    answer = before.answer if len(marks) == len(before.members) else ensemble.mean(total, len(marks))
-    scored = Scored(prepare, ensemble.space, marks, total, answer, before.prepare_flops, flops, steady)
-    return Answer(error=task.error(answer, y), inference_flops=flops, steady=steady), scored
+    kept = before.answer if len(marks) == len(before.members) else ensemble.mean(total, len(marks))
+    scored = ScoredEnsemble(prepare, ensemble.space, marks, total, kept, before.prepare_flops, flops, steady)
+    return Answer(error=task.error(kept, y), inference_flops=flops, steady=steady), scored
 
 
 def _cost_of_preparing(ensemble: Ensemble, part: NDArray[Any]) -> float:
-    """FLOPs per example, on raw test inputs."""
+    """Return the FLOPs per example of the preparation, on raw test inputs."""
     device = device_of(nn.Sequential(ensemble.prepare, ensemble.members[0]))
     prepare, batch = freeze(ensemble.prepare), torch.from_numpy(part.copy()).to(device)
     try:
-        with undisturbed(device):
+        with reproducible(device):
             return count(prepare, batch).total / len(part)
     except AlmaError:
         raise
     except Exception as error:
         raise PredictorError(
-            f"what the members of the ensemble share raised {type(error).__name__} on a raw batch of shape "
-            f"{tuple(batch.shape)} and dtype {batch.dtype}: {error}"
+            f"the preparation of the ensemble raised {type(error).__name__} on a raw batch of shape "
+            f"{tuple(batch.shape)} and dtype {batch.dtype}: {error}; a preparation must accept raw inputs"
         ) from error
 
 
 def _run_member(
     ensemble: Ensemble, number: int, x: NDArray[Any], y: NDArray[Any], task: Task, batch_size: int
 ) -> tuple[Tensor, float, bool]:
-    # With its preparation: a member is run as a predictor of its own, so that it does not matter which came before.
-    alone = freeze(nn.Sequential(ensemble.prepare, ensemble.members[number]))
+    # Each member is run as a separate predictor with its preparation, so that the other members have no effect.
+    single = freeze(nn.Sequential(ensemble.prepare, ensemble.members[number]))
     try:
-        return run(alone, x, y, task=task, batch_size=batch_size)
+        return run(single, x, y, task=task, batch_size=batch_size)
     except PredictorError as error:
         raise PredictorError(f"member {number} of the ensemble: {error}") from error
 
 
-def _leads(before: Scored, prepare: Fingerprint, space: str, marks: tuple[Fingerprint, ...]) -> bool:
+def _starts_with(before: ScoredEnsemble, prepare: Fingerprint, space: str, marks: tuple[Fingerprint, ...]) -> bool:
     known = before.members
     return (
         prepare.same_as(before.prepare)

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 class UntrainedPredictor(nn.Module):
-    """A linear classifier with random weights, drawn from a seed: what ``PredictorSpace.sample`` returns.
+    """A linear classifier with random weights from a seed; ``PredictorSpace.sample`` returns it.
 
     Args:
         input_shape: shape of one raw input.
         classes: number of logits C.
-        per_token: answer with logits (n, T, C), the same for all tokens, as for text.
-        seed: fixes the weights; they can be drawn again, which is how the environment knows a sample from a
-            predictor that has learned something.
+        seed: seed of the weights. The environment draws the weights again to recognize a predictor that has not been
+            trained.
+        per_token: return logits (n, T, C), equal for all tokens, as for text.
     """
 
     def __init__(self, input_shape: Sequence[int], classes: int, seed: int, per_token: bool = False) -> None:
@@ -30,21 +30,21 @@ class UntrainedPredictor(nn.Module):
         self.input_shape = tuple(input_shape)
         self.classes = classes
         self.seed = seed
-        self.weight = nn.Parameter(self._draw())
+        self.weight = nn.Parameter(self._initial_weight())
 
-    def _draw(self) -> Tensor:
+    def _initial_weight(self) -> Tensor:
         inputs = 1 if self.per_token else int(np.prod(self.input_shape))
         weight = np.random.default_rng(self.seed).standard_normal((self.classes, inputs))
         return torch.from_numpy(weight / np.sqrt(inputs)).float()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Raw inputs (n, ...) → logits (n, C), float32; per token (n, T) → (n, T, C)."""
+        """Map raw inputs (n, ...) to logits (n, C), float32; per token, map (n, T) to (n, T, C)."""
         if self.per_token:
             return self.weight[:, 0].expand(*x.shape, self.classes)
         return nn.functional.linear(x.flatten(1).float(), self.weight)
 
     def __eq__(self, other: object) -> bool:
-        """Of one shape, seed and weights: samples are compared by value, as those of any space."""
+        """Return whether shape, seed and weights are equal: the samples of a space are compared by value."""
         return (
             type(other) is type(self)
             and (self.input_shape, self.classes, self.seed, self.per_token)
@@ -52,25 +52,25 @@ class UntrainedPredictor(nn.Module):
             and torch.equal(self.weight.detach().cpu(), other.weight.detach().cpu())
         )
 
-    # Of the object, as that of a tensor, and not of the value: PyTorch keeps modules in sets, in which two samples must
-    # stay two, and a value that is trained changes.
+    # The hash of the object, as for tensors. PyTorch stores modules in sets, where two samples must stay two elements,
+    # and training changes the value.
     __hash__ = nn.Module.__hash__
 
     def is_pristine(self) -> bool:
-        """Whether this is still exactly what was drawn from the seed."""
+        """Return whether this is still exactly the classifier of the seed."""
         plain = {"training", "input_shape", "classes", "seed", "per_token"}
         return (
             type(self) is UntrainedPredictor
             and {name for name in vars(self) if not name.startswith("_")} <= plain
             and not (self._forward_hooks or self._forward_pre_hooks or self._buffers or self._modules)
-            and torch.equal(self.weight.detach().cpu(), self._draw())
+            and torch.equal(self.weight.detach().cpu(), self._initial_weight())
         )
 
 
 class PredictorSpace(gym.Space["nn.Module | None"]):
-    """All predictors: any ``torch.nn.Module``, or ``None`` to keep the one that is deployed.
+    """All predictors: any ``torch.nn.Module``, or ``None`` to keep the deployed predictor.
 
-    Membership does not run the module: whether its logits fit is found out, and said, when it is deployed.
+    Membership does not run the module. The environment checks its logits when it is deployed.
 
     Args:
         input_shape: shape of one raw input, for example (3, 32, 32).
@@ -101,20 +101,20 @@ class PredictorSpace(gym.Space["nn.Module | None"]):
 
     @property
     def is_np_flattenable(self) -> bool:
-        """False: a module is no array."""
+        """False: a module is not an array."""
         return False
 
     def sample(self, mask: Any | None = None, probability: Any | None = None) -> UntrainedPredictor:
-        """Draw an untrained linear predictor; ``mask`` and ``probability`` have no meaning here and are refused."""
+        """Draw an untrained linear predictor; ``mask`` and ``probability`` must be None."""
         if mask is not None or probability is not None:
             raise ValueError(
-                f"mask={mask!r}, probability={probability!r}: a PredictorSpace has no finite set to mask; "
+                f"mask={mask!r}, probability={probability!r}: must be None, a PredictorSpace is not finite; "
                 "call sample() without them"
             )
         return UntrainedPredictor(self.input_shape, self.classes, int(self.np_random.integers(2**31)), self.per_token)
 
     def contains(self, x: Any) -> bool:
-        """Whether x may be deployed: a module, or None."""
+        """Return whether x is a module or None."""
         return x is None or isinstance(x, nn.Module)
 
     def __eq__(self, other: object) -> bool:

@@ -1,7 +1,7 @@
-"""What is asked of a predictor, and how its answers become the error of a tick.
+"""Tasks: the shape of a predictor's logits, and the error of a tick.
 
-Of each answer no more is kept than the error needs, so that a language model's logits, which would fill a memory, live
-for one batch only. What is kept of an ensemble's members can be combined as their answers would be.
+Of each batch of logits, a task keeps only what the error needs: all logits of a language model would not fit into
+memory. The kept parts of an ensemble's members can be combined into the kept part of the ensemble.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from alma_env.ensemble import Ensemble
 from alma_env.errors import PredictorError
+from alma_env.scoring.ensemble import Ensemble
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
 class Task(Protocol):
-    """A kind of question.
+    """A kind of prediction.
 
     Attributes:
-        guess: error of the uniform guess, which answers at tick 0 where no predictor does.
-        shape: the logits' shape in words.
+        guess: error of the uniform guess, the answer at tick 0 without a predictor.
+        shape: the shape of the logits as text, for messages.
     """
 
     @property
@@ -37,19 +37,19 @@ class Task(Protocol):
     def shape(self) -> str: ...  # noqa: D102
 
     def logits_shape(self, batch: Tensor) -> tuple[int, ...]:
-        """Shape that the logits of a batch of inputs must have."""
+        """Return the shape that the logits of a batch of inputs must have."""
 
     def keep(self, logits: Tensor, y: NDArray[Any]) -> Tensor:
-        """What is kept of the logits of a batch, first dimension n; a new tensor."""
+        """Return the kept part of a batch's logits: a new tensor whose first dimension is n."""
 
     def keeps_enough_for(self, ensemble: Ensemble) -> bool:
-        """Whether the ensemble's answer can be told from what is kept of its members'."""
+        """Return whether the kept parts of the members determine the kept part of the ensemble."""
 
     def part(self, kept: Tensor, ensemble: Ensemble) -> Tensor:
-        """What a member of which this was kept then contributes to its ensemble."""
+        """Return the contribution of a member, whose kept part is `kept`, to its ensemble."""
 
     def error(self, kept: Tensor, y: NDArray[Any]) -> float:
-        """The error of the tick, from what was kept of all test examples.
+        """Return the error of the tick from the kept parts of all test examples.
 
         Raises:
             PredictorError: the answers have no finite error.
@@ -58,7 +58,7 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Classification:
-    """One of so many classes for each example; the error is the fraction of wrong answers."""
+    """One of C classes for each example; the error is the fraction of wrong answers."""
 
     classes: int
 
@@ -69,7 +69,7 @@ class Classification:
 
     @property
     def shape(self) -> str:
-        """For messages."""
+        """The shape as text."""
         return "(batch, classes)"
 
     def logits_shape(self, batch: Tensor) -> tuple[int, ...]:
@@ -81,21 +81,21 @@ class Classification:
         return logits.clone()
 
     def keeps_enough_for(self, ensemble: Ensemble) -> bool:
-        """All logits are kept."""
+        """True: all logits are kept."""
         return True
 
     def part(self, kept: Tensor, ensemble: Ensemble) -> Tensor:
-        """The ensemble knows."""
+        """The ensemble's part of the logits."""
         return ensemble.part(kept)
 
     def error(self, kept: Tensor, y: NDArray[Any]) -> float:
-        """Fraction of examples whose highest logit is not the label's (ties: the lowest class index)."""
+        """Return the fraction of examples whose highest logit is not the label's (ties: the lowest class index)."""
         return int(np.count_nonzero(kept.argmax(dim=1).cpu().numpy() != y)) / len(y)
 
 
 @dataclass(frozen=True)
 class LanguageModelling:
-    """The next token at each place of a sequence; the error is the perplexity per token (METHODS E.4, F.2)."""
+    """The next token at each position of a sequence; the error is the perplexity per token (METHODS E.4, F.2)."""
 
     vocabulary: int
 
@@ -106,7 +106,7 @@ class LanguageModelling:
 
     @property
     def shape(self) -> str:
-        """For messages."""
+        """The shape as text."""
         return "(batch, tokens, vocabulary)"
 
     def logits_shape(self, batch: Tensor) -> tuple[int, ...]:
@@ -114,23 +114,23 @@ class LanguageModelling:
         return (*batch.shape, self.vocabulary)
 
     def keep(self, logits: Tensor, y: NDArray[Any]) -> Tensor:
-        """Log-probability of each token that did come next: float32 (n, T)."""
+        """Return the log-probability of each true next token: float32 (n, T)."""
         targets = torch.from_numpy(np.asarray(y, dtype=np.int64)).to(logits.device)
-        # Sequence by sequence: one softmax over the vocabulary is as large as the batch's logits.
+        # Sequence by sequence: a softmax of the whole batch would be as large as its logits.
         pairs = zip(logits, targets, strict=True)
         return torch.stack([-F.cross_entropy(row.float(), target, reduction="none") for row, target in pairs])
 
     def keeps_enough_for(self, ensemble: Ensemble) -> bool:
-        """An average of probabilities needs the target's alone; one of logits needs them all."""
+        """True for averaged probabilities, which need those of the targets only; averaged logits need all logits."""
         return ensemble.space == "prob"
 
     def part(self, kept: Tensor, ensemble: Ensemble) -> Tensor:
-        """Log-probabilities, as they are."""
+        """The kept log-probabilities."""
         return kept
 
     def error(self, kept: Tensor, y: NDArray[Any]) -> float:
-        """exp of the mean negative log-likelihood over all tokens."""
-        # In parts: in double precision all of it would be twice as large again.
+        """Return exp of the mean negative log-likelihood over all tokens."""
+        # In chunks: all tokens in double precision would need twice the memory.
         mean = -sum(part.double().sum().item() for part in torch.split(kept, 1024)) / kept.numel()
         try:
             perplexity = math.exp(mean)
@@ -138,7 +138,7 @@ class LanguageModelling:
             perplexity = math.inf
         if not math.isfinite(perplexity):
             raise PredictorError(
-                f"perplexity {perplexity}: the predictor gives next to no probability to a token that occurs (mean "
-                f"negative log-likelihood {mean:.4g} nats); deploy another one, or None to keep the one before"
+                f"perplexity {perplexity}: must be finite, but the mean negative log-likelihood is {mean:.4g} nats; "
+                "deploy another predictor at this tick, or None to keep the previous one"
             )
         return perplexity

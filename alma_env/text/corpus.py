@@ -1,4 +1,4 @@
-"""What an environment is given for text: the files, and how they are to become a stream for each seed."""
+"""The corpus: the text files of an environment, and the settings of their streams, one stream per seed."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ import numpy as np
 import xxhash
 from gymnasium import spaces
 
-from alma_env import tokens
-from alma_env.corpus import Paths, content_digest, files_of
-from alma_env.data import TEXT
+from alma_env.data.datasets import TEXT
 from alma_env.errors import DataUnavailableError
-from alma_env.tasks import LanguageModelling
-from alma_env.text import TextStream, cache_folder, checked, text_stream, tokenizer_file
+from alma_env.files import file_digest
+from alma_env.scoring.tasks import LanguageModelling
+from alma_env.text import tokenizer as tokens
+from alma_env.text.arguments import cache_folder, check_arguments, tokenizer_file
+from alma_env.text.documents import Paths, content_digest, files_of
+from alma_env.text.stream import TextStream, text_stream
 
 
 @dataclass(frozen=True)
 class TextCorpus:
-    """Plain text for language modelling; see `alma_env.text.text_stream` for the arguments.
+    """Plain text for language modelling; see `alma_env.text.stream.text_stream` for the arguments.
 
-    The vocabulary V is `vocabulary_size`, or that of the given tokeniser, whatever the seed: a tokeniser that is
-    trained on too little text to fill it leaves the last ids without a use.
+    The vocabulary size V is `vocabulary_size`, or that of the given tokenizer, for every seed. If the text is too short
+    to train a tokenizer of this size, the last ids are not used.
     """
 
     train: Paths
@@ -36,37 +38,37 @@ class TextCorpus:
     tokenizer: str | Path | None = None
     cache: str | Path | None = None
     name: str = field(default=TEXT, init=False)
-    held_out_valid: ClassVar[bool] = True  # the validation set is the same at every tick
+    held_out_valid: ClassVar[bool] = True  # one validation set for all ticks
 
     def check(self, ticks: int) -> None:
-        """See that a stream of so many mega-batches can be asked for, without reading the text.
+        """Check the arguments and files of a stream of `ticks` mega-batches without reading the text.
 
-        Raises what `text_stream` raises for arguments and files; whether the text suffices is found out at a reset.
+        Raises the errors of `text_stream` for arguments and files. Whether there is enough text is checked at a reset.
         """
-        checked(**self._arguments(ticks, seed=0))
+        check_arguments(**self._arguments(ticks, seed=0))
         cache_folder(self.cache)
         self._require_unchanged()
 
     @cached_property
     def vocabulary(self) -> int:
-        """V."""
+        """Vocabulary size V."""
         if self.tokenizer is None:
             return int(self.vocabulary_size)
         return tokens.vocabulary_of(tokens.loaded(tokenizer_file(self.tokenizer)))
 
     @property
     def task(self) -> LanguageModelling:
-        """What is asked of a predictor."""
+        """The task of the predictors."""
         return LanguageModelling(self.vocabulary)
 
     @property
     def classes(self) -> int:
-        """Logits per token."""
+        """Number of logits per token."""
         return self.vocabulary
 
     @property
     def input_shape(self) -> tuple[int, ...]:
-        """(T,)."""
+        """Shape (T,) of one sequence."""
         return (int(self.sequence_length),)
 
     @cached_property
@@ -83,20 +85,20 @@ class TextCorpus:
         return digest.hexdigest()
 
     def protocol(self) -> dict[str, Any]:
-        """All of it that scores depend on; plain JSON values."""
+        """Return everything that scores depend on, as plain JSON values."""
         file = None if self.tokenizer is None else tokenizer_file(self.tokenizer)
-        given = None if file is None else xxhash.xxh3_128_hexdigest(file.read_bytes())
+        given = None if file is None else file_digest(file)
         return {
             "data": self.name,
             "digest": self.digest,
             "vocabulary": self.vocabulary,
             "sequence_length": int(self.sequence_length),
             "tokenizer": given,
-            "tokenizers": tokens.tokenizers().__version__,  # another one may train another tokeniser
+            "tokenizers": tokens.tokenizers().__version__,  # another version may train another tokenizer
         }
 
     def stream(self, ticks: int, seed: int) -> TextStream:
-        """Made at the first call for these arguments and this content; later ones find it in the cache."""
+        """Return the stream of a seed; the first call builds its files, later calls find them in the cache."""
         self._require_unchanged()
         return text_stream(**self._arguments(ticks, seed), cache=self.cache)
 
@@ -105,13 +107,14 @@ class TextCorpus:
         return self._stamps_now()
 
     def _stamps_now(self) -> list[tuple[int, int]]:
-        return checked(**self._arguments(ticks=1, seed=0)).stamps()
+        return check_arguments(**self._arguments(ticks=1, seed=0)).stamps()
 
     def _require_unchanged(self) -> None:
-        """The digest is computed once: a stream of other text must not be scored under it."""
+        """Require unchanged files: the digest is computed once and must not be reported for other text."""
         if self._stamps_now() != self._stamps:
             raise DataUnavailableError(
-                "train, valid, test or tokenizer: a file has changed since the environment was made; make it anew"
+                "train, valid, test or tokenizer: a file has changed since the environment was made; make the "
+                "environment again"
             )
 
     def _arguments(self, ticks: int, seed: int) -> dict[str, Any]:
@@ -127,7 +130,7 @@ class TextCorpus:
         }
 
     def part_space(self) -> spaces.Dict:
-        """Of a part of a mega-batch: any number of sequences, which depends on the seed, as int32 arrays (n, T)."""
+        """Return the space of a part of a mega-batch: int32 arrays (n, T), where n depends on the seed."""
         sequence = spaces.Box(0, self.vocabulary - 1, self.input_shape, np.int32)
         return spaces.Dict({name: spaces.Sequence(sequence, stack=True) for name in ("x", "y")})
 

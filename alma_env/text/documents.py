@@ -1,7 +1,7 @@
-"""A corpus: files of plain text, and the documents in them (ALMA paper, section 4.2: a stream of text).
+"""Documents: files of plain text are split into documents (ALMA paper, section 4.2: a stream of text).
 
-Documents are separated by blank lines, and by the end of a file. They are found in one pass and laid one after
-another into one file, so that they can be read in any order without holding the corpus in memory.
+Blank lines, and the end of a file, separate documents. They are found in one pass and concatenated in one file, so that
+they can be read in any order while the corpus is not in memory.
 """
 
 from __future__ import annotations
@@ -28,10 +28,19 @@ _BYTE_ORDER_MARK = "\ufeff".encode()
 
 
 def files_of(paths: Paths, role: str) -> tuple[Path, ...]:
-    """The files of a folder, a file, or a list of files, by name; `role` names the argument in errors.
+    """Return the files of a folder, a file, or a list of files, sorted by name.
 
-    Of a folder, those that end in .txt, .gz or .bz2 and do not begin with a dot; archives (.tar.gz) and sub-folders are
-    not read.
+    In a folder, files that end in .txt, .gz or .bz2 are read. Files that start with a dot, archives (.tar.gz) and
+    sub-folders are not read.
+
+    Args:
+        paths: a folder, a file or a list of files.
+        role: name of the argument in errors.
+
+    Raises:
+        DataUnavailableError: a file is missing, or a folder has no text files.
+        ValueError: the list is empty, repeats a file, or has a file of another type.
+        TypeError: `paths` is not a path or a list of paths.
     """
     if isinstance(paths, (str, os.PathLike)):
         given = Path(paths).expanduser()
@@ -41,7 +50,7 @@ def files_of(paths: Paths, role: str) -> tuple[Path, ...]:
         if not found:
             raise DataUnavailableError(
                 f"{role}={str(paths)!r}: no file in this folder ends in {', '.join(_OPENERS)}; "
-                "put the text there, or give a list of files"
+                "put the text there, or pass a list of files"
             )
     else:
         try:
@@ -49,15 +58,15 @@ def files_of(paths: Paths, role: str) -> tuple[Path, ...]:
         except TypeError:
             raise TypeError(f"{role}={paths!r}: must be a folder, a file or a list of files") from None
         if not found:
-            raise ValueError(f"{role}={paths!r}: an empty list; give one file at least")
+            raise ValueError(f"{role}={paths!r}: must not be empty; pass at least one file")
     if len({file.resolve() for file in found}) < len(found):
-        raise ValueError(f"{role}={paths!r}: holds a file twice; remove one of them")
+        raise ValueError(f"{role}={paths!r}: has a file twice; remove one of them")
     return tuple(sorted(found, key=lambda file: file.name))
 
 
 def _checked(file: Path, role: str) -> Path:
     if not file.is_file():
-        raise DataUnavailableError(f"{role}: {str(file)!r} is not there; give a folder or a file that exists")
+        raise DataUnavailableError(f"{role}: {str(file)!r} does not exist; pass an existing folder or file")
     if not _suffix(file):
         raise ValueError(
             f"{role}: {str(file)!r} must end in one of {', '.join(_OPENERS)}; rename, convert or unpack it"
@@ -72,7 +81,7 @@ def _suffix(file: Path) -> str:
 
 
 def content_digest(files: Iterable[Path], digest: Any) -> None:
-    """Update `digest` (of xxhash) by the bytes of the files as they lie on the disk, a block at a time."""
+    """Update `digest` (of xxhash) with the bytes of the files on disk, one block at a time."""
     for file in files:
         with file.open("rb") as opened:
             digest.update(f"{_suffix(file)} {file.stat().st_size} ".encode())
@@ -81,11 +90,13 @@ def content_digest(files: Iterable[Path], digest: Any) -> None:
 
 
 def documents(file: Path) -> Iterator[bytes]:
-    r"""The documents of a file in UTF-8: runs of lines that are not blank, without the end of the last line.
+    r"""Yield the documents of a file in UTF-8: runs of lines that are not blank, without the last line end.
 
-    A line that holds nothing but white space (of Unicode) is blank. \r\n counts as \n, a byte order mark as nothing.
+    A line of Unicode white space only is blank. \r\n is read as \n, and a byte order mark is skipped.
 
-    Raises ValueError for text that is not UTF-8, DataUnavailableError for a file that cannot be read.
+    Raises:
+        ValueError: the text is not UTF-8.
+        DataUnavailableError: the file cannot be read.
     """
     lines: list[bytes] = []
     position = 0  # of the line in the file, in bytes, after decompression
@@ -106,11 +117,11 @@ def documents(file: Path) -> Iterator[bytes]:
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{file}: byte {position + error.start} ({error.object[error.start]:#04x}) is not UTF-8; "
-            "convert the file, for instance with iconv"
+            "convert the file, for example with iconv"
         ) from None
     except (OSError, EOFError, zlib.error) as error:
         raise DataUnavailableError(
-            f"{file}: cannot be read ({error}); see that it is whole and that you may read it"
+            f"{file}: cannot be read ({error}); check that it is complete and that you have read permission"
         ) from error
     if lines:
         yield b"\n".join(lines)
@@ -118,19 +129,19 @@ def documents(file: Path) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class Documents:
-    """Documents in one file, one after another."""
+    """Documents, concatenated in one file."""
 
     text: Path
-    offsets: Path  # int64 (number of documents + 1,): document i lies at bytes offsets[i] to offsets[i + 1]
-    digest: str  # xxh3_128 (hex) of the documents, however they came in files
+    offsets: Path  # int64 (number of documents + 1,): document i is at bytes offsets[i] to offsets[i + 1]
+    digest: str  # xxh3_128 (hex) of the documents, independent of their files
 
     def __len__(self) -> int:
         return self.offsets.stat().st_size // 8 - 1
 
     def read(self, rows: NDArray[np.int64]) -> Iterator[str]:
-        """The documents of these numbers, in this order, one at a time."""
+        """Yield the documents with these numbers, in this order."""
         offsets = np.memmap(self.offsets, dtype="<i8", mode="r")
-        # The text is not memory-mapped: pages of a map would count as this process' memory.
+        # Not memory-mapped: the pages of a map would count as memory of this process.
         with self.text.open("rb") as file:
             for row in rows:
                 start, end = offsets[row : row + 2].tolist()
@@ -143,10 +154,12 @@ class Documents:
         self.offsets.unlink()
 
 
-def spooled(files: Sequence[Path], folder: Path, role: str) -> Documents:
-    """The documents of the files, in order, laid into files of `folder` that begin with `role`.
+def concatenate(files: Sequence[Path], folder: Path, role: str) -> Documents:
+    """Write the documents of the files, in order, to files in `folder` whose names start with `role`.
 
-    Raises ValueError when there is no document, and what `documents` raises.
+    Raises:
+        ValueError: there is no document, or the text is not UTF-8.
+        DataUnavailableError: a file cannot be read.
     """
     digest = xxhash.xxh3_128()
     text, offsets = folder / f"{role}.text", folder / f"{role}.offsets"
@@ -162,5 +175,5 @@ def spooled(files: Sequence[Path], folder: Path, role: str) -> Documents:
                 offsets_file.write(position.to_bytes(8, "little"))
     if position == 0:
         names = ", ".join(file.name for file in files)
-        raise ValueError(f"{role}: there is no document in {names}, only blank lines; give text")
+        raise ValueError(f"{role}: no document in {names}, only blank lines; pass text")
     return Documents(text, offsets, digest.hexdigest())

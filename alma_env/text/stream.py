@@ -1,8 +1,8 @@
 """Streams of text: mega-batches of token sequences for a language model (ALMA paper, section 4.2).
 
 The paper's stream has 4 mega-batches and one more for the evaluation, about 440 million words each, and a separate
-validation set: there is no 90/10 split. Here as there, documents are permuted, cut into parts, turned into tokens
-by byte-level BPE and packed into sequences of 512.
+validation set: there is no 90/10 split. As in the paper, documents are permuted, cut into parts, encoded by byte-level
+BPE and packed into sequences of 512 tokens.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -11,8 +11,8 @@ by byte-level BPE and packed into sequences of 512.
 ...     [stream.megabatch(t)["train"]["x"].shape == (stream.sequences, 32) for t in (1, 2, 3, 4)]
 [True, True, True, True]
 
-The text that comes with the package (`tiny_text`) is about a hundred passages, whole paragraphs, from English novels of
-1813 to 1922 as the collection mlschmitt/classic-books-markdown on GitHub has them. They are in the public domain.
+The text that comes with the package (`tiny_text`) consists of about a hundred passages from English novels of 1813 to
+1922, from the collection mlschmitt/classic-books-markdown on GitHub. The novels are in the public domain.
 """
 
 from __future__ import annotations
@@ -25,45 +25,47 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import platformdirs
 from numpy.typing import NDArray
 
-from alma_env import packing, tokens
-from alma_env._cache import built
-from alma_env.corpus import Paths, files_of
-from alma_env.data import TEXT
+from alma_env.data.datasets import TEXT
+from alma_env.data.permutation import require_integer
+from alma_env.data.stream import Part
 from alma_env.errors import DataUnavailableError
-from alma_env.stream import Part, _integer
+from alma_env.text import packing
+from alma_env.text.arguments import cache_folder, check_arguments
+from alma_env.text.build_cache import built
+from alma_env.text.documents import Paths
 
 
 @dataclass(frozen=True, eq=False)
 class TextData:
     """Text as tokens, in a folder of the cache; the test part stays inside the environment.
 
-    test_x, test_y: int32 (n, sequence_length), memory-mapped and read-only, values 0..vocabulary-1; y[i] is the
-    token after x[i]. Two are equal when their digests are. A copy is the same object, and a pickle holds the
+    test_x, test_y: int32 (n, sequence_length), memory-mapped and read-only, values 0..vocabulary-1; y[i] is the token
+    after x[i]. Two objects are equal if their digests are equal. A copy is the same object, and a pickle contains the
     folder and the digest, not the arrays.
     """
 
     folder: Path
     name: str
-    vocabulary: int  # number of token ids, which may be less than was asked for
+    vocabulary: int  # number of token ids, which may be less than `vocabulary_size`
     sequence_length: int  # tokens
-    digest: str  # xxh3_128 (hex) of all token files, the tokeniser and the sequence length
-    corpus: str  # xxh3_128 (hex) of the documents before any order or tokeniser: the same for all seeds
+    digest: str  # xxh3_128 (hex) of all token files, the tokenizer and the sequence length
+    corpus: str  # xxh3_128 (hex) of the documents before permutation and encoding: equal for all seeds
     test_x: NDArray[np.int32] = field(repr=False)
     test_y: NDArray[np.int32] = field(repr=False)
-    held_out_valid: ClassVar[bool] = True  # validation is a set of its own, the same at all ticks
+    held_out_valid: ClassVar[bool] = True  # one validation set for all ticks
 
     @property
     def tokenizer_file(self) -> Path:
-        """The tokeniser, as a tokenizer.json of Hugging Face's `tokenizers`."""
+        """The tokenizer, as a tokenizer.json of Hugging Face's `tokenizers`."""
         return self.folder / packing.TOKENIZER
 
     def verify(self) -> None:
-        """Read all files and compare them with their digests (opening compares sizes only).
+        """Read all files and compare them with their digests; opening a folder compares the sizes only.
 
-        Raises DataUnavailableError when one differs.
+        Raises:
+            DataUnavailableError: a file differs.
         """
         packing.verify(self.folder)
 
@@ -85,7 +87,7 @@ class TextData:
 
 @dataclass(frozen=True)
 class TextStream:
-    """The mega-batches of a corpus, for ticks t = 1..B; see `text_stream`, which makes it."""
+    """The mega-batches of a corpus, for ticks t = 1..B; made by `text_stream`."""
 
     data: TextData
     ticks: int
@@ -108,12 +110,12 @@ class TextStream:
         return valid["x"], valid["y"]
 
     def megabatch(self, t: int) -> dict[str, Part]:
-        """{"train": {"x", "y"}, "valid": {"x", "y"}} of mega-batch t = 1..B.
+        """Return {"train": {"x", "y"}, "valid": {"x", "y"}} of mega-batch t = 1..B.
 
-        All are int32 (n, sequence_length): memory-mapped, opened anew, copied where they are written to, so that
-        they are free to change. The valid part is the held-out set, the same at every t.
+        All arrays are int32 (n, sequence_length) and memory-mapped copy-on-write: they can be changed, and each call
+        maps the files again. The valid part is the held-out set, equal for every t.
         """
-        t = _integer(t, "t")
+        t = require_integer(t, "t")
         if not 1 <= t <= self.ticks:
             raise IndexError(f"t={t}: the mega-batches of this stream are 1..{self.ticks}")
         parts = {"train": (packing.train_file(t), self.sequences), "valid": (packing.VALID, self.valid_sequences)}
@@ -142,7 +144,7 @@ class TinyText(NamedTuple):
 
 
 def tiny_text() -> TinyText:
-    """The text that comes with the package, enough for 4 mega-batches of a few hundred short sequences."""
+    """Return the text that comes with the package, enough for 4 mega-batches of a few hundred short sequences."""
     here = Path(__file__).parent
     return TinyText(here / "tiny_text_train.txt.bz2", here / "tiny_text_valid.txt.bz2")
 
@@ -159,34 +161,37 @@ def text_stream(
     tokenizer: str | os.PathLike[str] | None = None,
     cache: str | os.PathLike[str] | None = None,
 ) -> TextStream:
-    """A stream of `ticks` mega-batches of tokens from a folder of plain text.
+    """Make a stream of `ticks` mega-batches of tokens from plain text.
 
-    The documents of `train` are permuted by seed and cut into consecutive parts whose numbers of documents differ
-    by 1 at most. In each part END_OF_TEXT follows every document, and the tokens are cut into sequences; all
-    mega-batches have as many sequences as the smallest, and what is left over is dropped.
+    The documents of `train` are permuted by seed and cut into consecutive parts whose numbers of documents differ by at
+    most 1. In each part END_OF_TEXT follows every document, and the tokens are cut into sequences. All mega-batches get
+    the number of sequences of the smallest one; the remaining tokens are dropped.
+
+    Building needs disk space for the text and its tokens, and memory for the different words of the first mega-batch,
+    24 bytes per document, and the largest document. Memory does not depend on the size of the corpus otherwise.
 
     Args:
-        train: a folder, a file or a list of files: .txt, .gz or .bz2, in UTF-8, with blank lines between
-            documents. They are read in the order of their names.
-        valid: the held-out validation set, likewise.
-        test: likewise; None holds out one more part of the stream, of the size of a mega-batch, which is not released.
-        ticks: mega-batches B.
-        seed: of the order of the documents.
+        train: a folder, a file or a list of files: .txt, .gz or .bz2, in UTF-8, with blank lines between documents.
+            Files are read in the order of their names.
+        valid: the held-out validation set, in the same form.
+        test: the evaluation set, in the same form. None holds out one more part of the stream, of the size of a
+            mega-batch, which is never released.
+        ticks: number of mega-batches B.
+        seed: seed of the order of the documents.
         sequence_length: tokens T of a sequence.
-        vocabulary_size: the most tokens of the tokeniser, which is trained on the documents of the first mega-batch;
-            of no account when `tokenizer` is given.
+        vocabulary_size: the most tokens of the tokenizer, which is trained on the documents of the first mega-batch;
+            ignored with a given `tokenizer`.
         tokenizer: a tokenizer.json of Hugging Face's `tokenizers` that has the token <|endoftext|>.
-        cache: the folder for the tokens, by default one in the user's cache. They are made once for the same content
-            and arguments; after that only the digest of the content is computed.
+        cache: the folder for the tokens; default: a folder in the user's cache. The tokens of equal content and
+            arguments are built once; later calls compute only the digest of the content.
 
-    Making them takes disk space for the text and its tokens, and memory for the different words of the first
-    mega-batch, 24 bytes per document, and the largest document; the size of the corpus does not matter otherwise.
-
-    Raises ValueError or TypeError for arguments that make no stream or text that is not UTF-8, DataUnavailableError
-    for files that are missing or cannot be read and for a damaged cache, MissingPackageError (an ImportError) without
-    `tokenizers`.
+    Raises:
+        ValueError: an argument breaks its rule, the text is too short, or the text is not UTF-8.
+        TypeError: an argument has the wrong type.
+        DataUnavailableError: a file is missing or cannot be read, or the cache is damaged.
+        MissingPackageError: `tokenizers` is not installed (an ImportError).
     """
-    recipe = checked(
+    arguments = check_arguments(
         train,
         valid=valid,
         test=test,
@@ -197,105 +202,35 @@ def text_stream(
         tokenizer=tokenizer,
     )
     root = cache_folder(cache)
-    before = recipe.stamps()
-    key = recipe.key()
+    before = arguments.stamps()
+    key = arguments.key()
 
     def make(folder: Path) -> None:
-        packing.make(recipe, folder)
-        if recipe.stamps() != before:  # the digest in the key may not be that of what was read
-            raise DataUnavailableError("train, valid, test or tokenizer: a file changed while it was read; try again")
+        packing.pack(arguments, folder)
+        if arguments.stamps() != before:  # the key may not be the digest of the text that was read
+            raise DataUnavailableError("train, valid, test or tokenizer: a file changed while it was read; call again")
 
     folder = built(root, key, make)
-    _warn_of_what_is_dropped(packing.manifest_of(folder))
-    return _stream(folder)
+    _warn_of_dropped_text(packing.manifest_of(folder))
+    return _open(folder)
 
 
-def _warn_of_what_is_dropped(manifest: dict[str, Any]) -> None:
+def _warn_of_dropped_text(manifest: dict[str, Any]) -> None:
     settings, names = manifest["settings"], [packing.train_file(t) for t in range(1, manifest["settings"]["ticks"] + 1)]
-    there = sum(manifest["tokens"][name] for name in names)
+    total = sum(manifest["tokens"][name] for name in names)
     kept = sum(manifest["sequences"][name] for name in names) * settings["sequence_length"]
-    if kept < there / 2:
+    if kept < total / 2:
         warnings.warn(
-            f"{there - kept:,} of {there:,} tokens of train are left out, since all mega-batches get the size of the "
-            "smallest: its documents are short, or others long; separate documents by blank lines, or lower ticks or "
-            "sequence_length",
+            f"{total - kept:,} of {total:,} tokens of train are dropped, because all mega-batches get the size of the "
+            "smallest one: its documents are short, or others are long; separate documents by blank lines, or lower "
+            "ticks or sequence_length",
             UserWarning,
             stacklevel=3,
         )
 
 
-def checked(
-    train: Paths,
-    *,
-    valid: Paths,
-    test: Paths | None,
-    ticks: int,
-    seed: int,
-    sequence_length: int,
-    vocabulary_size: int,
-    tokenizer: str | os.PathLike[str] | None,
-) -> packing.Recipe:
-    """The arguments of `text_stream`, as far as they can be checked without reading the text; raises as it does."""
-    tokens.tokenizers()
-    ticks, seed = _integer(ticks, "ticks"), _integer(seed, "seed")
-    length, vocabulary_size = _integer(sequence_length, "sequence_length"), _integer(vocabulary_size, "vocabulary_size")
-    if ticks < 1:
-        raise ValueError(f"ticks={ticks}: a stream has at least 1 mega-batch")
-    if seed < 0:
-        raise ValueError(f"seed={seed}: the seed of a stream must be a non-negative integer")
-    if length < 1:
-        raise ValueError(f"sequence_length={length}: a sequence has at least 1 token")
-    if not tokens.SMALLEST_VOCABULARY <= vocabulary_size <= tokens.LARGEST_VOCABULARY:
-        raise ValueError(
-            f"vocabulary_size={vocabulary_size}: must lie between {tokens.SMALLEST_VOCABULARY} "
-            f"(256 bytes and the end of a text) and {tokens.LARGEST_VOCABULARY} (ids are int32)"
-        )
-    files = {"train": files_of(train, "train"), "valid": files_of(valid, "valid")}
-    if test is not None:
-        files["test"] = files_of(test, "test")
-    _check_apart(files)
-    given = None if tokenizer is None else tokenizer_file(tokenizer)
-    return packing.Recipe(files, ticks, seed, length, vocabulary_size, given)
-
-
-def cache_folder(cache: str | os.PathLike[str] | None) -> Path:
-    """The folder for tokens: the given one, or the user's."""
-    if cache is None:
-        return platformdirs.user_cache_path("alma-env", appauthor=False) / "text"
-    return _path(cache, "cache").expanduser().absolute()
-
-
-def _path(value: str | os.PathLike[str], name: str) -> Path:
-    try:
-        return Path(value)
-    except TypeError:
-        raise TypeError(f"{name}={value!r}: must be a path") from None
-
-
-def tokenizer_file(tokenizer: str | os.PathLike[str]) -> Path:
-    """The file of a given tokeniser; raises DataUnavailableError when it is not there."""
-    file = _path(tokenizer, "tokenizer").expanduser()
-    if not file.is_file():
-        raise DataUnavailableError(
-            f"tokenizer={str(file)!r}: is not there; give a tokenizer.json that exists, or None to train one"
-        )
-    return file
-
-
-def _check_apart(files: dict[str, tuple[Path, ...]]) -> None:
-    roles: dict[Path, str] = {}
-    for role, paths in files.items():
-        for path in paths:
-            other = roles.setdefault(path.resolve(), role)
-            if other != role:
-                raise ValueError(
-                    f"{role}: {str(path)!r} is among the files of {other}, too; what is held out must not be "
-                    f"trained on: move it, or give {other} as a list of files without it"
-                )
-
-
-def _stream(folder: Path) -> TextStream:
-    """The stream that lies in a cache folder."""
+def _open(folder: Path) -> TextStream:
+    """Open the stream in a cache folder."""
     manifest = packing.manifest_of(folder)
     settings, sizes = manifest["settings"], manifest["sequences"]
     length = settings["sequence_length"]
@@ -307,10 +242,10 @@ def _stream(folder: Path) -> TextStream:
 
 
 def _reopen(folder: str, digest: str) -> TextStream:
-    stream = _stream(Path(folder))
+    stream = _open(Path(folder))
     if stream.data.digest != digest:
         raise ValueError(
-            f"{folder}: holds the digest {stream.data.digest}, and what was pickled had {digest}; "
+            f"{folder}: has the digest {stream.data.digest}, but the pickled stream had {digest}; "
             "make the stream again with text_stream"
         )
     return stream

@@ -1,6 +1,6 @@
-"""Text as tokens: byte-level BPE (ALMA paper, appendix on language modelling), and files of token ids.
+"""Tokenizers: byte-level BPE (ALMA paper, appendix on language modelling), and files of token ids.
 
-The work is done by Hugging Face's `tokenizers`, an optional extra, which is imported only when it is needed.
+This module uses Hugging Face's `tokenizers`, an optional extra, which is imported on first use.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from numpy.typing import NDArray
 from alma_env.errors import MissingPackageError
 
 END_OF_TEXT = "<|endoftext|>"
-SMALLEST_VOCABULARY = 257  # the bytes and the end of a text
+SMALLEST_VOCABULARY = 257  # 256 bytes and the end of a text
 LARGEST_VOCABULARY = 2**31  # ids are int32
 ID = np.dtype("<i4")
 
 _PIECE = 1 << 16  # characters
-_BATCH = 1 << 18  # characters; an encoded one takes some twenty times as many bytes
-# No word of byte-level BPE reaches over a single line end between two visible characters.
+_BATCH = 1 << 18  # characters; an encoded character takes about twenty bytes
+# No word of byte-level BPE contains a single line end between two visible characters.
 _SEAM = re.compile(r"(?<=\S)\n(?=\S)")
 
 
 def tokenizers() -> Any:
-    """The package `tokenizers`.
+    """Return the package `tokenizers`.
 
-    Raises MissingPackageError (an ImportError), with the remedy, when it is not installed.
+    Raises:
+        MissingPackageError: the package is not installed (an ImportError).
     """
     try:
         return importlib.import_module("tokenizers")
@@ -41,9 +42,9 @@ def tokenizers() -> Any:
 
 
 def trained(texts: Iterable[str], vocabulary_size: int) -> Any:
-    """A byte-level BPE tokeniser of at most `vocabulary_size` tokens, END_OF_TEXT (id 0) and the 256 bytes included.
+    """Train a byte-level BPE tokenizer of at most `vocabulary_size` tokens, with END_OF_TEXT (id 0) and the 256 bytes.
 
-    It depends on the texts as a multiset: neither on their order nor on the number of threads. Memory grows with the
+    The result depends on the multiset of texts, but not on their order or the number of threads. Memory grows with the
     number of different words.
     """
     library = tokenizers()
@@ -56,40 +57,43 @@ def trained(texts: Iterable[str], vocabulary_size: int) -> Any:
         initial_alphabet=sorted(library.pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    # In pieces, because the library takes 256 texts at a time, and a text may be a whole book.
+    # In pieces: the library reads 256 texts at a time, and a text may be a whole book.
     tokenizer.train_from_iterator((piece for text in texts for piece in pieces(text)), trainer)
     return tokenizer
 
 
 def loaded(file: Path, *, named: Path | None = None) -> Any:
-    """The tokeniser of a tokenizer.json, set to encode texts as they are: nothing cut off, nothing put between.
+    """Load a tokenizer.json, and disable truncation, padding and special tokens in texts.
 
-    `named` is what errors call the file when it is a copy.
+    Args:
+        file: the file.
+        named: name of the file in errors, if `file` is a copy.
 
-    Raises ValueError when the file holds none, or none that knows END_OF_TEXT and gives every text back as it was.
+    Raises:
+        ValueError: the file is not a tokenizer, has no token END_OF_TEXT, or does not restore every text.
     """
     library, name = tokenizers(), str(named or file)
     try:
         tokenizer = library.Tokenizer.from_str(file.read_text(encoding="utf-8"))
     except Exception as error:  # the library raises no narrower class
         raise ValueError(
-            f"tokenizer={name!r}: cannot be read ({error}); give a tokenizer.json of Hugging Face's tokenizers"
+            f"tokenizer={name!r}: cannot be read ({error}); pass a tokenizer.json of Hugging Face's tokenizers"
         ) from error
     if tokenizer.token_to_id(END_OF_TEXT) is None:
         raise ValueError(
             f"tokenizer={name!r}: has no token {END_OF_TEXT}, which separates documents; "
-            "add it as a special token, or train a tokeniser with tokenizer=None"
+            "add it as a special token, or train a tokenizer with tokenizer=None"
         )
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    # "<|endoftext|>" written in a text is text: it must not end the document.
+    # The characters "<|endoftext|>" in a text are text and must not end the document.
     tokenizer.encode_special_tokens = True
     _require_lossless(tokenizer, name)
     return tokenizer
 
 
 def _require_lossless(tokenizer: Any, name: str) -> None:
-    """What is lost on the way to tokens would be missing from the perplexity, without a word."""
+    """Require that decoding restores the text: the perplexity would silently omit lost text."""
     if tokenizer.decoder is None:
         tokenizer.decoder = tokenizers().decoders.ByteLevel()
     try:
@@ -97,20 +101,20 @@ def _require_lossless(tokenizer: Any, name: str) -> None:
     except Exception as error:  # the library raises no narrower class
         raise ValueError(f"tokenizer={name!r}: cannot encode {_PROBE!r} ({error}); {_BYTE_LEVEL}") from error
     if back.removeprefix(" ") != _PROBE:
-        raise ValueError(f"tokenizer={name!r}: makes {back!r} of {_PROBE!r}; {_BYTE_LEVEL}")
+        raise ValueError(f"tokenizer={name!r}: decodes {_PROBE!r} as {back!r}; {_BYTE_LEVEL}")
 
 
 _PROBE = "Naïve “Text”,\n\tδοκιμή 漢字 🙂: 1 + 1 = 2"
-_BYTE_LEVEL = "give a byte-level tokeniser, which loses no text, or train one with tokenizer=None"
+_BYTE_LEVEL = "pass a byte-level tokenizer, which restores every text, or train one with tokenizer=None"
 
 
 def vocabulary_of(tokenizer: Any) -> int:
-    """The number of ids that a model must know: the largest id + 1."""
+    """Return the number of ids that a model needs: the largest id + 1."""
     return int(max(tokenizer.get_vocab(with_added_tokens=True).values())) + 1
 
 
 def pieces(text: str) -> Iterator[str]:
-    """The text in pieces of not much more than `_PIECE` characters, cut where byte-level BPE does not notice."""
+    """Yield the text in pieces of about `_PIECE` characters; byte-level BPE encodes them like the whole text."""
     start = 0
     while len(text) - start > _PIECE and (seam := _SEAM.search(text, start + _PIECE)):
         yield text[start : seam.end()]
@@ -119,9 +123,16 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def write(tokenizer: Any, texts: Iterable[str], file: Path, *, cut: bool) -> int:
-    """Write the ids of the texts, END_OF_TEXT after each, as int32 (little-endian); returns how many there are.
+    """Write the ids of the texts, with END_OF_TEXT after each text, as int32 (little-endian).
 
-    `cut` says that the tokeniser is one of `trained`, for which long texts may be encoded in `pieces`.
+    Args:
+        tokenizer: the tokenizer.
+        texts: the texts.
+        file: the file to write.
+        cut: whether long texts may be encoded in `pieces`, as for a tokenizer of `trained`.
+
+    Returns:
+        The number of ids.
     """
     end, count = tokenizer.token_to_id(END_OF_TEXT), 0
     with file.open("wb") as out:
@@ -135,7 +146,7 @@ def write(tokenizer: Any, texts: Iterable[str], file: Path, *, cut: bool) -> int
 
 
 def _batches(texts: Iterable[str], *, cut: bool) -> Iterator[list[tuple[str, bool]]]:
-    """Lists of (piece, whether it is the last of its text), of not much more than `_BATCH` characters each."""
+    """Yield lists of (piece, whether it is the last of its text) of about `_BATCH` characters."""
     batch: list[tuple[str, bool]] = []
     size = 0
     for text in texts:
@@ -151,9 +162,9 @@ def _batches(texts: Iterable[str], *, cut: bool) -> Iterator[list[tuple[str, boo
 
 
 def sequences(file: Path, n: int, length: int, mode: str) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """x and y, int32 (n, length), of a file of n * length + 1 ids: y is what follows x, one id later.
+    """Return x and y, int32 (n, length), of a file of n * length + 1 ids; y is the id after each id of x.
 
-    Two maps, so that with mode "c" (copy on write) a change of x is none of y.
+    The file is mapped twice, so that with mode "c" (copy on write) a change of x does not change y.
     """
     x, y = (
         np.memmap(file, dtype=ID, mode=mode, offset=offset, shape=(n, length))  # type: ignore[call-overload]

@@ -1,0 +1,116 @@
+"""Construction of environments: ``make``, and the entry points that Gymnasium calls for the ids of `registration`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import gymnasium as gym
+
+from alma_env.data.arrays import from_arrays
+from alma_env.data.datasets import load
+from alma_env.env import AlmaEnv
+from alma_env.registration import (
+    ARRAYS_ID,
+    ARRAYS_KEYWORDS,
+    PROTOCOL_KEYWORDS,
+    STREAM_IDS,
+    TEXT_ID,
+    TEXT_KEYWORDS,
+    TEXT_TICKS,
+    TINY_SIZES,
+)
+from alma_env.text.corpus import TextCorpus
+from alma_env.text.stream import tiny_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def make(id: str, **keywords: Any) -> AlmaEnv:
+    """Make an environment by id, without Gymnasium's wrappers.
+
+    Args:
+        id: for example ``"CIFAR10-ALMA-v0"``; ``alma envs`` lists the ids.
+        keywords: keywords of the protocol: ``ticks``, ``valid_fraction``, ``partition``, ``flops_budget``,
+            ``parameter_budget``, ``evaluation_batch_size``. Keywords of the data: ``root``, ``download``, and ``split``
+            for EMNIST. Keywords of ``Arrays-ALMA-v0``: ``train``, ``test``, ``name``, ``classes``, ``scale``, ``mean``,
+            ``std``. Keywords of ``Text-ALMA-v0``: ``train``, ``valid``, ``test``, ``sequence_length``,
+            ``vocabulary_size``, ``tokenizer``, ``cache``, see `alma_env.text.stream.text_stream`. Without ``train`` and
+            ``valid``, ``Text-ALMA-v0`` streams the small text that comes with the package.
+
+    Raises:
+        ValueError: the id is unknown, or the value of a keyword breaks its rule.
+        TypeError: a keyword is unknown.
+        DataUnavailableError: the data set is neither on disk nor available for download.
+
+    Example:
+        >>> env = make("Digits-ALMA-v0", ticks=10)
+        >>> observation, info = env.reset(seed=0)
+        >>> info["tick"], info["error"]
+        (0, 0.9)
+    """
+    if id not in STREAM_IDS:
+        if id in gym.registry:
+            raise ValueError(f"id={id!r}: not a stream; make this environment with gymnasium.make('alma_env:{id}')")
+        raise ValueError(f"id={id!r}: unknown environment; the ids are {', '.join(STREAM_IDS)}")
+    if "data" in keywords:
+        raise TypeError(
+            f"data={keywords['data']!r}: the id {id} determines the data; choose another id, or {ARRAYS_ID} with "
+            "train=, test="
+        )
+    env = gym.make(id, disable_env_checker=True, **keywords).unwrapped
+    assert isinstance(env, AlmaEnv)
+    return env
+
+
+def build(data: str, ticks: int, *, root: str | Path | None = None, download: bool = True, **keywords: Any) -> AlmaEnv:
+    """Build the environment of a named data set.
+
+    ``split`` goes to ``load`` (EMNIST only), the other keywords go to ``AlmaEnv``.
+    """
+    protocol = _protocol(keywords, ("ticks", "root", "download"), ("split",) if data == "EMNIST" else ())
+    return AlmaEnv(load(data, root=root, download=download, **keywords), ticks, **protocol)
+
+
+def build_from_arrays(train: Any = None, test: Any = None, ticks: int = 50, **keywords: Any) -> AlmaEnv:
+    """Build ``Arrays-ALMA-v0``: a stream from your own arrays, ``train=(x, y), test=(x, y)``."""
+    if train is None or test is None:
+        raise ValueError(
+            f"{ARRAYS_ID} without data: pass the arrays, "
+            f"alma_env.make('{ARRAYS_ID}', train=(x, y), test=(x, y), ticks=50)"
+        )
+    protocol = _protocol(keywords, ("train", "test", "ticks"), ARRAYS_KEYWORDS)
+    return AlmaEnv(from_arrays(train, test, **keywords), ticks, **protocol)
+
+
+def build_from_text(train: Any = "tiny", ticks: int = TEXT_TICKS, **keywords: Any) -> AlmaEnv:
+    """Build ``Text-ALMA-v0``: a stream of token sequences from files of plain text.
+
+    ``train="tiny"`` is the text that comes with the package, with a vocabulary and a sequence length for its size.
+    """
+    protocol = _protocol(keywords, ("train", "ticks"), TEXT_KEYWORDS[1:])
+    if train == "tiny":
+        for name in ("valid", "test"):
+            if keywords.pop(name, None) is not None:
+                raise ValueError(
+                    f"{name} with train='tiny': the text that comes with the package includes its {name} text; "
+                    f"leave {name} out, or pass train, too"
+                )
+        train, valid = tiny_text()
+        keywords = TINY_SIZES | keywords | {"valid": valid}
+    if keywords.get("valid") is None:
+        raise ValueError(
+            f"train={str(train)!r} without valid: text needs a separate validation set, because no part of a "
+            f"mega-batch is used for validation; pass one, alma_env.make('{TEXT_ID}', train=FOLDER, valid=FILE)"
+        )
+    return AlmaEnv(TextCorpus(train, **keywords), ticks, **({"evaluation_batch_size": 8} | protocol))
+
+
+def _protocol(keywords: dict[str, Any], known: tuple[str, ...], of_data: tuple[str, ...]) -> dict[str, Any]:
+    """Remove the protocol's keywords from ``keywords`` and return them; the remaining ones must be the data's."""
+    protocol = {name: keywords.pop(name) for name in PROTOCOL_KEYWORDS if name in keywords}
+    for name, value in keywords.items():
+        if name not in of_data:
+            allowed = ", ".join((*known, *PROTOCOL_KEYWORDS, *of_data))
+            raise TypeError(f"{name}={value!r}: unknown keyword of this environment; the keywords are {allowed}")
+    return protocol

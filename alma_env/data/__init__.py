@@ -1,0 +1,1 @@
+"""Data sets, and the streams of mega-batches cut from them."""

@@ -1,0 +1,36 @@
+"""Seeded permutations, which depend on their arguments only and never on global random state.
+
+The numbers come directly from a bit generator, because NumPy guarantees that their sequence never changes. NumPy gives
+no such guarantee for `Generator.permutation`.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.int64]
+
+
+def permutation(n: int, seed: int, key: tuple[int, ...]) -> Indices:
+    """Return a uniformly random permutation of 0..n-1.
+
+    Args:
+        n: number of elements.
+        seed: seed of the permutation.
+        key: spawn key of NumPy's `SeedSequence`. Different keys give independent permutations for one seed.
+    """
+    bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key))
+    return np.argsort(bits.random_raw(n), kind="stable")
+
+
+def require_integer(value: int, name: str) -> int:
+    """Return `value` as an int; raise a TypeError that names the argument if `value` is not an integer."""
+    try:
+        if isinstance(value, (bool, np.bool_)):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r}: must be an integer") from None

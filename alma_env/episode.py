@@ -1,0 +1,154 @@
+"""The state of an episode between two ticks, and the pending halves of ``reset`` and ``step``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from alma_env.data.stream import Stream
+from alma_env.ledger import Ledger, Row
+from alma_env.metering.meter import Meter
+from alma_env.metering.tally import Charge
+from alma_env.scoring.evaluation import Answer
+from alma_env.scoring.fingerprint import Fingerprint
+from alma_env.scoring.incremental import ScoredEnsemble
+from alma_env.text.stream import TextStream
+
+Kind = tuple[str, int, int]  # structure, parameters and buffers of a predictor
+
+
+@dataclass(frozen=True)
+class PendingAnswer:
+    """The result of the first half of ``step`` or ``reset``: what the second half will enter into the ledger.
+
+    Attributes:
+        tick: the tick of the answer.
+        answer: error and inference cost.
+        mark: fingerprint of the new predictor; None if the deployed one, or the uniform guess, answers.
+        scored: the scored members, for an ensemble that is scored incrementally.
+        over_budget: a budget is broken, so that the deployed predictor stays to the end.
+    """
+
+    tick: int
+    answer: Answer
+    mark: Fingerprint | None = None
+    scored: ScoredEnsemble | None = None
+    over_budget: bool = False
+
+
+@dataclass(frozen=True)
+class PendingReset:
+    """The result of the first half of ``reset``.
+
+    Attributes:
+        seed: the seed that was passed, or None.
+        stream: the stream of the new episode.
+        answer: the answer at tick 0.
+        clock: ``time.perf_counter()`` when the reset started.
+    """
+
+    seed: int | None
+    stream: Stream | TextStream
+    answer: PendingAnswer
+    clock: float
+
+
+@dataclass(frozen=True)
+class Episode:
+    """The state of an episode between two ticks. ``Episode()`` is the state before the first reset.
+
+    Attributes:
+        stream_seed: seed of the stream, which determines all mega-batches; None before the first reset.
+        ledger: one row per answered tick. The ledger is the only part that grows in place.
+        deployed: fingerprint of the deployed predictor; None for the uniform guess.
+        known: content hashes of all tensors and arrays that were deployed in this episode.
+        total_at_deployment: FLOPs charged before the last deployment.
+        declared_at_deployment: FLOPs declared before the last deployment.
+        steady_flops: inference FLOPs per example of predictors whose batches all had the same cost.
+        clock: ``time.perf_counter()`` when the last row was entered; not saved.
+    """
+
+    stream_seed: int | None = None
+    ledger: Ledger = field(default_factory=Ledger)
+    deployed: Fingerprint | None = None
+    known: frozenset[str] = frozenset()
+    total_at_deployment: int = 0
+    declared_at_deployment: int = 0
+    steady_flops: Mapping[Kind, float] = field(default_factory=dict)
+    clock: float = field(default_factory=time.perf_counter, compare=False)
+
+    def deploy(self, pending: PendingAnswer, meter: Meter) -> Episode:
+        """Return the state after the deployment of a pending answer's predictor, if it has a new one."""
+        mark = pending.mark
+        if mark is None:
+            return self
+        steady_flops = dict(self.steady_flops)
+        if pending.scored is None and (kind := kind_of(mark)) is not None:
+            if pending.answer.steady:
+                steady_flops[kind] = pending.answer.inference_flops
+            else:
+                steady_flops.pop(kind, None)
+        return replace(
+            self,
+            deployed=mark,
+            known=self.known.union(mark.tensors, mark.arrays),
+            total_at_deployment=meter.total,
+            declared_at_deployment=meter.declared_total,
+            steady_flops=steady_flops,
+        )
+
+    def enter(self, answer: Answer, charge: Charge, *, refused: bool) -> Episode:
+        """Append the row of the next tick to the ledger, and return the state after it."""
+        now = time.perf_counter()
+        deployed = self.deployed
+        self.ledger.append(
+            Row(
+                tick=len(self.ledger),
+                error=answer.error,
+                parameters=deployed.parameters if deployed is not None else 0,
+                buffers=deployed.buffers if deployed is not None else 0,
+                inference_flops=answer.inference_flops,
+                flops=dict(charge.flops),
+                paper_flops=charge.paper_flops,
+                declared=tuple(charge.declared),
+                digest=deployed.digest if deployed is not None else "",
+                refused=refused,
+                seconds=now - self.clock,
+            )
+        )
+        return replace(self, clock=now)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values; the ledger as JSON lines."""
+        return {
+            "stream_seed": self.stream_seed,
+            "ledger": self.ledger.to_json(),
+            "deployed": None if self.deployed is None else self.deployed.to_dict(),
+            "known": sorted(self.known),
+            "total_at_deployment": self.total_at_deployment,
+            "declared_at_deployment": self.declared_at_deployment,
+            "steady_flops": [[*kind, flops] for kind, flops in self.steady_flops.items()],
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Episode:
+        """Read the return value of ``to_dict``, also from JSON; other keys are ignored."""
+        return cls(
+            stream_seed=int(values["stream_seed"]),
+            ledger=Ledger.from_json(values["ledger"]),
+            deployed=None if values["deployed"] is None else Fingerprint.from_dict(values["deployed"]),
+            known=frozenset(values["known"]),
+            total_at_deployment=values["total_at_deployment"],
+            declared_at_deployment=values.get("declared_at_deployment", 0),  # missing in states from before 2026-11-22
+            steady_flops={
+                (structure, parameters, buffers): flops
+                for structure, parameters, buffers, flops in values["steady_flops"]
+            },
+        )
+
+
+def kind_of(mark: Fingerprint) -> Kind | None:
+    """Return the key of ``Episode.steady_flops`` for a predictor; None if its structure is unknown."""
+    return None if mark.structure is None else (mark.structure, mark.parameters, mark.buffers)

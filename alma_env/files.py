@@ -1,0 +1,78 @@
+"""Files: locks, replacement of a file in one step, and digests."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import filelock
+import xxhash
+
+from alma_env.errors import FileLockedError
+
+_NO_LOCKS = {errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+
+
+@contextmanager
+def locked(file: Path, *, wait: bool) -> Iterator[bool]:
+    """Hold the exclusive lock of a lock file (``flock``, or its equal on Windows) in this block.
+
+    The system releases the lock when the process ends, however it ends. The lock excludes other threads, too, and is
+    not re-entrant. The file stays: if a process removed it, two processes could lock two files of the same name.
+
+    Args:
+        file: the lock file; it is created if it is missing, and its content is not changed.
+        wait: whether to wait until the lock is free.
+
+    Yields:
+        True; or False if the file system has no locks, as some network file systems. The block then runs without one.
+
+    Raises:
+        FileLockedError: the lock is taken, and `wait` is False.
+    """
+    lock = filelock.FileLock(file, thread_local=False, preserve_lock_file=True)
+    try:
+        lock.acquire(blocking=wait)
+    except filelock.Timeout:
+        raise FileLockedError(f"{file}: another process holds this lock; wait until it ends, or end it") from None
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    try:
+        yield lock.is_locked
+    finally:
+        lock.release()
+
+
+@contextmanager
+def replacing(file: Path, *, concurrent: bool = False) -> Iterator[Path]:
+    """Replace a file in one step: a reader, and a process that is killed, sees the old file or the whole new one.
+
+    Args:
+        file: the file to replace or create.
+        concurrent: whether other processes may replace the file at the same time.
+
+    Yields:
+        The path to write to; at the end of the block it is renamed to `file`. After an error `file` is unchanged.
+    """
+    partial = file.with_name(f"{file.name}.{os.getpid()}.partial" if concurrent else f"{file.name}.partial")
+    yield partial
+    os.replace(partial, file)
+
+
+def replace_file(file: Path, content: str | bytes, *, concurrent: bool = False) -> None:
+    """Replace the content of a file in one step; text is written in UTF-8."""
+    with replacing(file, concurrent=concurrent) as partial:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def file_digest(file: Path) -> str:
+    """Return xxh3_128 (hex) of the bytes of a file; it is read one block at a time."""
+    digest = xxhash.xxh3_128()
+    with file.open("rb") as opened:
+        while block := opened.read(1 << 20):
+            digest.update(block)
+    return str(digest.hexdigest())

@@ -1,0 +1,215 @@
+"""FLOPs of attention, from the shapes of query, key and value; see `cost_formulas`.
+
+A formula is called with the operation's output and then with its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import Any
+
+from torch import Tensor
+
+from alma_env.metering.cost_formulas import after_buffer, formulas_by_name, multiply_adds
+
+
+def attention_multiply_adds(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> tuple[int, int]:
+    """Return the multiply-adds of query·key and of weights·value, for shapes (..., heads, length, depth).
+
+    Causal masks save nothing. Keys and values that several query heads share are counted for each head.
+    """
+    pairs = prod(query[:-1]) * key[-2]
+    return pairs * query[-1], pairs * value[-1]
+
+
+def _attention(out: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> int:
+    return multiply_adds(sum(attention_multiply_adds(query.shape, key.shape, value.shape)))
+
+
+def _attention_backward_cost(
+    query: Tensor, key: Tensor, value: Tensor, shapes: Iterable[Sequence[Sequence[int]]]
+) -> int:
+    """Return the FLOPs of the plain operations: two products for each forward product if all inputs need gradients."""
+    needs_grad = [query.requires_grad, key.requires_grad, value.requires_grad]
+    if not any(needs_grad):  # inside torch.func transforms, requires_grad is not set
+        needs_grad = [True, True, True]
+    score_products = int(needs_grad[0]) + int(needs_grad[1])
+    value_products = int(needs_grad[2]) + int(needs_grad[0] or needs_grad[1])
+    total = 0
+    for shape in shapes:
+        scores, values = attention_multiply_adds(*shape)
+        total += score_products * scores + value_products * values
+    return multiply_adds(total)
+
+
+def _attention_backward(
+    out: Any, grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any
+) -> int:
+    return _attention_backward_cost(query, key, value, [(query.shape, key.shape, value.shape)])
+
+
+def _flex_attention_backward(out: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> int:
+    return _attention_backward_cost(query, key, value, [(query.shape, key.shape, value.shape)])
+
+
+def _sequence_shapes(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    ends_q: Tensor | None,
+    ends_k: Tensor | None,
+    longest_q: int,
+    longest_k: int,
+) -> list[tuple[tuple[int, ...], ...]]:
+    """Return (heads, length, depth) of query, key and value, per sequence of inputs (..., length, heads, depth)."""
+
+    def lengths(ends: Tensor | None, longest: int, operand: Tensor) -> list[int]:
+        if ends is None:
+            return [operand.shape[-3]] * prod(operand.shape[:-3])
+        if ends.device.type == "meta":  # the lengths are data
+            return [longest] * (ends.numel() - 1)
+        return [int(length) for length in ends.diff().tolist()]
+
+    pairs = zip(lengths(ends_q, longest_q, query), lengths(ends_k, longest_k, key), strict=True)
+    heads = query.shape[-2]
+    return [((heads, q, query.shape[-1]), (heads, k, key.shape[-1]), (heads, k, value.shape[-1])) for q, k in pairs]
+
+
+def _forward_cost(shapes: list[tuple[tuple[int, ...], ...]]) -> int:
+    return multiply_adds(sum(sum(attention_multiply_adds(*shape)) for shape in shapes))
+
+
+def _flash_attention(
+    out: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    ends_q: Any,
+    ends_k: Any,
+    longest_q: int,
+    longest_k: int,
+    *rest: Any,
+    **options: Any,
+) -> int:
+    return _forward_cost(_sequence_shapes(query, key, value, ends_q, ends_k, longest_q, longest_k))
+
+
+def _flash_attention_backward(
+    out: Any,
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    result: Tensor,
+    logsumexp: Tensor,
+    ends_q: Any,
+    ends_k: Any,
+    longest_q: int,
+    longest_k: int,
+    *rest: Any,
+    **options: Any,
+) -> int:
+    shapes = _sequence_shapes(query, key, value, ends_q, ends_k, longest_q, longest_k)
+    return _attention_backward_cost(query, key, value, shapes)
+
+
+def _efficient_attention(
+    out: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Any,
+    ends_q: Any,
+    ends_k: Any,
+    longest_q: int,
+    longest_k: int,
+    *rest: Any,
+    **options: Any,
+) -> int:
+    return _forward_cost(_sequence_shapes(query, key, value, ends_q, ends_k, longest_q, longest_k))
+
+
+def _efficient_attention_backward(
+    out: Any,
+    grad: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    bias: Any,
+    result: Tensor,
+    ends_q: Any,
+    ends_k: Any,
+    longest_q: int,
+    longest_k: int,
+    *rest: Any,
+    **options: Any,
+) -> int:
+    shapes = _sequence_shapes(query, key, value, ends_q, ends_k, longest_q, longest_k)
+    return _attention_backward_cost(query, key, value, shapes)
+
+
+def _sequence_lengths(x: Tensor) -> list[int]:
+    """Return the lengths of the sequences of x: (batch, length, features), possibly nested (then without padding)."""
+    if x.is_nested:
+        return [int(length) for length in x._nested_tensor_size()[:, 0].tolist()]
+    return [x.shape[1]] * x.shape[0]
+
+
+def _multi_head_attention(
+    out: Any, query: Tensor, key: Tensor, value: Tensor, width: int, heads: int, *rest: Any, **options: Any
+) -> int:
+    # Inputs (batch, length, width): the projections of query, key and value, attention, the projection of the output.
+    total = 0
+    for q, k in zip(_sequence_lengths(query), _sequence_lengths(key), strict=True):
+        total += 2 * q * width * width + 2 * k * width * width + 2 * q * k * width
+    return multiply_adds(total)
+
+
+def _transformer_layer(
+    out: Any,
+    x: Tensor,
+    width: int,
+    heads: int,
+    qkv_weight: Any,
+    qkv_bias: Any,
+    projection: Any,
+    projection_bias: Any,
+    activation: Any,
+    norm_first: Any,
+    eps: Any,
+    norm1: Any,
+    norm1_bias: Any,
+    norm2: Any,
+    norm2_bias: Any,
+    hidden: Tensor,
+    *rest: Any,
+    **options: Any,
+) -> int:
+    tokens = sum(_sequence_lengths(x))
+    return _multi_head_attention(None, x, x, x, width, heads) + multiply_adds(2 * tokens * hidden.numel())
+
+
+FORMULAS = formulas_by_name(
+    {
+        _attention: (
+            "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
+            "_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention "
+            "_scaled_dot_product_fused_attention_overrideable _scaled_dot_product_attention_math_for_mps "
+            "higher_order::flex_attention"
+        ),
+        _attention_backward: (
+            "_scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_flash_attention_backward "
+            "_scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward "
+            "_scaled_dot_product_fused_attention_overrideable_backward"
+        ),
+        _flex_attention_backward: "higher_order::flex_attention_backward",
+        _flash_attention: "_flash_attention_forward",
+        after_buffer(_flash_attention): "_flash_attention_forward_no_dropout_inplace",
+        _flash_attention_backward: "_flash_attention_backward",
+        _efficient_attention: "_efficient_attention_forward",
+        _efficient_attention_backward: "_efficient_attention_backward",
+        _multi_head_attention: "_native_multi_head_attention",
+        _transformer_layer: "_transformer_encoder_layer_fwd",
+    }
+)

@@ -1,0 +1,222 @@
+"""The table of costs: the FLOPs that each PyTorch operation is charged, 1 multiply-add = 2 FLOPs.
+
+ALMA paper, section 3. An operation is *metered* (`alma_env.metering.cost_formulas`), *free by definition*
+(`alma_env.metering.free_operations`), or *unknown*. The meter raises an error for an unknown operation and never counts
+it as zero; register its cost with `register_cost`, or declare it free with `register_free`.
+
+`alma_env.flops` is this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+
+from alma_env.errors import UnknownCostError
+from alma_env.metering import attention_formulas, cost_formulas, recurrent_formulas
+from alma_env.metering.cost_formulas import Formula
+from alma_env.metering.free_operations import FREE
+
+FORMULAS: dict[str, Formula] = {
+    **cost_formulas.FORMULAS,
+    **attention_formulas.FORMULAS,
+    **recurrent_formulas.FORMULAS,
+}
+"""Formulas of the metered operations by qualified name (`aten::mm`), which includes the in-place form (`aten::mm_`)."""
+
+_FREE_NAMES = {
+    name if "::" in name else f"aten::{name}": reason for reason, names in FREE.items() for name in names.split()
+}
+_REGISTERED: dict[str, Formula | str] = {}  # by users: a formula, or the reason why the operation is free
+_RESOLVED: dict[Any, Formula | str | None] = {}
+_CACHES: list[dict[Any, Any]] = [_RESOLVED]
+
+
+def clear_on_registration(cache: dict[Any, Any]) -> None:
+    """Clear `cache`, whose values follow from `rule`, whenever a cost is registered."""
+    _CACHES.append(cache)
+
+
+def _clear_caches() -> None:
+    for cache in _CACHES:
+        cache.clear()
+
+
+def qualified_name(operation: Any) -> str:
+    """Return `aten::mm` or `aten::mm.out`; the name of a packet of overloads has no overload."""
+    if isinstance(operation, OpOverload):
+        overload = operation._schema.overload_name
+        return operation._schema.name + (f".{overload}" if overload else "")
+    if isinstance(operation, OpOverloadPacket):
+        return str(operation._qualified_op_name)
+    return f"higher_order::{operation.name()}"
+
+
+def rule(operation: OpOverload | HigherOrderOperator) -> Formula | str | None:
+    """Return the formula of a metered operation, the reason why an operation is free, or None for an unknown cost."""
+    try:
+        return _RESOLVED[operation]
+    except KeyError:
+        found = _RESOLVED[operation] = _find(operation)
+        return found
+
+
+def _find(operation: OpOverload | HigherOrderOperator) -> Formula | str | None:
+    full = qualified_name(operation)
+    name = full.partition(".")[0]
+    for key in (full, name):
+        if key in _REGISTERED:
+            return _REGISTERED[key]
+    for key in (full, name, name.removesuffix("_")):
+        if key in FORMULAS:
+            return FORMULAS[key]
+    return _free_reason(name)
+
+
+def _free_reason(name: str) -> str | None:
+    namespace, _, base = name.partition("::")
+    for form in (base, base.removesuffix("_"), base.removesuffix("_copy")):
+        if (reason := _FREE_NAMES.get(f"{namespace}::{form}")) is not None:
+            return reason
+        if namespace in {"aten", "prims"} and _is_pointwise(form):
+            return next(iter(FREE))
+        if namespace == "prims" and (reason := _FREE_NAMES.get(f"aten::{form}")) is not None:
+            return reason
+    if base.startswith("_foreach_"):
+        return _free_reason(f"{namespace}::{base.removeprefix('_foreach_')}")
+    return None
+
+
+def _is_pointwise(name: str) -> bool:
+    packet = getattr(torch.ops.aten, name, None)
+    if not isinstance(packet, OpOverloadPacket):
+        return False
+    overloads = [getattr(packet, overload) for overload in packet.overloads()]  # type: ignore[no-untyped-call]
+    return any(torch.Tag.pointwise in overload.tags for overload in overloads)
+
+
+def evaluate(formula: Formula, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> int:
+    """Return the FLOPs of one call by `formula`.
+
+    Raises:
+        ValueError: a registered formula does not return a non-negative integer.
+    """
+    if "out" in kwargs:
+        kwargs = {name: value for name, value in kwargs.items() if name != "out"}
+    flops = formula(out, *args, **kwargs)
+    if type(flops) is not int:
+        flops = _integer(flops, operation)
+    if flops < 0:
+        raise ValueError(
+            f"{qualified_name(operation)}: its cost formula returned {flops}: must be at least 0; correct it"
+        )
+    return flops
+
+
+def _integer(flops: Any, operation: Any) -> int:
+    if not isinstance(flops, bool) and hasattr(flops, "__index__"):
+        return int(flops)
+    raise ValueError(
+        f"{qualified_name(operation)}: its cost formula returned {flops!r}: must be a non-negative int; correct it"
+    )
+
+
+def register_cost(operation: Any, formula: Formula) -> None:
+    """Register the cost of an operation that the meter does not know.
+
+    Args:
+        operation: `torch.ops.<namespace>.<name>`, one overload of it, an operator made with
+            `torch.library.custom_op`, or a higher-order operator.
+        formula: called as `formula(out, *args, **kwargs)` with the operation's output and arguments; returns the FLOPs
+            of the call, 2 for each multiply-add. It should depend on shapes only.
+
+    Raises:
+        TypeError: `operation` is not an operation of PyTorch, or `formula` is not callable.
+        ValueError: the operation has a cost already.
+
+    >>> import torch, alma_env
+    >>> qr = torch.ops.aten.linalg_qr
+    >>> alma_env.flops.register_cost(qr, lambda out, a, mode="reduced": 4 * a.numel() * a.shape[-1])
+    >>> alma_env.flops.unregister(qr)
+    """
+    if not callable(formula):
+        raise TypeError(
+            f"register_cost: formula={formula!r}: must be callable; pass a function (out, *args, **kwargs) -> int"
+        )
+    _register("register_cost", operation, formula)
+
+
+def register_free(operation: Any, reason: str) -> None:
+    """Register an operation as free.
+
+    Args:
+        operation: as for `register_cost`.
+        reason: why the operation is free, for example "it moves data".
+
+    Raises:
+        TypeError: `operation` is not an operation of PyTorch, or `reason` is not a non-empty string.
+        ValueError: the operation has a cost already.
+    """
+    if not isinstance(reason, str) or not reason.strip():
+        raise TypeError(
+            f"register_free: reason={reason!r}: must be a non-empty string; state why the operation is free"
+        )
+    _register("register_free", operation, reason)
+
+
+def unregister(operation: Any) -> None:
+    """Remove the registration of `operation`; the built-in table stays.
+
+    Raises:
+        ValueError: the operation is not registered.
+    """
+    name = _registered_name("unregister", operation)
+    if name not in _REGISTERED:
+        raise ValueError(f"unregister: {name} is not registered; call register_cost or register_free first")
+    del _REGISTERED[name]
+    _clear_caches()
+
+
+def _registered_name(caller: str, operation: Any) -> str:
+    operation = getattr(operation, "_opoverload", operation)  # torch.library.custom_op
+    if not isinstance(operation, OpOverload | OpOverloadPacket | HigherOrderOperator):
+        raise TypeError(
+            f"{caller}: operation={operation!r} is not an operation of PyTorch; pass torch.ops.<namespace>.<name>, "
+            "for example torch.ops.aten.linalg_qr"
+        )
+    name = qualified_name(operation)
+    return name.partition(".")[0] if isinstance(operation, OpOverload) and name.endswith(".default") else name
+
+
+def _register(caller: str, operation: Any, entry: Formula | str) -> None:
+    name = _registered_name(caller, operation)
+    base = name.partition(".")[0]
+    if name in _REGISTERED:
+        raise ValueError(f"{caller}: {name} is registered already; call alma_env.flops.unregister first")
+    if base in FORMULAS or base.removesuffix("_") in FORMULAS:
+        raise ValueError(
+            f"{caller}: {name} is metered by alma_env already; the built-in costs are part of the protocol"
+        )
+    if (reason := _free_reason(base)) is not None:
+        raise ValueError(
+            f"{caller}: {name} is free by definition already ({reason}); the table is part of the protocol"
+        )
+    _REGISTERED[name] = entry
+    _clear_caches()
+
+
+def unknown(operation: Any) -> UnknownCostError:
+    """Return the error for an operation of unknown cost: its name, and how to register it."""
+    name = qualified_name(operation)
+    namespace, _, base = name.partition(".")[0].partition("::")
+    path = f"torch.ops.{namespace}.{base}"
+    return UnknownCostError(
+        f"{name}: this operation computes and its cost is unknown to the meter. Register it before the metered block, "
+        f"in FLOPs (2 for each multiply-add):\n"
+        f"    alma_env.flops.register_cost({path}, lambda out, *args, **kwargs: ...)\n"
+        f"or, if it only moves data:\n"
+        f'    alma_env.flops.register_free({path}, "the reason")'
+    )

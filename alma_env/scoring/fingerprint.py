@@ -1,0 +1,237 @@
+"""Fingerprints: a predictor is recognized by its content.
+
+A predictor is any ``torch.nn.Module`` that maps a batch of raw inputs to logits.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import pickle
+import types
+from collections.abc import Mapping, Set
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import xxhash
+from torch import Tensor, nn
+
+from alma_env.errors import PredictorError
+from alma_env.scoring.ensemble import Ensemble
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """The content of a predictor, which determines its answers.
+
+    Attributes:
+        tensors: content hash of each tensor that the module holds, registered or not, in the order of discovery.
+        arrays: content hash of each NumPy array of floats that the module holds, in the order of discovery.
+        structure: hash of everything else (submodules, plain attributes, functions stored on the instance), or None
+            if it cannot be computed; the predictor then counts as changed at every tick.
+        parameters: number of scalars in ``parameters()``, tied ones once, trainable or not: |θ|.
+        buffers: number of scalars in all other tensors that the module holds.
+        parts: for an `Ensemble`, the fingerprints of its preparation and of each member.
+    """
+
+    tensors: tuple[str, ...]
+    structure: str | None
+    parameters: int
+    buffers: int
+    arrays: tuple[str, ...] = ()
+    parts: tuple[Fingerprint, ...] = field(default=(), compare=False)  # the other fields include them
+
+    @property
+    def digest(self) -> str:
+        """One hash over all tensors and arrays."""
+        return xxhash.xxh3_128_hexdigest("".join(self.tensors + self.arrays).encode())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the compared fields as plain JSON values."""
+        return {name: value for name, value in asdict(replace(self, parts=())).items() if name != "parts"}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Fingerprint:
+        """Read the return value of ``to_dict``, also from JSON."""
+        return cls(**{**values, "tensors": tuple(values["tensors"]), "arrays": tuple(values["arrays"])})
+
+    def same_as(self, other: Fingerprint | None) -> bool:
+        """Return whether both certainly give the same answers."""
+        return self.structure is not None and self == other
+
+
+def tensor_hash(tensor: Tensor) -> str:
+    """Return a hash of a tensor's content, shape and dtype; equal on every device."""
+    hasher = xxhash.xxh3_128(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
+    flat = tensor.detach()
+    if flat.dtype == torch.float32 and flat.device.type == "cpu" and flat.is_contiguous():
+        hasher.update(flat.numpy().data)  # a faster path for the usual case: hundreds of members are hashed per tick
+    elif flat.numel():
+        flat = flat.cpu().contiguous()
+        hasher.update(memoryview(flat.reshape(-1).view(torch.uint8).numpy()))  # type: ignore[arg-type]
+    return hasher.hexdigest()
+
+
+def array_hash(array: NDArray[Any]) -> str:
+    """Return a hash of a NumPy array's content, shape and dtype."""
+    hasher = xxhash.xxh3_128(f"{array.shape}{array.dtype.str}".encode())
+    hasher.update(np.ascontiguousarray(array).tobytes())
+    return hasher.hexdigest()
+
+
+def _placeholder(*parts: object) -> None:
+    """Placeholder in the description of an object; never called, because descriptions are never unpickled."""
+
+
+def _class_content(kind: type) -> tuple[Any, ...]:
+    """Return the name of a class and the content of its definition and its bases: a class can be redefined."""
+    content: list[Any] = [kind.__module__, kind.__qualname__]
+    for base in kind.__mro__:
+        if base.__module__.partition(".")[0] in ("torch", "builtins"):
+            continue
+        for name, value in vars(base).items():
+            function = value.fget if isinstance(value, property) else value
+            if isinstance(function, types.FunctionType):
+                content += (name, _code_content(function.__code__))
+            elif isinstance(value, int | float | str | list | tuple | dict) and not name.startswith("__"):
+                content += (name, repr(value))
+    return tuple(content)
+
+
+@functools.lru_cache(maxsize=4096)
+def _code_content(code: types.CodeType) -> str:
+    constants = [_code_content(value) if isinstance(value, types.CodeType) else repr(value) for value in code.co_consts]
+    return xxhash.xxh3_128_hexdigest(code.co_code + repr((constants, code.co_names)).encode())
+
+
+class _Description(pickle.Pickler):
+    """Writes a module's structure; each tensor is collected, and its number is written instead."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, protocol=5)
+        # Without the memo, the bytes depend on content only, and not on which equal strings are one object.
+        self.fast = True
+        self.tensors: list[Tensor] = []
+        self.arrays: list[str] = []
+        self.shared: str | None = None  # name of a function whose closure has a module or tensor; it is not copied
+        self._numbers: dict[int, int] = {}
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, Tensor):
+            number = self._numbers.setdefault(id(obj), len(self._numbers))
+            if number == len(self.tensors):
+                self.tensors.append(obj)
+            return _placeholder, ("tensor", number)
+        if isinstance(obj, np.ndarray) and np.issubdtype(obj.dtype, np.inexact):
+            self.arrays.append(array_hash(obj))
+            return _placeholder, ("array", self.arrays[-1])
+        if isinstance(obj, nn.Module) and type(obj).__reduce__ is object.__reduce__:
+            # Without empty registries (mostly hooks), which are many and have no content.
+            state = {
+                name: value
+                for name, value in vars(obj).items()
+                if name != "training" and not (isinstance(value, dict) and not value)
+            }
+            return _placeholder, ("module", *_class_content(type(obj)), state)
+        if isinstance(obj, types.FunctionType) and obj is not _placeholder:
+            cells = [cell.cell_contents for cell in obj.__closure__ or ()]
+            if any(isinstance(content, nn.Module | Tensor) for content in cells):
+                self.shared = obj.__qualname__
+            return _placeholder, ("function", obj.__code__, obj.__defaults__, obj.__kwdefaults__, cells)
+        if isinstance(obj, types.CodeType):
+            return _placeholder, ("code", obj.co_code, obj.co_consts, obj.co_names)
+        return NotImplemented
+
+
+def fingerprint(predictor: nn.Module) -> Fingerprint:
+    """Return the fingerprint of a predictor: weights, buffers and everything else that its forward reads from it.
+
+    The training flag is ignored, because answers are computed in eval mode. Global variables that a forward reads are
+    not part of the module and are ignored.
+
+    Raises:
+        PredictorError: the predictor holds a tensor that cannot be read, or a function that would not be copied.
+    """
+    if isinstance(predictor, Ensemble) and predictor.is_plain:
+        return _ensemble_fingerprint(predictor)
+    buffer = io.BytesIO()
+    description = _Description(buffer)
+    structure: str | None
+    try:
+        description.dump(predictor)
+        structure = xxhash.xxh3_128_hexdigest(buffer.getvalue())
+        tensors = description.tensors
+    except Exception:  # a predictor that cannot be described counts as new at every tick, which is safe
+        structure = None
+        tensors = [*predictor.parameters(), *predictor.buffers()]
+    if description.shared is not None:
+        raise PredictorError(
+            f"{predictor_name(predictor)} holds the function {description.shared}, whose closure has a module or "
+            "tensor: functions are not copied, so the learner would share it; register it as a submodule or buffer"
+        )
+    try:
+        hashes = tuple(tensor_hash(tensor) for tensor in tensors)
+    except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        raise PredictorError(
+            f"{predictor_name(predictor)} holds a tensor whose content cannot be read ({error}): tensors must be "
+            "initialised, dense and not on the meta device; deploy another module"
+        ) from error
+    parameters = sum(parameter.numel() for parameter in predictor.parameters())
+    return Fingerprint(
+        tensors=hashes,
+        structure=structure,
+        parameters=parameters,
+        buffers=sum(tensor.numel() for tensor in tensors) - parameters,
+        arrays=tuple(description.arrays),
+    )
+
+
+def _ensemble_fingerprint(ensemble: Ensemble) -> Fingerprint:
+    """Build the fingerprint of an ensemble from its parts: scoring needs them, too, to find the new members."""
+    parts = tuple(fingerprint(part) for part in (ensemble.prepare, *ensemble.members))
+    rest = nn.Module()
+    rest.__dict__.update({name: value for name, value in vars(ensemble).items() if name != "_modules"})
+    structures = [fingerprint(rest).structure, *(part.structure for part in parts)]
+    known = [structure for structure in structures if structure is not None]
+    scalars = sum(part.parameters + part.buffers for part in parts)
+    parameters = sum(parameter.numel() for parameter in ensemble.parameters())  # tied ones once
+    return Fingerprint(
+        tensors=tuple(tensor for part in parts for tensor in part.tensors),
+        structure=xxhash.xxh3_128_hexdigest("".join(known).encode()) if len(known) == len(structures) else None,
+        parameters=parameters,
+        buffers=scalars - sum(part.parameters for part in parts),
+        arrays=tuple(array for part in parts for array in part.arrays),
+        parts=parts,
+    )
+
+
+def changed_parameters(predictor: nn.Module, mark: Fingerprint, known: Set[str]) -> list[tuple[str, nn.Parameter]]:
+    """Return names and parameters whose content is not among the `known` hashes.
+
+    Args:
+        predictor: the module.
+        mark: its fingerprint.
+        known: content hashes, as in ``Fingerprint.tensors``.
+    """
+    if isinstance(predictor, Ensemble) and mark.parts:
+        # The fingerprint has the hashes of each member: members without new tensors are skipped.
+        named = [("prepare", predictor.prepare), *((f"members.{n}", m) for n, m in enumerate(predictor.members))]
+        return [
+            (f"{place}.{name}", parameter)
+            for (place, part), part_fingerprint in zip(named, mark.parts, strict=True)
+            if not known >= set(part_fingerprint.tensors)
+            for name, parameter in changed_parameters(part, part_fingerprint, known)
+        ]
+    return [
+        (name, parameter) for name, parameter in predictor.named_parameters() if tensor_hash(parameter) not in known
+    ]
+
+
+def predictor_name(predictor: nn.Module) -> str:
+    """Return the name of a predictor in error messages."""
+    return f"predictor {type(predictor).__name__}"

@@ -1,0 +1,1 @@
+"""Streams of text: documents, tokens, sequences, and the cache of their files."""
