@@ -8,56 +8,51 @@
 (21, 682, 0)
 """
 
-from agents.anytime import AnytimeAgent, Learner
-from agents.catalogue import make
-from agents.experiments.spec import RunSpec
-from agents.experiments.sweep import SweepReport, sweep
-from agents.frame import load_runs
-from agents.methods import METHODS, TEXT_METHODS
-from agents.policies import (
-    BudgetPaced,
-    Decision,
-    Doubling,
-    FixedWait,
-    Policy,
-    Progress,
-    RandomWait,
-    ValidationTriggered,
-    fixed_wait,
-)
-from agents.recipes import RECIPES, Recipe
-from agents.run_folder import RunMismatchError
-from agents.runs import run
-from agents.single_model import SingleModel
-from agents.stage import Examples, StageReport, StageSettings
-from agents.waiting.learned import LearnedPolicy
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "METHODS",
-    "RECIPES",
-    "TEXT_METHODS",
-    "AnytimeAgent",
-    "BudgetPaced",
-    "Decision",
-    "Doubling",
-    "Examples",
-    "FixedWait",
-    "LearnedPolicy",
-    "Learner",
-    "Policy",
-    "Progress",
-    "RandomWait",
-    "Recipe",
-    "RunMismatchError",
-    "RunSpec",
-    "SingleModel",
-    "StageReport",
-    "StageSettings",
-    "SweepReport",
-    "ValidationTriggered",
-    "fixed_wait",
-    "load_runs",
-    "make",
-    "run",
-    "sweep",
-]
+from alma_env import lazy_names
+
+if TYPE_CHECKING:  # the public names; each is imported on first use
+    from agents.analysis.dataframe import load_runs as load_runs
+    from agents.catalogue.build import make as make
+    from agents.catalogue.methods import METHODS as METHODS
+    from agents.catalogue.methods import TEXT_METHODS as TEXT_METHODS
+    from agents.catalogue.recipes import RECIPES as RECIPES
+    from agents.catalogue.recipes import Recipe as Recipe
+    from agents.catalogue.spec import RunSpec as RunSpec
+    from agents.learners.anytime import AnytimeAgent as AnytimeAgent
+    from agents.learners.anytime import Learner as Learner
+    from agents.learners.sm import SingleModel as SingleModel
+    from agents.policies.learned import LearnedPolicy as LearnedPolicy
+    from agents.policies.progress import Decision as Decision
+    from agents.policies.progress import Policy as Policy
+    from agents.policies.progress import Progress as Progress
+    from agents.policies.waiting import BudgetPaced as BudgetPaced
+    from agents.policies.waiting import Doubling as Doubling
+    from agents.policies.waiting import FixedWait as FixedWait
+    from agents.policies.waiting import RandomWait as RandomWait
+    from agents.policies.waiting import ValidationTriggered as ValidationTriggered
+    from agents.policies.waiting import fixed_wait as fixed_wait
+    from agents.runs.run import run as run
+    from agents.runs.run_folder import RunMismatchError as RunMismatchError
+    from agents.sweeps.sweep import SweepReport as SweepReport
+    from agents.sweeps.sweep import sweep as sweep
+    from agents.training.settings import StageSettings as StageSettings
+    from agents.training.stage import Examples as Examples
+    from agents.training.stage import StageReport as StageReport
+
+__getattr__, __dir__, __all__ = lazy_names.attach(
+    __name__,
+    {
+        "finished": "runs.load",
+        "experiments": "sweeps",
+        "experiments.grid": "sweeps.grid",
+        "experiments.sweep": "sweeps.sweep",
+        "waiting": "rl",
+        "waiting.environment": "rl.wait_env",
+        "waiting.sb3": "rl.sb3",
+        "waiting.shipped": "rl.learning_curve",
+        "waiting.surrogate": "rl.surrogate",
+        "bidder": "arena.bidder",
+    },
+)

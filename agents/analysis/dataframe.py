@@ -1,101 +1,81 @@
-"""Finished runs as a pandas DataFrame, a line for each."""
+"""Finished runs as a pandas DataFrame, one row per run."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from agents import finished
-from agents.finished import FinishedRun
-from agents.report import schedule
+from agents.catalogue.run_config import leaves
+from agents.runs import load
+from agents.runs.load import FinishedRun
 
 if TYPE_CHECKING:
     import pandas
 
 
 def load_runs(*paths: str | Path) -> pandas.DataFrame:
-    """The finished runs in or below folders, and in packed files, each configuration once.
+    """Read the finished runs in or below folders and in packed files, one for each configuration.
 
     Args:
-        paths: folders of runs, or files that ``alma pack`` wrote.
+        paths: folders of runs, or packed files.
 
     Returns:
-        A DataFrame with a line for each run: ``env``, ``agent``, ``width``, ``wait`` (missing where a policy decides),
-        ``when`` (the schedule in words), ``replay``, ``seed``; all of its `alma_env.Score`, with FLOPs by phase as
-        ``comp_<phase>``; the number of its ``trainings``; every other value of the configuration that is not the same
-        in all runs, by its name, or by its dotted path where the name is taken; and its ``folder``.
+        A DataFrame with a row for each run and the columns ``env``, ``agent``, ``width``, ``wait`` (missing for another
+        policy than a fixed waiting time), ``when`` (the policy as text), ``replay``, ``seed``; the fields of
+        `alma_env.Score`, with FLOPs by phase as ``comp_<phase>``; ``trainings`` (their number); ``folder``; and every
+        other value of the configuration that is not equal in all runs, under its name, or under its dotted path if
+        another column has this name.
 
     Raises:
         ImportError: pandas is not installed.
-        ValueError: there is no run in one of the paths, or one cannot be read.
+        ValueError: a path holds no run, or a run cannot be read.
     """
     try:
         import pandas
     except ImportError as error:
-        raise ImportError("load_runs makes a pandas DataFrame: pip install 'alma-env[pandas]'") from error
-    runs, _ = finished.find(*paths)
-    usual = [_usual(run) for run in runs]
-    settings = differing([run.config for run in runs], {name for line in usual for name in line})
-    return pandas.DataFrame.from_records([{**line, **own} for line, own in zip(usual, settings, strict=True)])
+        raise ImportError("load_runs needs the package pandas: pip install 'alma-env[pandas]'") from error
+    runs, _ = load.find(*paths)
+    standard = [_standard_columns(run) for run in runs]
+    others = _differing_values([run.config for run in runs], {name for row in standard for name in row})
+    return pandas.DataFrame.from_records([{**row, **other} for row, other in zip(standard, others, strict=True)])
 
 
-def _usual(run: FinishedRun) -> dict[str, Any]:
-    agent, score = run.config["agent"], run.score
-    policy = agent.get("policy")
-    fixed = isinstance(policy, Mapping) and "name" not in policy
+def _standard_columns(run: FinishedRun) -> dict[str, Any]:
+    config, score = run.run_config, dict(vars(run.score))
+    del score["regret"]
+    phases = sorted(score.pop("comp_by_phase").items())
     return {
-        "env": run.config["env"],
-        "agent": agent.get("id"),
-        "width": agent.get("width"),
-        "wait": policy["wait"] if fixed and isinstance(policy, Mapping) else None,
-        "when": schedule(run.config),
-        "replay": policy.get("replay") if isinstance(policy, Mapping) else None,
+        "env": config.env,
+        "agent": config.agent.record.get("id"),
+        "width": config.agent.width,
+        "wait": config.agent.wait,
+        "when": config.agent.policy_text,
+        "replay": config.agent.replay,
         "seed": run.seed,
-        "ticks": score.ticks,
-        "cer": score.cer,
-        "cer_from_1": score.cer_from_1,
-        "mean_error": score.mean_error,
-        "mean_error_from_1": score.mean_error_from_1,
-        "final_error": score.final_error,
-        "mem": score.mem,
-        "comp": score.comp,
-        **{f"comp_{phase}": flops for phase, flops in sorted(score.comp_by_phase.items())},
-        "paper_flops": score.paper_flops,
-        "declared": score.declared,
-        "seconds": score.seconds,
-        "truncated": score.truncated,
+        **score,
+        **{f"comp_{phase}": flops for phase, flops in phases},
         "trainings": len(run.stages),
         "folder": str(run.folder),
     }
 
 
-_SHOWN = {"env", "seed", "agent.seed", "agent.id", "agent.width", "protocol.ticks"} | {
-    f"agent.policy.{name}" for name in ("wait", "replay")
-}
+# Values of the configuration that are standard columns or seeds.
+_STANDARD_PATHS = {"env", "seed", "agent.seed", "agent.id", "agent.width", "protocol.ticks"}
+_STANDARD_PATHS |= {"agent.policy.wait", "agent.policy.replay"}
 
 
-def differing(configs: list[dict[str, Any]], taken: Set[str]) -> list[dict[str, Any]]:
-    """Of each configuration what is not the same in all of them, but seeds and what `load_runs` says anyway.
+def _differing_values(configs: list[dict[str, Any]], taken: Set[str]) -> list[dict[str, Any]]:
+    """Return, for each configuration, the other values that are not equal in all configurations.
 
-    What has a name that is taken is called by its dotted path.
+    The key of a value is its name, or its dotted path if the name is not unique or is in `taken`.
     """
-    flat = [dict(_leaves(config)) for config in configs]
-    paths = sorted({path for one in flat for path in one} - _SHOWN)
-    # As text, since lists are not hashable.
-    paths = [path for path in paths if len({json.dumps(one.get(path)) for one in flat}) > 1]
-    bare = [path.rpartition(".")[2] for path in paths]
+    values = [dict(leaves(config)) for config in configs]
+    paths = sorted({path for one in values for path in one} - _STANDARD_PATHS)
+    # As text, because lists are not hashable.
+    paths = [path for path in paths if len({json.dumps(one.get(path)) for one in values}) > 1]
+    names = [path.rpartition(".")[2] for path in paths]
     taken = {*taken, "data", "name"}
-    names = [
-        name if bare.count(name) == 1 and name not in taken else path for path, name in zip(paths, bare, strict=True)
-    ]
-    return [{name: one.get(path) for name, path in zip(names, paths, strict=True)} for one in flat]
-
-
-def _leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
+    keys = [path if names.count(name) > 1 or name in taken else name for path, name in zip(paths, names, strict=True)]
+    return [{key: one.get(path) for key, path in zip(keys, paths, strict=True)} for one in values]

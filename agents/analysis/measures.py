@@ -1,13 +1,8 @@
-"""What a person sees of finished runs in a terminal: a table of the three metrics.
-
-Runs that differ in nothing but their seeds are one line of the table.
-"""
+"""The measures of finished runs, and the table that the terminal shows: one line per setting."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -16,91 +11,22 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from agents.statistics import Interval
+from agents.analysis.statistics import Interval
 from alma_env import Ledger, Score
-
-
-def label(config: Mapping[str, Any]) -> str:
-    """What a run is called in tables and pictures: all of its configuration that is usually compared, but the seed.
-
-    >>> label({"agent": {"id": "sm", "width": 32, "policy": {"wait": 5, "replay": True}}})
-    'sm 32, wait 5, replay'
-    """
-    agent = config["agent"]
-    policy = agent.get("policy", "")
-    if isinstance(policy, dict):
-        own = [f"{name}={value}" for name, value in policy.items() if name not in ("name", "replay", "growth")]
-        when = f"{policy['name']}({', '.join(own)})" if "name" in policy else f"wait {policy['wait']}"
-        policy = f", {when}" + (", replay" if policy["replay"] else "")
-    elif policy:
-        policy = ", " + re.sub(r"^[\w.]*\.(?=\w+\()", "", policy)  # a dataclass without its module
-    name: str = f"{agent.get('id', 'agent')} {agent.get('width', '')}".strip()
-    return name + str(policy)
-
-
-def schedule(config: Mapping[str, Any]) -> str:
-    """When a run trains, in words, as `label` has it.
-
-    >>> schedule({"agent": {"id": "sm", "width": 32, "policy": {"wait": 5, "replay": True}}})
-    'wait 5, replay'
-    """
-    return label({"agent": {"policy": config["agent"].get("policy", "")}}).partition(", ")[2] or "at every tick"
-
-
-def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What each of several runs is called: alike if they differ in nothing but their seeds, else with what differs.
-
-    >>> def config(epochs, seed):
-    ...     agent = {"id": "sm", "width": 32, "seed": seed, "stage": {"epochs": epochs}}
-    ...     return {"env": "Digits-ALMA-v0", "seed": seed, "agent": agent}
-    >>> labels([config(1, 0), config(1, 1), config(3, 0)])
-    ['sm 32, epochs=1', 'sm 32, epochs=1', 'sm 32, epochs=3']
-    """
-    several = len({config.get("env") for config in configs}) > 1
-    short = [f"{config.get('env')} " * several + label(config) for config in configs]
-    items = [dict(by_path(config)) for config in configs]
-    alike: dict[str, list[dict[str, str]]] = {}
-    for name, item in zip(short, items, strict=True):
-        alike.setdefault(name, []).append(item)
-    return [", ".join([name, *_particulars(item, alike[name])]) for name, item in zip(short, items, strict=True)]
-
-
-def _particulars(item: Mapping[str, str], others: Sequence[Mapping[str, str]]) -> list[str]:
-    """``key=value`` for all that is not the same in all others; a key is a bare name where that is enough."""
-    paths = sorted({path for other in others for path in other})
-    paths = [path for path in paths if len({other.get(path) for other in others}) > 1]
-    bare = [path.rpartition(".")[2] for path in paths]
-    return [
-        f"{name if bare.count(name) == 1 else path}={item[path]}"
-        for path, name in zip(paths, bare, strict=True)
-        if path in item
-    ]
-
-
-def by_path(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """All values of a configuration as (dotted path, text), but the seeds."""
-    for name, value in config.items():
-        path = prefix + name
-        if path in ("seed", "agent.seed"):
-            continue
-        if isinstance(value, Mapping):
-            yield from by_path(value, path + ".")
-        else:
-            yield path, value if isinstance(value, str) else json.dumps(value)
 
 
 @dataclass(frozen=True)
 class Measure:
-    """What the errors of a data set are, and how they are summed up over the ticks.
+    """The error of a data set and its total over the ticks.
 
     Attributes:
-        name: of the error of one tick.
-        plural: of several, for the name of the picture's file.
-        total: the field of ``Score`` that sums them up.
-        heading: of that column.
-        meaning: of that column, for the caption.
-        digits: after the point, of the sum and of one error.
-        logarithmic: how the curves are drawn.
+        name: name of the error of one tick.
+        plural: plural of the name, for the file name of a figure.
+        total: the field of ``Score`` that holds the total.
+        heading: heading of the total.
+        meaning: explanation of the total, for the caption.
+        digits: decimal places of the total and of one error.
+        logarithmic: whether curves have a logarithmic axis.
     """
 
     name: str
@@ -112,13 +38,20 @@ class Measure:
     logarithmic: bool = False
 
     def sum(self, score: Score) -> float:
-        """What the errors add up to; NaN where there is nothing to add up, before tick 1."""
+        """Return the total of a score; NaN if it is undefined before tick 1."""
         value = getattr(score, self.total)
         return float("nan") if value is None else float(value)
 
+    def summary(self, score: Score) -> str:
+        """Return the result of a run in one line."""
+        return (
+            f"{self.heading} {self.sum(score):.2f}, final {self.name} {score.final_error:.4f}, "
+            f"Comp {engineering(score.comp)} FLOPs, {score.seconds:.1f} s"
+        )
+
 
 ERROR_RATE = Measure("error", "errors", "cer", "CER", "sum of the test error over ticks 0..B (fractions)", (2, 3))
-# At tick 0 it is the size of the vocabulary, beside which nothing else would be seen in a sum, or with an axis from 0.
+# At tick 0 the perplexity is the size of the vocabulary, which would dominate a sum and a linear axis.
 PERPLEXITY = Measure(
     "perplexity",
     "perplexities",
@@ -131,17 +64,17 @@ PERPLEXITY = Measure(
 
 
 def measure_of(protocol: Mapping[str, Any]) -> Measure:
-    """The measure of an environment by its ``protocol()``: text has a vocabulary."""
+    """Return the measure for a protocol, see ``AlmaEnv.protocol``; only text has a vocabulary."""
     return PERPLEXITY if "vocabulary" in protocol else ERROR_RATE
 
 
 def table(groups: Mapping[str, Sequence[Ledger]], *, title: str, measure: Measure = ERROR_RATE) -> Table:
-    """One line per configuration: CER, Mem, Comp and final error, mean with 95 % interval over its seeds.
+    """Return a table with one line per setting: mean and 95 % interval over seeds of CER, Mem, Comp and final error.
 
     Args:
-        groups: label of a configuration → the ledgers of its seeds.
-        title: headline.
-        measure: what their errors are; of text the average perplexity stands in the place of CER.
+        groups: label of a setting → the ledgers of its seeds.
+        title: title of the table.
+        measure: the measure; for text, average perplexity replaces CER.
     """
     out = Table(
         title=escape(title),
@@ -149,16 +82,16 @@ def table(groups: Mapping[str, Sequence[Ledger]], *, title: str, measure: Measur
         caption=_CAPTION.format(heading=measure.heading, meaning=measure.meaning),
         caption_justify="left",
         box=SIMPLE_HEAD,
-        collapse_padding=True,  # 80 columns suffice
+        collapse_padding=True,  # fits 80 columns
         pad_edge=False,
     )
-    out.add_column("agent", overflow="fold")  # a label is never cut: its end may be what differs
+    out.add_column("agent", overflow="fold")  # labels are not cut, because they may differ at the end
     for name in ("n", measure.heading, f"final {measure.name}", "Mem", "Comp", "paper", "s"):
-        # What is long stands in two lines, so that 80 columns suffice.
+        # Long headings take two lines, so that the table fits 80 columns.
         heading = name.replace(" ", "\n") if len(name) > 12 else name
         out.add_column(heading, justify="right", no_wrap=True)
     for label, ledgers in groups.items():
-        out.add_row(escape(label), str(len(ledgers)), *cells([ledger.score() for ledger in ledgers], measure))
+        out.add_row(escape(label), str(len(ledgers)), *_texts([ledger.score() for ledger in ledgers], measure))
     return out
 
 
@@ -169,18 +102,16 @@ _CAPTION = (
 )
 
 
-def cells(scores: Sequence[Score], measure: Measure = ERROR_RATE) -> tuple[str, ...]:
-    """The columns of one configuration's seeds after their number, as text."""
-
-    def over(name: str) -> list[float]:
-        return [float(getattr(score, name)) for score in scores]
-
-    of_sum, of_one = measure.digits
+def _texts(scores: Sequence[Score], measure: Measure) -> tuple[str, ...]:
+    """Return the text of each column after the number of seeds."""
+    total_digits, error_digits = measure.digits
     return (
-        Interval.of([measure.sum(score) for score in scores]).text(f".{of_sum}f"),
-        Interval.of(over("final_error")).text(f".{of_one}f"),
-        *(engineering(mean(over(name))) for name in ("mem", "comp", "paper_flops")),
-        f"{mean(over('seconds')):.0f}",
+        Interval.of([measure.sum(score) for score in scores]).text(f".{total_digits}f"),
+        Interval.of([score.final_error for score in scores]).text(f".{error_digits}f"),
+        engineering(mean(float(score.mem) for score in scores)),
+        engineering(mean(float(score.comp) for score in scores)),
+        engineering(mean(float(score.paper_flops) for score in scores)),
+        f"{mean(score.seconds for score in scores):.0f}",
     )
 
 
@@ -188,7 +119,7 @@ UNITS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k
 
 
 def engineering(value: float) -> str:
-    """A large number with three digits and a unit letter.
+    """Return a number with three digits and a unit letter.
 
     >>> engineering(26506), engineering(3.4e12), engineering(7)
     ('26.5 k', '3.4 T', '7')

@@ -1,4 +1,4 @@
-"""What an answer costs: its error, the FLOPs spent since the answer before, and the parameters that gave it."""
+"""The cost of a tick: its error, the FLOPs since the previous tick, and the parameters of the predictor, at prices."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from alma_env import Score
 
 @dataclass(frozen=True)
 class Prices:
-    """The reward of a tick is −(error + flops · teraFLOPs + parameters · millions of parameters).
+    """The prices of FLOPs and parameters in units of error.
 
-    With both at 0 the return of an episode is minus the cumulative error of ticks 1..B.
+    The reward of a tick is −(error + flops · teraFLOPs + parameters · millions of parameters). If both prices are 0,
+    the return of an episode is minus the cumulative error of ticks 1..B.
 
     Attributes:
-        flops: error that one teraFLOP (10¹²) is worth.
-        parameters: error that one million parameters is worth at each tick.
+        flops: price of one teraFLOP (10¹²).
+        parameters: price of one million parameters per tick.
 
     Raises:
-        TypeError, ValueError: a price is no number, or negative.
+        TypeError: a price is not a number.
+        ValueError: a price is negative or infinite.
     """
 
     flops: float = 0.0
@@ -35,31 +37,27 @@ class Prices:
             if isinstance(price, bool) or not isinstance(price, Real):
                 raise TypeError(f"{name}={price!r}: must be a number, for example {name}=0.1")
             if not 0 <= float(price) < float("inf"):
-                raise ValueError(f"{name}={price}: a price must not be negative, and finite; 0 charges nothing")
+                raise ValueError(f"{name}={price}: a price must not be negative or infinite; use 0 to charge nothing")
 
     @property
     def weights(self) -> NDArray[np.float64]:
-        """Of the reward's three parts, float64 (3,)."""
+        """The weights of the three parts of the reward, float64 (3,)."""
         return np.array([1.0, self.flops, self.parameters])
 
     def cost(self, score: Score) -> float:
-        """What a whole run costs, in errors: its CER, and its Comp and Mem at their prices."""
+        """Return the cost of a run in units of error: its CER, and its Comp and Mem at their prices."""
         return score.cer + self.flops * score.comp / 1e12 + self.parameters * score.mem / 1e6
 
     def reward(self, parts: NDArray[Any]) -> Any:
-        """Weighted sum of the parts (..., 3)."""
+        """Return the weighted sum of reward vectors (..., 3)."""
         return parts @ self.weights
 
 
 def reward_vector(error: Any, flops: Any, parameters: Any) -> NDArray[np.float64]:
-    """−(error, teraFLOPs, millions of parameters), in MO-Gymnasium's convention: unweighted, larger is better.
-
-    Returns:
-        float64 (3,) or (n, 3).
-    """
+    """Return −(error, teraFLOPs, millions of parameters), float64 (3,) or (n, 3), in MO-Gymnasium's convention."""
     return -np.stack([np.asarray(error), np.asarray(flops) / 1e12, np.asarray(parameters) / 1e6], -1)
 
 
 def reward_space() -> spaces.Box:
-    """The space of `reward_vector`."""
+    """Return the space of `reward_vector`."""
     return spaces.Box(-np.inf, 0.0, (3,), np.float64)

@@ -1,21 +1,24 @@
-"""Finished runs by stream, and by cell: runs of a cell differ in nothing but their seeds.
+"""Seed groups: finished runs with the same setting, one per seed; and the streams of finished runs.
 
-What changes nothing but the rounding (engine, device, threads, versions, machine) is no difference here.
+Runs that differ only in their computation (engine, device, threads, versions, machine) have the same setting.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agents.finished import FinishedRun
-from agents.report import Measure, by_path, measure_of, schedule
-from agents.statistics import Interval
+from agents.analysis.labels import Setting, append_differences, differing_paths
+from agents.analysis.measures import Measure, measure_of
+from agents.analysis.statistics import Interval
+from agents.catalogue.run_config import BUDGETS
+from agents.runs.load import FinishedRun
 from alma_env import Score
 
-# The paper's names; a method that is not here is called by its id.
+_Key = tuple[tuple[str, str], ...]  # a setting that can be a key
+
+# The paper's names; other methods are called by their ids.
 NAMES = {
     "sm": "SM",
     "ens": "Ens",
@@ -28,23 +31,20 @@ NAMES = {
     "oracle": "oracle",
 }
 
-_SCHEDULE = "agent.policy.seed"  # of a random one
-_ROUNDING = {"agent.engine", "agent.device", "agent.together", "agent.seed", _SCHEDULE}
-_BUDGETS = ("flops_budget", "parameter_budget")
-
 
 @dataclass(frozen=True)
-class Cell:
-    """The runs of one setting, by seed.
+class SeedGroup:
+    """The finished runs of one setting.
 
     Attributes:
-        method: the paper's name, with the hyper-parameters in which cells of this method differ.
-        agent: its id.
-        width: units, channels or experts; None of an agent that has none.
-        wait: waiting time in mega-batches; None where a policy decides.
-        when: the schedule in words.
-        replay: whether it trained on everything so far.
-        runs: by seed.
+        method: the paper's name, with the hyper-parameters in which the settings of this method differ.
+        agent: id of the method.
+        width: units, channels or experts; None if the agent has none.
+        wait: waiting time in mega-batches; None for other policies than a fixed waiting time.
+        when: the schedule as text.
+        replay: whether the runs train on all mega-batches so far.
+        runs: the runs, by seed.
+        setting: the setting within the stream, see `agents.catalogue.run_config`.
     """
 
     method: str
@@ -54,193 +54,175 @@ class Cell:
     when: str
     replay: bool
     runs: Mapping[int, FinishedRun]
+    setting: Setting = field(default_factory=dict)
 
     @property
     def first(self) -> FinishedRun:
-        """Any of its runs, for what is the same in all."""
+        """The first run, for values that all runs share."""
         return next(iter(self.runs.values()))
 
     @property
     def measure(self) -> Measure:
-        """What its errors are."""
-        return measure_of(self.first.config["protocol"])
+        """The measure of the runs."""
+        return measure_of(self.first.run_config.protocol)
 
     def values(self, of: Callable[[Score], float]) -> dict[int, float]:
-        """A number of each run, by seed."""
+        """Return a number of each run, by seed."""
         return {seed: of(run.score) for seed, run in self.runs.items()}
 
     def interval(self, of: Callable[[Score], float]) -> Interval:
-        """The number's mean over the seeds, with its 95 % interval."""
+        """Return the mean of a number over the seeds, with its 95 % interval."""
         return Interval.of(list(self.values(of).values()))
 
     @property
     def name(self) -> str:
-        """All that tells it from other cells of its stream.
+        """The name among the seed groups of a stream.
 
-        >>> Cell("SM", "sm", 4, 5, "w = 5", True, {}).name
+        >>> SeedGroup("SM", "sm", 4, 5, "w = 5", True, {}).name
         'SM-4, w = 5, replay'
         """
         return ", ".join([sized(self), self.when, *["replay"] * self.replay])
 
 
-def sized(cell: Cell) -> str:
-    """Method and width, as ``SM-4`` or ``Ens-4, members=2``."""
-    name, comma, others = cell.method.partition(",")
-    return (name if cell.width is None else f"{name}-{cell.width}") + comma + others
+def sized(group: SeedGroup) -> str:
+    """Return method and width, as ``SM-4`` or ``Ens-4, members=2``."""
+    name, comma, others = group.method.partition(",")
+    return (name if group.width is None else f"{name}-{group.width}") + comma + others
 
 
 def streams(runs: Iterable[FinishedRun]) -> dict[str, list[FinishedRun]]:
-    """Runs by the stream that they answered; its name is the environment's id, and what else tells it from others."""
-    found: dict[str, list[FinishedRun]] = {}
+    """Return finished runs by stream: id of the environment, and the values in which its streams differ."""
+    found: dict[_Key, list[FinishedRun]] = {}
     for run in runs:
-        protocol = {k: v for k, v in run.config["protocol"].items() if k not in (*_BUDGETS, "evaluation_batch_size")}
-        found.setdefault(json.dumps([run.config["env"], protocol], sort_keys=True), []).append(run)
-    keys = [json.loads(key) for key in found]
+        found.setdefault(_key(run.run_config.stream), []).append(run)
+    keys = [dict(key) for key in found]
     names = []
-    for env, protocol in keys:
-        others = [dict(by_path(other)) for id, other in keys if id == env]
-        own = dict(by_path(protocol))
-        differing = [path for path in own if len({other.get(path) for other in others}) > 1]
-        names.append(", ".join([env, *(f"{path}={own[path]}" for path in differing)]))
+    for key in keys:
+        paths = differing_paths([other for other in keys if other["env"] == key["env"]])
+        own = [f"{path.removeprefix('protocol.')}={key[path]}" for path in paths if path in key]
+        names.append(", ".join([key["env"], *own]))
     return dict(zip(names, found.values(), strict=True))
 
 
-def cells_of(runs: Sequence[FinishedRun]) -> tuple[list[Cell], list[str]]:
-    """The cells of one stream, by method, width, waiting time and replay; and what was counted once, in words."""
-    found: dict[str, dict[int, FinishedRun]] = {}
+def find_seed_groups(runs: Sequence[FinishedRun]) -> tuple[list[SeedGroup], list[str]]:
+    """Return the seed groups of one stream, sorted; and a message for each run that is left out as a duplicate."""
+    found: dict[_Key, dict[int, FinishedRun]] = {}
     notes = []
-    lots = _lots(runs)
+    split = _split_by_random_seed(runs)
     for run in runs:
-        alike = found.setdefault(json.dumps(_setting(run) | lots.get(id(run), {}), sort_keys=True), {})
-        if run.seed in alike:
+        key = _key(_setting(run))
+        if key in split and run.run_config.random_seed is not None:
+            key = (*key, ("agent.policy.seed", run.run_config.random_seed))
+        group = found.setdefault(key, {})
+        if run.seed in group:
             notes.append(
-                f"{run.folder}: the run of {alike[run.seed].folder} with other rounding (engine, device, threads, "
+                f"{run.folder}: the run of {group[run.seed].folder} with other rounding (engine, device, threads, "
                 "versions or machine); counted once"
             )
         else:
-            alike[run.seed] = run
-    settings = [json.loads(key) for key in found]
-    methods = _methods(settings)
-    cells = [_cell(method, dict(sorted(alike.items()))) for method, alike in zip(methods, found.values(), strict=True)]
-    return sorted(_told_apart(cells, settings), key=_order), notes
+            group[run.seed] = run
+    settings = [dict(key) for key in found]
+    ids = [setting.get("agent.id", "agent") for setting in settings]
+    methods = append_differences([NAMES.get(id, id) for id in ids], settings, _method_paths)
+    groups = [_seed_group(*one) for one in zip(methods, settings, found.values(), strict=True)]
+    return sorted(_with_unique_names(groups), key=_order), notes
 
 
-def _lots(runs: Sequence[FinishedRun]) -> dict[int, dict[str, str]]:
-    """By the identity of a run the seed of its random schedule, where runs of one seed have several of them.
+def _key(setting: Setting) -> _Key:
+    return tuple(sorted(setting.items()))
 
-    Where each run has its own, they are drawn like the stream and the weights; else they are so many settings.
+
+def _setting(run: FinishedRun) -> dict[str, str]:
+    """Return the setting of a run within its stream."""
+    stream = run.run_config.stream
+    unlimited = {f"protocol.{name}": "null" for name in BUDGETS}
+    setting = {path: value for path, value in run.run_config.setting.items() if path not in stream}
+    return {path: value for path, value in setting.items() if value != unlimited.get(path)}
+
+
+def _split_by_random_seed(runs: Sequence[FinishedRun]) -> set[_Key]:
+    """Return the settings whose random seeds (seeds of a random policy) are different settings.
+
+    If each seed has one random seed, the random seed varies like the stream and the weights, and the runs are one seed
+    group. If a seed has several random seeds, each random seed is a setting.
     """
-    of: dict[tuple[str, int], set[str]] = {}
-    drawn = {}
+    random_seeds: dict[tuple[_Key, int], set[str]] = {}
     for run in runs:
-        seed = dict(by_path({"agent": run.config["agent"]})).get(_SCHEDULE)
-        if seed is not None:
-            key = json.dumps(_setting(run), sort_keys=True)
-            of.setdefault((key, run.seed), set()).add(seed)
-            drawn[id(run)] = key, seed
-    several = {key for (key, _), seeds in of.items() if len(seeds) > 1}
-    return {run: {_SCHEDULE: seed} for run, (key, seed) in drawn.items() if key in several}
+        if run.run_config.random_seed is not None:
+            random_seeds.setdefault((_key(_setting(run)), run.seed), set()).add(run.run_config.random_seed)
+    return {key for (key, _), seeds in random_seeds.items() if len(seeds) > 1}
 
 
-def _told_apart(cells: Sequence[Cell], settings: Sequence[Mapping[str, str]]) -> Iterator[Cell]:
-    """The cells, those of one name with all that they differ in."""
-    alike: dict[str, list[Mapping[str, str]]] = {}
-    for cell, setting in zip(cells, settings, strict=True):
-        alike.setdefault(cell.name, []).append(setting)
-    for cell, setting in zip(cells, settings, strict=True):
-        others = alike[cell.name]
-        paths = sorted(path for path in setting if len({other.get(path) for other in others}) > 1)
-        yield replace(cell, method=", ".join([cell.method, *(f"{path}={setting[path]}" for path in paths)]))
+def _with_unique_names(groups: Sequence[SeedGroup]) -> Iterator[SeedGroup]:
+    """Append the values in which seed groups with the same name differ to their methods."""
+    by_name: dict[str, list[Setting]] = {}
+    for group in groups:
+        by_name.setdefault(group.name, []).append(group.setting)
+    for group in groups:
+        paths = [path for path in differing_paths(by_name[group.name]) if path in group.setting]
+        yield replace(group, method=", ".join([group.method, *(f"{path}={group.setting[path]}" for path in paths)]))
 
 
-def _setting(run: FinishedRun) -> dict[str, Any]:
-    """All that a cell's numbers depend on, but stream, seeds and rounding: text by dotted path."""
-    agent = {path: value for path, value in by_path({"agent": run.config["agent"]}) if path not in _ROUNDING}
-    budgets = {name: json.dumps(run.config["protocol"].get(name)) for name in _BUDGETS}
-    return {**agent, **{name: value for name, value in budgets.items() if value != "null"}}
-
-
-def _methods(settings: Sequence[Mapping[str, str]]) -> list[str]:
-    """The name of each method, with the settings that are not the same in all of its cells."""
-    by_id: dict[str, list[Mapping[str, str]]] = {}
-    for setting in settings:
-        by_id.setdefault(setting.get("agent.id", "agent"), []).append(setting)
-    differing = {id: _differing(alike) for id, alike in by_id.items()}
-    out = []
-    for setting in settings:
-        id = setting.get("agent.id", "agent")
-        own = [f"{path.rpartition('.')[2]}={setting[path]}" for path in differing[id] if path in setting]
-        out.append(", ".join([NAMES.get(id, id), *own]))
-    return out
-
-
-def _differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
-    paths = sorted({path for setting in settings for path in setting})
-    # Width and schedule have places of their own in a figure.
-    paths = [path for path in paths if path != "agent.width" and not path.startswith("agent.policy")]
-    paths = [path for path in paths if len({setting.get(path) for setting in settings}) > 1]
+def _method_paths(settings: Sequence[Setting]) -> list[str]:
+    """Return the paths that differ, except for width and schedule, which figures show separately."""
+    paths = differing_paths(settings)
     growth = {setting["agent.policy.growth"] for setting in settings if "agent.policy.growth" in setting}
-    return paths + ["agent.policy.growth"] * (len(growth) > 1)
+    others = [path for path in paths if path != "agent.width" and not path.startswith("agent.policy")]
+    return others + ["agent.policy.growth"] * (len(growth) > 1)
 
 
-def _cell(method: str, runs: Mapping[int, FinishedRun]) -> Cell:
-    run = next(iter(runs.values()))
-    agent = run.config["agent"]
-    policy = agent.get("policy")
-    fixed = isinstance(policy, Mapping) and "name" not in policy and "wait" in policy
-    replay = bool(policy.get("replay")) if isinstance(policy, Mapping) else False
-    wait = policy["wait"] if fixed and isinstance(policy, Mapping) else None
-    lots = dict(policy) if isinstance(policy, Mapping) else policy
-    if isinstance(lots, dict):
-        lots.pop("seed", None)  # the lots of a random schedule
-    words = schedule({"agent": {"policy": lots}}) if lots else "at every tick"
-    when = f"w = {wait}" if wait is not None else words.removesuffix(", replay")
-    return Cell(method, agent.get("id", "agent"), agent.get("width"), wait, when, replay, runs)
+def _seed_group(method: str, setting: Setting, runs: Mapping[int, FinishedRun]) -> SeedGroup:
+    agent = next(iter(runs.values())).run_config.agent
+    when = f"w = {agent.wait}" if agent.wait is not None else agent.when.removesuffix(", replay")
+    by_seed = dict(sorted(runs.items()))
+    return SeedGroup(method, agent.id, agent.width, agent.wait, when, bool(agent.replay), by_seed, setting)
 
 
-def _order(cell: Cell) -> tuple[Any, ...]:
-    place = list(NAMES).index(cell.agent) if cell.agent in NAMES else len(NAMES)
-    wait = (cell.wait is None, cell.wait or 0, cell.when)
-    return place, cell.method, cell.width or 0, wait, cell.replay
+def _order(group: SeedGroup) -> tuple[Any, ...]:
+    index = list(NAMES).index(group.agent) if group.agent in NAMES else len(NAMES)
+    wait = (group.wait is None, group.wait or 0, group.when)
+    return index, group.method, group.width or 0, wait, group.replay
 
 
-def headline(stream: str, cells: Sequence[Cell]) -> str:
-    """A stream, and what all cells have in common: method, width, schedule and replay."""
-    methods, widths = {cell.method for cell in cells}, {cell.width for cell in cells}
+def headline(stream: str, groups: Sequence[SeedGroup]) -> str:
+    """Return the stream and everything that all seed groups share: method, width, schedule and replay."""
+    methods, widths = {group.method for group in groups}, {group.width for group in groups}
     parts = [stream]
     if len(methods) == 1:
-        parts.append(sized(cells[0]) if len(widths) == 1 else cells[0].method)
-    elif len(widths) == 1 and cells[0].width is not None:
-        parts.append(f"width {cells[0].width}")
-    if len({cell.when for cell in cells}) == 1:
-        parts.append(cells[0].when)
-    return ", ".join([*parts, *["replay"] * all(cell.replay for cell in cells)])
+        parts.append(sized(groups[0]) if len(widths) == 1 else groups[0].method)
+    elif len(widths) == 1 and groups[0].width is not None:
+        parts.append(f"width {groups[0].width}")
+    if len({group.when for group in groups}) == 1:
+        parts.append(groups[0].when)
+    return ", ".join([*parts, *["replay"] * all(group.replay for group in groups)])
 
 
-def within(cells: Sequence[Cell], *, width: bool = True, when: bool = True) -> list[str]:
-    """What each cell is called beside the others: all that they do not have in common, or else the method.
+def within(groups: Sequence[SeedGroup], *, width: bool = True, when: bool = True) -> list[str]:
+    """Return a name for each seed group: everything that the groups do not share, or the method if they share all.
 
     Args:
-        cells: that are drawn or listed together.
-        width: whether the widths are to be told.
-        when: whether the schedules are to be told.
+        groups: the seed groups that a figure or a table shows together.
+        width: whether names include widths that differ.
+        when: whether names include schedules that differ.
     """
-    several = {of: len({getattr(cell, of) for cell in cells}) > 1 for of in ("method", "width", "when", "replay")}
-    out = []
-    for cell in cells:
+    several = {
+        name: len({getattr(group, name) for group in groups}) > 1 for name in ("method", "width", "when", "replay")
+    }
+    names = []
+    for group in groups:
         parts = []
         if several["method"]:
-            parts.append(sized(cell) if width and several["width"] else cell.method)
-        elif width and several["width"] and cell.width is not None:
-            parts.append(f"width {cell.width}")
-        parts += [cell.when] * (when and several["when"]) + ["replay"] * (several["replay"] and cell.replay)
-        out.append(", ".join(parts) or ("no replay" if several["replay"] else cell.method))
-    return out
+            parts.append(sized(group) if width and several["width"] else group.method)
+        elif width and several["width"] and group.width is not None:
+            parts.append(f"width {group.width}")
+        parts += [group.when] * (when and several["when"]) + ["replay"] * (several["replay"] and group.replay)
+        names.append(", ".join(parts) or ("no replay" if several["replay"] else group.method))
+    return names
 
 
-def seeds_in_words(cells: Iterable[Cell], what: str = "bars") -> str:
-    """What the bars or bands of a figure are, for its caption."""
-    numbers = sorted({len(cell.runs) for cell in cells})
+def seeds_in_words(groups: Iterable[SeedGroup], what: str = "bars") -> str:
+    """Return the meaning of the bars or bands of a figure, for its caption."""
+    numbers = sorted({len(group.runs) for group in groups})
     if numbers[-1] == 1:
         return "one seed each: no intervals"
     several = [number for number in numbers if number > 1]

@@ -1,4 +1,4 @@
-"""Means over seeds, with the interval in which the true one lies."""
+"""Means over seeds with confidence intervals, and paired tests."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds and its 95 % interval, by Student's t: mean ± half.
+    """A mean over seeds and its 95 % confidence interval by Student's t: mean ± half.
 
     Attributes:
-        mean: of the values.
-        half: half of the interval's width; None for one value, of which no spread is known.
+        mean: mean of the values.
+        half: half of the width of the interval; None for a single value.
         n: number of values.
     """
 
@@ -30,7 +30,7 @@ class Interval:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Interval:
-        """Of one value per seed.
+        """Return the interval of values, one per seed.
 
         Raises:
             ValueError: there is no value.
@@ -46,28 +46,28 @@ class Interval:
         return cls(mean(values), _quantile(n) * stdev(values) / math.sqrt(n), n)
 
     def text(self, form: str = ".2f") -> str:
-        """Mean ± half, each in the given format, a sign for the mean alone; without a ± where there is one value."""
+        """Return ``mean ± half`` in a number format, or the mean of a single value; only the mean takes a sign."""
         return f"{self.mean:{form}}" + ("" if self.half is None else f" ± {self.half:{form.removeprefix('+')}}")
 
 
 def band(values: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Means (T,) over seeds and half of their 95 % intervals (T,), None of one seed, of values (seeds, T)."""
+    """Return means (T,) over seeds of values (seeds, T) and half of their 95 % intervals (T,), None for one seed."""
     n = len(values)
     half = _quantile(n) * values.std(axis=0, ddof=1) / math.sqrt(n) if n > 1 else None
     return values.mean(axis=0), half
 
 
 def _quantile(n: int) -> float:
-    """How many standard errors of a mean of n values are half of its interval."""
-    from scipy.special import stdtrit  # takes as long to import as everything else here
+    """Return half of the interval of a mean of n values, in standard errors of the mean."""
+    from scipy.special import stdtrit  # its import takes as long as all other imports here
 
     return float(stdtrit(n - 1, (1 + LEVEL) / 2))
 
 
 def paired(these: Mapping[int, float], those: Mapping[int, float]) -> Interval | None:
-    """Mean of these − those over the seeds that both have; None if they have none in common.
+    """Return the mean of these − those over common seeds; None if there is no common seed.
 
-    The stream of a seed is the same for both, so what it adds to either cancels.
+    Both have the same stream for a seed, so the effect of the stream cancels.
 
     >>> paired({0: 3.0, 1: 5.0, 2: 4.0}, {0: 2.0, 1: 4.0, 7: 9.0})
     Interval(mean=1.0, half=0.0, n=2)
@@ -77,9 +77,9 @@ def paired(these: Mapping[int, float], those: Mapping[int, float]) -> Interval |
 
 
 def paired_p(these: Mapping[int, float], those: Mapping[int, float]) -> float | None:
-    """Two-sided p-value of Student's paired t-test over the seeds that both have; None of fewer than two.
+    """Return the two-sided p-value of Student's paired t-test over common seeds; None for fewer than two seeds.
 
-    Differences that are all the same and not 0 have no spread to be tested against: p is then 0, as in the limit.
+    If all differences are equal and not 0, p is 0, the limit for a vanishing spread.
 
     >>> round(paired_p({0: 3.0, 1: 5.5, 2: 4.0}, {0: 2.0, 1: 4.0, 2: 3.5}), 4)
     0.0742
@@ -97,11 +97,11 @@ def paired_p(these: Mapping[int, float], those: Mapping[int, float]) -> float | 
 
 
 def holm(p_values: Sequence[float], tests: int | None = None) -> list[float]:
-    """Holm's correction of p-values that were computed together, in their order.
+    """Return p-values after Holm's correction for multiple tests, in the same order.
 
     Args:
-        p_values: of the tests that are told.
-        tests: how many they were chosen from by their outcome; None: all are told.
+        p_values: the p-values of the reported tests.
+        tests: number of tests that the reported ones were selected from by their results; None: all are reported.
 
     S. Holm, A simple sequentially rejective multiple test procedure, Scandinavian Journal of Statistics 6, 1979.
 
@@ -113,7 +113,7 @@ def holm(p_values: Sequence[float], tests: int | None = None) -> list[float]:
     tests = len(p_values) if tests is None else tests
     corrected = [0.0] * len(p_values)
     largest = 0.0
-    for rank, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (tests - rank) * p_values[place]))
-        corrected[place] = largest
+    for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (tests - rank) * p_values[index]))
+        corrected[index] = largest
     return corrected

@@ -1,8 +1,9 @@
-"""Which setting is better, and is that more than the luck of the seeds? Comparison tables of finished runs.
+"""Comparison tables of finished runs: which setting is better, and is the difference significant?
 
-Settings are compared seed by seed, since the stream of a seed is the same for all: Student's paired t-test, against the
-best line or a named one, with Holm's correction: for the lines that are compared with a named one in a column, or for
-all pairs of lines, since the best one is chosen from the same runs.
+Settings are compared seed by seed, because the stream of a seed is the same for all settings. The test is Student's
+paired t-test against the best line or a named line, with Holm's correction. Against a named line, the correction is for
+the compared lines of a column. Against the best line, it is for all pairs of lines, because the same runs select the
+best line.
 """
 
 from __future__ import annotations
@@ -11,20 +12,20 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agents.cells import Cell, cells_of, headline, sized, streams, within
-from agents.finished import FinishedRun
-from agents.report import Measure
-from agents.statistics import Interval, holm, paired, paired_p
+from agents.analysis.measures import Measure
+from agents.analysis.seed_groups import SeedGroup, find_seed_groups, headline, sized, streams, within
+from agents.analysis.statistics import Interval, holm, paired, paired_p
+from agents.runs.load import FinishedRun
 from alma_env import Score
 
 ALPHA = 0.05
 LOWER, HIGHER, UNTESTED = "↓", "↑", "‡"
 
-_KEYS: dict[str, Callable[[Cell], str]] = {
-    "agent": lambda cell: cell.method,
-    "width": lambda cell: f"width {cell.width}",
-    "when": lambda cell: cell.when,
-    "replay": lambda cell: "replay" if cell.replay else "no replay",
+_KEYS: dict[str, Callable[[SeedGroup], str]] = {
+    "agent": lambda seed_group: seed_group.method,
+    "width": lambda seed_group: f"width {seed_group.width}",
+    "when": lambda seed_group: seed_group.when,
+    "replay": lambda seed_group: "replay" if seed_group.replay else "no replay",
 }
 KEYS = ("env", *_KEYS)
 
@@ -35,10 +36,11 @@ class Entry:
 
     Attributes:
         interval: mean over the seeds with its 95 % interval.
-        best: whether it is the lowest mean of its column, or as low.
-        difference: to the line that is compared with, seed by seed; None of that line itself, or where there is none.
-        p: of the difference, two-sided, after Holm's correction; None where it was not tested.
-        mark: what of that is shown: significantly lower or higher, or not tested for want of common seeds.
+        best: whether the mean is the lowest of its column, or equal to the lowest.
+        difference: difference to the reference line, paired by seed; None for the reference line itself, without a
+            reference line and without common seeds.
+        p: two-sided p-value of the difference after Holm's correction; None if not tested.
+        mark: `LOWER` or `HIGHER` for a significant difference, `UNTESTED` if there are too few common seeds.
     """
 
     interval: Interval
@@ -50,13 +52,13 @@ class Entry:
 
 @dataclass(frozen=True)
 class Line:
-    """One setting.
+    """One line of a table: a setting.
 
     Attributes:
-        group: name of those that it is compared with.
-        name: what tells it from them.
-        seeds: number of its runs.
-        entries: by column.
+        group: name of the group of lines that are compared with each other.
+        name: name within the group.
+        seeds: number of runs.
+        entries: entries by heading.
     """
 
     group: str
@@ -67,13 +69,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table of settings whose errors are of one kind.
+    """A table of settings with one measure.
 
     Attributes:
-        measure: what their errors are.
-        against: the line that each is compared with, in words.
-        lines: in the order of the groups.
-        notes: what a reader must know of it.
+        measure: the measure.
+        against: name of the reference line.
+        lines: the lines, group by group.
+        notes: messages for the reader, such as runs that were left out.
     """
 
     measure: Measure
@@ -83,43 +85,42 @@ class Comparison:
 
 
 def compare(runs: Sequence[FinishedRun], by: Sequence[str] = ("env",), against: str | None = None) -> list[Comparison]:
-    """Compare finished runs; error rates and perplexities in tables of their own.
+    """Compare finished runs, in one table per measure.
 
     Args:
-        runs: of any streams; runs on different streams are never compared.
-        by: which of env, agent, width, when and replay all lines that are compared have in common.
-        against: agent id, method or name of the line that is compared with; None: the best line of each column.
+        runs: runs of any streams; runs on different streams are never compared.
+        by: which of env, agent, width, when and replay all compared lines share.
+        against: agent id, method or name of the reference line; None: the best line of each column.
 
     Raises:
-        ValueError: there is no such key, no such line, or several lines that `against` may mean.
+        ValueError: a key is unknown, no line has the name `against`, or several lines have it.
     """
     for key in by:
         if key not in KEYS:
-            raise ValueError(f"--by {key}: lines have {', '.join(KEYS)} in common; choose some of these")
+            raise ValueError(f"--by {key}: must be one of {', '.join(KEYS)}, the values that compared lines can share")
     tables: dict[str, list[Line]] = {}
     measures: dict[str, Measure] = {}
     notes: dict[str, list[str]] = {}
     missing = []
-    of = streams(runs)
-    for stream, alike in of.items():
-        cells, counted_once = cells_of(alike)
-        measure = cells[0].measure
-        measures[measure.heading] = measure
-        told = notes.setdefault(measure.heading, [])
-        told += counted_once
-        groups: dict[str, list[Cell]] = {}
-        for cell in cells:
-            groups.setdefault(", ".join(_KEYS[key](cell) for key in by if key != "env"), []).append(cell)
+    for stream, runs_of_stream in streams(runs).items():
+        seed_groups, duplicates = find_seed_groups(runs_of_stream)
+        heading = seed_groups[0].measure.heading
+        measures[heading] = seed_groups[0].measure
+        lines, messages = tables.setdefault(heading, []), notes.setdefault(heading, [])
+        messages += duplicates
+        groups: dict[str, list[SeedGroup]] = {}
+        for seed_group in seed_groups:
+            groups.setdefault(", ".join(_KEYS[key](seed_group) for key in by if key != "env"), []).append(seed_group)
         for members in groups.values():
             group = headline(stream, members)
-            reference = None if against is None else _named(against, members, group)
+            reference = None if against is None else _find(against, members, group)
             if against is not None and reference is None:
                 missing.append(f"{group}: no line {against} to compare with")
-            lines = list(_lines(group, members, reference, best=against is None))
-            told += [f"{group}: one line, nothing to compare with"] * (len(lines) == 1 and len(groups) > 1)
-            tables.setdefault(measure.heading, []).extend(lines)
+            lines += _lines(group, members, reference, best=against is None)
+            if len(members) == 1 and len(groups) > 1:
+                messages.append(f"{group}: one line, nothing to compare with")
     if against is not None and len(missing) == len({line.group for lines in tables.values() for line in lines}):
-        raise ValueError(f"--against {against}: no line is called that; give an agent id such as sm, or a line's name")
+        raise ValueError(f"--against {against}: no line has this name; give an agent id such as sm, or a line's name")
     return [
         Comparison(measures[heading], against or "the best", lines, (*notes[heading], *missing))
         for heading, lines in tables.items()
@@ -127,7 +128,7 @@ def compare(runs: Sequence[FinishedRun], by: Sequence[str] = ("env",), against: 
 
 
 def columns_of(measure: Measure) -> dict[str, Callable[[Score], float]]:
-    """What is compared, by heading."""
+    """Return the compared numbers by heading."""
     return {
         measure.heading: measure.sum,
         f"final {measure.name}": lambda score: score.final_error,
@@ -136,57 +137,68 @@ def columns_of(measure: Measure) -> dict[str, Callable[[Score], float]]:
     }
 
 
-def _named(against: str, cells: Sequence[Cell], group: str) -> Cell | None:
-    wanted = against.lower()
-    names = within(cells)
-    for choices in (
+def _find(against: str, seed_groups: Sequence[SeedGroup], group: str) -> SeedGroup | None:
+    """Return the seed group with a name: within its group, in its stream, method and width, or agent id."""
+    names = within(seed_groups)
+    for kind in (
         names,
-        [cell.name for cell in cells],
-        [sized(cell) for cell in cells],
-        [cell.agent for cell in cells],
+        *([of(seed_group) for seed_group in seed_groups] for of in (lambda c: c.name, sized, lambda c: c.agent)),
     ):
-        found = [cell for cell, name in zip(cells, choices, strict=True) if name.lower() == wanted]
+        found = [
+            seed_group for seed_group, name in zip(seed_groups, kind, strict=True) if name.lower() == against.lower()
+        ]
         if len(found) > 1:
-            several = [name for cell, name in zip(cells, names, strict=True) if cell in found]
+            several = [name for seed_group, name in zip(seed_groups, names, strict=True) if seed_group in found]
             raise ValueError(
-                f"--against {against}: {len(found)} lines of {group} may be meant ({'; '.join(several[:3])} …); give "
-                "one of these names, or say with --by what compared lines have in common, as in --by env width when"
+                f"--against {against}: {len(found)} lines of {group} have this name ({'; '.join(several[:3])} …); give "
+                "one of these names, or say with --by what compared lines share, for example --by env width when"
             )
         if found:
             return found[0]
     return None
 
 
-def _lines(group: str, cells: Sequence[Cell], reference: Cell | None, *, best: bool) -> Iterator[Line]:
-    columns = {heading: _column(cells, of, reference, best) for heading, of in columns_of(cells[0].measure).items()}
-    for place, (cell, name) in enumerate(zip(cells, within(cells), strict=True)):
-        yield Line(group, name, len(cell.runs), {heading: entries[place] for heading, entries in columns.items()})
+def _lines(group: str, seed_groups: Sequence[SeedGroup], reference: SeedGroup | None, *, best: bool) -> Iterator[Line]:
+    columns = {
+        heading: _column(seed_groups, of, reference, best) for heading, of in columns_of(seed_groups[0].measure).items()
+    }
+    for number, (seed_group, name) in enumerate(zip(seed_groups, within(seed_groups), strict=True)):
+        yield Line(
+            group, name, len(seed_group.runs), {heading: entries[number] for heading, entries in columns.items()}
+        )
 
 
-def _column(cells: Sequence[Cell], of: Callable[[Score], float], reference: Cell | None, best: bool) -> list[Entry]:
-    values = [cell.values(of) for cell in cells]
-    intervals = [Interval.of(list(own.values())) for own in values]
+def _column(
+    seed_groups: Sequence[SeedGroup], of: Callable[[Score], float], reference: SeedGroup | None, best: bool
+) -> list[Entry]:
+    intervals = [seed_group.interval(of) for seed_group in seed_groups]
     lowest = min(interval.mean for interval in intervals)
-    isbest = [math.isclose(interval.mean, lowest, rel_tol=1e-12) for interval in intervals]
+    is_best = [math.isclose(interval.mean, lowest, rel_tol=1e-12) for interval in intervals]
     if best:
-        reference = cells[isbest.index(True)]
+        reference = seed_groups[is_best.index(True)]
     if reference is None:
-        return [Entry(interval, lead) for interval, lead in zip(intervals, isbest, strict=True)]
-    those = reference.values(of)
-    p_values = [None if cell is reference else paired_p(own, those) for cell, own in zip(cells, values, strict=True)]
-    # The best line is chosen by what is tested, so any two lines might have been compared.
-    tests = len(cells) * (len(cells) - 1) // 2 if best else None
-    corrected = iter(holm([p for p in p_values if p is not None], tests))
+        return [Entry(interval, lead) for interval, lead in zip(intervals, is_best, strict=True)]
+    values, reference_values = [seed_group.values(of) for seed_group in seed_groups], reference.values(of)
+    p_values = {
+        number: p
+        for number, seed_group in enumerate(seed_groups)
+        if seed_group is not reference and (p := paired_p(values[number], reference_values)) is not None
+    }
+    # The same values select the best line, so any two lines could have been compared.
+    tests = len(seed_groups) * (len(seed_groups) - 1) // 2 if best else None
+    corrected = dict(zip(p_values, holm(list(p_values.values()), tests), strict=True))
     entries = []
-    for cell, own, interval, lead, p in zip(cells, values, intervals, isbest, p_values, strict=True):
-        if cell is reference:
+    for number, (seed_group, interval, lead) in enumerate(zip(seed_groups, intervals, is_best, strict=True)):
+        if seed_group is reference:
             entries.append(Entry(interval, lead))
             continue
-        difference = paired(own, those)
-        p = None if p is None else next(corrected)
-        alone = len(cell.runs) == len(reference.runs) == 1  # the caption says so once
-        mark = UNTESTED if p is None and not alone else ""
-        if p is not None and p < ALPHA and difference is not None:
+        difference, p = paired(values[number], reference_values), corrected.get(number)
+        mark = ""
+        if (
+            p is None and max(len(seed_group.runs), len(reference.runs)) > 1
+        ):  # for one seed each, the caption says it once
+            mark = UNTESTED
+        elif p is not None and p < ALPHA and difference is not None:
             mark = LOWER if difference.mean < 0 else HIGHER
         entries.append(Entry(interval, lead, difference, p, mark))
     return entries

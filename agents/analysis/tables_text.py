@@ -4,31 +4,25 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from agents.report import UNITS
-from agents.statistics import Interval
-from agents.tables import ALPHA, HIGHER, LOWER, UNTESTED, Comparison, Entry, Line, columns_of
+from agents.analysis.measures import UNITS
+from agents.analysis.statistics import Interval
+from agents.analysis.tables import ALPHA, HIGHER, LOWER, UNTESTED, Comparison, Entry, columns_of
 
 
 def markdown(comparison: Comparison) -> str:
-    """A table in GitHub's Markdown, with its caption below."""
+    """Return a table in GitHub's Markdown, with the caption below it."""
     headings = _headings(comparison)
     ruler = [" --- " if heading in ("compared", "setting") else " ---: " for heading in headings]
     lines = ["| " + " | ".join(headings) + " |", "|" + "|".join(ruler) + "|"]
-    for group, line in _texts(comparison):
-        cells = [_plain(line.entries[column], comparison, column) for column in line.entries]
-        shown = [
-            f"**{text}**{entry.mark}" if entry.best else f"{text}{entry.mark}"
-            for text, entry in zip(cells, line.entries.values(), strict=True)
-        ]
-        head = [*([group] if "compared" in headings else []), line.name, str(line.seeds)]
-        lines.append("| " + " | ".join(text.replace("|", r"\|") for text in [*head, *shown]) + " |")
+    for cells in _cells(comparison, lambda text: text.replace("|", r"\|"), "**{}**", {}):
+        lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", caption(comparison)]) + "\n"
 
 
 def latex(comparison: Comparison) -> str:
-    """A table with the rules of the package booktabs."""
+    """Return a LaTeX table that uses the package booktabs."""
     headings = _headings(comparison)
     left = sum(heading in ("compared", "setting") for heading in headings)
     out = [
@@ -36,49 +30,33 @@ def latex(comparison: Comparison) -> str:
         r"\centering",
         r"\begin{tabular}{" + "l" * left + "r" * (len(headings) - left) + "}",
         r"\toprule",
-        " & ".join(map(_escaped, headings)) + r" \\",
-        r"\midrule",
+        " & ".join(map(_escape, headings)) + r" \\",
     ]
-    for number, (group, line) in enumerate(_texts(comparison)):
-        if group and number:
+    rows = _cells(comparison, _escape, r"\textbf{{{}}}", _MARKS)
+    for number, cells in enumerate(rows):
+        if number == 0 or (cells[0] and "compared" in headings):
             out.append(r"\midrule")
-        shown = []
-        for column, entry in line.entries.items():
-            text = _escaped(_plain(entry, comparison, column))
-            shown.append((rf"\textbf{{{text}}}" if entry.best else text) + _MARKS[entry.mark])
-        head = [*([_escaped(group)] if "compared" in headings else []), _escaped(line.name), str(line.seeds)]
-        out.append(" & ".join([*head, *shown]) + r" \\")
-    out += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{_escaped(caption(comparison))}}}", r"\end{table}"]
+        out.append(" & ".join(cells) + r" \\")
+    out += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{_escape(caption(comparison))}}}", r"\end{table}"]
     return "\n".join(out) + "\n"
 
 
 def comma_separated(comparison: Comparison) -> str:
-    """One line for each number, with all that was computed."""
+    """Return a table as CSV, with one line for each number."""
     out = io.StringIO()
-    names = ("compared", "setting", "seeds", "measure", "mean", "half", "best", "against")
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*names, "difference", "difference_half", "common_seeds", "p_holm", "significant"])
+    writer.writerow(["compared", "setting", "seeds", "measure", "mean", "half", "best", "against", *_TEST_COLUMNS])
     for line in comparison.lines:
         for column, entry in line.entries.items():
-            difference = entry.difference
-            writer.writerow(
-                [
-                    line.group,
-                    line.name,
-                    line.seeds,
-                    column,
-                    entry.interval.mean,
-                    entry.interval.half,
-                    entry.best,
-                    comparison.against,
-                    *([difference.mean, difference.half, difference.n] if difference else [None, None, None]),
-                    entry.p,
-                    None if entry.p is None else entry.p < ALPHA,
-                ]
-            )
+            mean = [entry.interval.mean, entry.interval.half, entry.best]
+            paired = entry.difference
+            test = [paired.mean, paired.half, paired.n] if paired else [None, None, None]
+            test += [entry.p, None if entry.p is None else entry.p < ALPHA]
+            writer.writerow([line.group, line.name, line.seeds, column, *mean, comparison.against, *test])
     return out.getvalue()
 
 
+_TEST_COLUMNS = ("difference", "difference_half", "common_seeds", "p_holm", "significant")
 FORMATS: dict[str, tuple[str, Callable[[Comparison], str]]] = {
     "markdown": (".md", markdown),
     "latex": (".tex", latex),
@@ -87,7 +65,7 @@ FORMATS: dict[str, tuple[str, Callable[[Comparison], str]]] = {
 
 
 def caption(comparison: Comparison) -> str:
-    """What the numbers and the marks are."""
+    """Return the explanation of the numbers and marks of a table."""
     marks = {entry.mark for line in comparison.lines for entry in line.entries.values()}
     seeds = {line.seeds for line in comparison.lines}
     measure = comparison.measure
@@ -103,13 +81,13 @@ def caption(comparison: Comparison) -> str:
     if any(entry.p is not None for line in comparison.lines for entry in line.entries.values()):
         best = comparison.against == "the best"
         named = "the best line of the column" if best else comparison.against
-        allowed_for = "all pairs of lines in a column" if best else "the lines compared in a column"
+        compared = "all pairs of lines in a column" if best else "the lines compared in a column"
         parts.append(
             f"{LOWER}, {HIGHER}: lower or higher than {named}, p < {ALPHA} in a paired t-test over common seeds, after "
-            f"Holm's correction for {allowed_for}; without a mark: not told apart."
+            f"Holm's correction for {compared}; no mark: not significant."
         )
     if UNTESTED in marks and max(seeds) > 1:
-        parts.append(f"{UNTESTED}: fewer than two seeds in common with it, not tested.")
+        parts.append(f"{UNTESTED}: not tested, because the lines share fewer than two seeds.")
     return " ".join(parts)
 
 
@@ -118,25 +96,32 @@ def _headings(comparison: Comparison) -> list[str]:
     return [*group, "setting", "n", *columns_of(comparison.measure)]
 
 
-def _texts(comparison: Comparison) -> list[tuple[str, Line]]:
-    """The lines, with the name of their group where it begins."""
-    out = []
-    before = None
+def _cells(
+    comparison: Comparison, escape: Callable[[str], str], bold: str, marks: Mapping[str, str]
+) -> list[list[str]]:
+    """Return the texts of each line; only the first line of a group has the name of the group."""
+    headings = _headings(comparison)
+    rows, before = [], ""
     for line in comparison.lines:
-        out.append((line.group if line.group != before else "", line))
+        group = [escape(line.group * (line.group != before))] if "compared" in headings else []
+        row = [*group, escape(line.name), str(line.seeds)]
+        for column, entry in line.entries.items():
+            text = escape(_text(entry, comparison, column))
+            row.append((bold.format(text) if entry.best else text) + marks.get(entry.mark, entry.mark))
+        rows.append(row)
         before = line.group
-    return out
+    return rows
 
 
-def _plain(entry: Entry, comparison: Comparison, column: str) -> str:
-    of_sum, of_one = comparison.measure.digits
+def _text(entry: Entry, comparison: Comparison, column: str) -> str:
     if column in ("Mem", "Comp"):
         return _with_unit(entry.interval)
-    return entry.interval.text(f".{of_sum if column == comparison.measure.heading else of_one}f")
+    total_digits, error_digits = comparison.measure.digits
+    return entry.interval.text(f".{total_digits if column == comparison.measure.heading else error_digits}f")
 
 
 def _with_unit(interval: Interval) -> str:
-    """Both numbers in the unit of the mean; an interval of nothing, as of Comp at a fixed size, is not shown."""
+    """Return mean and interval in the unit of the mean, without an interval of 0, such as Comp at a fixed size."""
     limit, letter = next(((limit, f" {letter}") for limit, letter in UNITS if interval.mean >= limit), (1.0, ""))
     half = f" ± {interval.half / limit:.2g}" if interval.half else ""
     return f"{interval.mean / limit:.3g}{half}{letter}"
@@ -157,11 +142,11 @@ _SPECIAL = {
 }
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return "".join(_SPECIAL.get(character, character) for character in text)
 
 
 def joined(comparisons: Sequence[Comparison], form: str) -> str:
-    """All tables in one of the formats; of CSV, whose columns are the same in all, under one head."""
+    """Return all tables in one format; tables in CSV share one header line."""
     texts = [FORMATS[form][1](comparison) for comparison in comparisons]
     return texts[0] + "".join(text.partition("\n")[2] for text in texts[1:]) if form == "csv" else "\n".join(texts)

@@ -1,28 +1,27 @@
-"""Which schedule is best: finished runs side by side, paired by seed, against the best fixed wait in hindsight."""
+"""Comparison of the schedules of finished runs, paired by seed, with the best fixed waiting time in hindsight."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from agents import report
-from agents.finished import FinishedRun
-from agents.statistics import Interval, paired
-from agents.waiting.prices import Prices
-from alma_env import Score
+from agents.analysis.labels import append_differences, name_values
+from agents.analysis.prices import Prices
+from agents.analysis.seed_groups import SeedGroup, find_seed_groups, streams
+from agents.analysis.statistics import Interval, paired
+from agents.runs.load import FinishedRun
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The runs of one schedule, which differ in nothing but their seeds.
+    """The runs of one schedule, which differ only in their seeds.
 
     Attributes:
-        name: in words.
-        wait: its waiting time, if it is a fixed one.
-        costs: CER and, at their prices, FLOPs and parameters, by seed.
-        comps: FLOPs spent, by seed.
+        name: the schedule as text.
+        wait: the waiting time; None for other policies than a fixed waiting time.
+        costs: cost of each run, by seed: CER, and FLOPs and parameters at their prices.
+        comps: Comp of each run, by seed.
     """
 
     name: str
@@ -32,7 +31,7 @@ class Schedule:
 
     @property
     def cost(self) -> Interval:
-        """Over the seeds."""
+        """The mean cost over the seeds."""
         return Interval.of(list(self.costs.values()))
 
 
@@ -42,93 +41,57 @@ class Comparison:
 
     Attributes:
         title: stream and learner.
-        schedules: by their cost, the lowest first.
+        schedules: the schedules, in the order of their costs.
+        notes: a message for each run of the stream that was left out as a duplicate.
     """
 
     title: str
     schedules: Sequence[Schedule]
+    notes: Sequence[str] = ()
 
     @property
     def best_fixed(self) -> Schedule | None:
-        """The fixed waiting time of the lowest mean cost, chosen in hindsight; None if no fixed one was run."""
+        """The fixed waiting time with the lowest mean cost; None if there is no fixed waiting time."""
         return next((schedule for schedule in self.schedules if schedule.wait is not None), None)
 
     def against_best_fixed(self, schedule: Schedule) -> Interval | None:
-        """Cost of a schedule minus that of `best_fixed`, paired by seed; None where nothing can be paired."""
+        """Return the cost of a schedule minus that of `best_fixed`, paired by seed; None without common seeds."""
         best = self.best_fixed
         return None if best is None or schedule is best else paired(schedule.costs, best.costs)
 
 
 def compare(runs: Sequence[FinishedRun], prices: Prices | None = None) -> list[Comparison]:
-    """Group runs by everything but schedule and seed, and within that by schedule.
-
-    The lots that a random schedule draws are seeds, too: runs that differ in them are of one schedule.
+    """Compare the schedules of each learner on each stream, see `agents.analysis.seed_groups`.
 
     Args:
-        runs: finished runs, each configuration once.
-        prices: of FLOPs and parameters; None: the cost is the CER alone.
-
-    Raises:
-        ValueError: two runs have the same schedule and seed.
+        runs: finished runs.
+        prices: prices of FLOPs and parameters; None: the cost is the CER.
     """
-    charged = prices or Prices()
-    learners: dict[str, dict[str, list[FinishedRun]]] = {}
-    for run in runs:
-        config = json.loads(json.dumps(run.config))
-        config.pop("seed")
-        for name in ("seed", "engine", "device"):  # the last two change rounding alone
-            config["agent"].pop(name, None)
-        policy = config["agent"].pop("policy", None)
-        if isinstance(policy, dict):
-            policy.pop("seed", None)
-        alike = learners.setdefault(json.dumps(config, sort_keys=True), {})
-        alike.setdefault(json.dumps(policy, sort_keys=True), []).append(run)
-    groups = sorted(learners.values(), key=_stream_and_width)
-    titles = _titles([next(iter(alike.values()))[0].config for alike in groups])
-    return [
-        Comparison(
-            title,
-            sorted((_schedule(found, charged) for found in alike.values()), key=lambda schedule: schedule.cost.mean),
-        )
-        for title, alike in zip(titles, groups, strict=True)
-    ]
+    comparisons = []
+    for stream, runs_of_stream in streams(runs).items():
+        groups, notes = find_seed_groups(runs_of_stream)
+        learners: dict[str, list[SeedGroup]] = {}
+        for group in groups:
+            learners.setdefault(json.dumps(_without_policy(group), sort_keys=True), []).append(group)
+        firsts = [same_learner[0] for same_learner in learners.values()]
+        names = [group.agent if group.width is None else f"{group.agent} {group.width}" for group in firsts]
+        titles = append_differences(names, [_without_policy(group) for group in firsts])
+        for title, same_learner in zip(titles, learners.values(), strict=True):
+            schedules = [_schedule(group, prices or Prices()) for group in same_learner]
+            schedules.sort(key=lambda schedule: schedule.cost.mean)
+            comparisons.append(Comparison(f"{stream}, {title}", schedules, notes))
+    return comparisons
 
 
-def _stream_and_width(alike: Mapping[str, Sequence[FinishedRun]]) -> tuple[str, str, int]:
-    config = next(iter(alike.values()))[0].config
-    return config["env"], config["agent"].get("id", ""), config["agent"].get("width", 0)
+def _without_policy(group: SeedGroup) -> dict[str, str]:
+    return {path: value for path, value in group.setting.items() if not path.startswith("agent.policy")}
 
 
-def _titles(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Stream and learner, and what else differs between the groups."""
-    bare = [{**config, "agent": {k: v for k, v in config["agent"].items() if k != "policy"}} for config in configs]
-    several = len({config["env"] for config in bare}) > 1
-    labels = report.labels(bare)
-    return labels if several else [f"{config['env']}, {label}" for config, label in zip(bare, labels, strict=True)]
-
-
-def _schedule(found: Sequence[FinishedRun], prices: Prices) -> Schedule:
-    policy = found[0].config["agent"].get("policy")
-    fixed = isinstance(policy, dict) and "name" not in policy
-    scores: dict[int, Score] = {}
-    for run in found:
-        seed = run.config["seed"]
-        if seed in scores:
-            raise ValueError(
-                f"{run.folder}: a second run of this schedule with seed {seed}; compare folders with one run for each"
-            )
-        scores[seed] = run.ledger.score()
+def _schedule(group: SeedGroup, prices: Prices) -> Schedule:
+    random_seed = name_values(group.setting, ["agent.policy.seed"])
     return Schedule(
-        name=_name(found[0].config),
-        wait=policy["wait"] if fixed and isinstance(policy, dict) else None,
-        costs={seed: prices.cost(score) for seed, score in scores.items()},
-        comps={seed: float(score.comp) for seed, score in scores.items()},
+        name=", ".join([group.first.run_config.agent.when, *random_seed]),
+        wait=group.wait,
+        costs=group.values(prices.cost),
+        comps=group.values(lambda score: float(score.comp)),
     )
-
-
-def _name(config: Mapping[str, Any]) -> str:
-    """The schedule in words, without its lots."""
-    agent = dict(config["agent"])
-    if isinstance(agent.get("policy"), dict):
-        agent["policy"] = {name: value for name, value in agent["policy"].items() if name != "seed"}
-    return report.label({"agent": agent}).partition(", ")[2] or "at every tick"

@@ -1,15 +1,15 @@
-"""How one of the paper's agents plays for a shared budget: it bids what its next training will cost, and else waits.
+"""Bids of the paper's agents for a shared budget: an agent bids the cost of its next stage, and waits without a grant.
 
-The environment says what one answer of the deployed predictor costs (``inference_flops``). A stage of E epochs on n
-training and v validation examples then costs about
+The ledger gives the cost of one answer of the deployed predictor (``inference_flops``). A stage of E epochs on n
+training and v validation examples costs about
 
-    E · (3 n + v) · inference_flops                    backward passes cost twice what forward passes do
+    E · (3 n + v) · inference_flops                    a backward pass costs two forward passes
 
-times what the agent's last stage really cost beside this formula: less than 1 where the first layer needs no input
-gradient or only a new member is trained, more than 1 where growth is expensive. An agent bids this, with an allowance,
-for each tick at which its policy would train, as far as the pool could pay for it, and nothing for others. Where its
-grant is smaller than its bid, it waits: its mega-batches pile up, so that its next bid is higher, and of two agents
-alike the one that has waited longer goes first.
+An agent multiplies this estimate by the ratio of real to estimated cost of its last stage. The ratio is less than 1 if
+the first layer needs no input gradient or only a new member is trained, and more than 1 if growth is expensive. The bid
+is the product times an allowance at each tick at which the policy would train, if the pool could pay the bid. At other
+ticks the bid is 0. If the grant is smaller than the bid, the agent waits: its mega-batches accumulate, so its next bid
+is higher, and of two equal agents the one that has waited longer wins.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from typing import Any
 
 from torch import nn
 
-from agents.anytime import AnytimeAgent, MegaBatch
+from agents.learners.anytime import AnytimeAgent, MegaBatch
 from agents.policies import Decision, Policy, Progress
 from alma_env import Ledger
-from alma_env.meter import Meter
+from alma_env.metering.meter import Meter
 
-# What is bid beyond the estimate. Breaking a grant ends an agent's episode, bidding too much only costs the rest of it.
+# Factors of the estimate. Exceeding a grant ends an agent's episode; a bid that is too high only costs the difference.
 ALLOWANCE = 1.05
-FIRST_GROWTH_ALLOWANCE = 4.0  # what growth costs is not known before it has happened once,
-GROWTH_ALLOWANCE = 2.0  # and changes with what it makes
+FIRST_GROWTH_ALLOWANCE = 4.0  # the cost of growth is unknown before the first growth step
+GROWTH_ALLOWANCE = 2.0  # the cost of growth changes with the size of the network
 
 
 def wait(now: Progress) -> Decision:
-    """The policy of an agent that may not train."""
+    """Policy of an agent that must not train at this tick."""
     return Decision(train=False)
 
 
 class Bidder:
-    """Bids for an agent, and keeps it within its grants.
+    """Bids for an agent and keeps it within its grants.
 
     Args:
-        agent: an ``AnytimeAgent`` that has not run yet. Its policy is asked only where it may train.
-        meter: that it is charged on.
+        agent: an ``AnytimeAgent`` that has not run yet. Its policy decides only at ticks at which it may train.
+        meter: the meter that charges the agent.
 
     Raises:
         ValueError: the agent is a Firefly that grows.
@@ -53,47 +53,47 @@ class Bidder:
         growth = getattr(agent.policy, "growth", "every")
         if agent.config["id"] == "ff" and growth != "never":
             raise ValueError(
-                f"growth={growth!r} of agent 'ff' with a shared budget: Firefly's growth may cost hundreds of stages "
-                "and nothing shows how much before, so that no bid can cover it; use growth=never, or a flops_budget"
+                f"growth={growth!r} of agent 'ff' with a shared budget: growth of Firefly may cost hundreds of stages "
+                "and cannot be estimated, so no bid covers it; use growth=never, or a flops_budget"
             )
         self.agent = agent
         self.meter = meter
-        self.bid = 0  # for the tick that comes next
+        self.bid = 0  # for the next tick
         self._policy: Policy = agent.policy
-        self._estimate = 0.0  # FLOPs by the formula, of the stage that was bid for
-        self._grows = False  # whether it would grow before that stage
+        self._estimate = 0.0  # FLOPs of the stage in the bid, by the formula
+        self._grows = False  # whether the agent would grow before that stage
         self._has_grown = False
-        self._factor = 1.0  # what the last stage cost, as a part of that
+        self._factor = 1.0  # real cost of the last stage divided by its estimate
 
     def observe(self, observation: MegaBatch, grant: int) -> nn.Module | None:
-        """Take in a mega-batch, and train if the policy says so and the grant is what was bid.
+        """Gather a mega-batch, and train if the policy decides so and the grant covers the bid.
 
-        Call it inside ``with meter:``.
+        Call this inside ``with meter:``.
         """
         self.agent.policy = self._policy if grant >= self.bid > 0 else wait
         before, stages = self.meter.total, self.agent.stages
         predictor = self.agent.observe(observation)
         if self.agent.stages > stages and self._estimate > 0:
             factor = (self.meter.total - before) / self._estimate
-            # With patience the last stage may have ended early, and the next one may not.
+            # With patience the last stage may have stopped early; the next stage may not.
             self._factor = factor if self._settings["patience"] is None else max(factor, 1.0)
             self._has_grown |= self._grows
         return predictor
 
     def next_bid(self, observation: MegaBatch, ledger: Ledger, pool: int) -> int:
-        """FLOPs to bid for the next tick; 0 where the policy would wait then, or the pool could not pay for it.
+        """Return the FLOPs to bid for the next tick; 0 if the policy would wait, or if the pool could not pay the bid.
 
         Args:
-            observation: the mega-batch that has arrived last, or first; all have the same size.
-            ledger: the agent's own so far.
-            pool: FLOPs that are left for all.
+            observation: any mega-batch; all have the same size.
+            ledger: the agent's ledger so far.
+            pool: FLOPs that are left for all agents.
         """
         now = self.agent.progress()
         self.bid = 0
         if now.tick == now.ticks:
             return 0
         next_time = dataclasses.replace(now, tick=now.tick + 1, pending=now.pending + 1, flops=self.meter.total)
-        decision = copy.deepcopy(self._policy)(next_time)  # a copy: it may remember what it was asked
+        decision = copy.deepcopy(self._policy)(next_time)  # a copy, because a policy may have state
         if decision.train:
             gathered = next_time.tick if decision.replay else next_time.pending
             self._estimate = self._stage_flops(observation, gathered, ledger[-1].inference_flops)

@@ -1,4 +1,4 @@
-"""Who plays in a tournament, as it is written on the command line: ``ens:width=4,members=3``."""
+"""Contestants of a tournament, in the form of the command line: ``ens:width=4,members=3``."""
 
 from __future__ import annotations
 
@@ -6,63 +6,63 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agents import catalogue
-from agents.anytime import AnytimeAgent
-from agents.methods import method_for
-from agents.policy_specs import policy_from
-from agents.recipes import recipe_for
-from agents.words import literal
+from agents.catalogue import build
+from agents.catalogue.methods import method_for
+from agents.catalogue.recipes import recipe_for
+from agents.learners.anytime import AnytimeAgent
+from agents.policies.specs import policy_from
+from agents.policies.validation import literal
 from alma_env import AlmaEnv
 
 EXAMPLE = "sm:width=4,wait=5"
-# What is the same for all, or cannot be written in a word.
+# Keys that all contestants share, or whose values cannot be text, and what to write instead.
 _ELSEWHERE = {
     "id": "write it first, as in sm:width=4",
-    "env": "it is the first word after `alma arena`",
+    "env": "write it right after `alma arena`",
     "seed": "write --seeds, which all agents and the stream share",
     "seeds": "write --seeds, which all agents and the stream share",
-    "on_epoch": "play from Python: `agents.tournament.play` takes agents with any function",
+    "on_epoch": "use Python: `agents.arena.tournament.play` takes agents with any function",
 }
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """An agent as it is entered: the id and the keywords that `agents.make` takes, a policy in words, no seed."""
+    """An entry of a tournament: id and keywords of `agents.make`, with the policy as text and without a seed."""
 
     name: str
     id: str
     hyperparameters: Mapping[str, Any]
 
     def make(self, env: AlmaEnv, seed: int) -> AnytimeAgent:
-        """A new agent for one stream.
+        """Return a new agent for one stream.
 
         Raises:
-            ValueError: as `agents.make`, with the contestant's name.
+            ValueError: as `agents.make`; the message starts with the contestant's name.
         """
         given = dict(self.hyperparameters)
         try:
             if "policy" in given:
                 grows = method_for(self.id, recipe_for(env.data.name).backbone).grows
                 given["policy"] = policy_from(str(given["policy"]), grows=grows)
-            return catalogue.make(self.id, env, seed=seed, **given)
+            return build.make(self.id, env, seed=seed, **given)
         except ValueError as error:
             raise ValueError(f"agent {self.name!r}: {error}") from error
 
 
 def read_contestants(specs: Sequence[str], common: Mapping[str, Any] | None = None) -> list[Contestant]:
-    """Read ``ID`` or ``ID:KEY=VALUE,KEY=VALUE,…``; what a contestant does not say itself it takes from ``common``.
+    """Read ``ID`` or ``ID:KEY=VALUE,KEY=VALUE,…``; ``common`` holds hyper-parameters of all contestants.
 
     A part without ``=`` belongs to the value before it, as in ``gens:growth=at:5,10``.
 
     Raises:
-        ValueError: a word is not written like this, or stands there twice.
+        ValueError: a word has another form, or is given twice.
 
     >>> read_contestants(["gens:growth=at:5,10,width=8"], {"epochs": 3, "width": 4})[0].hyperparameters
     {'epochs': 3, 'width': 8, 'growth': 'at:5,10'}
     """
     for spec in specs:
         if specs.count(spec) > 1:
-            raise ValueError(f"--agents {spec}: stands there twice, but an agent plays once; give each agent once")
+            raise ValueError(f"--agents {spec}: given twice; give each agent once")
     return [_read(spec, key_values(f"--agents {spec}", _parts(spec)), common or {}) for spec in specs]
 
 
@@ -73,7 +73,7 @@ def _read(spec: str, own: Mapping[str, Any], common: Mapping[str, Any]) -> Conte
 def _parts(spec: str) -> list[str]:
     id, colon, keywords = spec.partition(":")
     if not id or (colon and not keywords):
-        raise ValueError(f"--agents {spec}: write an agent's id, with hyper-parameters after a colon: {EXAMPLE}")
+        raise ValueError(f"--agents {spec}: write the agent's id, and hyper-parameters after a colon: {EXAMPLE}")
     parts: list[str] = []
     for part in keywords.split(",") if keywords else []:
         if "=" in part or not parts:
@@ -84,20 +84,20 @@ def _parts(spec: str) -> list[str]:
 
 
 def key_values(where: str, pairs: Sequence[str]) -> dict[str, Any]:
-    """``key=value`` words; a value is true or false in any case, another Python literal, or else a string.
+    """Read ``key=value`` words; a value is true or false in any case, another Python literal, or text.
 
     Raises:
-        ValueError: a word is not written like this, a key stands there twice, or is none of an agent's; beginning
-            with ``where``.
+        ValueError: a word has another form, or a key is given twice or is no hyper-parameter of an agent; the message
+            starts with ``where``.
     """
     values: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not (key and equals and text):
-            raise ValueError(f"{where}: {pair!r} is no key=value; write for example {EXAMPLE}")
+            raise ValueError(f"{where}: {pair!r} is not key=value; write for example {EXAMPLE}")
         if key in values:
-            raise ValueError(f"{where}: {key} stands there twice; give it once")
+            raise ValueError(f"{where}: {key} is given twice; give it once")
         if key in _ELSEWHERE:
-            raise ValueError(f"{where}: {key} is no hyper-parameter of one agent; {_ELSEWHERE[key]}")
+            raise ValueError(f"{where}: {key} is not a hyper-parameter of an agent; {_ELSEWHERE[key]}")
         values[key] = literal(text)
     return values

@@ -1,12 +1,12 @@
-"""A tournament: several agents on the same streams, in the arena, and their standings.
+"""A tournament: several agents on the same streams in the arena, and their standings.
 
-Its folder holds
+The folder of a tournament holds
 
-    config.json          everything that the numbers depend on: arena, agents, seeds, versions
-    seed0/AGENT.jsonl    the ledger of each agent on each stream, written when the stream has been played
-    standings.json       the configuration again, and the places
+    config.json          everything that the results depend on: arena, agents, seeds, versions
+    seed0/AGENT.jsonl    the ledger of each agent on each stream, written at the end of the stream
+    standings.json       the configuration, the places and the scores
 
-A tournament that was stopped goes on with the first stream that was not played to its end.
+A tournament that was stopped continues with the first stream that is not complete.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agents import runs
-from agents.anytime import AnytimeAgent
-from agents.bidder import ALLOWANCE, FIRST_GROWTH_ALLOWANCE, GROWTH_ALLOWANCE, Bidder
-from agents.contestants import Contestant
-from agents.report import ERROR_RATE, Measure
-from agents.statistics import Interval
+from agents.analysis.measures import ERROR_RATE, Measure
+from agents.analysis.statistics import Interval
+from agents.arena.bidder import ALLOWANCE, FIRST_GROWTH_ALLOWANCE, GROWTH_ALLOWANCE, Bidder
+from agents.arena.contestants import Contestant
+from agents.learners.anytime import AnytimeAgent
+from agents.runs import run
 from alma_env import AlmaEnv, Ledger
-from alma_env.arena import Arena
+from alma_env.arena.arena import Arena
+from alma_env.files import replace_file
 
 OnTick = Callable[[Arena], None]
 
@@ -39,13 +40,13 @@ class Place:
     """One line of the standings: means over the seeds, with 95 % intervals.
 
     Attributes:
-        rank: 1 for the lowest sum of errors; who has the same has the same rank.
-        agent: its name.
-        total: CER; of text the average perplexity.
-        final_error: at the last tick.
+        rank: 1 for the lowest sum of errors; equal sums have equal ranks.
+        agent: name of the agent.
+        total: CER; for text the average perplexity.
+        final_error: error at the last tick.
         mem: Σ parameters.
         comp: Σ FLOPs.
-        survived: the last tick that was answered before a budget was broken; B where none was.
+        survived: the last tick that was answered within the budgets.
     """
 
     rank: int
@@ -58,31 +59,32 @@ class Place:
 
 
 def play(arena: Arena, agents: Mapping[str, AnytimeAgent], seed: int, on_tick: OnTick | None = None) -> None:
-    """Take new agents through the stream of ``seed``; their ledgers are then the arena's.
+    """Play the stream of ``seed`` with new agents; the arena then holds their ledgers.
 
     Args:
-        arena: of the same names; it is reset. With a shared budget the agents bid by `agents.bidder`.
-        agents: by name.
+        arena: an arena for these names; it is reset. With a shared budget `agents.arena.bidder` bids for the agents.
+        agents: agents by name.
         seed: of the stream.
-        on_tick: told after every tick.
+        on_tick: called with the arena after every tick.
 
     Raises:
-        ValueError: the agents are not the arena's, or one has trained before or cannot bid.
+        ValueError: the names differ from the arena's, or an agent has trained before or cannot bid.
     """
     if set(agents) != set(arena.possible_agents):
-        raise ValueError(f"agents {sorted(agents)} in an arena of {sorted(arena.possible_agents)}: give each its agent")
+        raise ValueError(
+            f"agents {sorted(agents)}: the arena is for {sorted(arena.possible_agents)}; give one agent per name"
+        )
     for name, agent in agents.items():
         if agent.tick != 0:
             raise ValueError(
-                f"agent {name!r} at tick {agent.tick}: it has trained on a stream before and would begin this one with "
-                "what it learned there; make a new agent per stream"
+                f"agent {name!r} at tick {agent.tick}: it has already trained on a stream; make a new agent per stream"
             )
     options: dict[str, Any] = {"predictors": {name: agent.predictor for name, agent in agents.items()}}
     observations, _ = arena.reset(seed=seed, options=options)
     bidders: dict[str, Bidder] = {}
     if arena.shared_flops_budget is not None:
         bidders = {name: Bidder(agent, arena.meters[name]) for name, agent in agents.items()}
-        # A bid needs to know what an answer costs, which has just been found out: begin again with bids for tick 1.
+        # A bid depends on the cost of an answer, which the first reset measures; the second reset has bids for tick 1.
         bids = {
             name: bidder.next_bid(observations[name], arena.ledgers[name], arena.pool)
             for name, bidder in bidders.items()
@@ -107,19 +109,19 @@ def play(arena: Arena, agents: Mapping[str, AnytimeAgent], seed: int, on_tick: O
 
 
 def describe(arena: Arena, env: AlmaEnv, contestants: Sequence[Contestant], seeds: Sequence[int]) -> dict[str, Any]:
-    """The configuration of a tournament: everything that its numbers depend on; plain JSON values.
+    """Return the configuration of a tournament, which is everything that its results depend on, as JSON values.
 
-    All agents are made once, and dropped, so that a mistake in the last is told before hours of work.
+    Every agent is created once and dropped, so that a mistake in the last agent is reported before hours of work.
 
     Raises:
-        ValueError: two of the agents are the same, or one cannot be made or cannot bid.
+        ValueError: two agents are equal, or an agent cannot be created or cannot bid.
     """
     configs: dict[str, dict[str, Any]] = {}
     described: dict[str, Any] = {}
     for seed in seeds:
         for contestant in contestants:
             agent = contestant.make(env, seed)
-            described = runs.describe(env, agent, seed)
+            described = run.config_of(env, agent, seed).to_dict()
             if arena.shared_flops_budget is not None:
                 Bidder(agent, arena.meters[contestant.name])
             configs[contestant.name] = {name: value for name, value in agent.config.items() if name != "seed"}
@@ -127,8 +129,8 @@ def describe(arena: Arena, env: AlmaEnv, contestants: Sequence[Contestant], seed
         twin = next(other for other, its in configs.items() if its == config)
         if twin != name:
             raise ValueError(
-                f"agents {twin!r} and {name!r} are the same agent, with the same seeds: it would play against itself "
-                "and answer alike; leave one of them out"
+                f"agents {twin!r} and {name!r} are the same agent with the same seeds, so their answers are "
+                "equal; leave one of them out"
             )
     config = {name: described[name] for name in ("env", "threads", "versions", "machine")}
     config |= {"arena": arena.protocol(), "agents": configs, "seeds": list(seeds)}
@@ -138,20 +140,20 @@ def describe(arena: Arena, env: AlmaEnv, contestants: Sequence[Contestant], seed
             "first_growth_allowance": FIRST_GROWTH_ALLOWANCE,
             "growth_allowance": GROWTH_ALLOWANCE,
         }
-    plain: dict[str, Any] = json.loads(json.dumps(config))
-    return plain
+    described = json.loads(json.dumps(config))
+    return described
 
 
 def begin(parent: Path, config: Mapping[str, Any]) -> Path:
-    """The folder of a tournament below ``parent``, with its configuration in it.
+    """Create the folder of a tournament below ``parent`` with its configuration, and return the folder.
 
-    It depends on all but the seeds, so that a tournament with more of them goes on there.
+    The folder's name does not depend on the seeds, so a tournament with more seeds continues in the same folder.
     """
     of_all = {name: value for name, value in config.items() if name != "seeds"}
     text = json.dumps(of_all, indent=2, sort_keys=True)
     folder = parent / f"arena-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / "config.json", text + "\n")
+    replace_file(folder / "config.json", text + "\n")
     return folder
 
 
@@ -163,7 +165,7 @@ def play_or_read(
     folder: Path,
     on_tick: OnTick | None = None,
 ) -> dict[str, Ledger]:
-    """Play one stream into a folder, or read it where it has been played; the ledgers by agent."""
+    """Play one stream and write its ledgers into a folder, or read them if they exist; return them by agent."""
     files = {contestant.name: f"{file_name(contestant.name)}.jsonl" for contestant in contestants}
     played = folder / f"seed{seed}"
     if not played.is_dir():
@@ -179,12 +181,12 @@ def play_or_read(
         try:
             ledgers[name] = Ledger.from_json((played / file).read_text())
         except (FileNotFoundError, ValueError) as error:
-            raise ValueError(f"{played / file}: {error}; delete {played}, and it is played again") from error
+            raise ValueError(f"{played / file}: {error}; delete {played} to play the stream again") from error
     return ledgers
 
 
 def file_name(name: str) -> str:
-    """A contestant's name without what file systems may not like.
+    """Return a contestant's name without characters that some file systems refuse.
 
     >>> file_name("gens:width=4,growth=every:2")
     'gens-width=4,growth=every-2'
@@ -193,11 +195,11 @@ def file_name(name: str) -> str:
 
 
 def standings(ledgers: Mapping[str, Sequence[Ledger]], measure: Measure = ERROR_RATE) -> list[Place]:
-    """The places, best first.
+    """Return the places, best first.
 
     Args:
-        ledgers: by agent, one for each stream.
-        measure: what their errors add up to; the mean over the streams decides.
+        ledgers: the ledgers of each agent, one per stream.
+        measure: the measure; its mean over the streams decides the rank.
     """
     lines = []
     for name, of_agent in ledgers.items():
@@ -218,7 +220,7 @@ def standings(ledgers: Mapping[str, Sequence[Ledger]], measure: Measure = ERROR_
 
 
 def survived(ledger: Ledger) -> int:
-    """The last tick that an agent answered within its budgets.
+    """Return the last tick that an agent answered within its budgets.
 
     >>> survived(Ledger())
     -1
@@ -229,18 +231,12 @@ def survived(ledger: Ledger) -> int:
 def write_standings(
     folder: Path, config: Mapping[str, Any], places: Sequence[Place], ledgers: Mapping[str, Sequence[Ledger]]
 ) -> Path:
-    """``standings.json``: the configuration, the places, and the score of every agent on every stream."""
+    """Write ``standings.json``: configuration, places, and the score of every agent on every stream."""
     scores = {
         name: {str(seed): dataclasses.asdict(ledger.score()) for seed, ledger in zip(config["seeds"], own, strict=True)}
         for name, own in ledgers.items()
     }
     written = {"config": config, "standings": [dataclasses.asdict(place) for place in places], "scores": scores}
     file = folder / "standings.json"
-    _replace(file, json.dumps(written, indent=2) + "\n")
+    replace_file(file, json.dumps(written, indent=2) + "\n")
     return file
-
-
-def _replace(file: Path, text: str) -> None:
-    partial = file.with_name(file.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, file)

@@ -1,4 +1,4 @@
-"""Which network a method trains on a data set: the recipe's backbone in the form that the method can work on."""
+"""The network that a method trains on a data set: the recipe's backbone in the form that the method needs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from agents.firefly_network import CONVOLUTIONS, FireflyVGG19
-from agents.mixture_networks import MixtureMLP, MixtureVGG19
-from agents.networks import MLP, VGG19
-from agents.switch import SwitchTransformer
-from agents.switch_size import SIZES
+from agents.networks.firefly_network import CONVOLUTIONS, FireflyVGG19
+from agents.networks.mixture import MixtureMLP, MixtureVGG19
+from agents.networks.mlp_vgg import MLP, VGG19
+from agents.networks.switch import SwitchTransformer
+from agents.networks.switch_size import SIZES
 
 # (backbone, shape of an input, width, classes, generator of the weights, the backbone's own keywords) -> network on
 # normalised inputs
@@ -25,7 +25,7 @@ Body = Callable[..., nn.Module]
 def plain(
     backbone: str, shape: tuple[int, ...], width: int, classes: int, generator: torch.Generator, **keywords: Any
 ) -> nn.Module:
-    """The backbone itself."""
+    """Return the backbone itself."""
     if backbone == "mlp":
         return MLP(math.prod(shape), width, classes, generator=generator)
     if backbone == "switch":
@@ -34,17 +34,17 @@ def plain(
 
 
 def mixture(backbone: str, shape: tuple[int, ...], width: int, classes: int, generator: torch.Generator) -> nn.Module:
-    """The backbone with mixtures of experts, one expert in each: the same function, with the same weights."""
+    """Return the backbone with mixtures of one expert each; the function and the weights equal those of `plain`."""
     if backbone == "mlp":
         return MixtureMLP(math.prod(shape), width, classes, generator=generator)
     return MixtureVGG19(width, classes, shape[0], generator=generator)
 
 
 def firefly(backbone: str, shape: tuple[int, ...], width: int, classes: int, generator: torch.Generator) -> nn.Module:
-    """VGG19 without convolution biases.
+    """Return a VGG19 without convolution biases.
 
     Raises:
-        ValueError: another backbone; the paper has Firefly for CIFAR-10 only.
+        ValueError: the backbone is not VGG19; the paper uses Firefly for CIFAR-10 only.
     """
     if backbone != "vgg19":
         raise ValueError(
@@ -57,39 +57,29 @@ def firefly(backbone: str, shape: tuple[int, ...], width: int, classes: int, gen
 def switch_transformer(
     shape: tuple[int, ...], width: int, classes: int, generator: torch.Generator, *, size: str = "tiny", **keywords: Any
 ) -> nn.Module:
-    """A Switch Transformer for sequences of `shape` (T,), with `width` experts in each Switch layer.
+    """Return a Switch Transformer for sequences of `shape` (T,) with `width` experts in each Switch layer.
 
-    `classes` is the size of the vocabulary, `size` one of tiny, base and large; `keywords` are those of
+    `classes` is the size of the vocabulary; `size` is one of tiny, base and large; `keywords` are those of
     `SwitchTransformer`.
 
     Raises:
         ValueError: a keyword breaks its rule.
     """
     if size not in SIZES:
-        raise ValueError(f"size={size!r}: choose one of {', '.join(SIZES)}")
+        raise ValueError(f"size={size!r}: must be one of {', '.join(SIZES)}")
     if width < 1:
         raise ValueError(f"width={width}: on text it is the number of experts in each Switch layer, at least 1")
     in_size = dataclasses.replace(SIZES[size], context=shape[0])
     return SwitchTransformer(classes, in_size, experts=width, generator=generator, **keywords)
 
 
-def keywords_of(backbone: str) -> dict[str, Any]:
-    """A backbone's own keywords, with their defaults; only that of text has some."""
-    return {name: parameter.default for name, parameter in _own(backbone).items()}
-
-
-def types_of(backbone: str) -> dict[str, Any]:
-    """The types of these keywords."""
-    return {name: parameter.annotation for name, parameter in _own(backbone).items()}
-
-
-def _own(backbone: str) -> dict[str, inspect.Parameter]:
+def own_keywords(backbone: str) -> dict[str, inspect.Parameter]:
+    """Return the backbone's own keywords, with defaults and types; only the backbone of text has any."""
     if backbone != "switch":
         return {}
-    parameters = {
+    return {
         name: parameter
-        for made in (switch_transformer, SwitchTransformer)
-        for name, parameter in inspect.signature(made, eval_str=True).parameters.items()
+        for function in (switch_transformer, SwitchTransformer)
+        for name, parameter in inspect.signature(function, eval_str=True).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY and name not in ("experts", "generator")
     }
-    return parameters

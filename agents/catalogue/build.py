@@ -1,35 +1,26 @@
-"""The agents by id: ``agents.make("sm", env, width=32, wait=10)``."""
+"""Create an agent by its id, ``agents.make("sm", env, width=32, wait=10)``, or from the configuration of a run."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import Any
 
 import torch
 from torch import nn
 
-from agents import backbones
-from agents.anytime import AnytimeAgent
-from agents.backbones import Body
-from agents.checks import check_types
-from agents.compiled import choose_engine
-from agents.growth import require_ticks
-from agents.methods import method_for, methods_for, types_of
-from agents.networks import Normalize, Predictor
-from agents.policies import FixedWait, Policy, Schedule, as_plain_data
-from agents.recipes import Recipe, recipe_for
-from agents.stage import OnEpoch, StageSettings
-from agents.trainings import trainings
-from alma_env.registration import keywords_of
-from alma_env.text_corpus import TextCorpus
-
-if TYPE_CHECKING:
-    from alma_env import AlmaEnv
-
-_SETTINGS = get_type_hints(StageSettings)
-_OF_EVERY_AGENT = {"width": int | None, "wait": int, "replay": bool, "growth": str | None, "seed": int, "engine": str}
-_EXAMPLES = {"width": 32, "wait": 5, "growth": "every", "seed": 0, "engine": "auto"}
+from agents.catalogue import backbones
+from agents.catalogue.data_facts import facts_of
+from agents.catalogue.effort import expected_steps
+from agents.catalogue.methods import method_for
+from agents.catalogue.recipes import recipe_for
+from agents.catalogue.resolve import resolve_agent
+from agents.catalogue.run_config import AgentConfig, RunConfig
+from agents.learners.anytime import AnytimeAgent
+from agents.networks.mlp_vgg import Normalize, Predictor
+from agents.policies import SCHEDULES, FixedWait, Policy
+from agents.training.engines import choose_engine
+from agents.training.settings import OnEpoch, StageSettings
+from alma_env import AlmaEnv
+from alma_env.text.corpus import TextCorpus
 
 
 def make(
@@ -47,150 +38,90 @@ def make(
     on_epoch: OnEpoch | None = None,
     **hyperparameters: Any,
 ) -> AnytimeAgent:
-    """Make one of the paper's agents for an environment, with the paper's recipe for its data set.
+    """Create one of the paper's agents for an environment, with the paper's recipe for its data set.
 
     Args:
-        id: the method; ``alma agents`` lists them.
-        env: the environment, for the shapes, the normalisation and the length of the stream; nothing else is read.
-        width: units per hidden layer, channels per convolution, or experts per Switch layer on text; the recipe's where
-            not given.
+        id: id of the method; ``alma agents`` lists them.
+        env: the environment. Its shapes, normalisation and length of the stream are read, nothing else.
+        width: units per hidden layer, channels per convolution, or on text experts per Switch layer; None: the
+            recipe's.
         wait: waiting time w in mega-batches.
-        replay: train on everything gathered so far, not on the last w mega-batches alone.
-        growth: when a growing method grows, see ``agents.growth``; before each stage but the first where not given.
-        policy: when to train and grow, in place of ``wait``, ``replay`` and ``growth``.
-        seed: run seed, 0 or more.
-        engine: ``plain``, ``compiled``, or ``auto``: compiled where the expected work pays for compiling.
-        device: ``cpu``, ``cuda``, …; ``auto`` takes a GPU where there is one.
-        on_epoch: told after every epoch.
-        hyperparameters: the method's own, such as ``from_scratch``, the fields of ``StageSettings``, such as
-            ``epochs``, and on text those of ``agents.backbones.switch_transformer``, such as ``size``.
+        replay: train on all mega-batches so far instead of the last w.
+        growth: schedule of growth, see ``agents.policies.growing``; None: a growing method grows before each stage but
+            the first.
+        policy: decides when to train and to grow, instead of ``wait``, ``replay`` and ``growth``.
+        seed: seed of the agent, at least 0.
+        engine: ``plain``, ``compiled``, or ``auto``, which compiles if that is expected to save time.
+        device: ``cpu``, ``cuda``, …; ``auto``: a GPU if there is one.
+        on_epoch: called after every epoch.
+        hyperparameters: the method's own, such as ``from_scratch``; the fields of ``StageSettings``, such as
+            ``epochs``; and on text those of ``agents.catalogue.backbones.switch_transformer``, such as ``size``.
 
     Raises:
-        ValueError: an unknown agent or hyper-parameter, or a value that breaks its rule.
+        ValueError: the agent or a hyper-parameter is unknown, or a value breaks its rule.
     """
-    recipe = recipe_for(env.data.name)
-    method = method_for(id, recipe.backbone)
-    of_every: dict[str, Any] = {
-        "width": width,
-        "wait": wait,
-        "replay": replay,
-        "growth": growth,
-        "seed": seed,
-        "engine": engine,
-    }
-    of_every = check_types(of_every, _OF_EVERY_AGENT, _EXAMPLES)
-    width, wait, replay, growth, seed = (of_every[name] for name in ("width", "wait", "replay", "growth", "seed"))
-    if policy is not None and (wait != 1 or replay or growth is not None):
-        raise ValueError(
-            f"wait={wait}, replay={replay}, growth={growth!r} beside a policy: a policy decides both when to train and "
-            "when to grow; give either it or them"
-        )
-    own, network = dict(method.keywords), backbones.keywords_of(recipe.backbone)
-    known = {*_SETTINGS, *own, *network}
-    unknown = sorted(set(hyperparameters) - known)
-    if unknown:
-        raise ValueError(f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter; it has {', '.join(sorted(known))}")
-    hyperparameters = check_types(
-        hyperparameters,
-        types_of(method) | backbones.types_of(recipe.backbone) | _SETTINGS,
-        own | network | dataclasses.asdict(recipe.settings),
-    )
-    if method.always:
-        if policy is not None or wait != 1:
-            raise ValueError(f"wait={wait} or a policy with agent {id!r}: it trains at every tick; leave both out")
-        replay = True
-    if type(policy) is FixedWait:  # the same run as with its three keywords, so one record
-        wait, replay, growth, policy = policy.wait, policy.replay, policy.growth, None
-    for keywords in (own, network):
-        keywords.update({name: hyperparameters.pop(name) for name in list(hyperparameters) if name in keywords})
-    if wait > env.ticks:
-        raise ValueError(f"wait={wait}: the stream has only {env.ticks} mega-batches; wait at most {env.ticks}")
-    if policy is None:
-        policy = FixedWait(wait, replay=replay, growth=growth or ("every" if method.grows else "never"))
-    if isinstance(policy, Schedule):  # of any other policy nobody knows what it will do
-        if own.get("from_scratch") and not policy.replay:
-            raise ValueError(
-                "from_scratch=True without replay would forget all earlier data: it is only meaningful with replay=True"
-            )
-        if policy.growth != "never" and not method.grows:
-            growing = ", ".join(name for name, other in methods_for(recipe.backbone).items() if other.grows)
-            raise ValueError(
-                f"growth={policy.growth!r}: agent {id!r} cannot grow; leave it out, or take one that grows: {growing}"
-            )
-        require_ticks(policy.growth, env.ticks)
-    settings = dataclasses.replace(recipe.settings, **hyperparameters)
-    if settings.augmentation != "none" and len(env.data.input_shape) == 1:
-        kind = "text" if isinstance(env.data, TextCorpus) else f"inputs of shape {env.data.input_shape}"
-        raise ValueError(f"augmentation={settings.augmentation!r} on {kind}: it crops and flips images; leave it out")
-    width = recipe.width if width is None else width
-
-    def build(generator: torch.Generator) -> Predictor:
-        return build_predictor(generator, env=env, recipe=recipe, width=width, body=method.body, **network)
-
-    where = choose_device(device)
-    chosen = choose_engine(
-        engine,
-        build(torch.Generator()).body,
-        settings,
-        full_steps=expected_steps(env, settings, wait=wait, replay=replay),
-        device=where,
-    )
-    learner = method.learner(build, settings, seed=seed, engine=chosen, device=where, on_epoch=on_epoch, **own)
-    config = {
-        "id": id,
-        "backbone": recipe.backbone,
-        "width": width,
-        "policy": as_plain_data(policy),
-        "seed": seed,
-        "engine": chosen,
-        "device": str(where),
-        **_plain(network | own),
-        "stage": dataclasses.asdict(settings),
-    }
-    return AnytimeAgent(
-        learner,
-        policy,
-        env.ticks,
-        config,
-        held_out_valid=env.data.held_out_valid,
-        classes=env.data.classes,
-    )
+    keywords = {"width": width, "wait": wait, "replay": replay, "growth": growth, "seed": seed, "engine": engine}
+    config = resolve_agent(id, facts_of(env), policy=policy, device=device, **keywords, **hyperparameters)
+    return build(config, env, policy=policy, on_epoch=on_epoch)
 
 
-def split_keywords(env_id: str, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Sort keywords into those of an environment, for ``alma_env.make``, and all others, for ``make``."""
-    of_env = {"data", *keywords_of(env_id)}  # data: which `alma_env.make` refuses with a remedy
-    protocol = {key: value for key, value in keywords.items() if key in of_env}
-    return protocol, {key: value for key, value in keywords.items() if key not in of_env}
+def build(
+    config: RunConfig | AgentConfig, env: AlmaEnv, *, policy: Policy | None = None, on_epoch: OnEpoch | None = None
+) -> AnytimeAgent:
+    """Create the agent of a configuration: of a planned run or of a finished run.
 
+    Args:
+        config: the configuration.
+        env: the environment of the run.
+        policy: the policy; None: the schedule in the configuration.
+        on_epoch: called after every epoch.
 
-def _plain(keywords: dict[str, Any]) -> dict[str, Any]:
-    """As JSON gives them back."""
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in keywords.items()}
-
-
-def build_predictor(
-    generator: torch.Generator,
-    *,
-    env: AlmaEnv,
-    recipe: Recipe,
-    width: int,
-    body: Body = backbones.plain,
-    **keywords: Any,
-) -> Predictor:
-    """The untrained predictor of a recipe, its weights drawn from the generator; `keywords` are the backbone's."""
+    Raises:
+        ValueError: the engine or the device is not available, a value breaks the method's rule, or `policy` is None and
+            the configuration records another policy than a schedule of this package.
+    """
+    agent = config.agent if isinstance(config, RunConfig) else config
     data = env.data
-    network = body(recipe.backbone, data.input_shape, width, data.classes, generator, **keywords)
-    if isinstance(data, TextCorpus):
-        return Predictor(nn.Identity(), network)
-    return Predictor(Normalize(data.scale, data.mean, data.std), network)
+    recipe = recipe_for(data.name)
+    method = method_for(agent.id, recipe.backbone)
+    values = {name: tuple(v) if isinstance(v, list) else v for name, v in agent.record.items()}
+    own = {name: values[name] for name in method.keywords if name in values}
+    network = {name: values[name] for name in backbones.own_keywords(recipe.backbone) if name in values}
+    settings = StageSettings(**agent.stage)
+    width = recipe.width if agent.width is None else agent.width
+
+    def untrained(generator: torch.Generator) -> Predictor:
+        body = method.body(recipe.backbone, data.input_shape, width, data.classes, generator, **network)
+        if isinstance(data, TextCorpus):
+            return Predictor(nn.Identity(), body)
+        return Predictor(Normalize(data.scale, data.mean, data.std), body)
+
+    device, seed = choose_device(agent.record["device"]), agent.record["seed"]
+    body, steps = untrained(torch.Generator()).body, expected_steps(env, agent)
+    engine = choose_engine(agent.record["engine"], body, settings, full_steps=steps, device=device)
+    return AnytimeAgent(
+        method.learner(untrained, settings, seed=seed, engine=engine, device=device, on_epoch=on_epoch, **own),
+        _recorded_policy(agent) if policy is None else policy,
+        env.ticks,
+        {**agent.record, "engine": engine, "device": str(device)},
+        held_out_valid=data.held_out_valid,
+        classes=data.classes,
+    )
+
+
+def _recorded_policy(agent: AgentConfig) -> Policy:
+    fields = dict(agent.schedule)
+    schedule = SCHEDULES.get(fields.pop("name")) if "name" in fields else FixedWait
+    if not fields or schedule is None:
+        raise ValueError(f"policy={agent.policy!r}: only schedules are built from their record; give the policy itself")
+    return schedule(**fields)
 
 
 def choose_device(device: str) -> torch.device:
-    """``auto`` is the GPU where PyTorch sees one, else the CPU.
+    """Return a device by its name; ``auto`` is the GPU if PyTorch sees one, otherwise the CPU.
 
     Raises:
-        ValueError: PyTorch does not know the device, or does not see it.
+        ValueError: PyTorch does not know or does not see the device.
     """
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -200,18 +131,3 @@ def choose_device(device: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device={device!r}: {str(error).splitlines()[0]}; use 'cpu' or 'auto'") from error
     return chosen
-
-
-def training_examples(env: AlmaEnv, epochs: int, *, wait: int, replay: bool, until: int | None = None) -> int:
-    """Examples that a run with a fixed waiting time trains on, in all epochs, up to tick ``until`` (the last one)."""
-    made = [one for one in trainings(env.ticks, wait, replay=replay) if until is None or one.tick <= until]
-    return epochs * sum(one.mega_batches for one in made) * env.examples_per_tick
-
-
-def expected_steps(env: AlmaEnv, settings: StageSettings, *, wait: int, replay: bool) -> int:
-    """About how many mini-batch steps a run with a fixed waiting time makes."""
-    if settings.updates is not None:
-        return -(-env.ticks // wait) * settings.updates
-    per_stage = wait * env.examples_per_tick
-    examples = training_examples(env, settings.epochs, wait=wait, replay=replay)
-    return examples // min(per_stage, settings.batch_size)

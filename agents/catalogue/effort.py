@@ -1,82 +1,229 @@
-"""The trainings of a run with a fixed waiting time, and how large what they train is, known before it runs."""
+"""The effort of a run, known before the run: stages, mini-batch steps, training examples and FLOPs.
+
+Training FLOPs follow the paper's rule: 6 per forward multiply-add of a training example, plus the passes of a growth
+step. Firefly chooses the widths of its layers while it grows; here all layers have the same width.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
-from agents.growth import growth as read_growth
+from agents.catalogue.data_facts import VALIDATION_PART, DataFacts
+from agents.catalogue.run_config import AgentConfig, RunConfig
+from agents.networks.switch_size import SIZES, forward_flops, parameter_count
 from agents.policies import Progress
+from agents.policies.growing import growth as read_growth
+from alma_env import AlmaEnv
+
+# The time of a training example is proportional to the parameters of its network plus this number. Fitted to runs of
+# single models, ensembles and uniform mixtures of MLPs with 3,000 to 280,000 parameters, on MNIST and one core.
+_OVERHEAD_PARAMETERS = 30_000
 
 
 @dataclass(frozen=True)
-class Training:
-    """One training.
+class PlannedStage:
+    """A stage of a run with a fixed waiting time.
 
     Attributes:
-        tick: when it is made, 1..B.
-        mega_batches: how many it is made on.
-        grown: growth steps so far, its own included.
-        grows: whether some of them come right before it.
+        tick: tick of the stage, 1..B.
+        mega_batches: number of mega-batches that it trains on.
+        growth_steps: number of growth steps up to this stage, its own included.
+        grows: whether there is a growth step directly before it.
     """
 
     tick: int
     mega_batches: int
-    grown: int = 0
+    growth_steps: int = 0
     grows: bool = False
 
 
-@cache  # whoever shows how far a run is asks at every tick
-def trainings(ticks: int, wait: int, *, replay: bool = False, growth: str = "never") -> tuple[Training, ...]:
-    """The trainings at every ``wait``-th of so many ticks and at the last one.
+@cache  # progress displays call this at every tick
+def planned_stages(ticks: int, wait: int, *, replay: bool = False, growth: str = "never") -> tuple[PlannedStage, ...]:
+    """Return the stages of a stream: one at every ``wait``-th tick, and one at the last tick.
 
-    Growth that hangs on a loss (``stall``) is not known beforehand, and none is told.
+    Growth that depends on a loss (``stall``) is not known beforehand; its stages have no growth steps.
 
     Raises:
-        ValueError: there is no such schedule of growth.
+        ValueError: the schedule of growth is unknown.
 
-    >>> [(one.tick, one.mega_batches, one.grown) for one in trainings(5, 2, growth="every")]
+    >>> [(stage.tick, stage.mega_batches, stage.growth_steps) for stage in planned_stages(5, 2, growth="every")]
     [(2, 2, 0), (4, 2, 1), (5, 1, 2)]
     """
-    due = read_growth(growth)
-    made: list[Training] = []
-    grown = before = 0
-    for tick in range(1, ticks + 1):
-        if tick % wait and tick != ticks:
-            continue
-        steps = due(Progress(tick, ticks, pending=tick - before, stages=len(made)))
-        grown += steps
-        made.append(Training(tick, tick if replay else tick - before, grown, steps > 0))
-        before = tick
-    return tuple(made)
+    steps_at = read_growth(growth)
+    stages: list[PlannedStage] = []
+    total = last = 0
+    for tick in [*range(wait, ticks, wait), ticks]:
+        steps = steps_at(Progress(tick, ticks, pending=tick - last, stages=len(stages)))
+        total += steps
+        stages.append(PlannedStage(tick, tick if replay else tick - last, total, steps > 0))
+        last = tick
+    return tuple(stages)
 
 
-def experts_after(agent: Mapping[str, Any], backbone: str, grown: int) -> int:
-    """Experts in each layer of what an agent trains after so many growth steps, of text in each Switch layer.
+def planned(agent: AgentConfig, ticks: int) -> tuple[PlannedStage, ...]:
+    """Return the stages of an agent; for a policy that decides during the run, the largest possible number."""
+    if agent.wait is None:
+        return planned_stages(ticks, 1)
+    return planned_stages(ticks, agent.wait, replay=bool(agent.replay), growth=agent.growth or "never")
+
+
+@dataclass(frozen=True)
+class Effort:
+    """The effort of a run with a fixed waiting time.
+
+    Attributes:
+        stages: the stages, in order.
+        steps: mini-batch steps of all stages.
+        examples: training examples of all stages, counted once per epoch.
+        training_flops: training FLOPs by the paper's rule, growth included.
+        other_flops: FLOPs of validation and of the answers on the test set.
+        parameters: parameters of one network after the last growth step.
+    """
+
+    stages: tuple[PlannedStage, ...]
+    steps: int
+    examples: int
+    training_flops: float
+    other_flops: float
+    parameters: float
+
+
+def effort_of(config: RunConfig, facts: DataFacts) -> Effort:
+    """Return the effort of a run.
 
     Args:
-        agent: its configuration, as the record of a run has it.
-        backbone: what its method trains.
-        grown: growth steps so far.
+        config: the configuration of the run.
+        facts: the facts about its data; the sizes of the data set must be known.
+
+    Raises:
+        ValueError: the policy is not a fixed waiting time, or the sizes of the data set are unknown.
     """
-    id = agent["id"]
-    if id == "gmoe":
-        by = agent["grow_by"]
-        steps = [by] if isinstance(by, int) else list(by)
-        first = agent["width"] if backbone == "switch" else agent["init_experts"]
-        return int(first + sum(steps[min(step, len(steps) - 1)] for step in range(grown)))
-    if backbone == "switch":
-        return int(agent["width"])
-    return int({"moe": agent.get("init_experts"), "gens-moe": agent.get("experts")}.get(id) or 1)
+    agent, sizes = config.agent, facts.sizes
+    if agent.wait is None:
+        raise ValueError(f"policy={agent.policy!r}: the effort is known beforehand only for a fixed waiting time")
+    stages = planned(agent, facts.ticks)
+    per_tick = sizes.train if facts.is_text else sizes.train // facts.ticks
+    valid = 0 if facts.is_text else math.floor(VALIDATION_PART * per_tick)
+    members = int(agent.record.get("members", 1))
+    epochs, updates, batch = (agent.stage[name] for name in ("epochs", "updates", "batch_size"))
+    steps = total = 0
+    training = other = 0.0
+    for stage in stages:
+        examples = stage.mega_batches * (per_tick - valid)
+        processed = examples * epochs if updates is None else updates * batch
+        steps += updates if updates is not None else epochs * math.ceil(examples / batch)
+        total += processed
+        macs = _macs(agent, facts, stage.growth_steps)
+        validated = sizes.valid if facts.is_text else stage.mega_batches * valid
+        training += 6 * members * macs * processed + _growth_flops(agent, facts, stage, examples, validated)
+        other += 2 * members * macs * (validated * epochs + sizes.test)
+    return Effort(stages, steps, total, training, other, _parameters(agent, facts, stages[-1].growth_steps))
 
 
-def times_the_size(agent: Mapping[str, Any], backbone: str, grown: int) -> float:
-    """How many times the parameters of the first training an agent trains after so many growth steps, about.
+def training_examples(env: AlmaEnv, agent: AgentConfig, until: int | None = None) -> int:
+    """Return the training examples of an agent in all epochs, up to tick ``until`` or to the last tick."""
+    epochs: int = agent.stage["epochs"]
+    stages = [stage for stage in planned(agent, env.ticks) if until is None or stage.tick <= until]
+    return epochs * sum(stage.mega_batches for stage in stages) * env.examples_per_tick
 
-    A growing ensemble trains new members alone, which do not grow. The arguments are those of ``experts_after``.
+
+def expected_steps(env: AlmaEnv, agent: AgentConfig) -> int:
+    """Return about how many mini-batch steps an agent takes; for a policy that decides during the run, at most."""
+    wait = agent.wait or 1
+    updates: int | None = agent.stage["updates"]
+    if updates is not None:
+        return -(-env.ticks // wait) * updates
+    batch_size: int = agent.stage["batch_size"]
+    return training_examples(env, agent) // min(wait * env.examples_per_tick, batch_size)
+
+
+def expected_work(env: AlmaEnv, agent: AgentConfig, first_parameters: int) -> int:
+    """Return the expected time of a run, relative to other runs.
+
+    Args:
+        env: the environment of the run.
+        agent: the configuration of its agent.
+        first_parameters: number of parameters of the untrained predictor.
     """
-    if agent["id"] == "ff":
-        return float(1 + agent["growth_rate"] * grown)
-    return experts_after(agent, backbone, grown) / experts_after(agent, backbone, 0)
+    settings = agent.stage
+    work = 0.0
+    for stage in planned(agent, env.ticks):
+        if settings["updates"] is None:
+            examples = stage.mega_batches * env.examples_per_tick * settings["epochs"]
+        else:  # on text, the examples per tick are unknown until the stream is created
+            examples = settings["updates"] * settings["batch_size"]
+        work += examples * (first_parameters * size_ratio(agent, stage.growth_steps) + _OVERHEAD_PARAMETERS)
+    return max(round(work), 1)
+
+
+def size_ratio(agent: AgentConfig, growth_steps: int) -> float:
+    """Return about how many times the first stage's parameters a stage trains after a number of growth steps.
+
+    A growing ensemble trains only new members, which have a constant size.
+    """
+    if agent.id == "ff":
+        return float(1 + agent.record["growth_rate"] * growth_steps)
+    return _experts(agent, growth_steps) / _experts(agent, 0)
+
+
+def _experts(agent: AgentConfig, growth_steps: int) -> int:
+    """Return the number of experts in each layer of the trained network; for text, in each Switch layer."""
+    if agent.id == "gmoe":
+        by = agent.record["grow_by"]
+        added = [by] if isinstance(by, int) else list(by)
+        first: int = (agent.width or 1) if agent.backbone == "switch" else agent.record["init_experts"]
+        return int(first + sum(added[min(step, len(added) - 1)] for step in range(growth_steps)))
+    if agent.backbone == "switch":
+        return int(agent.width or 1)
+    return int({"moe": agent.record.get("init_experts"), "gens-moe": agent.record.get("experts")}.get(agent.id) or 1)
+
+
+def _macs(agent: AgentConfig, facts: DataFacts, growth_steps: int) -> float:
+    """Return the multiply-adds of one forward pass of the trained network."""
+    width, sizes, experts = _width(agent), facts.sizes, _experts(agent, growth_steps)
+    if agent.backbone == "mlp":
+        gates = 2 * sizes.features + 2 * width
+        return experts * (sizes.features * width + width**2) + 10 * width + (experts - 1) * gates
+    if agent.backbone == "switch":
+        return forward_flops(sizes.vocabulary, SIZES[agent.record["size"]], experts, sizes.tokens) / 2
+    if agent.id == "ff":
+        # The number of parameters is nearly quadratic in the width, so the width grows with its square root.
+        width *= math.sqrt(1 + agent.record["growth_rate"] * growth_steps)
+    return 16_848 * width**2 + 27_658 * width + (experts - 1) * (7_632 * width**2 + 128 * width)
+
+
+def _parameters(agent: AgentConfig, facts: DataFacts, growth_steps: int) -> float:
+    """Return the number of parameters of the trained network."""
+    width, sizes, experts = _width(agent), facts.sizes, _experts(agent, growth_steps)
+    if agent.backbone == "mlp":
+        one = width**2 + (sizes.features + 12) * width + 10
+        return one + (experts - 1) * (width**2 + (sizes.features + 4) * width + 2 * sizes.features + 4)
+    if agent.backbone == "switch":
+        return parameter_count(sizes.vocabulary, SIZES[agent.record["size"]], experts)
+    if agent.id == "ff":
+        rate: float = agent.record["growth_rate"]
+        return (135 * width**2 + 69 * width + 10) * (1 + rate * growth_steps)
+    return 135 * width**2 + 85 * width + 10 + (experts - 1) * (126 * width**2 + 170 * width + 8)
+
+
+def _growth_flops(agent: AgentConfig, facts: DataFacts, stage: PlannedStage, examples: int, valid: int) -> float:
+    """Return the FLOPs of the growth steps before a stage.
+
+    gMoE evaluates the validation part once. Firefly passes the training examples twice through the over-grown network,
+    forward and backward.
+    """
+    if not stage.grows or agent.id not in ("gmoe", "ff"):
+        return 0.0
+    if agent.id == "gmoe":
+        return 2 * valid * _macs(agent, facts, stage.growth_steps - 1)
+    width = _width(agent) * math.sqrt(1 + agent.record["growth_rate"] * (stage.growth_steps - 1))
+    wide: float = width + agent.record["candidates"]
+    return 2 * 6 * examples * (9 * wide**2 * 1_872 + 27 * wide * 1_024 + 10 * wide)
+
+
+def _width(agent: AgentConfig) -> float:
+    if agent.width is None:
+        raise ValueError(f"agent {agent.id!r} without a width: its effort is known only for the paper's methods")
+    return agent.width

@@ -1,4 +1,4 @@
-"""The methods that there are: how each one's learner is made, and its hyper-parameters."""
+"""The methods: the learner of each method and its hyper-parameters."""
 
 from __future__ import annotations
 
@@ -9,32 +9,34 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from agents import backbones
-from agents.anytime import Learner
-from agents.backbones import Body
-from agents.ens import Ens
-from agents.firefly import Firefly
-from agents.firefly_settings import GrowthSettings
-from agents.gens import GEns
-from agents.gmoe import GMoE
-from agents.mixture_networks import build_mixture
-from agents.single_model import Build, SingleModel
-from agents.stage import StageSettings
-from agents.umix import UMix
+from agents.catalogue import backbones
+from agents.catalogue.backbones import Body
+from agents.learners.anytime import Learner
+from agents.learners.ens import Ens
+from agents.learners.firefly.firefly import Firefly
+from agents.learners.firefly.settings import GrowthSettings
+from agents.learners.gens import GEns
+from agents.learners.gmoe import GMoE
+from agents.learners.sm import SingleModel
+from agents.learners.umix import UMix
+from agents.networks.mixture import build_mixture
+from agents.networks.mlp_vgg import Build
+from agents.training.settings import StageSettings
 
 
 @dataclass(frozen=True)
 class Method:
-    """One line of ``alma agents``.
+    """A method: one line of ``alma agents``.
 
     Attributes:
-        title: the paper's name of the method and what it does.
-        learner: makes its learner, from what builds an untrained predictor, the settings of a stage, and keywords.
-        keywords: its own hyper-parameters, beside those of every agent and of a stage, with their defaults.
-        grows: whether it grows, at every stage from the second on unless the policy says otherwise.
-        always: training at every tick on everything seen so far is part of the method.
-        keywords_of: whose annotations tell the types of keywords that the learner passes on.
-        body: makes the network that it trains.
+        title: the paper's name of the method, and a description.
+        learner: creates the learner from a function that builds the untrained predictor, the settings of a stage, and
+            keywords.
+        keywords: the method's own hyper-parameters and their defaults; every agent and every stage has others.
+        grows: whether the method grows; by default it grows before every stage but the first.
+        always: whether the method trains at every tick on all data so far.
+        keywords_of: the callable whose annotations are the types of keywords that ``learner`` passes on.
+        body: creates the network that the method trains.
     """
 
     title: str
@@ -47,20 +49,22 @@ class Method:
 
 
 def _oracle(build: Build, settings: StageSettings, *, of: str, text: bool = False, **keywords: Any) -> Learner:
-    """The fixed-size method ``of``, which forgets its weights, but no data, at every tick."""
-    among = ("sm", "ens") if text else ("sm", "ens", "umix")
-    if of not in among:
-        raise ValueError(f"of={of!r}: the oracle is one of the architectures of fixed size: {', '.join(among)}")
+    """Return the learner of the fixed-size method ``of``, trained from scratch at every tick."""
+    choices = ("sm", "ens") if text else ("sm", "ens", "umix")
+    if of not in choices:
+        raise ValueError(f"of={of!r}: must be a method of fixed size; use one of {', '.join(choices)}")
     method = (TEXT_METHODS if text else METHODS)[of]
     return method.learner(build, settings, **{**method.keywords, "from_scratch": True}, **keywords)
 
 
 def _ensemble_of_mixtures(build: Build, settings: StageSettings, *, experts: int, **keywords: Any) -> Learner:
-    """gEns whose members are fixed mixtures of experts."""
+    """Return a gEns learner whose members are fixed mixtures of experts."""
     if experts < 1:
-        raise ValueError(f"experts={experts}: a mixture needs at least 1 expert; the paper has 2")
-    return GEns(lambda drawn: build_mixture(build, drawn, experts), settings, **keywords)
+        raise ValueError(f"experts={experts}: must be at least 1; the paper uses experts=2")
+    return GEns(lambda generator: build_mixture(build, generator, experts), settings, **keywords)
 
+
+_MIXTURE = {"gating": "soft", "straight_through": "dense", "tree": True, "from_scratch": False, "together": None}
 
 METHODS: dict[str, Method] = {
     "sm": Method("SM, single model: one network, fine-tuned at every stage", SingleModel, {"from_scratch": False}),
@@ -83,30 +87,14 @@ METHODS: dict[str, Method] = {
     "gmoe": Method(
         "gMoE, growing mixture of experts: the expert with the largest loss is split before each stage",
         GMoE,
-        {
-            "gating": "soft",
-            "straight_through": "dense",
-            "split_by": "loss",
-            "grow_by": 1,
-            "init_experts": 1,
-            "tree": True,
-            "from_scratch": False,
-            "together": None,
-        },
+        {"split_by": "loss", "grow_by": 1, "init_experts": 1, **_MIXTURE},
         grows=True,
         body=backbones.mixture,
     ),
     "moe": Method(
         "fixed mixture of experts (ablation of the paper's first version)",
         partial(GMoE, fixed=True),
-        {
-            "init_experts": 2,
-            "gating": "soft",
-            "straight_through": "dense",
-            "tree": True,
-            "from_scratch": False,
-            "together": None,
-        },
+        {"init_experts": 2, **_MIXTURE},
         body=backbones.mixture,
     ),
     "gens-moe": Method(
@@ -126,15 +114,15 @@ METHODS: dict[str, Method] = {
         body=backbones.firefly,
     ),
     "oracle": Method(
-        "oracle, for regret: at every tick the architecture of another method, from scratch on everything so far",
+        "oracle, for regret: at every tick the architecture of another method, from scratch on all data so far",
         _oracle,
         {"of": "sm"},
         always=True,
     ),
 }
 
-# On text: the same learners, over a Switch Transformer (ALMA paper, section 4). Its members are not computed at once,
-# and its mixtures are flat and hard by nature.
+# On text: the same learners with a Switch Transformer (ALMA paper, section 4). Members are computed one after another,
+# and mixtures are always flat and hard.
 TEXT_METHODS: dict[str, Method] = {
     "sm": METHODS["sm"],
     "ens": replace(METHODS["ens"], keywords={"members": 2, "from_scratch": False}),
@@ -150,29 +138,30 @@ TEXT_METHODS: dict[str, Method] = {
 
 
 def methods_for(backbone: str) -> dict[str, Method]:
-    """The methods by id, as they are on data that the backbone is for."""
+    """Return the methods by id, in their variants for a backbone."""
     return TEXT_METHODS if backbone == "switch" else METHODS
 
 
 def method_for(id: str, backbone: str) -> Method:
-    """One of these methods.
+    """Return a method in its variant for a backbone.
 
     Raises:
-        ValueError: there is no such method, or the paper has none of this kind for text.
+        ValueError: the id is unknown, or the paper does not use the method on text.
     """
     if id not in METHODS:
         raise ValueError(f"agent {id!r}: unknown; the agents are {', '.join(METHODS)}")
     methods = methods_for(backbone)
     if id not in methods:
-        raise ValueError(f"agent {id!r} on text: the agents for text are {', '.join(methods)}")
+        raise ValueError(f"agent {id!r} on text: not available; the agents for text are {', '.join(methods)}")
     return methods[id]
 
 
-def types_of(method: Method) -> dict[str, Any]:
-    """Types of a method's own keywords, as they are annotated."""
-    hints: dict[str, Any] = {}
-    for source in (method.keywords_of, method.learner):
-        if source is not None:
-            parameters = inspect.signature(source, eval_str=True).parameters
-            hints |= {name: parameter.annotation for name, parameter in parameters.items()}
-    return {name: hints[name] for name in method.keywords if name in hints}
+def keyword_types(method: Method) -> dict[str, Any]:
+    """Return the annotated types of a method's own keywords."""
+    sources = [source for source in (method.keywords_of, method.learner) if source is not None]
+    return {
+        name: parameter.annotation
+        for source in sources
+        for name, parameter in inspect.signature(source, eval_str=True).parameters.items()
+        if name in method.keywords
+    }

@@ -1,7 +1,7 @@
 """The paper's hyper-parameters per data set, as data (ALMA paper, section 5, appendix, first version).
 
-Nothing here is tuned on a test set. Waiting time, width, replay and method are what is studied, not what is tuned; the
-values given for them are defaults.
+No value is tuned on a test set. Waiting time, width, replay and method are the subject of the study and are not tuned;
+their values here are defaults.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from agents.stage import StageSettings
-from alma_env.data import TEXT
+from agents.training.settings import StageSettings
+from alma_env.data.datasets import TEXT
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a data set is learned.
+    """The hyper-parameters for a data set.
 
     Attributes:
         backbone: ``mlp``, ``vgg19``, or ``switch`` for text.
-        width: units per hidden layer, or channels per convolution, where none is asked for.
-        waits: waiting times w in mega-batches that ``alma run`` compares where none is asked for.
-        settings: how one stage is trained.
+        width: default width: units per hidden layer, channels per convolution, or experts per Switch layer.
+        waits: waiting times w in mega-batches that ``alma run`` compares by default.
+        settings: the settings of a stage.
     """
 
     backbone: Literal["mlp", "vgg19", "switch"]
@@ -32,15 +32,11 @@ class Recipe:
 
 _ADADELTA = StageSettings(epochs=100, optimizer="adadelta", learning_rate=1.0, rho=0.9, eps=1e-6)
 _SGD = StageSettings(
-    epochs=100,
-    optimizer="sgd",
-    learning_rate=0.01,
-    momentum=0.9,
-    weight_decay=1e-4,
-    augmentation="crop_flip",
+    epochs=100, optimizer="sgd", learning_rate=0.01, momentum=0.9, weight_decay=1e-4, augmentation="crop_flip"
 )
 
-# One GPU's share of a paper's update is 3 accumulated parts of 8 sequences; few updates, for a text of a few megabytes.
+# One GPU's share of an update of the paper is 3 accumulated parts of 8 sequences. The number of updates is small: it
+# suits a text of a few megabytes.
 _ADAM = StageSettings(
     epochs=10,
     updates=1_000,
@@ -62,15 +58,15 @@ RECIPES: dict[str, Recipe] = {
     "EMNIST": Recipe("mlp", 32, (1, 5, 50), _ADADELTA),
     "CIFAR10": Recipe("vgg19", 32, (2, 10, 100), _SGD),
     "CIFAR100": Recipe("vgg19", 32, (1, 5, 50), replace(_SGD, epochs=200)),
-    # METHODS E.3; the width is the number of experts in each Switch layer.
+    # METHODS E.3
     TEXT: Recipe("switch", 4, (1, 4), _ADAM),
     "Digits": Recipe("mlp", 32, (1, 5, 20), _ADADELTA),
 }
 
-# A data set of one's own: the simplest choice that works for any shape of input.
+# For a custom data set: the simplest choice that works for inputs of any shape.
 DEFAULT_RECIPE = Recipe("mlp", 32, (1, 5), _ADADELTA)
 
 
 def recipe_for(data_name: str) -> Recipe:
-    """The recipe of a data set by its name; EMNIST's holds for each of its splits, ``EMNIST-byclass`` and so on."""
+    """Return the recipe of a data set; all splits of EMNIST (``EMNIST-byclass`` etc.) share one."""
     return RECIPES.get(data_name.split("-")[0], DEFAULT_RECIPE)

@@ -1,41 +1,48 @@
-"""One run as data: all that ``alma run`` is told about it, so that another process, or machine, can make it."""
+"""The specification of a run: the input of ``alma run`` as data that another process or machine can read."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
+import platform
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import torch
+
 import alma_env
-from agents import catalogue, runs
-from agents.anytime import AnytimeAgent
-from agents.methods import METHODS, method_for
-from agents.policy_specs import policy_from
-from agents.recipes import recipe_for
+from agents.catalogue.build import build
+from agents.catalogue.data_facts import DataFacts, facts_of, known_facts, split_keywords
+from agents.catalogue.methods import method_for
+from agents.catalogue.resolve import resolve_agent
+from agents.catalogue.run_config import RunConfig
+from agents.learners.anytime import AnytimeAgent
+from agents.policies import Policy
+from agents.policies.specs import policy_from
 from alma_env import AlmaEnv
 from alma_env.registration import TEXT_ID
 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What is to be run.
+    """The specification of a run.
 
     Attributes:
         env: environment id.
         agent: agent id.
         width: units, channels or experts; None: the recipe's.
-        wait: waiting time in mega-batches; None where ``policy`` decides, or where the method trains at every tick.
-        policy: when to train, as ``alma run --policy`` has it; None for a fixed waiting time.
-        replay: whether to train on everything so far.
-        seed: of the stream and the agent.
-        settings: hyper-parameters of the agent and keywords of the environment, as ``--set`` has them.
-        engine: how a stage is computed.
-        device: where.
-        threads: of PyTorch in the process that makes the run; the last bits depend on it.
-        record: also score on the validation parts of the whole stream.
+        wait: waiting time in mega-batches; None if ``policy`` decides, or if the method trains at every tick.
+        policy: a policy in the form of ``alma run --policy``; None: a fixed waiting time.
+        replay: whether to train on all mega-batches so far.
+        seed: seed of the stream and the agent.
+        settings: hyper-parameters of the agent and keywords of the environment, as in ``--set``.
+        engine: engine that computes a stage.
+        device: device of the agent.
+        threads: PyTorch threads of the process; the last bits of the results depend on it.
+        record: whether to score each stage on the validation parts of the whole stream, too.
     """
 
     env: str
@@ -52,87 +59,111 @@ class RunSpec:
     record: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """As plain data that JSON gives back; ``RunSpec(**data)`` is the same run."""
-        data = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        plain: dict[str, Any] = json.loads(json.dumps({**data, "settings": dict(self.settings)}))
+        """Return the specification as plain JSON values; ``RunSpec(**data)`` is the same run."""
+        plain: dict[str, Any] = json.loads(json.dumps({**vars(self), "settings": dict(self.settings)}))
         return plain
 
     def digest(self) -> str:
-        """What tells this run from every other one, the versions that it is computed with included: hexadecimal."""
-        return digest_of({**self.as_dict(), "versions": runs.versions()})
-
-    def but_seed(self) -> str:
-        """What runs have in common that differ in the seed alone: hexadecimal."""
-        return digest_of({**self.as_dict(), "seed": None})
+        """Return a hexadecimal digest of the specification and the versions of the software."""
+        return digest_of({**self.as_dict(), "versions": versions()})
 
     def __str__(self) -> str:
-        """In words, without what is as usual.
+        """Return the specification as text, without default values.
 
         >>> str(RunSpec("Digits-ALMA-v0", width=8, wait=5, settings={"epochs": 2}))
         'Digits-ALMA-v0: sm 8, wait 5, epochs=2, seed 0'
         """
         when = self.policy or (None if self.wait is None else f"wait {self.wait}")
-        words = [
+        options = {name: getattr(self, name) for name in ("engine", "device", "threads", "record")}
+        parts = [
             self.agent if self.width is None else f"{self.agent} {self.width}",
             when,
             "replay" if self.replay else None,
             *(f"{name}={value}" for name, value in self.settings.items()),
-            *(
-                f"{f.name}={getattr(self, f.name)}"
-                for f in dataclasses.fields(self)
-                if f.name in ("engine", "device", "threads", "record") and getattr(self, f.name) != f.default
-            ),
+            *(f"{name}={value}" for name, value in options.items() if value != getattr(RunSpec, name)),
             f"seed {self.seed}",
         ]
-        return f"{self.env}: {', '.join(word for word in words if word is not None)}"
+        return f"{self.env}: {', '.join(part for part in parts if part is not None)}"
+
+    def with_seed(self, seed: int) -> RunSpec:
+        """Return the run with another seed of the stream and the agent."""
+        return dataclasses.replace(self, seed=seed)
 
     @property
     def names_files(self) -> bool:
-        """Whether it names files, whose content may change while the names stay."""
+        """Whether the specification names files; their content may change under the same name."""
         return self.env == TEXT_ID or (self.policy is not None and ".zip" in self.policy)
 
+    def known_facts(self) -> DataFacts:
+        """Return the facts about the environment that are known without creating it."""
+        return known_facts(self.env, split_keywords(self.env, self.settings)[0])
+
     def make_env(self) -> AlmaEnv:
-        """Its environment. Runs with the same ``env`` and the same keywords of it may share one.
+        """Create the environment. Runs with the same ``env`` and the same keywords of it can share one.
 
         Raises:
-            ValueError, AlmaError: there is no such environment, or a keyword is wrong.
+            ValueError, AlmaError: the environment is unknown, or a keyword is wrong.
         """
-        protocol, _ = catalogue.split_keywords(self.env, self.settings)
-        return alma_env.make(self.env, **protocol)
+        return alma_env.make(self.env, **split_keywords(self.env, self.settings)[0])
 
     def make_agent(self, env: AlmaEnv, on_epoch: Callable[[int], None] | None = None) -> AnytimeAgent:
-        """Its agent, which has not run.
+        """Create the agent.
 
         Raises:
-            ValueError, TypeError: there is no such agent, or it does not take one of the settings.
+            ValueError, TypeError: the agent is unknown, or it does not have one of the settings.
         """
-        _, hyperparameters = catalogue.split_keywords(self.env, self.settings)
-        when: dict[str, Any]
-        if self.policy is not None:
-            backbone = recipe_for(env.data.name).backbone
-            when = {"policy": policy_from(self.policy, grows=method_for(self.agent, backbone).grows)}
-        else:
-            when = {"wait": 1 if self.wait is None else self.wait, "replay": self.replay}
-        return catalogue.make(
-            self.agent,
-            env,
-            width=self.width,
-            seed=self.seed,
-            engine=self.engine,
-            device=self.device,
-            on_epoch=on_epoch,
-            **when,
-            **hyperparameters,
-        )
+        facts = facts_of(env)
+        return build(resolve(self, facts), env, policy=self._policy(facts), on_epoch=on_epoch)
 
-    @property
-    def trains_at_every_tick(self) -> bool:
-        """Whether the method leaves no choice of a waiting time."""
-        return self.agent in METHODS and METHODS[self.agent].always
+    def _policy(self, facts: DataFacts) -> Policy | None:
+        if self.policy is None:
+            return None
+        return policy_from(self.policy, grows=method_for(self.agent, facts.recipe.backbone).grows)
+
+
+def resolve(spec: RunSpec, facts: DataFacts) -> RunConfig:
+    """Return the configuration of a specified run: one pure step that neither loads data nor creates a network.
+
+    Args:
+        spec: the specification.
+        facts: the facts about its data, from its environment (`facts_of`) or known beforehand (`known_facts`).
+
+    Returns:
+        The configuration with an empty computation. Engine and device are as specified (``auto`` included) until an
+        agent is built.
+
+    Raises:
+        ValueError: an agent or a hyper-parameter is unknown, or a value breaks its rule.
+    """
+    policy = spec._policy(facts)
+    wait = 1 if spec.wait is None else spec.wait
+    when: dict[str, Any] = {} if policy is not None else {"wait": wait, "replay": spec.replay}
+    agent = resolve_agent(
+        spec.agent,
+        facts,
+        policy=policy,
+        width=spec.width,
+        seed=spec.seed,
+        engine=spec.engine,
+        device=spec.device,
+        **when,
+        **split_keywords(spec.env, spec.settings)[1],
+    )
+    return RunConfig(spec.env, facts.protocol, agent, spec.seed)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the software that computes a run; the last bits of the results depend on them."""
+    return {
+        "alma-env": alma_env.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+    }
 
 
 def digest_of(data: Any) -> str:
-    """Of plain data, however its mappings are ordered: 16 hexadecimal digits, which no two of a million runs share.
+    """Return a digest of plain data: 16 hexadecimal digits, independent of the order of keys.
 
     >>> digest_of({"a": 1, "b": [2]}) == digest_of({"b": [2], "a": 1})
     True

@@ -1,4 +1,4 @@
-"""What a command says of its runs while they go on: error so far, FLOPs and time left; and where their picture is."""
+"""Output of commands that run agents: a progress bar for each run, and a picture of the errors."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from agents import figures
-from agents.report import ERROR_RATE, Measure, engineering
+from agents.analysis.measures import ERROR_RATE, Measure, engineering
+from agents.sweeps.progress import say
 from alma_env import Ledger
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from agents.anytime import AnytimeAgent
+    from agents.learners.anytime import AnytimeAgent
     from alma_env import Row
 
 
 class RunProgress:
-    """One bar per run; it advances with the training examples, so that the time left is honest for any wait."""
+    """One bar per run. It advances with the training examples, so its time left is right for every waiting time."""
 
     def __init__(self, console: Console, measure: Measure = ERROR_RATE) -> None:
         self._console = console
@@ -57,12 +58,15 @@ class RunProgress:
         self._progress.stop()
 
     def begin(self, description: str, agent: AnytimeAgent, examples: Callable[..., int]) -> Callable[[Row], None]:
-        """A new bar; what it returns is told every tick's row.
+        """Add the bar of a run.
 
         Args:
             description: name of the run.
             agent: the agent that runs.
-            examples: training examples that the run processes up to a tick, ``examples(until=tick)``.
+            examples: returns the training examples up to a tick, ``examples(until=tick)``.
+
+        Returns:
+            A function that must be called with the row of each tick.
         """
         measure = self._measure
         self._agent = agent
@@ -70,7 +74,7 @@ class RunProgress:
         ledger = Ledger()
         task = self._progress.add_task(
             description,
-            total=None,  # known when the stream is; making that of a text may take a while
+            total=None,  # known after the stream is built, which may take a while for text
             tick=0,
             ticks=agent.ticks,
             error=math.nan,
@@ -95,7 +99,7 @@ class RunProgress:
         return on_tick
 
     def on_epoch(self, epoch: int) -> None:
-        """Told after every epoch of the running agent; an epoch may take less time than moving the bar."""
+        """Advance the bar after an epoch of the running agent, at most ten times per second."""
         if self._agent is None:
             return
         self._advanced += self._agent.training_on
@@ -104,29 +108,15 @@ class RunProgress:
             self._drawn = time.monotonic()
 
     def end(self, ledger: Ledger) -> None:
-        """The run is over."""
-        if not self._console.is_terminal:  # no live bar there
-            line = f"{self._description}: {summary(ledger, self._measure)}"
+        """Print a line for a finished run where no bar is shown."""
+        if not self._console.is_terminal:
+            line = f"{self._description}: {self._measure.summary(ledger.score())}"
             self._console.print(line, markup=False, highlight=False)
-
-
-def say(console: Console, message: str) -> None:
-    """Print a message as it stands: nothing in it is markup, and no line is broken."""
-    console.print(message, markup=False, emoji=False, highlight=False, soft_wrap=True)
 
 
 def draw_curves(
     console: Console, groups: Mapping[str, Sequence[Ledger]], folder: Path, title: str, measure: Measure
 ) -> None:
-    """Draw the errors of labelled runs into a folder, and say where."""
-    (picture,) = figures.save(figures.error_curves(groups, title, measure), folder / measure.plural)
+    """Draw the errors of labelled runs into a folder, and print the name of the picture."""
+    (picture,) = figures.save(figures.draw_error_curves(groups, title, measure), folder / measure.plural)
     say(console, f"{measure.name.capitalize()} curves: {picture.resolve()}")
-
-
-def summary(ledger: Ledger, measure: Measure) -> str:
-    """What came out of a run, in one line."""
-    score = ledger.score()
-    return (
-        f"{measure.heading} {measure.sum(score):.2f}, final {measure.name} {score.final_error:.4f}, "
-        f"Comp {engineering(score.comp)} FLOPs, {score.seconds:.1f} s"
-    )

@@ -1,48 +1,65 @@
-"""``alma table``: finished runs in a table that can be published."""
+"""``alma envs`` and ``alma agents``: the environments, and the agents with their hyper-parameters."""
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
-from agents import tables, tables_text
-from agents.console import say
-from agents.figures.cli import add_runs_to, chosen_runs
+from agents.catalogue import backbones
+from agents.catalogue.methods import METHODS, TEXT_METHODS
+from agents.catalogue.recipes import recipe_for
+from agents.training.settings import StageSettings
+from alma_env.data.datasets import TEXT
+from alma_env.registration import ARRAYS_ID, PROTOCOLS, TEXT_ID
 
 
-def add_to(commands: Any) -> None:
-    """Add ``table`` to the subcommands of ``alma``."""
-    table = commands.add_parser("table", help="compare finished runs in a table, with intervals and tests")
-    table.set_defaults(command=_table)
-    add_runs_to(table)
-    table.add_argument("--format", default="markdown", choices=list(tables_text.FORMATS), help="default markdown")
-    table.add_argument(
-        "--by",
-        nargs="+",
-        default=["env"],
-        metavar="KEY",
-        help=f"what lines that are compared have in common: {', '.join(tables.KEYS)}; default env",
+def envs(options: argparse.Namespace, console: Console) -> int:
+    """Print the environments."""
+    table = Table(title="Environments", title_justify="left")
+    for column in ("id", "data", "mega-batches B", "recipe", "waits compared"):
+        table.add_column(column)
+    for id, protocol in PROTOCOLS.items():
+        table.add_row(id, protocol["data"], str(protocol["ticks"]), *_recipe(protocol["data"]))
+    table.add_row(TEXT_ID, "text files, or the package's own text", "4", *_recipe(TEXT))
+    table.add_row(ARRAYS_ID, "your own arrays (Python only)", "ticks=…", "mlp-32", "1, 5")
+    table.caption = (
+        "X-ALMA-v0 has a decision environment X-ALMA-Wait-v0 and a surrogate X-ALMA-Wait-Surrogate-v0 of it."
     )
-    table.add_argument(
-        "--against", metavar="LINE", help="agent or line to compare with; default the best of each column"
-    )
-    table.add_argument("--out", type=Path, help="file to write; its ending is that of the format where it has none")
-
-
-def _table(options: argparse.Namespace, console: Console) -> int:
-    comparisons = tables.compare(chosen_runs(options, console), options.by, options.against)
-    text = tables_text.joined(comparisons, options.format)
-    for note in dict.fromkeys(note for comparison in comparisons for note in comparison.notes):
-        say(console, note)
-    if options.out is None:
-        say(console, text.rstrip("\n"))
-        return 0
-    ending = tables_text.FORMATS[options.format][0]
-    file = options.out if options.out.suffix == ending else options.out.with_name(options.out.name + ending)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
-    say(console, f"{file}: {sum(len(comparison.lines) for comparison in comparisons)} lines")
+    table.caption_justify = "left"
+    console.print(table)
     return 0
+
+
+def _recipe(data: str) -> tuple[str, str]:
+    recipe = recipe_for(data)
+    return f"{recipe.backbone}-{recipe.width}", ", ".join(map(str, recipe.waits))
+
+
+def agents(options: argparse.Namespace, console: Console) -> int:
+    """Print the agents."""
+    for title, methods in (("Agents", METHODS), ("Agents on text", TEXT_METHODS)):
+        table = Table(title=title, title_justify="left", show_lines=True)
+        for column in ("id", "method", "hyper-parameters of this agent (default)"):
+            table.add_column(column)
+        for id, method in methods.items():
+            table.add_row(id, escape(method.title), escape(_defaults(method.keywords)))
+        console.print(table)
+    names = ", ".join(field.name for field in dataclasses.fields(StageSettings))
+    text = {name: parameter.default for name, parameter in backbones.own_keywords("switch").items()}
+    console.print(
+        f"Hyper-parameters of every agent: width, wait, replay, growth, seed, engine, device; of a stage: {names}; "
+        f"of the network on text: {_defaults(text)}.",
+        markup=False,
+        highlight=False,
+    )
+    return 0
+
+
+def _defaults(keywords: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in keywords.items())

@@ -1,6 +1,7 @@
-"""The paper's figures from finished runs, and some that it lacks.
+"""Figures of finished runs: those of the ALMA paper, and more.
 
-A kind of figure is one file here; what all have in common is in `look`. Matplotlib is imported when something is drawn.
+Each kind of figure is a function that `KINDS` names; `style` holds what all figures share. Drawing a figure imports
+Matplotlib.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agents.cells import cells_of, streams
-from agents.figures.drawing import FORMATS, Drawing, save
-from agents.finished import FinishedRun
-from agents.report import ERROR_RATE, PERPLEXITY, Measure, measure_of
+from agents.analysis.measures import ERROR_RATE, PERPLEXITY, Measure, measure_of
+from agents.analysis.seed_groups import find_seed_groups, streams
+from agents.figures.files import FORMATS, Drawing, save
+from agents.runs.load import FinishedRun
 from alma_env import Ledger
 
-__all__ = ["FORMATS", "KINDS", "Drawing", "Kind", "draw", "error_curves", "save"]
+__all__ = ["FORMATS", "KINDS", "Drawing", "Kind", "draw", "draw_error_curves", "save"]
 
 
 @dataclass(frozen=True)
@@ -24,14 +25,12 @@ class Kind:
     """A kind of figure.
 
     Attributes:
-        module: where it is drawn.
-        shows: what, for the help.
-        measures: the errors that it is for.
-        options: the options that it takes.
+        function: the function that draws it, as ``module.function`` of this package.
+        measures: the measures of the streams that it can show.
+        options: names of the function's options.
     """
 
-    module: str
-    shows: str
+    function: str
     measures: tuple[Measure, ...] = (ERROR_RATE,)
     options: tuple[str, ...] = ()
 
@@ -39,19 +38,15 @@ class Kind:
 _BOTH = (ERROR_RATE, PERPLEXITY)
 
 KINDS: dict[str, Kind] = {
-    "errors": Kind("errors", "the error over time (figures 1, 3, 7 of the paper)", _BOTH, ("panels",)),
-    "tradeoff": Kind("tradeoff", "CER against training FLOPs and against parameters (figure 2)"),
-    "replay": Kind("replay", "CER and Comp with replay and without (figures 4, 8)"),
-    "perplexity": Kind("perplexity", "of text: average perplexity against parameters, FLOPs, time (5)", (PERPLEXITY,)),
-    "radar": Kind("radar", "all measures of each method side by side (first version of the paper)", _BOTH),
-    "gating": Kind("gating", "the gates of a mixture over a map of the digits (first version)", options=("layer",)),
-    "pareto": Kind(
-        "pareto",
-        "CER against Comp with the Pareto front, and against price",
-        options=("flops_price", "parameter_price"),
-    ),
-    "regret": Kind("regret", "the error above the oracle's, or the best in hindsight, tick by tick", _BOTH),
-    "best-wait": Kind("best_wait", "the best waiting time, by width and horizon"),
+    "errors": Kind("error_curves.draw", _BOTH, ("panels",)),
+    "tradeoff": Kind("costs.draw_tradeoff"),
+    "replay": Kind("replay.draw"),
+    "perplexity": Kind("costs.draw_perplexity", (PERPLEXITY,)),
+    "radar": Kind("radar.draw", _BOTH),
+    "gating": Kind("gating.draw", options=("layer",)),
+    "pareto": Kind("pareto.draw", options=("flops_price", "parameter_price")),
+    "regret": Kind("regret.draw", _BOTH),
+    "best-wait": Kind("best_wait.draw"),
 }
 
 
@@ -60,53 +55,53 @@ def draw(kind: str, runs: Sequence[FinishedRun], **options: Any) -> Drawing:
 
     Args:
         kind: one of `KINDS`.
-        runs: finished runs, as `agents.finished.find` gives them.
-        options: those of the kind: ``panels`` of ``errors``; ``flops_price`` and ``parameter_price`` of ``pareto``;
-            ``layer`` of ``gating``.
+        runs: finished runs, as `agents.runs.load.find` returns them.
+        options: ``panels`` of the kind ``errors``; ``flops_price`` and ``parameter_price`` of ``pareto``; ``layer`` of
+            ``gating``.
 
     Raises:
-        ValueError: there is no such kind, no run, or runs that the kind cannot show.
+        ValueError: the kind is unknown, there is no run, the runs are on several streams, or the kind cannot show them.
         TypeError: the kind has no such option.
     """
     if kind not in KINDS:
         raise ValueError(f"kind {kind!r}: unknown; the kinds of figures are {', '.join(KINDS)}")
-    found, of = KINDS[kind], streams(runs)
+    found, by_stream = KINDS[kind], streams(runs)
     if not runs:
-        raise ValueError(f"{kind} of 0 runs: there is nothing to draw; let a run end first")
-    if len(of) > 1:
+        raise ValueError(f"{kind} of 0 runs: there is nothing to draw; finish a run first")
+    if len(by_stream) > 1:
         raise ValueError(
-            f"{kind} of runs on {len(of)} streams ({'; '.join(of)}): a figure is of one stream; "
-            "draw them one by one, as `alma plot` does"
+            f"{kind} of runs on {len(by_stream)} streams ({'; '.join(by_stream)}): a figure shows one stream; "
+            "draw one stream at a time, as `alma plot` does"
         )
     for name in options:
         if name not in found.options:
             raise TypeError(
-                f"{name}={options[name]!r}: {kind} has no such option; it has {list(found.options) or 'none'}"
+                f"{name}={options[name]!r}: {kind} has no such option; its options are {list(found.options) or 'none'}"
             )
-    ((title, _),) = of.items()
+    ((title, _),) = by_stream.items()
     require_measure(kind, title, runs[0])
-    cells, notes = cells_of(runs)
-    module = importlib.import_module(f"agents.figures.{found.module}")
-    drawing: Drawing = module.draw(cells, title, **options)
+    groups, notes = find_seed_groups(runs)
+    module, _, function = found.function.partition(".")
+    drawing: Drawing = getattr(importlib.import_module(f"agents.figures.{module}"), function)(groups, title, **options)
     return Drawing(drawing.figure, drawing.rows, (*notes, *drawing.notes))
 
 
-def error_curves(groups: Mapping[str, Sequence[Ledger]], title: str, measure: Measure = ERROR_RATE) -> Drawing:
-    """The error at every tick in one panel, a curve with its band for each label: what ``alma run`` draws.
+def draw_error_curves(groups: Mapping[str, Sequence[Ledger]], title: str, measure: Measure = ERROR_RATE) -> Drawing:
+    """Draw the error at every tick in one panel, one curve with its band per label, as ``alma run`` does.
 
     Args:
-        groups: label → the ledgers of its seeds; the lengths of their streams may differ from label to label.
+        groups: label → the ledgers of its seeds; streams of different labels may have different lengths.
         title: headline.
-        measure: what the errors are.
+        measure: the measure of the errors.
     """
-    from agents.figures import errors
+    from agents.figures.error_curves import of_groups
 
-    return errors.of_groups(groups, title, measure)
+    return of_groups(groups, title, measure)
 
 
 def require_measure(kind: str, stream: str, run: FinishedRun) -> None:
-    """Raise ValueError where a kind is not for the errors of a stream."""
-    measure = measure_of(run.config["protocol"])
+    """Raise ValueError if a kind cannot show the measure of a stream."""
+    measure = measure_of(run.run_config.protocol)
     if measure not in KINDS[kind].measures:
         others = ", ".join(name for name, other in KINDS.items() if measure in other.measures)
-        raise ValueError(f"{kind} of {stream}: a stream whose measure is the {measure.heading}; draw one of {others}")
+        raise ValueError(f"{kind} of {stream}: {kind} cannot show {measure.heading}; draw one of {others}")

@@ -1,7 +1,8 @@
 """The best waiting time, by the width of the network and the length of the stream.
 
-The CER of a shorter stream is the sum of the first errors of a longer one: until its last tick, nobody knows how long a
-stream is. (A learner would train once more at that tick; that answer is not in the ledger.)
+The CER of a shorter stream is the sum of the first errors of a longer stream, because no learner uses the length of the
+stream before its last tick. At that tick a learner would train once more; the figure leaves this last training out,
+since the ledger of the longer stream does not contain it.
 """
 
 from __future__ import annotations
@@ -16,54 +17,54 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
-from agents.cells import Cell
-from agents.figures import look
-from agents.figures.drawing import Drawing
+from agents.analysis.seed_groups import SeedGroup
+from agents.figures import style
+from agents.figures.files import Drawing
 
 
-def draw(cells: Sequence[Cell], title: str) -> Drawing:
-    """A map for each method: the waiting time of the lowest mean CER, over width and horizon.
+def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
+    """Draw one map per method: the waiting time with the lowest mean CER, by width and length of the stream.
 
-    Where the stream ends before anyone has trained, all are the same, and nothing is drawn.
+    A field of the map is empty if the stream ends before the first training, where all waiting times have equal CER.
 
     Raises:
-        ValueError: nothing was run with several waiting times.
+        ValueError: no method and width was run with several waiting times.
     """
-    groups: dict[str, dict[int | None, list[Cell]]] = {}
-    for cell in cells:
-        if cell.wait is not None:
-            name = cell.method + ", replay" * cell.replay
-            groups.setdefault(name, {}).setdefault(cell.width, []).append(cell)
-    groups = {
-        name: {width: alike for width, alike in by_width.items() if len(alike) > 1} for name, by_width in groups.items()
+    by_name: dict[str, dict[int | None, list[SeedGroup]]] = {}
+    for group in groups:
+        if group.wait is not None:
+            name = group.method + ", replay" * group.replay
+            by_name.setdefault(name, {}).setdefault(group.width, []).append(group)
+    by_name = {
+        name: {width: own for width, own in by_width.items() if len(own) > 1} for name, by_width in by_name.items()
     }
-    groups = {name: by_width for name, by_width in groups.items() if by_width}
-    if not groups:
+    by_name = {name: by_width for name, by_width in by_name.items() if by_width}
+    if not by_name:
         raise ValueError(
-            f"best-wait of {len(cells)} settings on {title}: no method and width was run with several waiting times; "
-            "run some, as in --wait 1 10 50"
+            f"best-wait of {len(groups)} settings on {title}: no method and width was run with several waiting times; "
+            "run several, for example --wait 1 10 50"
         )
-    used = [cell for by_width in groups.values() for alike in by_width.values() for cell in alike]
-    waits = sorted({cell.wait for cell in used if cell.wait is not None})
-    widths = sorted({cell.width or 0 for cell in used})
-    last = len(cells[0].first.columns) - 1
-    # All panels have all widths, so that they are of one height, and can be compared along a line.
-    columns = min(len(groups), 3)
-    lines = -(-len(groups) // columns)
-    figure = look.blank(3.4 * columns + 1.6, max((0.42 * len(widths) + 1.0) * lines + 0.5, 2.6))
+    used = [group for by_width in by_name.values() for own in by_width.values() for group in own]
+    waits = sorted({group.wait for group in used if group.wait is not None})
+    widths = sorted({group.width or 0 for group in used})
+    last = len(groups[0].first.columns) - 1
+    # Every panel has all widths, so that panels in one row can be compared.
+    columns = min(len(by_name), 3)
+    lines = -(-len(by_name) // columns)
+    figure = style.blank(3.4 * columns + 1.6, max((0.42 * len(widths) + 1.0) * lines + 0.5, 2.6))
     grid = figure.subplots(lines, columns, squeeze=False, sharex=True, sharey=True)
-    for axes in grid.flat[len(groups) :]:
+    for axes in grid.flat[len(by_name) :]:
         axes.remove()
     colours = ListedColormap(colormaps["cividis"](np.linspace(0, 1, len(waits))))
     rows: list[dict[str, Any]] = []
     notes = []
-    for place, (axes, (name, by_width)) in enumerate(zip(grid.flat, groups.items(), strict=False)):
+    for place, (axes, (name, by_width)) in enumerate(zip(grid.flat, by_name.items(), strict=False)):
         best = np.full((len(widths), last), np.nan)
-        for width, alike in by_width.items():
-            if len({frozenset(cell.runs) for cell in alike}) > 1:
-                seeds = ", ".join(f"{len(cell.runs)} at {cell.when}" for cell in alike)
-                notes.append(f"{name}, width {width}: means over other seeds at each waiting time, {seeds}")
-            row, found = _best(name, width, alike)
+        for width, own in by_width.items():
+            if len({frozenset(group.runs) for group in own}) > 1:
+                seeds = ", ".join(f"{len(group.runs)} at {group.when}" for group in own)
+                notes.append(f"{name}, width {width}: the waiting times have different seeds, {seeds}")
+            row, found = _best(name, width, own)
             best[widths.index(width or 0)] = [np.nan if wait is None else waits.index(wait) for wait in row]
             rows += found
         _map(axes, best, widths, last)
@@ -75,33 +76,33 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
             norm=BoundaryNorm(np.arange(len(waits) + 1) - 0.5, len(waits)),
             rasterized=True,
         )
-        look.panel_title(axes, name)
-        lowest = place + columns >= len(groups)
+        style.panel_title(axes, name)
+        lowest = place + columns >= len(by_name)
         axes.tick_params(labelbottom=lowest)
         if lowest:
             axes.set_xlabel("length of the stream (ticks)")
         if place % columns == 0:
             axes.set_ylabel("width")
-    bar = figure.colorbar(mesh, ax=list(grid.flat[: len(groups)]), ticks=range(len(waits)), label="best w")
+    bar = figure.colorbar(mesh, ax=list(grid.flat[: len(by_name)]), ticks=range(len(waits)), label="best w")
     bar.ax.set_yticklabels([str(wait) for wait in waits])
     bar.ax.minorticks_off()
-    look.title(figure, title)
+    style.title(figure, title)
     figure.supxlabel(
-        "w of the lowest mean CER, of equals the shortest; light: nobody has trained, or not run with several w",
+        "w with the lowest mean CER, the shortest of equal ones; light: before the first training, or one w only",
         fontsize="small",
-        color=look.GREY,
+        color=style.GREY,
     )
     return Drawing(figure, rows, tuple(notes))
 
 
-def _best(name: str, width: int | None, alike: Sequence[Cell]) -> tuple[list[int | None], list[dict[str, Any]]]:
-    """The best waiting time at each horizon 1..B, None while nobody has trained; and the same as lines of the CSV."""
-    ordered = sorted(alike, key=lambda cell: cell.wait or 0)
+def _best(name: str, width: int | None, own: Sequence[SeedGroup]) -> tuple[list[int | None], list[dict[str, Any]]]:
+    """Return the best waiting time for each stream length 1..B, None before the first training, and the CSV rows."""
+    ordered = sorted(own, key=lambda group: group.wait or 0)
     cers: NDArray[np.float64] = np.array(
-        [np.mean([run.columns.errors.cumsum() for run in cell.runs.values()], axis=0) for cell in ordered]
+        [np.mean([run.columns.errors.cumsum() for run in group.runs.values()], axis=0) for group in ordered]
     )  # (waits, B + 1)
-    best = cers.argmin(axis=0)  # of equals the shortest wait
-    first = min(cell.wait or 0 for cell in ordered)
+    best = cers.argmin(axis=0)  # the shortest of equal waits
+    first = min(group.wait or 0 for group in ordered)
     found: list[int | None] = [None if tick < first else ordered[best[tick]].wait for tick in range(1, cers.shape[1])]
     rows = [
         {

@@ -1,4 +1,4 @@
-"""What answers are worth against what they cost: a line joins the widths of one method and schedule."""
+"""Errors against costs: a line joins the widths of one method and schedule (figures 2 and 5 of the ALMA paper)."""
 
 from __future__ import annotations
 
@@ -8,102 +8,126 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from agents.cells import Cell, headline, seeds_in_words, within
-from agents.figures import look
-from agents.figures.drawing import Drawing
+from agents.analysis.measures import PERPLEXITY
+from agents.analysis.seed_groups import SeedGroup, headline, seeds_in_words, within
+from agents.figures import style
+from agents.figures.files import Drawing
 from alma_env import Score
 
 Of = Callable[[Score], float]
-TOGETHER = 8  # lines that can be told apart in one panel; with more, each method has a panel of its own
+TOGETHER = 8  # most lines that a reader distinguishes in one panel; with more lines each method has its own panel
 
 
-def draw_costs(
-    cells: Sequence[Cell], title: str, measured: tuple[str, Of], costs: Mapping[str, tuple[str, Of]]
-) -> Drawing:
-    """A row of panels, or one for each cost where there is a panel for each method.
+def draw_tradeoff(groups: Sequence[SeedGroup], title: str) -> Drawing:
+    """CER against training FLOPs and against parameters (figure 2).
+
+    FLOPs are the paper's: 6 per forward multiply-add of a training example, plus growth, without validation.
+    """
+    return _draw(groups, title, ("CER", lambda score: score.cer), ("training_flops", "parameters"))
+
+
+def draw_perplexity(groups: Sequence[SeedGroup], title: str) -> Drawing:
+    """Average perplexity over ticks 1..B against parameters, training FLOPs, and seconds (figure 5).
+
+    FLOPs are those of `draw_tradeoff`. The seconds depend on the machines that computed the runs.
+    """
+    measured = (PERPLEXITY.heading, PERPLEXITY.sum)
+    return _draw(groups, title, measured, ("parameters", "training_flops", "seconds"))
+
+
+COSTS: dict[str, tuple[str, Of]] = {
+    "training_flops": ("training FLOPs, as the paper counts", lambda score: float(score.paper_flops)),
+    "parameters": ("parameters, mean over ticks", lambda score: score.mem / (score.ticks + 1)),
+    "seconds": ("seconds, evaluation included", lambda score: score.seconds),
+}
+
+
+def _draw(groups: Sequence[SeedGroup], title: str, measured: tuple[str, Of], keys: Sequence[str]) -> Drawing:
+    """One panel per cost; with many lines a row of panels per cost, one panel per method.
 
     Args:
-        cells: of one stream.
-        title: its name.
-        measured: what answers are worth: its name and where it is found in a score.
-        costs: by their column in the CSV file: name, and where they are found in a score.
+        groups: seed groups of one stream.
+        title: name of the stream.
+        measured: name of the error, and the function that reads it from a score.
+        keys: of `COSTS`, in the order of the panels.
     """
     name, of = measured
+    costs = {key: COSTS[key] for key in keys}
     column = name.lower().replace(" ", "_")
     rows = [
         {
-            "method": cell.method,
-            "width": cell.width,
-            "when": cell.when,
-            "replay": cell.replay,
-            **{key: cell.interval(cost).mean for key, (_, cost) in costs.items()},
-            **_interval(column, cell, of),
+            "method": group.method,
+            "width": group.width,
+            "when": group.when,
+            "replay": group.replay,
+            **{key: group.interval(cost).mean for key, (_, cost) in costs.items()},
+            **_interval(column, group, of),
         }
-        for cell in cells
+        for group in groups
     ]
-    methods = list(dict.fromkeys(cell.method for cell in cells))
-    by_method = len(methods) > 1 and len(set(within(cells, width=False))) > TOGETHER
-    names = _names(cells, by_method)
-    styles, sizes = look.styles(names), _sizes(cells)
+    methods = list(dict.fromkeys(group.method for group in groups))
+    by_method = len(methods) > 1 and len(set(within(groups, width=False))) > TOGETHER
+    names = _names(groups, by_method)
+    strokes, sizes = style.strokes(names), _sizes(groups)
     columns = len(methods) if by_method else len(costs)
     size = (3.0, 2.9) if by_method else (4.6, 4.0)
-    figure = look.blank(size[0] * columns, size[1] * (len(costs) if by_method else 1) + 1.0)
+    figure = style.blank(size[0] * columns, size[1] * (len(costs) if by_method else 1) + 1.0)
     grid = figure.subplots(len(costs) if by_method else 1, columns, squeeze=False, sharey=True)
     for number, (key, (label, _)) in enumerate(costs.items()):
         for place, method in enumerate(methods if by_method else [""]):
             axes = grid[number, place] if by_method else grid[0, number]
-            look.plain(axes)
+            style.plain(axes)
             if by_method:
                 axes.scatter([row[key] for row in rows], [row[column] for row in rows], 3.0, color="#C8C8C8", zorder=0)
-                look.panel_title(axes, method if number == 0 else "")
+                style.panel_title(axes, method if number == 0 else "")
             own = [(n, row) for n, row in zip(names, rows, strict=True) if row["method"] == method or not by_method]
-            _lines(axes, own, (key, column), styles, sizes)
-            look.log_axis(axes.xaxis, [row[key] for row in rows], letters=True)
+            _lines(axes, own, (key, column), strokes, sizes)
+            style.log_axis(axes.xaxis, [row[key] for row in rows], letters=True)
             axes.set_xlabel(label)
             if place == 0 and (by_method or number == 0):
                 axes.set_ylabel(name)
-    look.log_axis(grid[0, 0].yaxis, [row[column] for row in rows])
-    look.title(figure, headline(title, cells))
-    handles: list[Any] = [look.handle(style, marker=True) for style in styles.values()]
-    labels = list(styles)
+    style.log_axis(grid[0, 0].yaxis, [row[column] for row in rows])
+    style.title(figure, headline(title, groups))
+    handles: list[Any] = [style.handle(stroke, marker=True) for stroke in strokes.values()]
+    labels = list(strokes)
     if len(sizes) > 1:
         handles += [
-            Line2D([], [], color=look.GREY, linestyle="", marker="o", markersize=size**0.5) for size in sizes.values()
+            Line2D([], [], color=style.GREY, linestyle="", marker="o", markersize=size**0.5) for size in sizes.values()
         ]
         labels += [f"width {width}" for width in sizes]
-    look.legend(figure, handles, labels, seeds_in_words(cells) + "; light: the other methods" * by_method)
+    style.legend(figure, handles, labels, seeds_in_words(groups) + "; light: the other methods" * by_method)
     return Drawing(figure, rows)
 
 
-def _names(cells: Sequence[Cell], by_method: bool) -> list[str]:
+def _names(groups: Sequence[SeedGroup], by_method: bool) -> list[str]:
     if not by_method:
-        return within(cells, width=False)
-    replays = len({cell.replay for cell in cells}) > 1
-    return [cell.when + ", replay" * (replays and cell.replay) for cell in cells]
+        return within(groups, width=False)
+    replays = len({group.replay for group in groups}) > 1
+    return [group.when + ", replay" * (replays and group.replay) for group in groups]
 
 
 def _lines(
     axes: Axes,
     named: Sequence[tuple[str, dict[str, Any]]],
     keys: tuple[str, str],
-    styles: Mapping[str, look.Style],
+    strokes: Mapping[str, style.Stroke],
     sizes: Mapping[int | None, float],
 ) -> None:
     for name in dict.fromkeys(name for name, _ in named):
-        own, style = [row for other, row in named if other == name], styles[name]
+        own, stroke = [row for other, row in named if other == name], strokes[name]
         x, y = ([row[key] for row in own] for key in keys)
         halves = [row[f"{keys[1]}_half"] or 0.0 for row in own]
-        axes.errorbar(x, y, halves, **style.line, linewidth=1.2, capsize=2, elinewidth=0.8)
-        axes.scatter(x, y, [sizes[row["width"]] for row in own], color=style.colour, marker=style.marker, zorder=3)
+        axes.errorbar(x, y, halves, **stroke.line, linewidth=1.2, capsize=2, elinewidth=0.8)
+        axes.scatter(x, y, [sizes[row["width"]] for row in own], color=stroke.colour, marker=stroke.marker, zorder=3)
 
 
-def _sizes(cells: Sequence[Cell]) -> dict[int | None, float]:
-    """Area of a marker in square points: the wider, the larger."""
-    widths = sorted({cell.width for cell in cells}, key=lambda width: width or 0)
+def _sizes(groups: Sequence[SeedGroup]) -> dict[int | None, float]:
+    """Return the area of a marker in square points; it grows with the width."""
+    widths = sorted({group.width for group in groups}, key=lambda width: width or 0)
     return {width: 14.0 + 14.0 * place for place, width in enumerate(widths)} if len(widths) > 1 else {widths[0]: 26.0}
 
 
-def _interval(name: str, cell: Cell, of: Of) -> dict[str, Any]:
-    """A number of a cell as three columns: mean, half of its 95 % interval, seeds."""
-    found = cell.interval(of)
+def _interval(name: str, group: SeedGroup, of: Of) -> dict[str, Any]:
+    """Return a number of a seed group as three columns: mean, half of its 95 % interval, number of seeds."""
+    found = group.interval(of)
     return {name: found.mean, f"{name}_half": found.half, "seeds": found.n}

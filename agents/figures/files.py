@@ -1,4 +1,4 @@
-"""A drawing: a figure with the numbers that are drawn, and the files that it is written to."""
+"""A drawing, which is a figure with its numbers, and the files to which it is written."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ FORMATS = ("png", "svg", "pdf", "csv")
 
 @dataclass(frozen=True)
 class Drawing:
-    """What one kind of figure made of runs.
+    """A figure of runs with its numbers.
 
     Attributes:
-        figure: to be shown or saved.
-        rows: what is drawn, as the lines of a CSV file; each with the same names.
-        notes: what a reader must know of it, in words.
+        figure: the figure.
+        rows: the drawn numbers as rows of a CSV file, all with the same columns.
+        notes: remarks for the reader, such as runs that were left out.
     """
 
     figure: Figure
@@ -30,10 +30,10 @@ class Drawing:
 
 
 def save(drawing: Drawing, stem: Path, formats: Sequence[str] = ("png",)) -> list[Path]:
-    """Write a drawing as STEM.png, STEM.csv and so on; its folder is made. The same runs give the same bytes.
+    """Write a drawing as STEM.png, STEM.csv and so on, and create the folder. Equal runs give equal bytes.
 
     Raises:
-        ValueError: a format is none of png, svg, pdf, csv.
+        ValueError: a format is not one of png, svg, pdf, csv.
     """
     require_formats(formats)
     stem.parent.mkdir(parents=True, exist_ok=True)
@@ -41,10 +41,10 @@ def save(drawing: Drawing, stem: Path, formats: Sequence[str] = ("png",)) -> lis
 
 
 def require_formats(formats: Sequence[str]) -> None:
-    """Raise ValueError for what is none of the formats."""
+    """Raise ValueError if a format is unknown."""
     for form in formats:
         if form not in FORMATS:
-            raise ValueError(f"format {form!r}: a figure is written as one or more of {', '.join(FORMATS)}")
+            raise ValueError(f"format {form!r}: unknown; choose one or more of {', '.join(FORMATS)}")
 
 
 def _save(drawing: Drawing, file: Path, form: str) -> Path:
@@ -56,7 +56,7 @@ def _save(drawing: Drawing, file: Path, form: str) -> Path:
         return file
     import matplotlib
 
-    # Without dates, and with ids that are no random numbers.
+    # No dates and no random ids, so that equal figures give equal bytes.
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
     with matplotlib.rc_context({"svg.hashsalt": "alma", "svg.fonttype": "path", "pdf.fonttype": 42}):
         drawing.figure.savefig(file, dpi=150, metadata=undated.get(form))

@@ -1,7 +1,8 @@
 """How the gates of a mixture of experts divide the digits (first version of the ALMA paper, figures 5 and 8).
 
-On the left, a t-SNE map of test examples, each drawn as its class. On the right, the tree: at each gate the examples
-that reach it, dark where they go right; at each leaf those that its expert answers for. The map is the same everywhere.
+On the left is a t-SNE map of test examples, each drawn as its class. On the right is the tree of gates. A gate shows
+the examples that reach it, in dark if they go right. A leaf shows the examples that its expert answers. All maps are
+equal.
 """
 
 from __future__ import annotations
@@ -16,30 +17,31 @@ from matplotlib.axes import Axes
 from matplotlib.figure import SubFigure
 from numpy.typing import NDArray
 
-import agents
 import alma_env
-from agents.cells import Cell
-from agents.figures import look
-from agents.figures.drawing import Drawing
-from agents.finished import FinishedRun
-from agents.gmoe import GMoE
-from agents.methods import METHODS
-from agents.mixture_networks import MixtureNetwork, mixture_body
-from agents.tree import leaf_paths
+from agents.analysis.seed_groups import SeedGroup
+from agents.catalogue.build import build
+from agents.catalogue.run_config import AgentConfig
+from agents.figures import style
+from agents.figures.files import Drawing
+from agents.learners.gmoe import GMoE
+from agents.networks.gate_tree import leaf_paths
+from agents.networks.mixture import MixtureNetwork, mixture_body
+from agents.policies.waiting import FixedWait
+from agents.runs.load import FinishedRun
 from alma_env import DataSet
 
 EXAMPLES = 800  # on the map
-GATES = 7  # that are drawn: the first that were made; what grew below them is one leaf
+GATES = 7  # drawn gates, the oldest; later growth below a drawn gate counts as one leaf
 
 
 @dataclass(frozen=True)
 class _Node:
-    """A gate, or a leaf of the tree that is drawn.
+    """A gate or a leaf of the drawn tree.
 
     Attributes:
-        first, last: experts below it, from the left, inclusive.
-        depth: gates above it.
-        children: left and right; none of a leaf.
+        first, last: the range of experts below this node, from the left, inclusive.
+        depth: number of gates above this node.
+        children: left and right child of a gate; None for a leaf.
     """
 
     first: int
@@ -48,33 +50,33 @@ class _Node:
     children: tuple[_Node, _Node] | None = None
 
     def walk(self) -> Iterator[_Node]:
-        """Itself and all below."""
+        """Yield this node and all nodes below it."""
         yield self
         for child in self.children or ():
             yield from child.walk()
 
 
-def draw(cells: Sequence[Cell], title: str, layer: int = 1) -> Drawing:
-    """The tree of one run's gates.
+def draw(groups: Sequence[SeedGroup], title: str, layer: int = 1) -> Drawing:
+    """Draw the tree of gates of one run.
 
     Args:
-        cells: one setting of a method with gates; of several seeds the first is drawn.
+        groups: the runs of one setting of a method with gates; the run of the first seed is drawn.
         title: name of the stream.
-        layer: which mixture layer, 1 the first.
+        layer: number of the mixture layer, from 1.
 
     Raises:
-        ValueError: the runs are of several settings or of a method without gates, the run has no checkpoint, no gate,
-            or other data, or there is no such layer.
+        ValueError: the runs have several settings or a method without gates; or the run has no checkpoint, no gate, no
+            such layer, or other data than this machine.
     """
-    mixtures = [cell for cell in cells if cell.agent in ("gmoe", "moe")]
+    mixtures = [group for group in groups if group.agent in ("gmoe", "moe")]
     if len(mixtures) != 1:
-        found = "; ".join(cell.name for cell in mixtures) or "none"
+        found = "; ".join(group.name for group in mixtures) or "none"
         raise ValueError(
-            f"gating of {len(mixtures)} settings with gates on {title} ({found}): it shows one; choose it, as in "
-            "--where agent=gmoe width=16 wait=10"
+            f"gating of {len(mixtures)} settings with gates on {title} ({found}): it shows one setting; choose it, "
+            "for example --where agent=gmoe width=16 wait=10"
         )
-    (cell,) = mixtures
-    run = cell.first
+    (group,) = mixtures
+    run = group.first
     data, shares, splits = _shares(run, layer)
     node = _tree(splits)
     classes = data.test_y[:EXAMPLES]
@@ -82,13 +84,13 @@ def draw(cells: Sequence[Cell], title: str, layer: int = 1) -> Drawing:
     leaves = [one for one in node.walk() if one.children is None]
     depth = max(one.depth for one in leaves)
     wide, high = max(1.25 * len(leaves), 3.6), max(1.45 * (depth + 1) + 0.9, 4.8)
-    figure = look.blank(4.6 + wide, high)
+    figure = style.blank(4.6 + wide, high)
     parts = figure.subfigures(1, 2, squeeze=False, width_ratios=[4.6, wide])
     left, right = parts[0]
     _digits(left.subplots(), places, classes, data.classes)
-    right.text(0.01, 0.985, textwrap.fill(_CAPTION, int(14 * wide)), fontsize="x-small", color=look.GREY, va="top")
+    right.text(0.01, 0.985, textwrap.fill(_CAPTION, int(14 * wide)), fontsize="x-small", color=style.GREY, va="top")
     _draw_tree(right, node, places, shares, classes)
-    look.title(figure, f"{title}, {cell.name}, seed {run.seed}, mixture layer {layer}")
+    style.title(figure, f"{title}, {group.name}, seed {run.seed}, mixture layer {layer}")
     rows = [
         {
             "example": number,
@@ -99,35 +101,30 @@ def draw(cells: Sequence[Cell], title: str, layer: int = 1) -> Drawing:
         }
         for number in range(len(classes))
     ]
-    notes = [f"seed {run.seed} of {len(cell.runs)}: a map is of one run"] * (len(cell.runs) > 1)
+    notes = [f"seed {run.seed} of {len(group.runs)}: the map shows one run"] * (len(group.runs) > 1)
     if len(splits) > GATES:
-        notes.append(f"the first {GATES} of {len(splits)} gates are drawn; what grew below them counts as one leaf")
+        notes.append(f"the first {GATES} of {len(splits)} gates are drawn; later growth below them is one leaf")
     return Drawing(figure, rows, tuple(notes))
 
 
 def _shares(run: FinishedRun, layer: int) -> tuple[DataSet, NDArray[np.float64], tuple[int, ...]]:
-    """The data, each expert's share of the first test examples (n, leaves), and the splits of the tree."""
+    """Return the data, each expert's share of the first test examples (n, leaves), and the splits of the tree."""
     file = run.folder / "checkpoint.pt"
     if not file.exists():
         raise ValueError(
-            f"{file}: missing; the gates are in a run's checkpoint, which packed runs do not have: give its folder, or "
-            "make the run again"
+            f"{file}: missing; the gates are in the checkpoint, which packed runs do not have; give the run "
+            "folder, or run it again"
         )
-    config, protocol = run.config["agent"], run.config["protocol"]
-    split = protocol["data"].partition("-")[2]
-    env = alma_env.make(run.config["env"], ticks=protocol["ticks"], **({"split": split} if split else {}))
-    if env.data.digest != protocol["digest"]:
+    config = run.run_config
+    split = config.get("protocol.data").partition("-")[2]
+    env = alma_env.make(config.env, ticks=config.ticks, **({"split": split} if split else {}))
+    if env.data.digest != config.get("protocol.digest"):
         raise ValueError(
-            f"{run.folder}: it was run on other data, of digest {protocol['digest']}, not {env.data.digest}; draw it "
-            "where that data is"
+            f"{run.folder}: the run has data with digest {config.get('protocol.digest')}, this machine has "
+            f"{env.data.digest}; draw it on a machine with the same data"
         )
-    own = {name: config[name] for name in METHODS[config["id"]].keywords if name in config}
-    own["grow_by"] = tuple(own["grow_by"]) if isinstance(own.get("grow_by"), list) else own.get("grow_by", 1)
-    if config["id"] != "gmoe":
-        own.pop("grow_by")
-    learner = agents.make(
-        config["id"], env, width=config["width"], device="cpu", **{**own, "from_scratch": False}
-    ).learner
+    here = AgentConfig({**config.agent.record, "device": "cpu", "engine": "plain"})
+    learner = build(here, env, policy=FixedWait()).learner
     assert isinstance(learner, GMoE)
     learner.load_state_dict(torch.load(file, map_location="cpu", weights_only=True)["agent"]["learner"])
     body = mixture_body(learner.predictor)
@@ -138,10 +135,10 @@ def _shares(run: FinishedRun, layer: int) -> tuple[DataSet, NDArray[np.float64],
     mixture = body.mixtures[layer - 1]
     if not mixture.routing.tree:
         raise ValueError(
-            f"{run.folder}: tree=False: one softmax divides the examples, no tree of gates; draw another run"
+            f"{run.folder}: tree=False: one softmax divides the examples instead of a tree of gates; draw another run"
         )
     if not mixture.splits:
-        raise ValueError(f"{run.folder}: it has one expert and no gate yet; draw a run with several trainings")
+        raise ValueError(f"{run.folder}: it has one expert and no gate; draw a run with several trainings")
     seen: list[torch.Tensor] = []
     with torch.no_grad():
         hook = mixture.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
@@ -152,7 +149,7 @@ def _shares(run: FinishedRun, layer: int) -> tuple[DataSet, NDArray[np.float64],
 
 
 def _tree(splits: tuple[int, ...]) -> _Node:
-    """The tree of the first `GATES` splits, whose leaves know which experts of the whole tree are below them."""
+    """Return the tree of the first `GATES` splits; its nodes give the experts of the whole tree below them."""
     paths, whole = leaf_paths(splits[:GATES]), leaf_paths(splits)
     below = [[n for n, path in enumerate(whole) if path[: len(own)] == own] for own in paths]
 
@@ -168,18 +165,18 @@ def _tree(splits: tuple[int, ...]) -> _Node:
 
 
 def _share(shares: NDArray[np.float64], node: _Node) -> NDArray[np.float64]:
-    """How much of each example reaches a node (n,)."""
+    """Return the share of each example that reaches a node (n,)."""
     total: NDArray[np.float64] = shares[:, node.first : node.last + 1].sum(1)
     return total
 
 
 def _name(leaf: _Node) -> str:
-    """Experts are counted from 1."""
+    """Return the name of a leaf; experts are counted from 1."""
     return f"expert {leaf.first + 1}" if leaf.first == leaf.last else f"experts {leaf.first + 1}–{leaf.last + 1}"
 
 
 def _map(data: DataSet) -> NDArray[np.float64]:
-    """Where t-SNE places the first test examples (n, 2), within the unit square."""
+    """Return the t-SNE positions of the first test examples (n, 2) within the unit square."""
     from sklearn.manifold import TSNE  # takes a second to import
 
     flat = data.test_x[:EXAMPLES].reshape(min(EXAMPLES, len(data.test_x)), -1) / data.scale
@@ -190,15 +187,15 @@ def _map(data: DataSet) -> NDArray[np.float64]:
 
 
 def _digits(axes: Axes, places: NDArray[np.float64], classes: NDArray[np.int64], number: int) -> None:
-    """Each example as the number of its class."""
-    colours = (*look.COLOURS, "#8C510A", "#7F7F7F", "#6A3D9A")
+    """Draw each example as the number of its class."""
+    colours = (*style.COLOURS, "#8C510A", "#7F7F7F", "#6A3D9A")
     for which in range(number):
         own = places[classes == which]
         axes.scatter(own[:, 0], own[:, 1], 34, colours[which % len(colours)], marker=f"${which}$", linewidths=0)
     axes.set_xlim(-0.03, 1.03)
     axes.set_ylim(-0.03, 1.03)
     axes.set_axis_off()
-    look.panel_title(axes, "t-SNE of test examples")
+    style.panel_title(axes, "t-SNE of test examples")
 
 
 def _draw_tree(
@@ -243,17 +240,17 @@ def _draw_tree(
                 places[shown, 0], places[shown, 1], 5, right[shown], cmap="cividis_r", vmin=0, vmax=1, linewidths=0
             )
             label = f"{share.mean():.0%}"
-        box = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # over the line from the gate above
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # hides the line from the gate above
         axes.set_title(label, fontsize="x-small", pad=5, bbox=box)
 
 
 _CAPTION = (
-    "gates: dark examples go to the right, light ones to the left; leaves: the darker, the more an expert has of it; "
-    "numbers: share of all examples, and the classes of which a leaf has the largest share"
+    "gates: dark examples go right, light examples go left; leaves: darker examples have a larger share; "
+    "numbers: share of all examples, and the classes of which the leaf has the largest share"
 )
 
 
 def _answers(shares: NDArray[np.float64], leaves: Sequence[_Node], leaf: _Node, of_class: NDArray[np.bool_]) -> bool:
-    """Whether a leaf has the largest share of a class."""
+    """Return whether a leaf has the largest share of a class."""
     means = [_share(shares, one)[of_class].mean() for one in leaves]
     return leaves[int(np.argmax(means))] is leaf

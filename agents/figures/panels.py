@@ -1,4 +1,4 @@
-"""Which cells share a panel, where a figure has a panel for each width or waiting time."""
+"""Panels of a figure: which seed groups share a panel, by width or by waiting time."""
 
 from __future__ import annotations
 
@@ -6,69 +6,69 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agents.cells import Cell, within
+from agents.analysis.seed_groups import SeedGroup, within
 
 PANELS = ("auto", "width", "wait", "both", "none")
-TOGETHER = 12  # lines, policies among them, that can be told apart in one panel
+TOGETHER = 12  # most lines, policies included, that a reader distinguishes in one panel
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Cells that share axes, by what they are called there."""
+    """Seed groups that share axes, by the names of their lines."""
 
     title: str
-    lines: dict[str, Cell]
+    lines: dict[str, SeedGroup]
 
 
-def arrange(cells: Sequence[Cell], panels: str = "auto") -> tuple[list[Panel], int]:
-    """Panels, and how many of them stand side by side.
+def arrange(groups: Sequence[SeedGroup], panels: str = "auto") -> tuple[list[Panel], int]:
+    """Return the panels and the number of panels in a row.
 
     Args:
-        cells: of one stream.
-        panels: what tells the panels apart: ``width``, ``wait``, ``both`` or ``none``; ``auto``: both where there are
-            several methods of several widths and waiting times, else the one of which there are several; but policies
-            stand beside the waiting times that they are to be compared with, where that are not too many lines.
+        groups: seed groups of one stream.
+        panels: in what the panels differ: ``width``, ``wait``, ``both`` or ``none``. ``auto`` chooses both if several
+            methods have several widths and waiting times, else the one that has several values. Policies share a panel
+            with the waiting times, for comparison, if the lines are not too many.
 
     Raises:
-        ValueError: there is no such choice.
+        ValueError: the choice is unknown.
     """
     if panels not in PANELS:
         raise ValueError(f"panels={panels!r}: choose one of {', '.join(PANELS)}")
-    by_width, by_wait = _dimensions(cells, panels)
-    found: dict[tuple[Any, ...], dict[str, Cell]] = {}
-    names = within(cells, width=not by_width, when=not by_wait)
-    ordered = sorted(zip(cells, names, strict=True), key=lambda pair: _place(pair[0], by_width, by_wait))
-    for cell, name in ordered:
-        found.setdefault((cell.width if by_width else None, cell.when if by_wait else None), {})[name] = cell
-    made = [Panel(_title(*place), lines) for place, lines in found.items()]
+    by_width, by_wait = _dimensions(groups, panels)
+    found: dict[tuple[Any, ...], dict[str, SeedGroup]] = {}
+    names = within(groups, width=not by_width, when=not by_wait)
+    ordered = sorted(zip(groups, names, strict=True), key=lambda pair: _place(pair[0], by_width, by_wait))
+    for group, name in ordered:
+        found.setdefault((group.width if by_width else None, group.when if by_wait else None), {})[name] = group
+    arranged = [Panel(_title(*place), lines) for place, lines in found.items()]
     waits = len({when for _, when in found})
-    # A row for each width, where every width has all waiting times.
-    return made, waits if by_width and by_wait and len(found) % waits == 0 else 3
+    # One row per width if every width has all waiting times.
+    return arranged, waits if by_width and by_wait and len(found) % waits == 0 else 3
 
 
-def line_names(panels: Sequence[Panel], cells: Sequence[Cell]) -> list[str]:
-    """What the lines of all panels are called, in the order of their cells: a method's style is the same everywhere."""
-    places = {id(cell): place for place, cell in enumerate(cells)}
+def line_names(panels: Sequence[Panel], groups: Sequence[SeedGroup]) -> list[str]:
+    """Return the names of the lines of all panels in the order of their seed groups; one name has one stroke."""
+    places = {id(group): place for place, group in enumerate(groups)}
     first: dict[str, int] = {}
     for panel in panels:
-        for name, cell in panel.lines.items():
-            first[name] = min(first.get(name, len(cells)), places[id(cell)])
+        for name, group in panel.lines.items():
+            first[name] = min(first.get(name, len(groups)), places[id(group)])
     return sorted(first, key=first.__getitem__)
 
 
-def _dimensions(cells: Sequence[Cell], panels: str) -> tuple[bool, bool]:
-    """Whether the panels differ in width, and in the waiting time."""
+def _dimensions(groups: Sequence[SeedGroup], panels: str) -> tuple[bool, bool]:
+    """Return whether the panels differ in the width, and whether they differ in the waiting time."""
     if panels != "auto":
         return panels in ("width", "both"), panels in ("wait", "both")
-    widths, waits = len({cell.width for cell in cells}), len({cell.when for cell in cells})
-    others = len({(cell.method, cell.replay) for cell in cells})
-    apart = all(cell.wait is not None for cell in cells) or len(cells) > TOGETHER * widths
+    widths, waits = len({group.width for group in groups}), len({group.when for group in groups})
+    others = len({(group.method, group.replay) for group in groups})
+    apart = all(group.wait is not None for group in groups) or len(groups) > TOGETHER * widths
     return widths > 1, waits > 1 and others > 1 and apart
 
 
-def _place(cell: Cell, by_width: bool, by_wait: bool) -> tuple[Any, ...]:
-    width = (cell.width or 0) if by_width else 0
-    return (width, cell.wait is None, cell.wait or 0, cell.when) if by_wait else (width,)
+def _place(group: SeedGroup, by_width: bool, by_wait: bool) -> tuple[Any, ...]:
+    width = (group.width or 0) if by_width else 0
+    return (width, group.wait is None, group.wait or 0, group.when) if by_wait else (width,)
 
 
 def _title(width: int | None, when: str | None) -> str:

@@ -1,6 +1,6 @@
-"""All measures of each method side by side, as in the first version of the ALMA paper.
+"""All measures of each method in one radar chart (first version of the ALMA paper).
 
-Each spoke is logarithmic, from the worst value of all that are drawn in the centre to the best at the rim.
+Each spoke is logarithmic, from the worst drawn value near the centre to the best value at the rim.
 """
 
 from __future__ import annotations
@@ -12,25 +12,25 @@ from typing import Any
 
 import numpy as np
 
-from agents.cells import Cell, headline
-from agents.figures import look
-from agents.figures.drawing import Drawing
+from agents.analysis.measures import engineering
+from agents.analysis.seed_groups import SeedGroup, headline
+from agents.figures import style
+from agents.figures.files import Drawing
 from agents.figures.panels import arrange, line_names
-from agents.finished import FinishedRun
-from agents.report import engineering
+from agents.runs.load import FinishedRun
 
-CENTRE = 0.12  # of the radius, so that the worst of all is not a point
+CENTRE = 0.12  # radius of the worst value, so that a line of worst values is not a point
 
 
-def draw(cells: Sequence[Cell], title: str) -> Drawing:
-    """One radar for each width and waiting time, one line for each method; the spokes are the same in all.
+def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
+    """Draw one radar per width and waiting time, with one line per method; all radars have the same scales.
 
     Raises:
-        ValueError: there is one setting alone.
+        ValueError: there is only one setting.
     """
-    if len(cells) < 2:
-        raise ValueError(f"radar of one setting on {title}: it shows settings side by side; give at least two")
-    measure = cells[0].measure
+    if len(groups) < 2:
+        raise ValueError(f"radar of one setting on {title}: it compares settings; give at least two")
+    measure = groups[0].measure
     spokes: dict[str, Callable[[FinishedRun], float]] = {
         measure.heading: lambda run: measure.sum(run.score),
         f"final {measure.name}": lambda run: run.score.final_error,
@@ -40,36 +40,36 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
     }
     rows: list[dict[str, Any]] = [
         {
-            "setting": cell.name,
-            **{name: mean(map(of, cell.runs.values())) for name, of in spokes.items()},
-            "seeds": len(cell.runs),
+            "setting": group.name,
+            **{name: mean(map(of, group.runs.values())) for name, of in spokes.items()},
+            "seeds": len(group.runs),
         }
-        for cell in cells
+        for group in groups
     ]
     radii = {row["setting"]: [0.0] * len(spokes) for row in rows}
     rims = []
     for number, name in enumerate(spokes):
         values = [row[name] for row in rows]
         best, worst = min(values), max(values)
-        rims.append(look.unbroken(f"{name} {_number(best)} … {_number(worst)};"))
+        rims.append(style.unbroken(f"{name} {_number(best)} … {_number(worst)};"))
         for row in rows:
             radii[row["setting"]][number] = _radius(row[name], best, worst)
-    panels, columns = arrange(cells)
+    panels, columns = arrange(groups)
     lines = math.ceil(len(panels) / columns)
     columns = math.ceil(len(panels) / lines)
-    figure = look.blank(max(2.7 * columns, 6.0), 2.6 * lines + 1.6)
+    figure = style.blank(max(2.7 * columns, 6.0), 2.6 * lines + 1.6)
     grid = figure.subplots(lines, columns, squeeze=False, subplot_kw={"projection": "polar"})
     for axes in grid.flat[len(panels) :]:
         axes.remove()
-    styles = look.styles(line_names(panels, cells))
+    strokes = style.strokes(line_names(panels, groups))
     angles = np.linspace(0, 2 * math.pi, len(spokes) + 1)
     for axes, panel in zip(grid.flat, panels, strict=False):
         axes.set_theta_zero_location("N")
         axes.set_theta_direction(-1)
-        for name, cell in panel.lines.items():
-            own = radii[cell.name]
+        for name, group in panel.lines.items():
+            own = radii[group.name]
             axes.plot(
-                angles, [*own, own[0]], **styles[name].line, marker=styles[name].marker, markersize=3, linewidth=1.3
+                angles, [*own, own[0]], **strokes[name].line, marker=strokes[name].marker, markersize=3, linewidth=1.3
             )
         axes.set_ylim(0, 1.02)
         axes.set_yticks([CENTRE, (1 + CENTRE) / 2, 1.0], [])
@@ -77,15 +77,15 @@ def draw(cells: Sequence[Cell], title: str) -> Drawing:
         for text, angle in zip(axes.get_xticklabels(), angles, strict=False):
             side = math.sin(angle)
             text.set(
-                fontsize="x-small", color=look.GREY, ha="left" if side > 0.1 else "right" if side < -0.1 else "center"
+                fontsize="x-small", color=style.GREY, ha="left" if side > 0.1 else "right" if side < -0.1 else "center"
             )
         axes.spines["polar"].set_color("#CCCCCC")
         axes.grid(color="#DDDDDD", linewidth=0.6)
-        look.panel_title(axes, panel.title)
-    look.title(figure, headline(title, cells))
-    handles: list[Any] = [look.handle(style, marker=True) for style in styles.values()]
+        style.panel_title(axes, panel.title)
+    style.title(figure, headline(title, groups))
+    handles: list[Any] = [style.handle(stroke, marker=True) for stroke in strokes.values()]
     ranges = " ".join(rims).removesuffix(";")
-    look.legend(figure, handles, list(styles), f"means over seeds; rim … centre, logarithmic: {ranges}")
+    style.legend(figure, handles, list(strokes), f"means over seeds; rim … centre, logarithmic: {ranges}")
     return Drawing(figure, rows)
 
 
@@ -94,7 +94,7 @@ def _number(value: float) -> str:
 
 
 def _radius(value: float, best: float, worst: float) -> float:
-    """1 of the best, `CENTRE` of the worst."""
+    """Return the radius of a value: 1 for the best, `CENTRE` for the worst."""
     if worst == best:
         return 1.0
     if best > 0:

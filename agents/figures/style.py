@@ -1,6 +1,6 @@
-"""The common look of all figures: told apart with any colour vision, and in grey print.
+"""The style that all figures share: readable with any colour vision, and in grey print.
 
-Colours are Okabe and Ito's. No two lines that differ in colour alone: each has a stroke and a marker of its own.
+The colours are those of Okabe and Ito. Lines that differ in colour also differ in dashes and marker.
 """
 
 from __future__ import annotations
@@ -18,56 +18,56 @@ from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
-from agents.report import Measure, engineering
+from agents.analysis.measures import Measure, engineering
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-STROKES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
+DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 GREY = "#666666"
 
 
 @dataclass(frozen=True)
-class Style:
+class Stroke:
     """How one line is drawn."""
 
     colour: str
-    stroke: Any
+    dashes: Any
     marker: str
 
     @property
     def line(self) -> dict[str, Any]:
-        """As keywords of matplotlib's lines."""
-        return {"color": self.colour, "linestyle": self.stroke}
+        """Colour and dashes as keywords of Matplotlib's lines."""
+        return {"color": self.colour, "linestyle": self.dashes}
 
 
-def styles(names: Iterable[Hashable]) -> dict[Any, Style]:
-    """A style for each name, in their order: the first 49 are all different, neighbours in all three respects."""
-    out: dict[Any, Style] = {}
+def strokes(names: Iterable[Hashable]) -> dict[Any, Stroke]:
+    """Return a stroke for each name: the first 49 are distinct; neighbours differ in colour, dashes and marker."""
+    out: dict[Any, Stroke] = {}
     for name in names:
         if name not in out:
             place = len(out)
             turn = place // len(COLOURS)
-            shifted = (place + turn) % len(STROKES)
-            out[name] = Style(COLOURS[place % len(COLOURS)], STROKES[shifted], MARKERS[shifted])
+            shifted = (place + turn) % len(DASHES)
+            out[name] = Stroke(COLOURS[place % len(COLOURS)], DASHES[shifted], MARKERS[shifted])
     return out
 
 
 def blank(width: float, height: float) -> Figure:
-    """An empty figure of this size in inches, whose parts make room for each other."""
+    """Return an empty figure of this size in inches with constrained layout."""
     return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(wspace=0.04, hspace=0.04))
 
 
 def panels(
     number: int, columns: int = 3, size: tuple[float, float] = (3.6, 2.9), *, x: str, y: str, shared: bool = True
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with this many panels in rows that are as full as can be, with nothing in place of those that miss.
+    """Return a figure with panels in rows of nearly equal length.
 
     Args:
-        number: of panels.
-        columns: at most.
-        size: of a panel, in inches.
-        x: label of the x axes; where they are shared only the lowest panel of a column has it, and the numbers.
-        y: label of the y axes; likewise of the first panel of a row.
+        number: number of panels.
+        columns: most panels in a row.
+        size: size of a panel in inches.
+        x: label of the x axes; with shared axes only the lowest panel of a column has label and numbers.
+        y: label of the y axes; with shared axes only the first panel of a row has label and numbers.
         shared: whether all panels have the same axes.
     """
     rows = math.ceil(number / columns)
@@ -88,25 +88,26 @@ def panels(
 
 
 def panel_title(axes: Axes, text: str) -> None:
-    """What a panel shows, at its left, in as many lines as it takes."""
+    """Write the title of a panel at its left, with line breaks."""
     axes.set_title(textwrap.fill(text, 36), fontsize="medium", loc="left")
 
 
 def plain(axes: Axes) -> None:
-    """No frame where there is no axis."""
+    """Remove the frame at the top and at the right."""
     axes.spines[["top", "right"]].set_visible(False)
 
 
 def ticks_axis(axes: Axes, last: int) -> None:
-    """The x axis of a stream."""
+    """Set up the x axis for the ticks of a stream."""
     axes.set_xlim(0, last)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
 
 
 def error_axis(axes: Axes, measure: Measure, lowest: float, highest: float) -> None:
-    """The y axis of errors: from 0, but logarithmic for perplexities and where little would be seen of the lowest.
+    """Set up the y axis for errors.
 
-    It is as high as the means need; a band over few seeds may leave it.
+    The axis starts at 0. It is logarithmic for perplexities, and if the highest error is 10 times the lowest or more.
+    The axis fits the means; a band over few seeds may leave it.
     """
     if not measure.logarithmic and (lowest <= 0 or highest / lowest < 10):
         axes.set_ylim(0, 1.1 * highest)
@@ -119,24 +120,24 @@ def error_axis(axes: Axes, measure: Measure, lowest: float, highest: float) -> N
 
 
 def log_axis(axis: Any, values: Iterable[float], letters: bool = False) -> None:
-    """A logarithmic axis with round numbers within the values, also where they span less than a decade.
+    """Make an axis logarithmic, with round numbers as ticks even if the values span less than a decade.
 
     Args:
         axis: `axes.xaxis` or `axes.yaxis`.
-        values: what is drawn along it; all above 0.
-        letters: write 3.4 T in place of 3.4e12.
+        values: the values along the axis; values that are not positive and finite are ignored.
+        letters: write 3.4 T instead of 3.4e12.
     """
     known = [value for value in values if value > 0 and math.isfinite(value)]
     if not known:
-        return  # as where nothing was spent
+        return  # for example no FLOPs were spent
     low, high = min(known), max(known)
     margin = max((high / low) ** 0.06, 1.05)
     set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
     set_scale("log")
-    # A bar over few seeds may be many times as long as all the rest, or reach below 0.
+    # A bar over few seeds may be much longer than the range of the values, or reach below 0.
     before = axis.get_view_interval()
     set_limits = axis.axes.set_xlim if axis.axis_name == "x" else axis.axes.set_ylim
-    narrow = high / low < 1.05  # where one value alone would stand anywhere
+    narrow = high / low < 1.05  # a single value needs limits around it
     set_limits(low / 1.3, high * 1.3) if narrow else set_limits(max(before[0], low / 3), min(before[1], high * 3))
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
     for bases in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9)):
@@ -150,7 +151,7 @@ def log_axis(axis: Any, values: Iterable[float], letters: bool = False) -> None:
 
 
 def places_axis(axes: Axes, values: Iterable[float]) -> None:
-    """A logarithmic x axis with a tick at each of the values, such as widths or waiting times."""
+    """Make the x axis logarithmic with a tick at each value, such as a width or a waiting time."""
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(FixedLocator(sorted(set(values))))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
@@ -158,7 +159,7 @@ def places_axis(axes: Axes, values: Iterable[float]) -> None:
 
 
 def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], title: str = "") -> None:
-    """A legend for all panels below them, with what the bars and bands are as its title."""
+    """Add a legend below all panels; its title explains bars and bands."""
     longest = max(map(len, labels))
     columns = max(1, int(figure.get_figwidth() * 13 / (longest + 9)))
     rows = math.ceil(len(labels) / columns)
@@ -181,16 +182,16 @@ def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], title:
 
 
 def title(figure: Figure, text: str) -> None:
-    """The headline, at the left."""
+    """Write the headline of a figure at the left."""
     lines = textwrap.wrap(text, int(figure.get_figwidth() * 10))
     figure.suptitle("\n".join(lines), x=0.01, ha="left", fontsize="large")
 
 
 def unbroken(text: str) -> str:
-    """A text that a caption does not break."""
+    """Return a text in which a caption has no line breaks."""
     return text.replace(" ", "\xa0")
 
 
-def handle(style: Style, *, marker: bool = False) -> Line2D:
-    """A line for a legend."""
-    return Line2D([], [], **style.line, marker=style.marker if marker else None, markersize=5)
+def handle(stroke: Stroke, *, marker: bool = False) -> Line2D:
+    """Return a line for a legend."""
+    return Line2D([], [], **stroke.line, marker=stroke.marker if marker else None, markersize=5)

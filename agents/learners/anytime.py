@@ -1,26 +1,29 @@
-"""Anytime learning: Algorithm 1 of the ALMA paper, with the policy that decides when to train taken out of it."""
+"""Anytime learning: Algorithm 1 of the ALMA paper, with a separate policy that decides when to train."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-from torch import nn
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from agents.policies import Decision, Policy, Progress, StatefulPolicy
-from agents.stage import Examples
-from agents.union import union
-from alma_env import meter
+from agents.training.stage import Examples
+from alma_env.metering import meter
 
-MegaBatch = Mapping[str, Mapping[str, np.ndarray[Any, Any]]]
+Part = Mapping[str, NDArray[Any]]  # "x" and "y"
+MegaBatch = Mapping[str, Part]  # "train" and "valid"
 
 
 class Report(Protocol):
-    """What a policy may be told about a stage: validation loss and error of what was kept."""
+    """The result of a stage that a policy may use: validation loss and error of the kept weights."""
 
     @property
     def best_loss(self) -> float:
@@ -34,47 +37,47 @@ class Report(Protocol):
 
 
 class Learner(Protocol):
-    """How to train and grow; when to is the policy's affair.
+    """How to train and grow; the policy decides when.
 
-    ``predictor`` is what is deployed: a module from raw inputs (n, ...) to logits (n, C), or (n, T, V) of text.
+    ``predictor`` is the deployed module. It maps raw inputs (n, ...) to logits (n, C), for text (n, T, V).
     """
 
     @property
     def predictor(self) -> nn.Module:
-        """The module to deploy after the last training; the untrained one before."""
+        """The module to deploy: the result of the last stage, or the untrained module before the first."""
         ...
 
     def train(self, train: Examples, valid: Examples) -> Report:
-        """One stage: train on the gathered mega-batches, select on their validation parts."""
+        """Run one stage: train on the gathered mega-batches, select on their validation parts."""
         ...
 
     def grow(self, train: Examples, valid: Examples) -> None:
-        """Add capacity before a stage, seeing that stage's data."""
+        """Add capacity before a stage, given the data of that stage."""
         ...
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that the next stages depend on."""
+        """Return everything that later stages depend on."""
         ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict``'s result with the same numbers to the last bit."""
+        """Restore a state that ``state_dict`` returned; later stages then give the same numbers to the last bit."""
         ...
 
 
 @dataclass(frozen=True)
 class StageRecord:
-    """One training that a run made.
+    """One stage of a run.
 
     Attributes:
-        tick: when, 1..B.
-        pending: mega-batches gathered since the training before.
-        examples: training examples that it used; with replay those of all ``tick`` mega-batches.
-        replay: whether it used all of them.
-        grow: growth steps that were made before it.
-        validation_loss: mean cross-entropy of its best epoch.
+        tick: tick of the stage, 1..B.
+        pending: mega-batches gathered since the stage before.
+        examples: number of training examples; with replay those of all ``tick`` mega-batches.
+        replay: whether the stage trained on all mega-batches so far.
+        grow: growth steps before the stage.
+        validation_loss: mean cross-entropy of the best epoch.
         validation_error: fraction of wrong validation answers at that epoch.
-        held_out_error: error of what was deployed on the validation parts of the whole stream; None where the run did
-            not ask for it.
+        held_out_error: error of the deployed predictor on the validation parts of the whole stream; None unless the run
+            was started with ``record``.
     """
 
     tick: int
@@ -88,18 +91,20 @@ class StageRecord:
 
 
 class AnytimeAgent:
-    """Gathers mega-batches and, when the policy says so, (grows and) trains on them: Algorithm 1, corrected.
+    """Gathers mega-batches and (grows and) trains on them when the policy decides to: Algorithm 1, corrected.
 
-    It runs to the last tick inclusive, does not grow before the first training, and grows before it trains.
+    The corrections: it runs to the last tick inclusive, does not grow before the first stage, and grows before it
+    trains.
 
     Args:
         learner: how to train and grow.
-        policy: when to.
+        policy: when to train and grow.
         ticks: length of the stream, B.
-        config: the full recipe, as plain data, for the record of a run.
-        held_out_valid: the validation part is the same set in every mega-batch, as in a stream of text: it is used as
-            it is, not gathered.
-        classes: number of classes, or for text of tokens, for policies that compare a loss with that of a guess.
+        config: the full configuration, as plain data, for the record of a run.
+        held_out_valid: whether every mega-batch has the same validation part, as in a stream of text. If so, it is not
+            gathered.
+        classes: number of classes, for text the number of tokens. Policies need it to compare a loss with that of the
+            uniform guess.
     """
 
     def __init__(
@@ -118,7 +123,7 @@ class AnytimeAgent:
         self.config = config or {}
         self.held_out_valid = held_out_valid
         self.classes = classes
-        self.training_on = 0  # training examples of the stage that runs, for progress displays
+        self.training_on = 0  # training examples of the current stage, for progress displays
         self.tick = 0
         self.pending = 0
         self.history: list[StageRecord] = []
@@ -127,16 +132,16 @@ class AnytimeAgent:
 
     @property
     def predictor(self) -> nn.Module:
-        """What answers now; give it to ``env.reset(options={"predictor": agent.predictor})`` for tick 0."""
+        """The current predictor. For tick 0, pass it to ``env.reset(options={"predictor": agent.predictor})``."""
         return self.learner.predictor
 
     @property
     def stages(self) -> int:
-        """Trainings so far."""
+        """Number of stages so far."""
         return len(self.history)
 
     def observe(self, observation: MegaBatch) -> nn.Module | None:
-        """Take in the mega-batch that has arrived; the predictor to deploy if it was trained, None while waiting.
+        """Take in a new mega-batch; return the predictor to deploy after a stage, None if the agent waits.
 
         Call it inside ``with env.meter:``.
         """
@@ -144,15 +149,15 @@ class AnytimeAgent:
         return self.carry_out(self.policy(self.progress()))
 
     def gather(self, observation: MegaBatch) -> None:
-        """Take in the mega-batch that has arrived, and decide nothing yet."""
+        """Take in a new mega-batch without a decision."""
         self.tick += 1
         self.pending += 1
         self._gathered.append(observation)
 
     def carry_out(self, decision: Decision) -> nn.Module | None:
-        """Do what was decided about the mega-batch gathered last: wait, or (grow and) train.
+        """Carry out the decision for the current tick: wait, or (grow and) train.
 
-        Call it inside ``with env.meter:``, once after each ``gather``.
+        Call it inside ``with env.meter:``, once after each ``gather``. It returns what ``observe`` returns.
         """
         if not decision.train:
             return None
@@ -164,15 +169,15 @@ class AnytimeAgent:
         return self.trained(decision, report, grow=steps)
 
     def examples(self, decision: Decision) -> tuple[Examples, Examples]:
-        """What a stage that was decided on trains and validates on."""
+        """Return the training and validation examples of the stage that a decision starts."""
         recent = self._gathered if decision.replay else self._gathered[-self.pending :]
-        train = union([megabatch["train"] for megabatch in recent])
-        valid = union([megabatch["valid"] for megabatch in (recent[-1:] if self.held_out_valid else recent)])
+        train = join_parts([megabatch["train"] for megabatch in recent])
+        valid = join_parts([megabatch["valid"] for megabatch in (recent[-1:] if self.held_out_valid else recent)])
         self.training_on = len(train)
         return train, valid
 
     def trained(self, decision: Decision, report: Report, *, grow: int = 0) -> nn.Module:
-        """Enter a stage of the learner into the history, after so many growth steps; what is to be deployed."""
+        """Add a stage, after `grow` growth steps, to the history; return the predictor to deploy."""
         self.history.append(
             StageRecord(
                 tick=self.tick,
@@ -189,7 +194,7 @@ class AnytimeAgent:
         return self.learner.predictor
 
     def progress(self) -> Progress:
-        """What the policy is shown."""
+        """Return the input of the policy."""
         last = self.history[-1] if self.history else None
         before = self.history[-2] if len(self.history) > 1 else None
         running = meter.running()
@@ -211,7 +216,7 @@ class AnytimeAgent:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Learner, policy (if it has a state), where the stream stands; no data, since the stream can give it again."""
+        """Return the state of learner, policy (if it has one) and stream, without data, which the stream repeats."""
         policy = {"policy": self.policy.state_dict()} if isinstance(self.policy, StatefulPolicy) else {}
         return policy | {
             "tick": self.tick,
@@ -222,11 +227,11 @@ class AnytimeAgent:
         }
 
     def load_state_dict(self, state: dict[str, Any], megabatch: Callable[[int], MegaBatch]) -> None:
-        """Go on from ``state_dict``.
+        """Restore a state that ``state_dict`` returned.
 
         Args:
-            state: what ``state_dict`` returned.
-            megabatch: gives mega-batch t again, for each t up to the saved tick: ``env.megabatch``.
+            state: the state.
+            megabatch: returns mega-batch t, for each t up to the saved tick: ``env.megabatch``.
         """
         self.tick, self.pending, self._gathered = 0, 0, []
         for tick in range(1, state["tick"] + 1):
@@ -241,3 +246,47 @@ class AnytimeAgent:
 
 def _parameters_of(predictor: nn.Module) -> int:
     return sum(parameter.numel() for parameter in predictor.parameters())
+
+
+def join_parts(parts: Sequence[Part]) -> Examples:
+    """Return the examples of all parts, one part after another.
+
+    Arrays that are memory-mapped from files are joined in a new memory-mapped file, since a text may be larger than the
+    memory. The file is in the folder of temporary files and disappears with the last tensor that uses it.
+
+    Raises:
+        OSError: there is no space for that file.
+    """
+    return Examples(*(_joined([part[name] for part in parts]) for name in ("x", "y")))
+
+
+def _joined(arrays: list[NDArray[Any]]) -> Tensor:
+    first = arrays[0]
+    if len(arrays) == 1:
+        return torch.from_numpy(first)
+    if not _is_mapped(first):
+        return torch.from_numpy(np.concatenate(arrays))
+    try:
+        with tempfile.TemporaryFile() as file:  # the mapping stays valid after the file is closed
+            # Written before it is mapped: a full disk then raises OSError here instead of killing the process later.
+            for array in arrays:
+                for start in range(0, len(array), _ROWS):
+                    file.write(array[start : start + _ROWS].tobytes())
+            file.flush()
+            shape = (sum(map(len, arrays)), *first.shape[1:])
+            return torch.from_numpy(np.memmap(file, first.dtype, "r+", shape=shape))
+    except OSError as error:
+        size = sum(array.nbytes for array in arrays)
+        raise OSError(
+            f"{tempfile.gettempdir()}: cannot write a file of {size:,} bytes for {len(arrays)} mega-batches "
+            f"({error}); set TMPDIR to a folder on a disk with enough space"
+        ) from error
+
+
+_ROWS = 4096  # rows copied at a time, which limits the memory needed
+
+
+def _is_mapped(array: NDArray[Any] | None) -> bool:
+    while array is not None and not isinstance(array, np.memmap):
+        array = array.base if isinstance(array.base, np.ndarray) else None
+    return array is not None

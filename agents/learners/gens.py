@@ -13,32 +13,35 @@ from typing import Any
 import torch
 from torch import nn
 
-from agents.ens import initialise_members, require_members
-from agents.members import MembersReport, together_pays, train_members
-from agents.single_model import Build
-from agents.stage import Engine, Examples, OnEpoch, StageSettings
+from agents.learners.ens import initialise_members, require_members
+from agents.networks.mlp_vgg import Build
+from agents.training.members import MembersReport, together_pays, train_members
+from agents.training.seeding import stage_generators
+from agents.training.settings import EngineName, OnEpoch, StageSettings
+from agents.training.stage import Examples
 from alma_env import Ensemble
-from alma_env.ensemble import Space
+from alma_env.scoring.ensemble import Space
 
 
 class GEns:
-    """A learner that adds members. Where the policy does not grow, the newest members are trained further.
+    """A learner that adds members. Without a growth step, a stage trains the newest members further.
 
     Args:
-        build: makes one member's untrained predictor from a generator of its initial weights.
-        settings: recipe of a stage.
-        seed: run seed; the first member of stage k draws as a single model from scratch does at stage k.
-        members: n, how many are added per growth.
-        warm_start: new members are copies of the newest ones instead of new networks.
-        space: average probabilities (``prob``), as in the paper, or logits (``logit``), as in the code that its authors
-            released.
-        together: train the new members at once or one after another; None: what is faster.
-        engine: how a stage is computed.
+        build: creates one member's untrained predictor from a generator of its initial weights.
+        settings: settings of a stage.
+        seed: run seed; the first new member of stage k has the random numbers that a single model from scratch has at
+            stage k.
+        members: n, members added per growth step.
+        warm_start: initialise new members with copies of the newest ones instead of random weights.
+        space: average probabilities (``prob``), as in the paper, or logits (``logit``), as in the authors' released
+            code.
+        together: train the new members together (True) or one after another (False); None chooses the faster.
+        engine: how to compute a stage.
         device: where to train.
-        on_epoch: told after every epoch, for progress displays.
+        on_epoch: called after every epoch, for progress displays.
 
     Raises:
-        ValueError: no member is added, or there is no such space.
+        ValueError: a growth step would add no member, or the space does not exist.
     """
 
     def __init__(
@@ -51,7 +54,7 @@ class GEns:
         warm_start: bool = False,
         space: Space = "prob",
         together: bool | None = None,
-        engine: Engine = "plain",
+        engine: EngineName = "plain",
         device: torch.device | str = "cpu",
         on_epoch: OnEpoch | None = None,
     ) -> None:
@@ -64,8 +67,8 @@ class GEns:
         self.engine = engine
         self.on_epoch = on_epoch
         self.stage = 0
-        self.newest = members  # how many members the next stage trains
-        self._grown = False  # since the last stage
+        self.newest = members  # number of members that the next stage trains
+        self._grown = False  # whether there was a growth step since the last stage
         self._build = build
         self._device = torch.device(device)
         untrained = initialise_members(build, seed, members, 1, self._device)
@@ -76,13 +79,12 @@ class GEns:
 
     def _ensemble(self, bodies: list[nn.Module]) -> Ensemble:
         ensemble = Ensemble(bodies, self._normalize, self.space)
-        # As its members are; eval() would walk through hundreds of them at every tick.
+        # The members are in eval mode; eval() would visit hundreds of them at every tick.
         ensemble.training = ensemble.members.training = False
         return ensemble
 
     def train(self, train: Examples, valid: Examples) -> MembersReport:
-        """Train the newest members on T with selection on V; the others are shared with the predictor before."""
-        stage = self.stage + 1
+        """Train the newest members on T and keep their best epochs on V. Older members are shared, not copied."""
         bodies = list(self.predictor.members)
         newest = copy.deepcopy(bodies[-self.newest :])
         report = train_members(
@@ -91,31 +93,30 @@ class GEns:
             train,
             valid,
             self.settings,
-            seed=self.seed,
-            stage=stage,
+            stage_generators(self.seed, self.stage + 1, len(newest)),
             together=self.together,
             engine=self.engine,
             on_epoch=self.on_epoch,
         )
-        self.stage, self._grown = stage, False
+        self.stage, self._grown = self.stage + 1, False
         self.predictor = self._ensemble([*bodies[: -self.newest], *newest])
         return report
 
     def grow(self, train: Examples, valid: Examples) -> None:
-        """Add untrained members, which the next stage trains."""
+        """Add members, which the next stage trains."""
         bodies = list(self.predictor.members)
         if self.warm_start:
             new = copy.deepcopy(bodies[-self.members :])
         else:
-            before = self.newest if self._grown else 0  # drawn for this stage already
-            drawn = initialise_members(self._build, self.seed, before + self.members, self.stage + 1, self._device)
-            new = [predictor.body for predictor in drawn[before:]]
+            before = self.newest if self._grown else 0  # already initialised for this stage
+            untrained = initialise_members(self._build, self.seed, before + self.members, self.stage + 1, self._device)
+            new = [predictor.body for predictor in untrained[before:]]
         self.newest = (self.newest if self._grown else 0) + len(new)
         self._grown = True
         self.predictor = self._ensemble([*bodies, *new])
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights and buffers of all members, the number of stages, and which members are trained next."""
+        """Return weights and buffers of all members, the number of stages, and which members train next."""
         return {
             "stage": self.stage,
             "newest": self.newest,
@@ -124,7 +125,7 @@ class GEns:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict``."""
+        """Restore a state that ``state_dict`` returned."""
         self.stage, self.newest, self._grown = state["stage"], state["newest"], state["grown"]
         bodies: list[nn.Module] = []
         for weights in state["members"]:

@@ -1,8 +1,8 @@
-"""One stage of several runs that differ in their seeds alone, in one batched computation.
+"""One stage of several learners that differ only in their seeds, computed together.
 
-A small network spends its time between operations, not in them. The networks of all runs therefore lie side by side, as
-the members of an ensemble do (`agents.stacked`), each with the data, the draws and the best epoch of its own run: the
-numbers are those of one run after another, to rounding.
+A small network spends its time between operations, not in them. The networks of all learners are therefore stored side
+by side, as the members of an ensemble are (`agents.networks.stacked`). Each keeps its own data, random numbers and best
+epoch, so the results equal those of one learner after another, to rounding.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from agents.anytime import Report
-from agents.ens import Ens
-from agents.members import MembersReport
-from agents.networks import Predictor
-from agents.seeding import stage_generators
-from agents.single_model import SingleModel
-from agents.stacked import Mixtures, stack
-from agents.stage import Examples, StageReport, train_together
-from agents.umix import UMix, UniformMixture, mixture_of
+from agents.learners.anytime import Report
+from agents.learners.ens import Ens
+from agents.learners.sm import SingleModel
+from agents.learners.umix import UMix, UniformMixture, mixture_of
+from agents.networks.mlp_vgg import Predictor
+from agents.networks.stacked import Mixtures, stack
+from agents.training.engines import ENGINES
+from agents.training.members import MembersReport
+from agents.training.seeding import stage_generators
+from agents.training.stage import Examples, StageReport, train_stage
 from alma_env import Ensemble
 
 BatchedLearner = SingleModel | Ens | UMix
@@ -29,67 +30,63 @@ BatchedLearner = SingleModel | Ens | UMix
 def train_batch(
     learners: Sequence[BatchedLearner], train: Sequence[Examples], valid: Sequence[Examples]
 ) -> list[Report]:
-    """Have each learner train one stage on its own examples: ``learner.train`` of all of them at once.
+    """Run one stage of each learner on its own examples: ``learner.train`` of all learners together.
 
     Args:
-        learners: of one kind, with the same settings, and as many stages behind them.
-        train: the examples of each, all of one number.
-        valid: the validation parts of each, likewise.
+        learners: of one type, with equal settings and an equal number of stages so far.
+        train: training examples of each learner, equal in number.
+        valid: validation examples of each learner, equal in number.
 
     Raises:
-        ValueError: the learners are not alike, or have different numbers of examples.
+        ValueError: the learners differ in more than their seeds, or in their numbers of examples.
     """
-    require_alike(learners)
+    require_equal_settings(learners)
     for name, parts in (("train", train), ("valid", valid)):
         if len({len(part) for part in parts}) != 1:
             sizes = ", ".join(str(len(part)) for part in parts)
-            raise ValueError(f"{name}: {sizes} examples; learners in one batch need as many each")
+            raise ValueError(f"{name}: {sizes} examples; learners in one batch need equal numbers of examples")
     first = learners[0]
     predictors = [learner.begin_stage() for learner in learners]
     bodies = [body for predictor in predictors for body in _networks(predictor)]
     stacked = stack(bodies)
-    drawn = [
-        stage_generators(learner.seed, learner.stage + 1, member)
-        for learner in learners
-        for member in range(learner.members if isinstance(learner, Ens) else 1)
-    ]
-    reports = train_together(
-        _normalise(predictors[0]),
-        Mixtures(stacked, first.reduce, len(learners)) if isinstance(first, UMix) else stacked,
-        _one_after_another(train),
-        _one_after_another(valid),
+    members = first.members if isinstance(first, Ens) else 1  # networks with their own random numbers, per learner
+    reports = train_stage(
+        Predictor(
+            _normalize(predictors[0]),
+            Mixtures(stacked, first.reduce, len(learners)) if isinstance(first, UMix) else stacked,
+        ),
+        _join(train),
+        _join(valid),
         first.settings,
-        orders=[generators["order"] for generators in drawn],
-        augments=[generators["augment"] for generators in drawn],
+        [each for learner in learners for each in stage_generators(learner.seed, learner.stage + 1, members)],
         groups=len(learners),
-        engine=first.engine,
+        engine=ENGINES[first.engine],
         on_epoch=first.on_epoch,
     )
-    stacked.hand_back(bodies)
+    stacked.copy_to(bodies)
     for learner, predictor in zip(learners, predictors, strict=True):
         learner.end_stage(predictor)  # type: ignore[arg-type]
-    return _reports(first, reports)
+    return _reports_of_learners(first, reports)
 
 
-def require_alike(learners: Sequence[BatchedLearner]) -> None:
-    """Raises ValueError unless there are several learners that one batch can train, alike in all but their seeds."""
+def require_equal_settings(learners: Sequence[BatchedLearner]) -> None:
+    """Raise ValueError unless there are at least two learners of a supported type that differ only in their seeds."""
     if len(learners) < 2:
-        raise ValueError(f"{len(learners)} learners: a batch has at least 2; train a single one by itself")
+        raise ValueError(f"{len(learners)} learners: a batch has at least 2; call train of a single learner")
     for learner in learners:
         if not isinstance(learner, BatchedLearner):
-            raise ValueError(
-                f"a learner of type {type(learner).__name__}: only SM, Ens and UMix are trained in a batch"
-            )
-    first = _all_but_the_seed(learners[0])
+            raise ValueError(f"a learner of type {type(learner).__name__}: only SM, Ens and UMix can train in a batch")
+    first = _setting(learners[0])
     for learner in learners[1:]:
-        for name, value in _all_but_the_seed(learner).items():
+        for name, value in _setting(learner).items():
             if value != first.get(name):
                 raise ValueError(
-                    f"{name}={first.get(name)!r} and {value!r} in one batch: learners may differ in their seeds only"
+                    f"{name}={first.get(name)!r} and {value!r} in one batch: learners may differ only in their seeds"
                 )
 
 
-def _all_but_the_seed(learner: BatchedLearner) -> dict[str, object]:
+def _setting(learner: BatchedLearner) -> dict[str, object]:
+    """Return everything about a learner except its seed and its weights."""
     names = ("settings", "stage", "engine", "from_scratch", "members", "reduce")
     return {"type": type(learner)} | {name: getattr(learner, name) for name in names if hasattr(learner, name)}
 
@@ -101,16 +98,16 @@ def _networks(predictor: nn.Module) -> list[nn.Module]:
     return list(mixture_of(predictor).members) if isinstance(predictor.body, UniformMixture) else [predictor.body]
 
 
-def _normalise(predictor: nn.Module) -> nn.Module:
+def _normalize(predictor: nn.Module) -> nn.Module:
     return predictor.prepare if isinstance(predictor, Ensemble) else predictor.get_submodule("normalize")
 
 
-def _one_after_another(parts: Sequence[Examples]) -> Examples:
+def _join(parts: Sequence[Examples]) -> Examples:
     return Examples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]))
 
 
-def _reports(learner: BatchedLearner, reports: Sequence[StageReport]) -> list[Report]:
-    """One report per learner."""
+def _reports_of_learners(learner: BatchedLearner, reports: Sequence[StageReport]) -> list[Report]:
+    """Return one report per learner, from one report per network or mixture."""
     if not isinstance(learner, Ens):
         return list(reports)
     members = learner.members

@@ -8,29 +8,28 @@ predict:  argmax f(x; θ_k)
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from agents.networks import Predictor
-from agents.seeding import generator, stage_generators
-from agents.stage import Engine, Examples, OnEpoch, StageReport, StageSettings, train_stage
-
-Build = Callable[[torch.Generator], Predictor]
+from agents.networks.mlp_vgg import Build, Predictor
+from agents.training.engines import ENGINES
+from agents.training.seeding import generator, stage_generators
+from agents.training.settings import EngineName, OnEpoch, StageSettings
+from agents.training.stage import Examples, StageReport, train_stage
 
 
 class SingleModel:
     """A learner that fine-tunes one network; it cannot grow.
 
     Args:
-        build: makes the untrained predictor from a generator of its initial weights.
-        settings: recipe of a stage.
+        build: creates the untrained predictor from a generator of its initial weights.
+        settings: settings of a stage.
         seed: run seed, from which initialisation, data order and augmentation are derived.
         from_scratch: start every stage from a new random initialisation; only meaningful with replay.
-        engine: how a stage is computed; both give the same result to floating-point tolerance.
+        engine: how to compute a stage. All engines give the same result, to rounding.
         device: where to train.
-        on_epoch: told after every epoch, for progress displays.
+        on_epoch: called after every epoch, for progress displays.
     """
 
     def __init__(
@@ -40,7 +39,7 @@ class SingleModel:
         *,
         seed: int,
         from_scratch: bool = False,
-        engine: Engine = "plain",
+        engine: EngineName = "plain",
         device: torch.device | str = "cpu",
         on_epoch: OnEpoch | None = None,
     ) -> None:
@@ -58,42 +57,40 @@ class SingleModel:
         return self._build(generator(self.seed, "init", stage=stage)).to(self._device).eval()
 
     def train(self, train: Examples, valid: Examples) -> StageReport:
-        """Fine-tune on T with selection on V, and keep the best epoch. The predictor before stays as it was."""
+        """Fine-tune on T and keep the best epoch on V. The deployed predictor does not change."""
         predictor = self.begin_stage()
-        report = train_stage(
+        (report,) = train_stage(
             predictor,
             train,
             valid,
             self.settings,
-            engine=self.engine,
+            stage_generators(self.seed, self.stage + 1),
+            engine=ENGINES[self.engine],
             on_epoch=self.on_epoch,
-            **stage_generators(self.seed, self.stage + 1),
         )
         self.end_stage(predictor)
         return report
 
     def begin_stage(self) -> Predictor:
-        """What the next stage trains: a copy of the predictor, or one that was initialised anew."""
-        anew = self.from_scratch and self.stage > 0
-        return self._initialise(self.stage + 1) if anew else copy.deepcopy(self.predictor)
+        """Return what the next stage trains: a copy of the predictor, or a newly initialised one."""
+        initialise = self.from_scratch and self.stage > 0
+        return self._initialise(self.stage + 1) if initialise else copy.deepcopy(self.predictor)
 
     def end_stage(self, predictor: Predictor) -> None:
-        """Take over what a stage has trained."""
+        """Make a trained predictor the current one."""
         self.stage += 1
         self.predictor = predictor.eval()
 
     def grow(self, train: Examples, valid: Examples) -> None:
-        """Refused: a single model has a fixed architecture."""
-        raise ValueError(
-            "grow=True with agent 'sm': a single model cannot grow; use a policy that does not grow, or a growing agent"
-        )
+        """Raise ValueError: a single model has a fixed architecture."""
+        raise ValueError("grow with agent 'sm': a single model cannot grow; use growth='never', or an agent that grows")
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights, buffers and the number of stages; optimizers start afresh at each stage."""
+        """Return weights, buffers and the number of stages. Each stage has a new optimizer, so it is not stored."""
         return {"stage": self.stage, "predictor": self.predictor.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict``."""
+        """Restore a state that ``state_dict`` returned."""
         self.stage = state["stage"]
         self.predictor = copy.deepcopy(self.predictor)
         self.predictor.load_state_dict(state["predictor"])

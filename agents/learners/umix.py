@@ -1,7 +1,7 @@
 """UMix, the uniform mixture: N networks trained jointly as one model (ALMA paper, section 4).
 
 answer    g(x) = (1/N) Σ_j f(x; θ_j), the mean (or the sum) of logits
-stage k:  minimise CE(g(x), y) over T: one optimizer, one data order, one best epoch on V;  all θ_j warm-started
+stage k:  minimise CE(g(x), y) over T: one optimizer, one data order, one best epoch on V;  θ_j from stage k − 1
 predict:  argmax g(x)
 """
 
@@ -14,13 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from agents.ens import initialise_members, require_members
-from agents.members import together_pays
-from agents.networks import Predictor
-from agents.seeding import stage_generators
-from agents.single_model import Build
-from agents.stacked import Joint, Reduce, stack
-from agents.stage import Engine, Examples, OnEpoch, StageReport, StageSettings, train_stage
+from agents.learners.ens import initialise_members, require_members
+from agents.networks.mlp_vgg import Build, Predictor
+from agents.networks.stacked import Joint, Reduce, stack
+from agents.training.engines import ENGINES
+from agents.training.members import together_pays
+from agents.training.seeding import stage_generators
+from agents.training.settings import EngineName, OnEpoch, StageSettings
+from agents.training.stage import Examples, StageReport, train_stage
 
 
 class UniformMixture(nn.Module):
@@ -29,12 +30,12 @@ class UniformMixture(nn.Module):
     def __init__(self, members: Sequence[nn.Module], reduce: Reduce = "mean") -> None:
         super().__init__()
         if reduce not in ("mean", "sum"):
-            raise ValueError(f"reduce={reduce!r}: choose mean (the paper) or sum (the code that its authors released)")
+            raise ValueError(f"reduce={reduce!r}: must be 'mean' (the paper) or 'sum' (the authors' released code)")
         self.members = nn.ModuleList(members)
         self.reduce = reduce
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalised (n, ...) -> logits (n, classes)."""
+        """Return the logits (n, classes) of normalised inputs (n, ...)."""
         first, *others = self.members
         total: Tensor = first(x)
         for member in others:
@@ -46,20 +47,20 @@ class UMix:
     """A learner of one model made of N networks; it cannot grow.
 
     Args:
-        build: makes one member's untrained predictor from a generator of its initial weights.
-        settings: recipe of a stage.
-        seed: run seed; member 0 is initialised as the single model, and the data order is the single model's.
+        build: creates one member's untrained predictor from a generator of its initial weights.
+        settings: settings of a stage.
+        seed: run seed; member 0 has the initial weights of the single model, and the data order is the single model's.
         members: N.
-        reduce: ``mean`` of logits, as in the paper, or ``sum``, as in the code that its authors released. For fixed
-            weights both predict the same; under training the sum takes N times larger effective steps with SGD.
+        reduce: ``mean`` of logits, as in the paper, or ``sum``, as in the authors' released code. For fixed weights
+            both give the same predictions. With SGD, the steps of the sum are N times larger.
         from_scratch: start every stage from new random initialisations; only meaningful with replay.
-        together: compute the members at once or one after another; None: what is faster.
-        engine: how a stage is computed; compiled, the members are always computed at once.
+        together: compute the members together (True) or one after another (False); None chooses the faster.
+        engine: how to compute a stage. ``compiled`` always computes the members together.
         device: where to train.
-        on_epoch: told after every epoch, for progress displays.
+        on_epoch: called after every epoch, for progress displays.
 
     Raises:
-        ValueError: there is no member, or no such reduction.
+        ValueError: there is no member, or the reduction does not exist.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class UMix:
         reduce: Reduce = "mean",
         from_scratch: bool = False,
         together: bool | None = None,
-        engine: Engine = "plain",
+        engine: EngineName = "plain",
         device: torch.device | str = "cpu",
         on_epoch: OnEpoch | None = None,
     ) -> None:
@@ -97,54 +98,54 @@ class UMix:
         return Predictor(members[0].normalize, mixture).eval()
 
     def train(self, train: Examples, valid: Examples) -> StageReport:
-        """Train the members jointly on T with selection on V. The predictor handed out before stays as it was."""
+        """Train the members jointly on T and keep the best epoch on V. The deployed predictor does not change."""
         predictor = self.begin_stage()
         members = list(mixture_of(predictor).members)
         stacked = stack(members) if self.together or self.engine == "compiled" else None
         body = predictor.body if stacked is None else Joint(stacked, self.reduce)
-        report = train_stage(
+        (report,) = train_stage(
             Predictor(predictor.normalize, body),
             train,
             valid,
             self.settings,
-            engine=self.engine,
+            stage_generators(self.seed, self.stage + 1),
+            engine=ENGINES[self.engine],
             on_epoch=self.on_epoch,
-            **stage_generators(self.seed, self.stage + 1),
         )
         if stacked is not None:
-            stacked.hand_back(members)
+            stacked.copy_to(members)
         self.end_stage(predictor)
         return report
 
     def begin_stage(self) -> Predictor:
-        """What the next stage trains: a copy of the predictor, or one that was initialised anew."""
-        anew = self.from_scratch and self.stage > 0
-        return self._initialise(self.stage + 1) if anew else copy.deepcopy(self.predictor)
+        """Return what the next stage trains: a copy of the predictor, or a newly initialised one."""
+        initialise = self.from_scratch and self.stage > 0
+        return self._initialise(self.stage + 1) if initialise else copy.deepcopy(self.predictor)
 
     def end_stage(self, predictor: Predictor) -> None:
-        """Take over what a stage has trained."""
+        """Make a trained predictor the current one."""
         self.stage += 1
         self.predictor = predictor.eval()
 
     def grow(self, train: Examples, valid: Examples) -> None:
-        """Refused: a mixture of fixed size."""
+        """Raise ValueError: a uniform mixture has a fixed number of members."""
         raise ValueError(
-            "grow with agent 'umix': a uniform mixture has a fixed number of members; use growth='never', or a growing "
-            "agent: gens, gmoe, ff"
+            "grow with agent 'umix': a uniform mixture has a fixed number of members; use growth='never', or an "
+            "agent that grows: gens, gmoe, ff"
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights and buffers of all members, and the number of stages."""
+        """Return weights and buffers of all members, and the number of stages."""
         return {"stage": self.stage, "predictor": self.predictor.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict``."""
+        """Restore a state that ``state_dict`` returned."""
         self.stage = state["stage"]
         self.predictor = copy.deepcopy(self.predictor)
         self.predictor.load_state_dict(state["predictor"])
 
 
 def mixture_of(predictor: Predictor) -> UniformMixture:
-    """The predictor's body."""
+    """Return the body of a predictor of `UMix`."""
     assert isinstance(predictor.body, UniformMixture)
     return predictor.body

@@ -1,7 +1,7 @@
 """The network that Firefly grows: VGG19 with a width per layer and no convolution biases (Firefly's own backbone).
 
-BatchNorm follows every convolution, so that a bias there would do nothing. Growth in depth inserts residual layers,
-which have no BatchNorm: it would scale at once, in training mode, what was chosen for being a small step.
+BatchNorm follows every convolution, so a bias there would have no effect. Growth in depth inserts residual layers
+without BatchNorm, which would scale up the small change that was selected.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from agents.networks import VGG19, VGG19_BLOCKS, convolution
+from agents.networks.mlp_vgg import VGG19, VGG19_BLOCKS, convolution
 
 CONVOLUTIONS = sum(VGG19_BLOCKS)
 
@@ -26,15 +26,15 @@ class ResidualLayer(nn.Module):
         self.convolution = convolution(width, width, generator, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any map -> a map of the same shape."""
+        """Return a map of the same shape."""
         return x + F.relu(self.convolution(x))
 
 
 class FireflyVGG19(VGG19):
     """VGG19 with `widths[l]` channels in convolution l: (n, in_channels, 32, 32) -> (n, classes) logits.
 
-    For 16 equal widths, 3 channels and 10 classes that makes 135 c² + 69 c + 10 parameters. `residuals[l]` more
-    layers of 9 c² parameters come after convolution l, and after the pooling where it ends a block; none if not given.
+    For 16 equal widths c, 3 channels and 10 classes it has 135 c² + 69 c + 10 parameters. `residuals[l]` layers of
+    9 c² parameters follow convolution l, or the pooling after it at the end of a block. The default is none.
     """
 
     def __init__(
@@ -50,7 +50,8 @@ class FireflyVGG19(VGG19):
         residuals = [0] * CONVOLUTIONS if residuals is None else residuals
         if len(residuals) != CONVOLUTIONS or min(residuals) < 0:
             raise ValueError(
-                f"residuals={tuple(residuals)}: give each of {CONVOLUTIONS} convolutions a number of layers, 0 or more"
+                f"residuals={tuple(residuals)}: must hold a number of layers, 0 or more, per convolution; give "
+                f"{CONVOLUTIONS} numbers"
             )
         parts: list[list[nn.Module]] = []
         for layer in self.features:
@@ -69,7 +70,7 @@ class FireflyVGG19(VGG19):
 
     @property
     def residual_layers(self) -> list[list[ResidualLayer]]:
-        """The residual layers after each convolution, in the order in which they are applied."""
+        """The residual layers after each convolution, in the order of the forward pass."""
         after: list[list[ResidualLayer]] = []
         for layer in self.features:
             if isinstance(layer, nn.Conv2d):
@@ -80,12 +81,12 @@ class FireflyVGG19(VGG19):
 
     @property
     def residuals(self) -> tuple[int, ...]:
-        """How many residual layers follow each convolution."""
+        """Number of residual layers after each convolution."""
         return tuple(map(len, self.residual_layers))
 
     @property
     def in_channels(self) -> int:
-        """Channels of the images."""
+        """Number of channels of the images."""
         return self.convolutions[0].in_channels
 
     @property
@@ -94,10 +95,10 @@ class FireflyVGG19(VGG19):
         return self.classifier.out_features
 
 
-def parameter_count(
+def firefly_parameter_count(
     widths: Sequence[int], classes: int, in_channels: int = 3, residuals: Sequence[int] | None = None
 ) -> int:
-    """Trainable parameters of `FireflyVGG19(widths, classes, in_channels, residuals=residuals)`."""
+    """Return the number of parameters of `FireflyVGG19(widths, classes, in_channels, residuals=residuals)`."""
     inputs = (in_channels, *widths[:-1])
     convolutions = sum(9 * before * width + 2 * width for before, width in zip(inputs, widths, strict=True))
     inserted = zip(widths, residuals or [0] * len(widths), strict=True)

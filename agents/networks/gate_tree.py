@@ -4,10 +4,10 @@ out(leaf j, z) = h_j(z)
 out(node v, z) = g_v(0|z) · out(left(v), z) + g_v(1|z) · out(right(v), z),   g_v(·|z) = softmax(W_v φ(z) + b_v)
 
 The output is out(root, z) = Σ_j π_j(z) h_j(z), where π_j is the product of the gate probabilities on the path to leaf
-j. A leaf is split into itself and a copy under a new gate, which changes no output, whatever the gate says.
+j. A split replaces a leaf by a new gate with the leaf and a copy of it. It changes no output for any gate probability.
 
-A tree is written down as its *splits*: the leaf, counted from the left, that each split divided in two. Split i made
-gate i. Leaf s became leaves s and s + 1, and those to its right moved up by one.
+A tree is described by its *splits*: for each split, the number of the leaf that was split, counted from the left.
+Split i created gate i. Leaf s became leaves s and s + 1, and the leaves to its right were renumbered.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from agents.networks import linear
+from agents.networks.mlp_vgg import linear
 
-MakeExpert = Callable[[torch.Generator], nn.Module]  # an untrained expert, its weights drawn from the generator
+MakeExpert = Callable[[torch.Generator], nn.Module]  # creates an untrained expert, its weights from the generator
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class Routing:
     """How examples reach the experts of a layer.
 
     Attributes:
-        gating: ``soft``: every example goes to all experts, weighted by π. ``hard``: to one; in training it is drawn
-            gate by gate, at test it is found by greedy descent, at each node the likelier child (tie: left).
-        straight_through: the gradient of hard gates. ``dense`` runs all experts in training, so that a gate hears of
-            both children; ``sparse`` runs the drawn one alone, so that it hears of that one alone, which is biased.
-        tree: False is the flat ablation, one softmax over all experts, whose growth changes the function.
+        gating: ``soft`` sends every example to all experts, weighted by π. ``hard`` sends it to one expert. In training
+            that expert is drawn gate by gate; at test each node takes the more probable child (tie: left).
+        straight_through: the gradient of hard gates. ``dense`` runs all experts in training, so that a gate's gradient
+            depends on both children. ``sparse`` runs only the drawn expert, which biases the gradient.
+        tree: False is the flat ablation: one softmax over all experts, so that growth changes the function.
     """
 
     gating: Literal["soft", "hard"] = "soft"
@@ -45,24 +45,26 @@ class Routing:
     def __post_init__(self) -> None:
         for name, choices in (("gating", ("soft", "hard")), ("straight_through", ("dense", "sparse"))):
             if getattr(self, name) not in choices:
-                raise ValueError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(choices)}")
+                raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {', '.join(choices)}")
         if self.gating == "hard" and not self.tree:
-            raise ValueError("tree=False with gating='hard': the flat ablation is soft; use gating='soft' or tree=True")
+            raise ValueError(
+                "tree=False with gating='hard': the flat ablation needs soft gates; use gating='soft' or tree=True"
+            )
 
 
 class MixtureLayer(nn.Module):
-    """A layer whose leaves, from left to right, are `experts`; it begins with one leaf, which is the plain layer.
+    """A layer whose leaves, from left to right, are `experts`. Initially it has one leaf, which is the plain layer.
 
     Args:
-        make_expert: makes an expert; it must survive pickling. All experts have the same architecture.
-        features: d_φ, the number of values that the gates see of each example.
-        summary: φ, from the layer's input to (n, d_φ); nothing stands for the input itself.
-        generator: of the first expert's weights.
+        make_expert: creates an expert; it must be picklable. All experts have the same architecture.
+        features: d_φ, the number of inputs of a gate per example.
+        summary: φ, a module from the layer's input to (n, d_φ); None is the identity.
+        generator: for the weights of the first expert.
 
     Attributes:
-        gates: all gates, one beside the other in the order of the splits: two outputs each; None for one leaf. In the
-            flat layer there is one gate with an output per expert.
-        routing: may be set while there is one leaf.
+        gates: one linear layer of all gates, two outputs per gate in the order of the splits; None for one leaf. The
+            flat layer has one gate with an output per expert.
+        routing: can be set while there is one leaf.
     """
 
     gates: nn.Linear | None
@@ -85,10 +87,10 @@ class MixtureLayer(nn.Module):
         return len(self.experts)
 
     def forward(self, z: Tensor, draws: Tensor | None = None) -> Tensor:
-        """(n, ...) -> (n, ...).
+        """Return the output (n, ...) for an input (n, ...).
 
-        `draws` (n, gates) are the uniform numbers of [0, 1) that decide a hard route in training, to the right where
-        below g_v(1|z); where not given, they come from the global generator.
+        `draws` (n, gates) are uniform random numbers in [0, 1) for hard gates in training. A gate sends an example to
+        the right if its number is below g_v(1|z). The default takes them from the global generator.
         """
         if len(self.experts) == 1:
             plain: Tensor = self.experts[0](z)
@@ -101,7 +103,7 @@ class MixtureLayer(nn.Module):
         return self._dispatch(z, *self._descend(z, draws))
 
     def forward_with_shares(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """The output, and each leaf's share of each example (n, leaves): π, or one-hot where the gating is hard."""
+        """Return the output, and each leaf's share of each example (n, leaves): π, or one-hot with hard gates."""
         if len(self.experts) == 1:
             return self.experts[0](z), z.new_ones(z.shape[0], 1)
         if self.routing.gating == "soft":
@@ -111,41 +113,41 @@ class MixtureLayer(nn.Module):
         return self._dispatch(z, leaf, weight), F.one_hot(leaf, len(self.experts)).to(z.dtype)
 
     def leaf_probabilities(self, z: Tensor) -> Tensor:
-        """π (n, leaves), which sums to 1 over the leaves."""
+        """Return π (n, leaves), which sums to 1 over the leaves."""
         return z.new_ones(z.shape[0], 1) if len(self.experts) == 1 else self._shares(self._probabilities(z))
 
     def split(self, leaf: int, generator: torch.Generator) -> None:
-        """Replace a leaf by a node with a new gate; its left leaf is the old one, its right leaf a copy of it."""
+        """Replace a leaf by a node with a new gate, the old leaf on the left and a copy on the right."""
         self._require_leaf(leaf)
         self.branch(leaf, copy.deepcopy(self.experts[leaf]), generator)
 
     def branch(self, leaf: int, expert: nn.Module, generator: torch.Generator) -> None:
-        """As `split`, with an expert of one's own on the right. The flat layer takes it as its last."""
+        """Split a leaf with a given expert on the right. The flat layer appends the expert."""
         self._require_leaf(leaf)
         tree = self.routing.tree
         gate = linear(self.features, 2 if tree or self.gates is None else 1, generator)
         gate.to(next(self.experts.parameters()))
-        self.gates = gate if self.gates is None else _beside(self.gates, gate)
+        self.gates = gate if self.gates is None else _join_outputs(self.gates, gate)
         self.experts.insert(leaf + 1 if tree else len(self.experts), expert)
         self.splits += (leaf,)
 
     def regrow(self, splits: tuple[int, ...], generator: torch.Generator) -> None:
-        """Split on until the tree is that of `splits`, with untrained experts.
+        """Add untrained experts until the tree has these splits.
 
         Raises:
-            ValueError: the tree has already grown otherwise.
+            ValueError: the tree already has other splits.
         """
         if splits[: len(self.splits)] != self.splits:
             raise ValueError(
-                f"splits={splits}: the layer has been split at {self.splits} already; begin with a new one, of as many "
-                "initial experts as the saved one had"
+                f"splits={splits}: the layer already has the splits {self.splits}; use a new layer with the initial "
+                "number of experts of the saved layer"
             )
         for leaf in splits[len(self.splits) :]:
             expert = self.make_expert(generator).to(next(self.experts.parameters()))
             self.branch(leaf, expert.train(self.training), generator)
 
     def _probabilities(self, z: Tensor) -> Tensor:
-        """(n, gates): of the right child, for every gate. Flat: (n, experts)."""
+        """Return the probability of the right child of every gate (n, gates); flat: (n, experts)."""
         assert self.gates is not None
         logits: Tensor = self.gates(self.summary(z))
         if not self.routing.tree:
@@ -161,22 +163,22 @@ class MixtureLayer(nn.Module):
         return torch.stack(shares, 1)
 
     def _blend(self, z: Tensor, probabilities: Tensor) -> Tensor:
-        """Run all experts on all examples and weigh them."""
+        """Run all experts on all examples and return their weighted sum."""
         outputs: list[Tensor] = [expert(z) for expert in self.experts]
         like = outputs[0]
         columns = probabilities.to(like.dtype).view(z.shape[0], -1, *(1,) * (like.dim() - 1)).unbind(1)
         if not self.routing.tree:
             return torch.stack([weight * output for weight, output in zip(columns, outputs, strict=True)]).sum(0)
-        # The last split made two leaves that stand side by side; joined, they leave the tree from before that split.
-        # lerp(a, b, g) = (1 − g) a + g b, and exactly a where b = a.
+        # The last split created two adjacent leaves. Combining them gives the tree before that split.
+        # lerp(a, b, g) = (1 − g) a + g b, and exactly a if b = a.
         for leaf, right in zip(reversed(self.splits), reversed(columns), strict=True):
             outputs[leaf : leaf + 2] = [torch.lerp(outputs[leaf], outputs[leaf + 1], right)]
         return outputs[0]
 
     def _descend(self, z: Tensor, draws: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The leaf that each example ends in (n,), running only the gates on its way; drawn in training, else greedy.
+        """Return the leaf of each example (n,): drawn in training, greedy at test. Only gates on its path are run.
 
-        In training also its weight (n,): 1, with the gradient of the product of the gate probabilities passed through.
+        In training, also return a weight (n,) that is 1 and has the gradient of the product of the gate probabilities.
         """
         assert self.gates is not None
         features = self.summary(z)
@@ -192,7 +194,7 @@ class MixtureLayer(nn.Module):
                 probability = logits.softmax(1)[:, 1]
                 right = draws[:, node].index_select(0, here) < probability
                 taken = torch.where(right, probability, 1 - probability)
-                # Of a product of ones the gradient is the sum of the factors' gradients.
+                # The gradient of a product of ones is the sum of the gradients of its factors.
                 weight = weight.index_add(0, here, (taken - taken.detach()).to(weight.dtype))
             else:
                 right = logits[:, 1] > logits[:, 0]
@@ -200,16 +202,16 @@ class MixtureLayer(nn.Module):
         return leaf, weight
 
     def _dispatch(self, z: Tensor, leaf: Tensor, weight: Tensor | None) -> Tensor:
-        """Run each expert on the examples of its leaf alone."""
+        """Run each expert on the examples of its leaf only."""
         outputs, order = [], []
         for number, expert in enumerate(self.experts):
             rows = (leaf == number).nonzero().squeeze(1)
             if torch.compiler.is_exporting() and any(isinstance(part, nn.Conv2d) for part in expert.modules()):
-                # In an exported program, whose one graph serves all routes, no convolution may be empty: a spare row
-                # for each expert, which costs as much as an example.
+                # An exported program has one graph for all routes, and its convolutions cannot have empty inputs. So
+                # each expert gets a spare row, which costs as much as an example.
                 outputs.append(expert(z.index_select(0, torch.cat([rows, rows.new_zeros(1)])))[:-1])
             elif self.training and not len(rows):
-                continue  # BatchNorm has no statistics of nothing
+                continue  # BatchNorm cannot compute statistics of 0 examples
             else:
                 outputs.append(expert(z.index_select(0, rows)))
             order.append(rows)
@@ -218,11 +220,11 @@ class MixtureLayer(nn.Module):
 
     def _require_leaf(self, leaf: int) -> None:
         if not 0 <= leaf < len(self.experts):
-            raise ValueError(f"leaf={leaf}: the layer has leaves 0 to {len(self.experts) - 1}; choose one of them")
+            raise ValueError(f"leaf={leaf}: must be one of the leaves 0 to {len(self.experts) - 1}")
 
 
 def leaf_paths(splits: tuple[int, ...]) -> list[list[int]]:
-    """The way to each leaf, from left to right: 2 i for left at gate i, 2 i + 1 for right."""
+    """Return the path to each leaf, from left to right: 2 i for left at gate i, 2 i + 1 for right."""
     paths: list[list[int]] = [[]]
     for gate, leaf in enumerate(splits):
         paths[leaf : leaf + 1] = [[*paths[leaf], 2 * gate], [*paths[leaf], 2 * gate + 1]]
@@ -230,7 +232,7 @@ def leaf_paths(splits: tuple[int, ...]) -> list[list[int]]:
 
 
 def balanced_splits(leaves: int) -> tuple[int, ...]:
-    """A tree with this many leaves: always the highest leaf is split, the leftmost among several."""
+    """Return the splits of a tree with this many leaves, each time of the highest leaf (ties: the leftmost)."""
     splits: tuple[int, ...] = ()
     while len(splits) < leaves - 1:
         depths = list(map(len, leaf_paths(splits)))
@@ -240,20 +242,23 @@ def balanced_splits(leaves: int) -> tuple[int, ...]:
 
 def _draws(shape: tuple[int, ...], z: Tensor, draws: Tensor | None) -> Tensor:
     if draws is None:
-        return torch.rand(shape, device=z.device)  # of the global generator, which a stage seeds
+        return torch.rand(shape, device=z.device)  # from the global generator, which a stage seeds
     if draws.shape != shape:
-        raise ValueError(f"draws of shape {tuple(draws.shape)}: give one per example and gate, {tuple(shape)}")
+        raise ValueError(
+            f"draws of shape {tuple(draws.shape)}: must have one per example and gate; use shape {tuple(shape)}"
+        )
     return draws
 
 
 def _straight_through(probabilities: Tensor, draws: Tensor) -> Tensor:
-    """1 where the right child is drawn, else 0, with the gradient of the probabilities."""
+    """Return 1 if the right child is drawn, else 0, with the gradient of the probabilities."""
     return (draws < probabilities).to(probabilities.dtype) + (probabilities - probabilities.detach())
 
 
-def _beside(first: nn.Linear, second: nn.Linear) -> nn.Linear:
-    """One linear layer with the outputs of both."""
-    both = nn.Linear(first.in_features, first.out_features + second.out_features, device="meta")  # draws nothing
+def _join_outputs(first: nn.Linear, second: nn.Linear) -> nn.Linear:
+    """Return one linear layer with the outputs of both."""
+    # The meta device draws no initial weights.
+    both = nn.Linear(first.in_features, first.out_features + second.out_features, device="meta")
     both.weight = nn.Parameter(torch.cat([first.weight, second.weight]).detach())
     both.bias = nn.Parameter(torch.cat([first.bias, second.bias]).detach())
     return both

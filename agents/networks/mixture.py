@@ -1,7 +1,7 @@
-"""The networks of the growing mixture of experts: MLP and VGG19 with mixtures in place of layers or blocks.
+"""The networks of the growing mixture of experts: MLP and VGG19 with mixtures instead of layers or blocks.
 
-ALMA paper, section 4. With one expert per mixture, which is how they begin, they are the MLP and the VGG19 of
-`agents.networks`: the same weights from the same generator, the same outputs and gradients to the last bit.
+ALMA paper, section 4. Initially each mixture has one expert. The networks then equal the MLP and the VGG19 of
+`agents.networks.mlp_vgg`: equal weights from an equal generator, and equal outputs and gradients to the last bit.
 """
 
 from __future__ import annotations
@@ -12,14 +12,21 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from agents.networks import VGG19_BLOCKS, Predictor, convolution, linear
-from agents.single_model import Build
-from agents.switch import SwitchTransformer
-from agents.tree import MixtureLayer, Routing, balanced_splits
+from agents.networks.gate_tree import MixtureLayer, Routing, balanced_splits
+from agents.networks.mlp_vgg import (
+    VGG19_BLOCKS,
+    Build,
+    Predictor,
+    convolution,
+    linear,
+    require_image_sides,
+    require_positive,
+)
+from agents.networks.switch import SwitchTransformer
 
 
 class MixtureNetwork(nn.Sequential):
-    """Layers one after another, some of them mixtures of experts."""
+    """Sequential layers, some of them mixtures of experts."""
 
     @property
     def mixtures(self) -> list[MixtureLayer]:
@@ -28,18 +35,18 @@ class MixtureNetwork(nn.Sequential):
 
     @property
     def cost_depends_on_data(self) -> bool:
-        """Whether two batches of one size may cost differently: routed examples run the gates on their path alone."""
+        """Whether batches of equal size can differ in cost: with hard gates, only the gates on a path are run."""
         return any(layer.routing.gating == "hard" and len(layer.experts) > 1 for layer in self.mixtures)
 
     def forward(self, x: Tensor, draws: Sequence[Tensor] | None = None) -> Tensor:
-        """Normalised (n, ...) -> logits (n, classes). `draws`, one per mixture: see `MixtureLayer.forward`."""
+        """Return the logits (n, classes) of normalised (n, ...). `draws`: one per mixture, see `MixtureLayer`."""
         remaining = iter(draws or ())
         for layer in self:
             x = layer(x, next(remaining, None)) if isinstance(layer, MixtureLayer) else layer(x)
         return x
 
     def forward_with_shares(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The logits (n, classes), and per mixture each leaf's share of each example (n, leaves)."""
+        """Return the logits (n, classes), and per mixture the share of each leaf in each example (n, leaves)."""
         shares = []
         for layer in self:
             if isinstance(layer, MixtureLayer):
@@ -53,12 +60,12 @@ class MixtureNetwork(nn.Sequential):
 class MixtureMLP(MixtureNetwork):
     """An MLP whose two hidden layers are mixtures: (n, ...) -> (n, classes) logits. An expert is Linear + ReLU.
 
-    With k experts: (inputs + 1 + hidden + 1) hidden k + (hidden + 1) classes + 2 (inputs + hidden + 2) (k − 1)
-    parameters. All gates of a layer see its input.
+    With k experts it has (inputs + 1 + hidden + 1) hidden k + (hidden + 1) classes + 2 (inputs + hidden + 2) (k − 1)
+    parameters. The input of a layer is also the input of its gates.
     """
 
     def __init__(self, inputs: int, hidden: int, classes: int, *, generator: torch.Generator) -> None:
-        _require_positive(inputs=inputs, hidden=hidden, classes=classes)
+        require_positive(inputs=inputs, hidden=hidden, classes=classes)
         super().__init__(
             nn.Flatten(),
             MixtureLayer(partial(_hidden_layer, inputs, hidden), inputs, generator=generator),
@@ -70,13 +77,13 @@ class MixtureMLP(MixtureNetwork):
 class MixtureVGG19(MixtureNetwork):
     """A VGG19 whose blocks 2 to 5 are mixtures: (n, in_channels, 32, 32) -> (n, classes) logits.
 
-    An expert is a whole block: its convolutions, each with BatchNorm and ReLU, and the pooling. The gates of a block
-    see its input averaged to 4×4, 16 c values (c = width), and decide per image. With k experts, 3 channels and 10
-    classes: 135 c² + 85 c + 10 + (k − 1) (126 c² + 170 c + 8) parameters.
+    An expert is a whole block: its convolutions, each with BatchNorm and ReLU, and the pooling. The input of a block's
+    gates is the block's input averaged to 4×4, 16 c values (c = width); they decide per image. With k experts, 3
+    channels and 10 classes it has 135 c² + 85 c + 10 + (k − 1) (126 c² + 170 c + 8) parameters.
     """
 
     def __init__(self, width: int, classes: int, in_channels: int = 3, *, generator: torch.Generator) -> None:
-        _require_positive(width=width, classes=classes, in_channels=in_channels)
+        require_positive(width=width, classes=classes, in_channels=in_channels)
         first, *others = VGG19_BLOCKS
         super().__init__(
             _block(in_channels, width, first, generator),
@@ -89,36 +96,32 @@ class MixtureVGG19(MixtureNetwork):
         )
 
     def forward(self, x: Tensor, draws: Sequence[Tensor] | None = None) -> Tensor:
-        """Normalised (n, in_channels, 32, 32) -> logits (n, classes). Raises ValueError for sides out of 32..63."""
-        if x.dim() != 4 or not all(32 <= side < 64 for side in x.shape[2:]):
-            raise ValueError(
-                f"input of shape {tuple(x.shape)}: VGG19 halves an image five times down to 1×1 and needs sides of "
-                "32 to 63 pixels; pad or resize the images, or use the MLP"
-            )
+        """Return the logits (n, classes) of normalised (n, in_channels, H, W). Sides must be from 32 to 63 pixels."""
+        require_image_sides(x)
         return super().forward(x, draws)
 
 
 def build_mixture(
     build: Build, generator: torch.Generator, experts: int = 1, routing: Routing | None = None
 ) -> Predictor:
-    """The predictor that `build` makes, with so many untrained experts in each of its mixtures.
+    """Return the predictor of `build`, with `experts` untrained experts in each of its mixtures.
 
-    The further experts and gates are drawn after everything else. More than one expert is the fixed mixture of the
-    ALMA paper's first version, section 5.2. A Switch Transformer has its experts and its routing already.
+    The weights of additional experts and gates are drawn last. More than one expert is the fixed mixture of the ALMA
+    paper's first version, section 5.2. A Switch Transformer already has its experts and its routing.
 
     Raises:
-        ValueError: fewer than one expert, or experts or a routing for a Switch Transformer.
+        ValueError: there is no expert, or experts or a routing are given for a Switch Transformer.
         TypeError: the body is not a mixture network.
     """
     if experts < 1:
-        raise ValueError(f"init_experts={experts}: a mixture needs at least 1 expert; the paper begins with 1")
+        raise ValueError(f"init_experts={experts}: must be at least 1 expert; use init_experts=1, as in the paper")
     predictor = build(generator)
     body = mixture_body(predictor)
     if isinstance(body, SwitchTransformer):
         if experts != 1 or routing not in (None, Routing()):
             raise ValueError(
-                f"init_experts={experts}, {routing} with a Switch Transformer: it sends each token to one expert, and "
-                "its width is the number of experts to begin with; leave these out"
+                f"init_experts={experts}, {routing} with a Switch Transformer: its width is the initial number of "
+                "experts, and it sends each token to one expert; leave init_experts and the routing out"
             )
         return predictor
     for layer in body.mixtures:
@@ -128,11 +131,11 @@ def build_mixture(
 
 
 def mixture_body(predictor: Predictor) -> MixtureNetwork | SwitchTransformer:
-    """The predictor's body. Raises TypeError unless it is a network whose `mixtures` can grow."""
+    """Return the body of a predictor. Raise TypeError unless it is a network whose `mixtures` can grow."""
     if not isinstance(predictor.body, MixtureNetwork | SwitchTransformer):
         raise TypeError(
-            f"build made a {type(predictor.body).__name__}: a mixture of experts grows a MixtureMLP, a MixtureVGG19 or "
-            "a SwitchTransformer"
+            f"build returned a {type(predictor.body).__name__}: a mixture of experts needs a MixtureMLP, a "
+            "MixtureVGG19 or a SwitchTransformer"
         )
     return predictor.body
 
@@ -155,9 +158,3 @@ def _block(inputs: int, width: int, convolutions: int, generator: torch.Generato
 
 def _summary() -> nn.Module:
     return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten())
-
-
-def _require_positive(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if size < 1:
-            raise ValueError(f"{name}={size}: must be at least 1")

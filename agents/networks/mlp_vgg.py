@@ -1,13 +1,13 @@
 """The networks of the paper's vision experiments: an MLP for MNIST, VGG19 of constant width for CIFAR-10.
 
-What is deployed is a `Predictor`: raw inputs in, logits out, normalisation inside. Initial weights have the
-library's default distribution and are drawn from the generator that is passed in; the global one is untouched.
+The deployed module is a `Predictor`: it takes raw inputs, normalises them and returns logits. Initial weights have
+PyTorch's default distribution. They are drawn from a generator that the caller passes, never from the global one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -17,9 +17,9 @@ VGG19_BLOCKS = (2, 2, 4, 4, 4)  # convolutions before each of the five poolings
 
 
 class Normalize(nn.Module):
-    """Raw inputs of any dtype, shape (n, C, ...), to float32: `(x / scale - mean) / std`, per channel.
+    """Raw inputs (n, C, ...) of any dtype to float32: `(x / scale - mean) / std`, per channel.
 
-    `mean` and `std` hold one value per channel, or a single one for all.
+    `mean` and `std` hold one value per channel, or a single value for all channels.
     """
 
     offset: Tensor
@@ -28,27 +28,29 @@ class Normalize(nn.Module):
     def __init__(self, scale: float, mean: Sequence[float], std: Sequence[float]) -> None:
         super().__init__()
         if scale <= 0 or any(value <= 0 for value in std):
-            raise ValueError(f"scale={scale}, std={tuple(std)}: each must be above 0")
+            raise ValueError(
+                f"scale={scale}, std={tuple(std)}: scale and std must be above 0; use for example scale=255"
+            )
         if len(mean) != len(std):
-            raise ValueError(f"mean={tuple(mean)}, std={tuple(std)}: give one value of each per channel")
+            raise ValueError(f"mean={tuple(mean)}, std={tuple(std)}: give equal numbers of values, one per channel")
         self.register_buffer("offset", scale * torch.tensor(mean, dtype=torch.float32))
         self.register_buffer("spread", scale * torch.tensor(std, dtype=torch.float32))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Raw (n, C, ...) -> normalised float32 (n, C, ...)."""
+        """Return normalised float32 (n, C, ...) for raw inputs (n, C, ...)."""
         per_channel = (-1,) + (1,) * (x.dim() - 2)
         centred = x.float() - self.offset.view(per_channel)
-        return centred.div_(self.spread.view(per_channel))  # in place: half the memory to go through
+        return centred.div_(self.spread.view(per_channel))  # in place, which halves the memory traffic
 
 
 class MLP(nn.Sequential):
     """Two hidden layers of `hidden` ReLU units on the flattened input: (n, ...) -> (n, classes) logits.
 
-    h² + (inputs + classes + 2) h + classes parameters; `inputs` is the number of values of one example.
+    It has h² + (inputs + classes + 2) h + classes parameters; `inputs` is the number of values per example.
     """
 
     def __init__(self, inputs: int, hidden: int, classes: int, *, generator: torch.Generator) -> None:
-        _require_positive(inputs=inputs, hidden=hidden, classes=classes)
+        require_positive(inputs=inputs, hidden=hidden, classes=classes)
         super().__init__(
             nn.Flatten(),
             linear(inputs, hidden, generator),
@@ -60,13 +62,13 @@ class MLP(nn.Sequential):
 
 
 class VGG19(nn.Module):
-    """VGG19 with `width` channels in each of its 16 convolutions, or a width for each of them.
+    """VGG19 with `width` channels in each of its 16 convolutions, or one width per convolution.
 
     (n, in_channels, 32, 32) -> (n, classes) logits.
 
-    Every convolution is 3×3 and is followed by BatchNorm and ReLU; 2×2 max-pooling ends the five blocks of
-    2, 2, 4, 4, 4 convolutions; one linear layer classifies the 1×1 map. For 3 channels and 10 classes:
-    135 c² + 85 c + 10 parameters, 16848 c² + 27658 c multiply-adds (c = width).
+    BatchNorm and ReLU follow every 3×3 convolution. A 2×2 max-pooling ends each of the five blocks of 2, 2, 4, 4, 4
+    convolutions. One linear layer classifies the 1×1 map. For 3 channels and 10 classes it has 135 c² + 85 c + 10
+    parameters and takes 16848 c² + 27658 c multiply-adds (c = width).
     """
 
     def __init__(
@@ -82,9 +84,9 @@ class VGG19(nn.Module):
         widths = [width] * sum(VGG19_BLOCKS) if isinstance(width, int) else list(width)
         if len(widths) != sum(VGG19_BLOCKS):
             raise ValueError(
-                f"widths={tuple(widths)}: VGG19 has {sum(VGG19_BLOCKS)} convolutions; give one width for each"
+                f"widths={tuple(widths)}: there must be one width per convolution; give {sum(VGG19_BLOCKS)} widths"
             )
-        _require_positive(width=min(widths), classes=classes, in_channels=in_channels)
+        require_positive(width=min(widths), classes=classes, in_channels=in_channels)
         layers: list[nn.Module] = []
         channels, remaining = in_channels, iter(widths)
         for convolutions in VGG19_BLOCKS:
@@ -99,22 +101,18 @@ class VGG19(nn.Module):
             layers.append(nn.MaxPool2d(2))
         self.features = nn.Sequential(*layers)
         self.classifier = linear(channels, classes, generator)
-        # Faster at every width on a CPU with AVX-512 (1.3 times at c = 8), and on GPUs; activations follow the weights.
+        # Faster on a CPU with AVX-512 (1.3 times at c = 8) and on GPUs; activations take the layout of the weights.
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalised (n, in_channels, 32, 32) -> logits (n, classes). Raises ValueError for sides out of 32..63."""
-        if x.dim() != 4 or not all(32 <= side < 64 for side in x.shape[2:]):
-            raise ValueError(
-                f"input of shape {tuple(x.shape)}: VGG19 halves an image five times down to 1×1 and needs sides of "
-                "32 to 63 pixels; pad or resize the images, or use the MLP"
-            )
+        """Return the logits (n, classes) of normalised (n, in_channels, H, W). Sides must be from 32 to 63 pixels."""
+        require_image_sides(x)
         logits: Tensor = self.classifier(self.features(x).flatten(1))
         return logits
 
     @property
     def convolutions(self) -> list[nn.Conv2d]:
-        """The 16 convolutions, from the input on."""
+        """The 16 convolutions, from the input to the output."""
         return [layer for layer in self.features if isinstance(layer, nn.Conv2d)]
 
     @property
@@ -124,7 +122,7 @@ class VGG19(nn.Module):
 
 
 class Predictor(nn.Module):
-    """What is deployed: a batch of raw inputs -> logits (n, classes). Training works on `body` alone."""
+    """The deployed module: raw inputs to logits. Only `body` is trained."""
 
     def __init__(self, normalize: nn.Module, body: nn.Module) -> None:
         super().__init__()
@@ -132,34 +130,48 @@ class Predictor(nn.Module):
         self.body = body
 
     def forward(self, x: Tensor) -> Tensor:
-        """Raw (n, ...) -> logits (n, classes)."""
+        """Return the logits (n, classes) of raw inputs (n, ...)."""
         logits: Tensor = self.body(self.normalize(x))
         return logits
 
 
+# Creates an untrained predictor, with initial weights from the generator.
+Build = Callable[[torch.Generator], Predictor]
+
+
 def linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    """`nn.Linear(inputs, outputs)` with its default initialisation drawn from `generator`."""
+    """Return `nn.Linear(inputs, outputs)` with its default initialisation drawn from `generator`."""
     layer: nn.Linear = skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
     _initialise(layer, generator)
     return layer
 
 
 def convolution(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool = True) -> nn.Conv2d:
-    """A 3×3 `nn.Conv2d` that keeps the map's size, with its default initialisation drawn from `generator`."""
+    """Return a 3×3 `nn.Conv2d` that keeps the image size, initialised by default from `generator`."""
     layer: nn.Conv2d = skip_init(nn.Conv2d, inputs, outputs, 3, padding=1, bias=bias)  # type: ignore[no-untyped-call]
     _initialise(layer, generator)
     return layer
 
 
 def _initialise(layer: nn.Linear | nn.Conv2d, generator: torch.Generator) -> None:
-    # What the library's own `reset_parameters` does, which takes no generator.
+    # Equals `reset_parameters` of PyTorch's layers, which does not accept a generator.
     nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
     if layer.bias is not None:
         bound = 1 / math.sqrt(layer.weight[0].numel())
         nn.init.uniform_(layer.bias, -bound, bound, generator=generator)
 
 
-def _require_positive(**sizes: int) -> None:
+def require_image_sides(x: Tensor) -> None:
+    """Raise ValueError unless `x` holds images that five poolings reduce to 1×1."""
+    if x.dim() != 4 or not all(32 <= side < 64 for side in x.shape[2:]):
+        raise ValueError(
+            f"input of shape {tuple(x.shape)}: VGG19 halves an image five times to 1×1, so its sides must be from 32 "
+            "to 63 pixels; pad or resize the images, or use the MLP"
+        )
+
+
+def require_positive(**sizes: int) -> None:
+    """Raise ValueError if a size is below 1."""
     for name, size in sizes.items():
         if size < 1:
             raise ValueError(f"{name}={size}: must be at least 1")

@@ -1,4 +1,4 @@
-"""What a policy may do at a tick, as a Gymnasium action space; and the decision that an action stands for."""
+"""The decisions of a policy as a Gymnasium action space."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from agents.policies import Decision
+from agents.policies.progress import Decision
 
 KINDS = ("train", "multi", "flat")
 
-# (train, replay, grow): what differs in effect, in the order of the flattened space.
+# (train, replay, grow) of each action of the kind `flat`: the combinations that differ in effect.
 FLAT = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1]])
 
 
 @dataclass(frozen=True)
 class Actions:
-    """How actions are written.
+    """An action space, and its mapping to decisions.
 
     Attributes:
-        kind: ``train``, Discrete(2), to wait or to train; ``multi``, MultiDiscrete([2, 2, 2]), to train, with replay,
-            after a growth step; ``flat``, Discrete(5): wait, train, with replay, after growth, replay after growth.
-        grows: whether the learner can grow; where it cannot, no action grows it, whatever it says.
-        replay: with ``train``, whether each training replays.
-        grow: with ``train``, whether the learner grows before each training but the first.
+        kind: ``train`` is Discrete(2): wait or train. ``multi`` is MultiDiscrete([2, 2, 2]): train, replay, grow.
+            ``flat`` is Discrete(5): wait; train; train with replay; grow and train; grow and train with replay.
+        grows: whether the learner can grow. If it cannot, no action grows it.
+        replay: with ``train``, whether each stage replays.
+        grow: with ``train``, whether the learner grows before each stage except the first.
     """
 
     kind: str = "train"
@@ -36,23 +36,27 @@ class Actions:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ValueError(f"actions={self.kind!r}: must be one of {', '.join(KINDS)}")
+            raise ValueError(f"actions={self.kind!r}: must be one of {', '.join(KINDS)}; use actions='train'")
         if self.kind != "train" and (self.replay or self.grow):
             raise ValueError(
-                f"replay={self.replay}, grow={self.grow} with actions={self.kind!r}: there the policy decides about "
-                "them; leave them out, or use actions='train'"
+                f"replay={self.replay}, grow={self.grow} with actions={self.kind!r}: each action decides whether to "
+                "replay and grow; leave replay and grow out, or use actions='train'"
             )
         if self.grow and not self.grows:
-            raise ValueError("grow=True with a learner that cannot grow; leave it out, or take a learner that grows")
+            raise ValueError("grow=True: the learner cannot grow; leave grow out, or use a learner that grows")
 
     def space(self) -> spaces.Discrete | spaces.MultiDiscrete:
-        """A new object at each call."""
+        """Return the action space, a new object at each call."""
         if self.kind == "multi":
             return spaces.MultiDiscrete([2, 2, 2])
         return spaces.Discrete(2 if self.kind == "train" else len(FLAT))
 
     def flags(self, actions: Any) -> NDArray[np.bool_]:
-        """Actions () or (n,), of ``multi`` (3,) or (n, 3) → (train, replay, grow) as bool (3,) or (n, 3)."""
+        """Return (train, replay, grow) as bool (3,) or (n, 3).
+
+        Args:
+            actions: () or (n,); for ``multi`` (3,) or (n, 3).
+        """
         chosen = np.asarray(actions)
         if self.kind == "train":
             flags = np.stack([chosen, chosen & self.replay, chosen & self.grow], -1).astype(bool)
@@ -66,6 +70,6 @@ class Actions:
         return flags
 
     def decision(self, action: Any) -> Decision:
-        """What one action stands for."""
+        """Return the decision of one action."""
         train, replay, grow = self.flags(action).tolist()
         return Decision(train, replay, grow)

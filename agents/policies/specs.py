@@ -1,25 +1,27 @@
-"""Policies as words of a command line: ``doubling``, ``random:probability=0.1,seed=3``, ``learned.zip``."""
+"""Policies as text on a command line: ``doubling``, ``random:probability=0.1,seed=3``, ``learned.zip``."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
-from agents.policies import SCHEDULES, Policy
-from agents.waiting.learned import LearnedPolicy
-from agents.words import literal
+from agents.policies.learned import LearnedPolicy
+from agents.policies.progress import Policy
+from agents.policies.validation import literal
+from agents.policies.waiting import SCHEDULES
 
 
 def policy_from(spec: str, *, grows: bool = False) -> Policy:
-    """The policy that a word stands for.
+    """Return the policy that a text specifies.
 
     Args:
-        spec: name of a schedule, with ``:field=value,field=value`` behind it where it should differ from the default;
-            or the path of a learned policy, which ends in .zip, likewise.
+        spec: name of a schedule, or path of a learned policy, which ends in .zip. Fields that differ from their
+            defaults follow as ``:field=value,field=value``.
         grows: whether the learner can grow.
 
     Raises:
-        ValueError: there is no such policy, or a field is unknown or breaks its rule.
+        ValueError: the policy does not exist, or a field is unknown or out of range.
 
     >>> policy_from("doubling:first=5,replay=true")
     Doubling(replay=True, growth='never', factor=2.0, first=5)
@@ -30,7 +32,7 @@ def policy_from(spec: str, *, grows: bool = False) -> Policy:
         return LearnedPolicy(name, grows=grows, **fields)
     if name not in SCHEDULES:
         raise ValueError(
-            f"--policy {spec}: there is no such policy; choose one of {', '.join(SCHEDULES)}, or a file PATH.zip"
+            f"--policy {spec}: unknown policy; choose one of {', '.join(SCHEDULES)}, or give the path of a .zip file"
         )
     schedule = SCHEDULES[name]
     fields = _fields(spec, rest, [field.name for field in dataclasses.fields(schedule)])
@@ -39,11 +41,13 @@ def policy_from(spec: str, *, grows: bool = False) -> Policy:
     return schedule(**fields)
 
 
-def _fields(spec: str, text: str, known: Any) -> dict[str, Any]:
+def _fields(spec: str, text: str, known: Sequence[str]) -> dict[str, Any]:
     values = {}
     for pair in text.split(",") if text else []:
         key, equals, value = pair.partition("=")
         if key not in known or not equals:
-            raise ValueError(f"--policy {spec}: {pair!r} is no field; write NAME:field=value with {', '.join(known)}")
+            raise ValueError(
+                f"--policy {spec}: {pair!r} is not a field; write NAME:field=value with the fields {', '.join(known)}"
+            )
         values[key] = literal(value)
     return values

@@ -1,9 +1,10 @@
-"""Are values of the type that their names ask for? A wrong one is told at once, not where it is first used."""
+"""Checks of values against the types of their names, and values in the text of a command line."""
 
 from __future__ import annotations
 
+import ast
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Union, get_args, get_origin
 
@@ -13,23 +14,23 @@ import numpy as np
 def check_types(
     values: Mapping[str, Any], kinds: Mapping[str, Any], examples: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Compare values with the types of their names, and make Python's own numbers of NumPy's.
+    """Check that values have the types of their names, and convert NumPy scalars to Python scalars.
 
     Args:
-        values: what was given.
-        kinds: type by name: bool, int, float, str, or one of them ``| None``; names and types beyond these pass.
-        examples: a good value by name, for the error message.
+        values: value by name.
+        kinds: type by name: bool, int, float, str, or one of them ``| None``. Other names and types are not checked.
+        examples: a valid value by name, for the error message.
 
     Returns:
-        The same, with bool, int, float or str for what is one of these in another guise.
+        The values, with NumPy scalars as bool, int, float or str.
 
     Raises:
-        ValueError: a value is not of its type. A bool is not a number, and a number or a text is not a bool.
+        ValueError: a value does not have its type. A bool is not a number, and a number or a text is not a bool.
 
     >>> check_types({"epochs": "abc"}, {"epochs": int}, {"epochs": 100})
     Traceback (most recent call last):
     ...
-    ValueError: epochs='abc': must be a whole number, for example epochs=100
+    ValueError: epochs='abc': must be a whole number; use for example epochs=100
     """
     plain = dict(values)
     for name, value in values.items():
@@ -40,24 +41,58 @@ def check_types(
             continue
         if len(accepted) != 1 or accepted[0] not in _KINDS:
             continue
-        types_of_kind, words, example = _KINDS[accepted[0]]
+        types_of_kind, text, example = _KINDS[accepted[0]]
         is_bool = isinstance(value, bool | np.bool_)
         if isinstance(value, types_of_kind) and is_bool == (accepted[0] is bool):
-            # A whole number that stands for any number stays one, so that it is written as it was given.
+            # An integer given for a float stays an integer, so that a record shows what was given.
             whole = accepted[0] is float and isinstance(value, Integral)
             plain[name] = int(value) if whole else accepted[0](value)
             continue
         if examples is not None and examples.get(name) is not None:
             example = examples[name]
         none = " or None" if len(accepted) < len(choices) else ""
-        raise ValueError(f"{name}={value!r}: must be {words}{none}, for example {name}={example!r}")
+        raise ValueError(f"{name}={value!r}: must be {text}{none}; use for example {name}={example!r}")
     return plain
 
 
-# NumPy's numbers are numbers, too.
+# Accepted types, their description and an example, by annotated type. NumPy scalars are accepted.
 _KINDS: dict[Any, tuple[Any, str, Any]] = {
     bool: (bool | np.bool_, "True or False", False),
     int: (Integral, "a whole number", 10),
     float: (Real, "a number", 0.1),
     str: (str, "text", "auto"),
 }
+
+
+def literal(text: str) -> Any:
+    """Return the value that a text stands for: true or false in any case, a Python literal, or the text itself.
+
+    >>> literal("true"), literal("1e-3"), literal("4,64"), literal("novels/")
+    (True, 0.001, (4, 64), 'novels/')
+    """
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return text
+
+
+def key_values(pairs: Sequence[str], option: str = "--set", example: str = "epochs=20") -> dict[str, Any]:
+    """Parse ``key=value`` arguments of a command line into a dictionary.
+
+    Args:
+        pairs: the arguments, such as ``epochs=20`` or ``train=novels/``.
+        option: option that they belong to, for the error message.
+        example: a valid argument, for the error message.
+
+    Raises:
+        ValueError: an argument does not have this form.
+    """
+    values = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not (key and equals):
+            raise ValueError(f"{option} {pair}: must have the form key=value; use for example {option} {example}")
+        values[key] = literal(text)
+    return values

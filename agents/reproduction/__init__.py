@@ -1,1 +1,1 @@
-"""The paper again: what its figures and tables need as sweeps, what that costs, and which of its findings hold."""
+"""Reproduction of the paper: the sweeps behind its figures and tables, their costs, and verdicts on its findings."""

@@ -1,80 +1,74 @@
-"""What of a page of the documentation is computed: costs, and scores and findings of the recorded runs.
+"""The computed blocks of a page of the documentation: costs, and scores and findings of the recorded runs.
 
-It stands between two comments, of which the first is the command that prints it:
+A block is the text between two comments. The first comment is the command that prints the text:
 
     <!-- alma reproduce fig7 --scale cpu --recorded -->
     <!-- end -->
 
-``python -m agents.reproduction.page docs/reproduction.md`` writes it anew.
+``python -m agents.reproduction.docs_blocks docs/reproduction.md`` computes the blocks of a page again.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from agents.finished import FinishedRun
 from agents.reproduction import report
-from agents.reproduction.cer_by_wait import cer_by_wait
 from agents.reproduction.cost import cost_of
-from agents.reproduction.outcome import Outcome, judged
-from agents.reproduction.plan import NAMES, SCALES, read
-from agents.reproduction.recorded import recorded_runs
+from agents.reproduction.outcome import Outcome, judge_outcomes, recorded_runs, select
+from agents.reproduction.plans import NAMES, SCALES, read
+from agents.reproduction.tables import cer_by_wait
 
-_BLOCK = re.compile(r"<!-- alma reproduce (?P<words>[^>]*?) -->\n.*?<!-- end -->", re.DOTALL)
+_BLOCK = re.compile(r"<!-- alma reproduce (?P<arguments>[^>]*?) -->\n.*?<!-- end -->", re.DOTALL)
+_RECORDED = re.compile(rf"({'|'.join(NAMES)}) --scale ({'|'.join(SCALES)}) --recorded")
 COSTS = "all --dry-run"
 
 
 def fill(text: str) -> str:
-    """A page with all of these blocks as they are now.
+    """Return a page with all of its blocks computed.
 
     Raises:
-        ValueError: a block's comment is no such command.
+        ValueError: no block is computed for the command of a comment.
     """
     return _BLOCK.sub(
-        lambda found: f"<!-- alma reproduce {found['words']} -->\n{_of(found['words'])}<!-- end -->", text
+        lambda found: f"<!-- alma reproduce {found['arguments']} -->\n\n{_block(found['arguments'])}\n<!-- end -->",
+        text,
     )
 
 
 def commands(text: str) -> list[str]:
-    """The words of the blocks of a page."""
-    return [found["words"] for found in _BLOCK.finditer(text)]
+    """Return the arguments of the commands of all blocks of a page."""
+    return [found["arguments"] for found in _BLOCK.finditer(text)]
 
 
-def _of(words: str) -> str:
-    if words == COSTS:
-        costs = [(name, scale, cost_of(read(name).specs(scale))) for name in NAMES for scale in SCALES]
-        return f"\n{report.costs_table(costs)}\n"
-    name, *rest = words.split()
-    if name not in NAMES or len(rest) != 3 or (rest[0], rest[2]) != ("--scale", "--recorded") or rest[1] not in SCALES:
-        raise ValueError(
-            f"<!-- alma reproduce {words} -->: nothing stands for this; write {COSTS!r}, or NAME --scale SCALE "
-            f"--recorded with one of {', '.join(NAMES)} and of {', '.join(SCALES)}"
+def _block(arguments: str) -> str:
+    if arguments == COSTS:
+        return report.costs_table(
+            [(name, scale, cost_of(read(name).specs(scale))) for name in NAMES for scale in SCALES]
         )
-    return _scores_and_findings(name, rest[1], _runs())
+    found = _RECORDED.fullmatch(arguments)
+    if found is None:
+        raise ValueError(
+            f"<!-- alma reproduce {arguments} -->: no block is computed for this command; write {COSTS!r}, or "
+            f"NAME --scale SCALE --recorded with one of {', '.join(NAMES)} and one of {', '.join(SCALES)}"
+        )
+    return _scores_and_findings(*found.groups())
 
 
-def _scores_and_findings(name: str, scale: str, runs: Sequence[FinishedRun]) -> str:
+def _scores_and_findings(name: str, scale: str) -> str:
     plan = read(name)
-    outcome = Outcome.of(plan, scale, plan.specs(scale), runs, recorded=True)
+    specs = plan.specs(scale)
+    outcome = Outcome(plan, scale, specs, select(specs, _recorded_runs()), recorded=True)
     if not outcome.runs:
-        return "\nNo runs are recorded yet.\n\n"
-    own = [one for one in judged([outcome], scale) if one.finding.id in plan.findings]
+        return "No runs are recorded yet.\n"
+    judged = [one for one in judge_outcomes([outcome], scale) if one.finding.id in plan.findings]
     scores = "" if plan.text else cer_by_wait(outcome.runs)
-    parts = [
-        f"{outcome.coverage[0].upper()}{outcome.coverage[1:]}.\n",
-        *filter(None, [scores]),
-        report.findings_table(own),
-    ]
-    return "\n" + "\n".join(parts) + "\n"
+    return "\n".join(filter(None, [f"{outcome.coverage}.\n", scores, report.findings_table(judged)]))
 
 
-@cache
-def _runs() -> list[FinishedRun]:
-    return recorded_runs()
+_recorded_runs = cache(recorded_runs)
 
 
 if __name__ == "__main__":

@@ -1,61 +1,79 @@
-"""What there is of the plans: the runs that were asked for, those that are finished, and what they decide."""
+"""The outcome of a plan: its finished runs, recorded runs of the package among them, and the findings they decide."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
 
-from agents.experiments.spec import RunSpec
-from agents.finished import FinishedRun
-from agents.reproduction.findings import Judged, family, judge
-from agents.reproduction.plan import Plan
-from agents.reproduction.recorded import among
-from agents.reproduction.setting import FAMILIES, setting
+from agents.catalogue.spec import RunSpec, resolve
+from agents.reproduction.claims.findings import JudgedFinding, judge
+from agents.reproduction.plans import Plan
+from agents.runs import archive, load
+from agents.runs.load import FinishedRun
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one plan.
+    """The outcome of one plan.
 
     Attributes:
         plan: the plan.
-        scale: at which it was run.
-        asked: all of its runs.
-        runs: those that are finished.
-        recorded: whether they came with the package.
+        scale: its scale.
+        requested: all of its runs.
+        runs: the requested runs that are finished.
+        recorded: whether the runs come from the package.
     """
 
     plan: Plan
     scale: str
-    asked: Sequence[RunSpec]
+    requested: Sequence[RunSpec]
     runs: Sequence[FinishedRun]
     recorded: bool = False
 
-    @classmethod
-    def of(
-        cls, plan: Plan, scale: str, asked: Sequence[RunSpec], runs: Sequence[FinishedRun], *, recorded: bool = False
-    ) -> Outcome:
-        """Of all finished runs that there are."""
-        return cls(plan, scale, asked, among(asked, runs), recorded)
-
     @property
     def coverage(self) -> str:
-        """How many of its runs there are, in words."""
-        what = " recorded" if self.recorded else ""
-        return f"{len(self.runs)} of {len(self.asked)} runs{what}"
+        """The number of finished runs as text."""
+        return f"{len(self.runs)} of {len(self.requested)} runs" + (" recorded" if self.recorded else "")
 
 
-def judged(outcomes: Sequence[Outcome], scale: str) -> list[Judged]:
-    """All findings of the paper, each by the runs of the plans that can decide about it."""
+def recorded_files() -> list[Path]:
+    """Return the packed files of the package, sorted by name."""
+    folder = Path(str(files(__package__))) / "recorded"
+    return sorted(folder.glob(f"*{archive.SUFFIX}"))
+
+
+def recorded_runs() -> list[FinishedRun]:
+    """Return the runs of the packed files of the package."""
+    paths = recorded_files()
+    return load.find(*paths)[0] if paths else []
+
+
+def select(specs: Iterable[RunSpec], runs: Iterable[FinishedRun]) -> list[FinishedRun]:
+    """Return the finished runs that were requested, in the order of the specifications.
+
+    A run is found by its identity, see `agents.catalogue.run_config`; versions, machine, engine and number of threads
+    may differ. If several runs have the identity of one specification, the first one is taken.
+    """
+    by_key: dict[tuple[str, str, int], list[FinishedRun]] = {}
+    for run in runs:
+        config = run.run_config
+        by_key.setdefault((config.env, config.agent.id, config.seed), []).append(run)
+    found = []
+    for spec in specs:
+        wanted = resolve(spec, spec.known_facts())
+        candidates = by_key.get((spec.env, spec.agent, spec.seed), ())
+        match = next((run for run in candidates if wanted.agrees(run.run_config)), None)
+        if match is not None:
+            found.append(match)
+    return found
+
+
+def judge_outcomes(outcomes: Sequence[Outcome], scale: str) -> list[JudgedFinding]:
+    """Judge all findings of the paper, each by the runs of all plans that can decide it."""
     by_finding: dict[str, dict[int, FinishedRun]] = {}
     for outcome in outcomes:
         for finding in outcome.plan.findings:
             by_finding.setdefault(finding, {}).update({id(run): run for run in outcome.runs})
     return judge({finding: list(runs.values()) for finding, runs in by_finding.items()}, scale)
-
-
-def notes(plans: Iterable[Plan], scale: str) -> list[str]:
-    """What stands for what at a scale."""
-    families = {family(id) for plan in plans for id in plan.findings}
-    found = [setting(name, scale).note for name in FAMILIES if name in families]
-    return [note for note in dict.fromkeys(found) if note]

@@ -1,20 +1,20 @@
-"""The plans: for each figure and table of the paper its sweep at each scale, what it draws, what it can judge.
+"""The plans of a reproduction: for each figure and table of the paper its sweep at each scale, and its findings.
 
 A plan is a TOML file of this package:
 
     title = "…"
     paper = "figure 2"
-    findings = ["cifar-a"]            # that its runs can decide about
-    compares = ["tree"]               # hyper-parameters in which the runs that are compared differ
+    findings = ["cifar-a"]            # findings that its runs can decide
+    varies = ["tree"]                 # hyper-parameters in which the compared runs differ
+    by = ["width", "when"]            # values that the compared lines of its table share, as for `alma table --by`
+    figures = ["tradeoff"]            # kinds of `alma plot`
 
-    by = ["width", "when"]            # what the lines that its table compares have in common
-    [[draw]]                          # a figure: a kind of `alma plot`, with its options
-    kind = "tradeoff"
+    [sweep]                           # the grid of all scales, as `alma sweep` reads it
 
     [cpu]                             # one table for each scale
-    says = "…"                        # in what it differs from the paper, and why
-    needs = ["train"]                 # keywords that --set must give
-    [cpu.sweep]                       # what `alma sweep` reads
+    description = "…"                 # the differences from the paper
+    needs = ["train"]                 # keywords that --set must give, because no default is right
+    [cpu.sweep]                       # keys of the grid that are added or replaced at this scale
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from agents.experiments import grid
-from agents.experiments.spec import RunSpec
+from agents.catalogue.spec import RunSpec
+from agents.sweeps import grid
 
 SCALES = ("smoke", "cpu", "gpu")
 NAMES = ("fig2", "fig3", "fig4", "fig7", "fig8", "tab1", "tab2", "ablation")
@@ -35,40 +35,26 @@ NAMES = ("fig2", "fig3", "fig4", "fig7", "fig8", "tab1", "tab2", "ablation")
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of a plan is run.
+    """One scale of a plan: the values of its TOML table, with the complete grid."""
 
-    Attributes:
-        says: in what it differs from the paper, and why.
-        sweep: the grid, as `agents.experiments.grid` reads it.
-        needs: settings that the user must give, since no default could be right.
-    """
-
-    says: str
+    description: str
     sweep: Mapping[str, Any]
-    needs: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Drawn:
-    """A figure of a plan: a kind of `alma plot`, and its options."""
-
-    kind: str
-    options: Mapping[str, Any]
+    needs: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A figure or table of the paper.
+    """The plan of one figure or table; its fields are the values of its TOML file.
 
     Attributes:
-        name: as `alma reproduce` has it.
-        title: what it shows.
-        paper: where it stands there.
-        findings: ids of those that its runs can decide about.
-        compares: hyper-parameters in which the runs that are compared differ.
-        by: what the lines that its table compares have in common, as ``alma table --by`` has it.
-        draws: its figures.
-        text: whether it is a table of perplexities by tick.
+        name: name of the plan in `alma reproduce`.
+        title: what the figure or table shows.
+        paper: its number in the paper.
+        findings: ids of the findings that its runs can decide.
+        varies: hyper-parameters in which the compared runs differ.
+        by: values that the compared lines of its table share, as for ``alma table --by``.
+        figures: kinds of ``alma plot``.
+        text: whether its table is a table of perplexities by tick.
         scales: by name.
     """
 
@@ -76,58 +62,57 @@ class Plan:
     title: str
     paper: str
     findings: tuple[str, ...]
-    compares: tuple[str, ...]
+    varies: tuple[str, ...]
     by: tuple[str, ...]
-    draws: tuple[Drawn, ...]
+    figures: tuple[str, ...]
     text: bool
     scales: Mapping[str, Scale]
 
     def specs(
         self, scale: str, seeds: Sequence[int] | None = None, settings: Mapping[str, Any] | None = None
     ) -> list[RunSpec]:
-        """The runs of a scale.
+        """Return the runs of a scale.
 
         Args:
             scale: smoke, cpu or gpu.
-            seeds: in place of the plan's.
-            settings: hyper-parameters and keywords of the environment, beside the plan's or in their place.
+            seeds: seeds that replace the seeds of the plan.
+            settings: hyper-parameters and keywords of the environment that are added to the plan or replace its values.
 
         Raises:
-            ValueError: a setting is one in which the plan's runs differ, or it leaves none of them.
+            ValueError: the compared runs differ in one of the settings.
         """
         given = dict(settings or {})
-        for name in self.compares:
+        for name in self.varies:
             if name in given:
                 raise ValueError(
-                    f"--set {name}={given[name]}: {self.name} compares runs that differ in it; leave it out, or make a "
-                    "grid of your own with `alma sweep`"
+                    f"--set {name}={given[name]}: {self.name} compares runs that differ in {name}; leave it out, or "
+                    "run your own grid with `alma sweep`"
                 )
         runs = grid.expand({**self.scales[scale].sweep, **({} if seeds is None else {"seeds": list(seeds)})})
         return [dataclasses.replace(spec, settings={**spec.settings, **given}) for spec in runs]
 
 
 def read(name: str) -> Plan:
-    """A plan by its name.
+    """Read a plan by its name.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such plan.
     """
     if name not in NAMES:
-        raise ValueError(f"{name}: there is no such plan; choose one of {', '.join(NAMES)}")
+        raise ValueError(f"plan={name!r}: there is no such plan; choose one of {', '.join(NAMES)}")
     table = tomllib.loads((files(__package__) / "plans" / f"{name}.toml").read_text(encoding="utf-8"))
-    scales = {
-        scale: Scale(table[scale]["says"], table[scale]["sweep"], tuple(table[scale].get("needs", ())))
-        for scale in SCALES
-    }
-    draws = [Drawn(draw["kind"], {k: v for k, v in draw.items() if k != "kind"}) for draw in table.get("draw", ())]
+    parts = {scale: table[scale] for scale in SCALES}
     return Plan(
         name,
         table["title"],
         table["paper"],
-        tuple(table["findings"]),
-        tuple(table.get("compares", ())),
-        ("env", *table.get("by", ())),
-        tuple(draws),
-        table.get("text", False),
-        scales,
+        findings=tuple(table["findings"]),
+        varies=tuple(table.get("varies", ())),
+        by=("env", *table.get("by", ())),
+        figures=tuple(table["figures"]),
+        text=table.get("text", False),
+        scales={
+            scale: Scale(part["description"], {**table["sweep"], **part.get("sweep", {})}, tuple(part.get("needs", ())))
+            for scale, part in parts.items()
+        },
     )

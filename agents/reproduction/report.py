@@ -1,89 +1,42 @@
-"""What a reproduction found, as Markdown: the findings with their verdicts, and every comparison behind them."""
+"""The report of a reproduction as Markdown: costs, figures and tables of plans, and findings with their comparisons."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
+from agents import figures
+from agents.analysis import tables as line_tables
+from agents.analysis import tables_text
+from agents.reproduction.claims.findings import JudgedFinding, family
+from agents.reproduction.claims.setups import read_setup
+from agents.reproduction.claims.verdicts import CONTRADICTED, HOLDS, NO_EQUAL_SIZE, NOT_RUN, UNDECIDED, PairedComparison
 from agents.reproduction.cost import Cost
-from agents.reproduction.findings import Judged
-from agents.reproduction.verdicts import CONTRADICTED, HOLDS, NONE_OF_ITS_SIZE, NOT_RUN, UNDECIDED, Comparison
-from agents.statistics import Interval
+from agents.reproduction.outcome import Outcome
+from agents.reproduction.plans import Plan
+from agents.reproduction.tables import cer_by_wait, perplexities, table
+from agents.runs.load import FinishedRun
 
 DATA = {"cifar": "CIFAR-10", "mnist": "MNIST", "text": "text", "ablation": "CIFAR-10, first version"}
 RULE = """\
-A comparison is a difference over the seeds that both were run with, mean ± 95 % interval. It holds where the interval
-lies on the predicted side of zero, is contradicted where it lies on the other, and is undecided otherwise and with one
-seed. A finding does not hold where a comparison is contradicted, and is undecided where one is; else it holds or, where
-some of its comparisons were not run, holds where run. What grows is compared with a fixed method of its size; what
-outgrows all widths that were run has none. There is no correction for the number of comparisons: of forty without a
-difference, one is expected to hold and one to be contradicted. d is the mean difference over its standard deviation
-between seeds.
+A comparison is a difference, paired over the seeds that both sides have: mean ± 95 % interval. It holds if the interval
+lies on the predicted side of zero, is contradicted if the interval lies on the other side, and is undecided otherwise
+or with one seed. A finding does not hold if one of its comparisons is contradicted, and is undecided if one of them is
+undecided. Otherwise it holds, or holds where run if some of its comparisons were not run. A method that grows is
+compared with a fixed method of equal size, if one was run. Verdicts are not corrected for the number of comparisons: of
+forty comparisons without a difference, one is expected to hold and one to be contradicted. d is the mean difference
+divided by its standard deviation between seeds.
 """
 
 
-def findings_table(judged: Iterable[Judged]) -> str:
-    """The findings, a line for each: verdict, comparisons by verdict, and that which speaks least for it."""
-    rows = [
-        (
-            DATA[one.finding.family],
-            one.finding.says,
-            f"**{one.verdict}**" if one.run else one.verdict,
-            counts(one),
-            weakest(one) or "–",
-        )
-        for one in judged
-    ]
-    return table(("on", "finding", "verdict", "comparisons", "the weakest: difference ± 95 %"), rows)
-
-
-def comparisons_table(judged: Judged) -> str:
-    """Every comparison of a finding that was run, a line for each."""
-    rows = [
-        (
-            one.what,
-            one.measure,
-            _predicted(one),
-            _number(one.interval),
-            "–" if one.effect is None else f"{one.effect:+.1f}".replace("-", "−"),
-            str(one.interval.n),
-            one.verdict,
-        )
-        for one in judged.run
-        if one.interval is not None
-    ]
-    return table(("difference", "of", "predicted", "mean ± 95 %", "d", "seeds", "verdict"), rows)
-
-
-def findings_section(judged: Sequence[Judged]) -> str:
-    """The findings, the rule by which they are judged, and the comparisons."""
-    parts = ["## The paper's findings\n", findings_table(judged), RULE]
-    for one in judged:
-        if one.run:
-            parts.append(f"### {one.finding.id}: {one.finding.says}\n")
-            parts.append(comparisons_table(one))
-            if one.count(NOT_RUN):
-                parts.append(f"{one.count(NOT_RUN)} more were not run.\n")
-            outgrown = [other.what for other in one.comparisons if other.verdict == NONE_OF_ITS_SIZE]
-            if outgrown:
-                parts.append(f"Runs, but none of that size: {'; '.join(outgrown)}.\n")
-    return "\n".join(parts)
-
-
-def counts(judged: Judged) -> str:
-    """How many of its comparisons have which verdict."""
-    verdicts = {HOLDS: "hold"} | {same: same for same in (CONTRADICTED, UNDECIDED, NOT_RUN, NONE_OF_ITS_SIZE)}
-    there = [(judged.count(verdict), plural) for verdict, plural in verdicts.items()]
-    return ", ".join(f"{number} {plural}" for number, plural in there if number)
-
-
-def weakest(judged: Judged) -> str:
-    """The comparison that speaks least for a finding, with its difference; empty where none was run."""
-    one = judged.weakest
-    return "" if one is None else f"{one.what}: {_number(one.interval)} {one.measure}"
+def notes(plans: Iterable[Plan], scale: str) -> list[str]:
+    """Return the differences of a scale from the paper, once for each family of findings."""
+    found = [read_setup(family(id), scale).note for plan in plans for id in plan.findings]
+    return [note for note in dict.fromkeys(found) if note]
 
 
 def costs_table(costs: Iterable[tuple[str, str, Cost]]) -> str:
-    """What plans cost: name, scale, cost."""
+    """Return a table of the costs of plans, given as (plan, scale, cost)."""
     rows = [
         (name, scale, f"{cost.runs:,}", flops(cost.training), hours(cost.seconds), size(cost.bytes))
         for name, scale, cost in costs
@@ -91,22 +44,8 @@ def costs_table(costs: Iterable[tuple[str, str, Cost]]) -> str:
     return table(("plan", "scale", "runs", "training FLOPs", "hours of one core", "disk"), rows, right=(2, 3, 4, 5))
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """A Markdown table, with a line end behind it; the columns in ``right`` are aligned so."""
-    lines = [
-        _line(_escaped(headings)),
-        _line(["---:" if place in right else "---" for place in range(len(headings))]),
-        *(_line(_escaped(row)) for row in rows),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _escaped(cells: Iterable[str]) -> list[str]:
-    return [cell.replace("|", "\\|") for cell in cells]
-
-
 def flops(number: float) -> str:
-    """FLOPs with two digits and a unit letter.
+    """Return FLOPs with two digits and a unit letter.
 
     >>> flops(3.86e12), flops(2.44e20)
     ('3.9 T', '240 E')
@@ -118,7 +57,7 @@ def flops(number: float) -> str:
 
 
 def hours(seconds: float) -> str:
-    """Hours of so many seconds, with two digits.
+    """Return seconds as hours with two digits.
 
     >>> hours(120), hours(4e5)
     ('0.033', '110')
@@ -127,7 +66,7 @@ def hours(seconds: float) -> str:
 
 
 def size(number: float) -> str:
-    """Bytes with two digits and a unit.
+    """Return bytes with two digits and a unit.
 
     >>> size(250_000), size(3.2e9)
     ('0.25 MB', '3.2 GB')
@@ -140,17 +79,100 @@ def _two_digits(value: float) -> str:
     return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:g}"
 
 
-def _line(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def plan_section(outcome: Outcome, out: Path, formats: Sequence[str]) -> str:
+    """Draw the figures of a plan into a folder, and return the Markdown that shows them and the plan's tables.
+
+    Args:
+        outcome: the plan and its finished runs, of which there may be none.
+        out: the folder.
+        formats: file formats of the figures.
+    """
+    plan, runs = outcome.plan, outcome.runs
+    parts = [f"## {plan.name}: {plan.title}\n"]
+    if runs:
+        parts += [_figure(kind, runs, out / f"{plan.name}-{kind}", formats) for kind in plan.figures]
+        if plan.text:
+            parts.append(perplexities(runs, read_setup("text", outcome.scale).updates))
+        else:
+            parts += [tables_text.markdown(comparison) for comparison in line_tables.compare(runs, plan.by)]
+            parts += filter(None, [cer_by_wait(runs)])
+    return "\n".join(parts)
 
 
-def _number(interval: Interval | None) -> str:
+def _figure(kind: str, runs: Sequence[FinishedRun], stem: Path, formats: Sequence[str]) -> str:
+    try:
+        drawing = figures.draw(kind, runs)
+    except ValueError as error:  # the figure needs more runs
+        return f"{kind}: not drawn. {error}\n"
+    files = figures.save(drawing, stem, formats)
+    shown = next((file for file in files if file.suffix in (".png", ".svg")), None)
+    links = " ".join(f"[{file.suffix[1:]}]({file.name})" for file in files if file != shown)
+    return (f"![{kind}]({shown.name})\n" if shown else "") + (f"\n{links}\n" if links else "")
+
+
+def findings_table(judged: Iterable[JudgedFinding]) -> str:
+    """Return a table of findings: verdict, number of comparisons by verdict, and weakest comparison."""
+    rows = [
+        (
+            DATA[one.finding.family],
+            one.finding.statement,
+            f"**{one.verdict}**" if one.with_runs else one.verdict,
+            counts(one),
+            weakest(one) or "–",
+        )
+        for one in judged
+    ]
+    return table(("data", "finding", "verdict", "comparisons", "weakest comparison: difference ± 95 %"), rows)
+
+
+def counts(judged: JudgedFinding) -> str:
+    """Return the number of comparisons by verdict as text."""
+    texts = {HOLDS: "hold"} | {verdict: verdict for verdict in (CONTRADICTED, UNDECIDED, NOT_RUN, NO_EQUAL_SIZE)}
+    return ", ".join(f"{number} {text}" for verdict, text in texts.items() if (number := judged.count(verdict)))
+
+
+def weakest(judged: JudgedFinding) -> str:
+    """Return the comparison that supports a finding least, with its difference; empty if no comparison has runs."""
+    one = judged.weakest
+    return "" if one is None else f"{one.label}: {_difference(one)} {one.quantity}"
+
+
+def comparisons_table(judged: JudgedFinding) -> str:
+    """Return a table of the comparisons of a finding that have runs."""
+    rows = [
+        (
+            one.label,
+            one.quantity,
+            {"below": "< 0", "above": "> 0", "close": f"within ± {one.tolerance:.3g}"}[one.predicted],
+            _difference(one),
+            "–" if one.effect is None else f"{one.effect:+.1f}".replace("-", "−"),
+            str(one.interval.n),
+            one.verdict,
+        )
+        for one in judged.with_runs
+        if one.interval is not None
+    ]
+    return table(("difference", "of", "predicted", "mean ± 95 %", "d", "seeds", "verdict"), rows)
+
+
+def findings_section(judged: Sequence[JudgedFinding]) -> str:
+    """Return the section on the findings: their table, the rule of the verdicts, and the comparisons."""
+    parts = ["## The paper's findings\n", findings_table(judged), RULE]
+    for one in judged:
+        if one.with_runs:
+            parts += [f"### {one.finding.id}: {one.finding.statement}\n", comparisons_table(one)]
+            if one.count(NOT_RUN):
+                parts.append(f"{one.count(NOT_RUN)} more comparisons were not run.\n")
+            unequal = [other.label for other in one.comparisons if other.verdict == NO_EQUAL_SIZE]
+            if unequal:
+                parts.append(f"Comparisons {NO_EQUAL_SIZE}: {'; '.join(unequal)}.\n")
+    return "\n".join(parts)
+
+
+def _difference(comparison: PairedComparison) -> str:
+    interval = comparison.interval
     if interval is None:
         return "–"
-    scale = max(abs(interval.mean), interval.half or 0.0)
-    digits = 4 if scale < 0.1 else 3 if scale < 1 else 2 if scale < 100 else 1
+    largest = max(abs(interval.mean), interval.half or 0.0)
+    digits = 4 if largest < 0.1 else 3 if largest < 1 else 2 if largest < 100 else 1
     return interval.text(f"+.{digits}f").replace("-", "−")
-
-
-def _predicted(one: Comparison) -> str:
-    return {"below": "< 0", "above": "> 0", "close": f"within ± {one.tolerance:.3g}"}[one.predicted]

@@ -1,52 +1,149 @@
-"""How long to wait, by method and width: CER of the runs of a plan, a column for each waiting time."""
+"""Tables of a reproduction as Markdown: CER by waiting time, and perplexities next to the paper's tables 1 and 2.
+
+The paper gives numbers only for text. Its figures have no tables, and their CER has an unknown unit, so images are
+compared by order only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
 
-from agents.cells import cells_of, sized, streams
-from agents.finished import FinishedRun
-from agents.reproduction import report
-from agents.statistics import Interval
+from agents.analysis.seed_groups import find_seed_groups, sized, streams
+from agents.analysis.statistics import Interval
+from agents.catalogue.run_config import RunConfig
+from agents.runs.load import FinishedRun
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """Return a Markdown table that ends with a line end; the columns with the numbers ``right`` are right-aligned."""
+    ruler = ["---:" if column in right else "---" for column in range(len(headings))]
+    lines = [[group.replace("|", "\\|") for group in line] for line in (headings, ruler, *rows)]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def cer_by_wait(runs: Sequence[FinishedRun]) -> str:
-    """A Markdown table for each stream that was run with several waiting times; the lowest mean of a line in bold.
+    """Return a Markdown table for each stream that was run with several waiting times.
 
-    Empty where there is no such stream. Runs whose policy decides when to wait are left out.
+    Returns:
+        The tables, the lowest mean of a line in bold; empty if there is no such stream. Runs whose policy decides when
+        to wait are left out.
     """
-    return "\n".join(table for alike in streams(runs).values() if (table := _table(alike)))
+    return "\n".join(text for of_stream in streams(runs).values() if (text := _cer_table(of_stream)))
 
 
-def _table(runs: Sequence[FinishedRun]) -> str:
+def _cer_table(runs: Sequence[FinishedRun]) -> str:
     lines: dict[str, dict[int, Interval]] = {}
-    for cell in cells_of(runs)[0]:
-        if cell.wait is not None:
-            name = sized(cell) + ", replay" * cell.replay
-            lines.setdefault(name, {})[cell.wait] = cell.interval(lambda score: score.cer)
+    for group in find_seed_groups(runs)[0]:
+        if group.wait is not None:
+            name = sized(group) + ", replay" * group.replay
+            lines.setdefault(name, {})[group.wait] = group.interval(lambda score: score.cer)
     intervals = [interval for line in lines.values() for interval in line.values()]
     waits = sorted({wait for line in lines.values() for wait in line})
     if len(waits) < 2:
         return ""
     seeds = max(interval.n for interval in intervals)
-    rows = [(name, *_texts(line, waits, seeds)) for name, line in lines.items()]
-    numbers = range(1, len(waits) + 1)
+    rows = [(name, *_cer_texts(line, waits, seeds)) for name, line in lines.items()]
     caption = f"CER, mean ± 95 % interval over {seeds} {'seeds' if seeds > 1 else 'seed'}"
     if any(interval.n < seeds for interval in intervals):
-        caption += ", or over as many as stand in brackets"
-    return (
-        report.table(("method and width", *(f"w = {wait}" for wait in waits)), rows, right=numbers)
-        + f"\n{caption}. Bold: the lowest of several in a line.\n"
-    )
+        caption += ", or over the number of seeds in brackets"
+    headings = ("method and width", *(f"w = {wait}" for wait in waits))
+    return table(headings, rows, right=range(1, len(headings))) + f"\n{caption}. Bold: the lowest mean of a line.\n"
 
 
-def _texts(line: dict[int, Interval], waits: Sequence[int], seeds: int) -> list[str]:
+def _cer_texts(line: Mapping[int, Interval], waits: Sequence[int], seeds: int) -> list[str]:
     lowest = min(interval.mean for interval in line.values()) if len(line) > 1 else None
-    out = []
+    texts = []
     for interval in map(line.get, waits):
         if interval is None:
-            out.append("–")
+            texts.append("–")
             continue
         text = f"**{interval.text('.1f')}**" if interval.mean == lowest else interval.text(".1f")
-        out.append(text if interval.n == seeds else f"{text} ({interval.n})")
-    return out
+        texts.append(text if interval.n == seeds else f"{text} ({interval.n})")
+    return texts
+
+
+class Row(NamedTuple):
+    """A row of a table of perplexities.
+
+    Attributes:
+        size: size of the network, in the paper base or large.
+        agent: agent id.
+        experts: experts of each Switch layer; for an agent that grows them, the number before growth.
+        members: networks of an ensemble; for an ensemble that grows, the number before growth.
+        wait: waiting time.
+        updates: updates of a stage.
+    """
+
+    size: str
+    agent: str
+    experts: int
+    members: int
+    wait: int
+    updates: int
+
+
+@cache
+def published(updates: int) -> dict[Row, tuple[float | None, ...]]:
+    """Return the paper's table 2: perplexities after each mega-batch, None if the paper has none, by row.
+
+    Args:
+        updates: updates of a stage on one mega-batch.
+    """
+    lines = csv.DictReader((files(__package__) / "published.csv").read_text(encoding="utf-8").splitlines())
+    return {
+        Row(
+            line["size"],
+            line["agent"],
+            int(line["experts"]),
+            int(line["members"]),
+            int(line["wait"]),
+            int(line["times"]) * updates,
+        ): tuple(float(line[f"t{tick}"]) if line[f"t{tick}"] else None for tick in range(1, 5))
+        for line in lines
+    }
+
+
+def perplexities(runs: Sequence[FinishedRun], updates: int) -> str:
+    """Return a Markdown table of perplexities: mean ± 95 % interval over seeds at each tick.
+
+    A row that the paper has, too, shows the perplexity of the paper in brackets.
+
+    Args:
+        runs: runs on text with fixed waiting times.
+        updates: updates of a stage on one mega-batch.
+    """
+    groups: dict[Row, list[FinishedRun]] = {}
+    for run in runs:
+        groups.setdefault(_row(run.run_config), []).append(run)
+    ticks = range(1, max((len(run.columns) for run in runs), default=1))
+    headings = ("agent", "experts", "w", "updates", "seeds", "|θ|, M", *(f"t={tick}" for tick in ticks))
+    rows = [_texts(row, of_row, ticks, published(updates).get(row, ())) for row, of_row in groups.items()]
+    return table(headings, rows, right=range(2, len(headings)))
+
+
+def _row(config: RunConfig) -> Row:
+    names = ("size", "agent", "width", "members", "wait", "updates")
+    return Row(*(config.get(name, 1) for name in names))
+
+
+def _texts(row: Row, runs: Sequence[FinishedRun], ticks: Sequence[int], of_paper: Sequence[float | None]) -> list[str]:
+    sizes = sorted(set(runs[0].columns.parameters[row.wait :]))
+    members = {"ens": f"@{row.members}", "gens": "@1…"}.get(row.agent, "")
+    return [
+        f"{row.agent} ({row.size})",
+        f"{row.experts}{members}",
+        str(row.wait),
+        f"{row.updates:,}",
+        str(len(runs)),
+        " to ".join(f"{number / 1e6:.2f}" for number in dict.fromkeys((sizes[0], sizes[-1]))),
+        *("\\*" if tick < row.wait else _perplexity(runs, tick, of_paper[tick - 1 : tick]) for tick in ticks),
+    ]
+
+
+def _perplexity(runs: Sequence[FinishedRun], tick: int, of_paper: Sequence[float | None]) -> str:
+    mean = Interval.of([run.columns.error[tick] for run in runs]).text(".2f")
+    return mean + "".join(f" ({value:.2f})" for value in of_paper if value is not None)

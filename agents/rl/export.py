@@ -1,4 +1,4 @@
-"""Recorded runs as episodes of the decision environment: what was seen, done and paid at every tick."""
+"""Recorded runs as episodes of the decision environment: observations, actions and rewards."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.waiting.actions import Actions
-from agents.waiting.features import feature_space, features
-from agents.waiting.prices import Prices, reward_vector
-from agents.waiting.recordings import Recording
+from agents.analysis.prices import Prices, reward_vector
+from agents.policies.actions import Actions
+from agents.policies.features import feature_space, features
+from agents.rl.recordings import Recording
 
 
 @dataclass(frozen=True)
 class Episode:
-    """One run as the decision environment would have shown it.
+    """One run as an episode of the decision environment.
 
     Attributes:
         observations: float32 (B + 1, 13).
         actions: int64 (B,), or (B, 3) for ``multi``.
-        reward_vectors: float64 (B, 3), see `agents.waiting.prices.reward_vector`.
+        reward_vectors: float64 (B, 3), see `agents.analysis.prices.reward_vector`.
         rewards: float64 (B,).
     """
 
@@ -35,64 +35,64 @@ class Episode:
     rewards: NDArray[np.float64]
 
 
-def episode_of(made: Recording, kind: str = "train", prices: Prices | None = None) -> Episode:
-    """What `WaitEnv` with these actions and prices would have told about a run.
+def episode_of(recording: Recording, kind: str = "train", prices: Prices | None = None) -> Episode:
+    """Return the episode that `WaitEnv` with these actions and prices would have had in a run.
 
     Args:
-        made: the run.
-        kind: how actions are written, ``train`` or ``multi``, see `agents.waiting.actions.Actions`.
-        prices: of FLOPs and parameters; by default none.
+        recording: the run.
+        kind: form of the actions, ``train`` or ``multi``, see `agents.policies.actions.Actions`.
+        prices: of FLOPs and parameters; by default 0.
 
     Raises:
-        ValueError: with ``train``, a run that replays or grows in some trainings only; or another kind.
+        ValueError: the kind is unknown, or the kind is ``train`` and the run replays or grows.
     """
     if kind not in ("train", "multi"):
         raise ValueError(f"kind={kind!r}: must be 'train' or 'multi'")
-    rows = made.column("tick").astype(int) - 1
-    flags = np.zeros((made.ticks, 3), np.int64)
-    flags[rows] = np.stack([np.ones(len(rows)), made.column("replay"), made.column("grow")], -1)
+    rows = recording.column("tick").astype(int) - 1
+    flags = np.zeros((recording.ticks, 3), np.int64)
+    flags[rows] = np.stack([np.ones(len(rows)), recording.column("replay"), recording.column("grow")], -1)
     if kind == "train" and flags[rows, 1:].any():
         raise ValueError(
-            f"a run of {made.learner!r} with {made.schedule!r} replays or grows, which wait and train cannot say; use "
-            "kind='multi'"
+            f"a run of {recording.learner!r} with {recording.schedule!r} replays or grows, which kind='train' cannot "
+            "express; use kind='multi'"
         )
-    flops, parameters = np.zeros(made.ticks), np.full(made.ticks, float(made.parameters))
-    flops[rows] = made.column("flops")
-    for row, count in zip(rows, made.column("parameters"), strict=True):
+    flops, parameters = np.zeros(recording.ticks), np.full(recording.ticks, float(recording.parameters))
+    flops[rows] = recording.column("flops")
+    for row, count in zip(rows, recording.column("parameters"), strict=True):
         parameters[row:] = count
-    vectors = reward_vector(made.errors[1:], flops, parameters)
+    vectors = reward_vector(recording.errors[1:], flops, parameters)
     return Episode(
-        observations=_observations(made, flops, parameters),
+        observations=_observations(recording, flops, parameters),
         actions=flags[:, 0] if kind == "train" else flags,
         reward_vectors=vectors,
         rewards=(prices or Prices()).reward(vectors),
     )
 
 
-def _observations(made: Recording, flops: NDArray[Any], parameters: NDArray[Any]) -> NDArray[np.float32]:
-    """Of the ticks 1..B before their decisions, and of the end."""
-    ticks = np.append(np.arange(1, made.ticks + 1), made.ticks)
-    trained = made.column("tick").astype(int)
-    # Before the decision of tick t the trainings at ticks below t have been made; at the end all have.
-    stages = np.append(np.searchsorted(trained, np.arange(1, made.ticks + 1)), len(trained))
+def _observations(recording: Recording, flops: NDArray[Any], parameters: NDArray[Any]) -> NDArray[np.float32]:
+    """Return the observations before the decisions of ticks 1..B, and the observation at the end."""
+    ticks = np.append(np.arange(1, recording.ticks + 1), recording.ticks)
+    trained = recording.column("tick").astype(int)
+    # The observation at tick t counts the trainings at ticks below t; the observation at the end counts all.
+    stages = np.append(np.searchsorted(trained, np.arange(1, recording.ticks + 1)), len(trained))
     last = np.concatenate([[0], trained])[stages]
 
     def before(name: str, back: int) -> NDArray[np.float64]:
-        values = np.concatenate([[np.nan] * 2, made.column(name)])
+        values = np.concatenate([[np.nan] * 2, recording.column(name)])
         return np.asarray(values[np.maximum(stages + 1 - back, 0)])
 
     return features(
         tick=ticks,
-        ticks=made.ticks,
+        ticks=recording.ticks,
         pending=ticks - last,
         stages=stages,
         validation_loss=before("validation_loss", 0),
         validation_error=before("validation_error", 0),
         previous_validation_loss=before("validation_loss", 1),
         previous_validation_error=before("validation_error", 1),
-        guess_loss=math.log(made.classes),
-        parameters=np.concatenate([[made.parameters], parameters]),
-        first_parameters=made.parameters,
+        guess_loss=math.log(recording.classes),
+        parameters=np.concatenate([[recording.parameters], parameters]),
+        first_parameters=recording.parameters,
         flops=np.concatenate([[0.0], np.cumsum(flops)]),
     )
 
@@ -100,16 +100,16 @@ def _observations(made: Recording, flops: NDArray[Any], parameters: NDArray[Any]
 def to_minari(
     recordings: Sequence[Recording], dataset_id: str, *, kind: str = "train", prices: Prices | None = None
 ) -> Any:
-    """Write recorded runs as a Minari data set, into Minari's own folder, and return it.
+    """Write recorded runs as a Minari data set into Minari's folder, and return the data set.
 
     Args:
-        recordings: runs on one stream; the data set's environment is that of the first one.
-        dataset_id: as ``alma/mnist-waiting-v0``.
-        kind: how actions are written, see `episode_of`.
-        prices: of FLOPs and parameters; by default none.
+        recordings: runs on one stream; the data set names the environment of the first run.
+        dataset_id: id of the data set, for example ``alma/mnist-waiting-v0``.
+        kind: form of the actions, see `episode_of`.
+        prices: of FLOPs and parameters; by default 0.
 
     Raises:
-        ValueError: Minari is not installed, or has a data set of this name; or as `episode_of`.
+        ValueError: Minari is not installed, or already has a data set of this id; or as `episode_of`.
     """
     try:
         import minari
@@ -120,17 +120,17 @@ def to_minari(
         ) from error
     if dataset_id in minari.list_local_datasets():
         raise ValueError(
-            f"dataset_id={dataset_id!r}: Minari has a data set of this name; choose another, or delete it with "
+            f"dataset_id={dataset_id!r}: Minari already has this data set; choose another id, or delete it with "
             f"`minari delete {dataset_id}`"
         )
     buffers = []
-    for number, made in enumerate(recordings):
-        episode = episode_of(made, kind, prices)
-        end = np.arange(made.ticks) == made.ticks - 1
+    for number, recording in enumerate(recordings):
+        episode = episode_of(recording, kind, prices)
+        end = np.arange(recording.ticks) == recording.ticks - 1
         buffers.append(
             EpisodeBuffer(
                 id=number,
-                seed=made.seed,
+                seed=recording.seed,
                 observations=episode.observations,
                 actions=episode.actions,
                 rewards=episode.rewards,

@@ -1,4 +1,4 @@
-"""How faithful a surrogate is: does it rank schedules that it was not fitted to as real runs do?"""
+"""Fidelity of a surrogate: the ranks of held-out schedules in the surrogate and in real runs."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.waiting.curve import Curve, fit
-from agents.waiting.recordings import Recording
-from agents.waiting.surrogate import SurrogateVectorEnv
+from agents.rl.learning_curve import Curve, fit
+from agents.rl.recordings import Recording
+from agents.rl.surrogate import SurrogateVectorEnv
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One schedule, left out of the fit.
+class HeldOutSchedule:
+    """A schedule that was held out of the fit.
 
     Attributes:
-        schedule: in words.
-        runs: how many real ones.
-        real: their mean cumulative error rate.
-        surrogate: that of as many times the episodes.
+        schedule: the schedule as text.
+        runs: number of real runs.
+        real: mean cumulative error rate of the real runs.
+        surrogate: mean cumulative error rate of the surrogate's episodes.
     """
 
     schedule: str
@@ -31,48 +31,48 @@ class Comparison:
     surrogate: float
 
 
-def simulate(curve: Curve, made: Recording, episodes: int, seed: int) -> NDArray[np.float64]:
-    """Cumulative error rates, float64 (episodes,), of a run's decisions on a curve."""
+def simulate(curve: Curve, recording: Recording, episodes: int, seed: int) -> NDArray[np.float64]:
+    """Return the cumulative error rates, float64 (episodes,), of a run's decisions on a curve."""
     env = SurrogateVectorEnv(episodes, curves=[curve])
     env.reset(seed=seed)
-    flags = np.zeros((made.ticks, 3), bool)
-    rows = made.column("tick").astype(int) - 1
-    flags[rows] = np.stack([np.ones(len(rows)), made.column("replay"), made.column("grow")], -1) > 0
+    flags = np.zeros((recording.ticks, 3), bool)
+    rows = recording.column("tick").astype(int) - 1
+    flags[rows] = np.stack([np.ones(len(rows)), recording.column("replay"), recording.column("grow")], -1) > 0
     for flag in flags:
         *_, infos = env.advance(np.broadcast_to(flag, (episodes, 3)))
     cer: NDArray[np.float64] = infos["final_info"]["cer"]
     return cer
 
 
-def held_out(recordings: Sequence[Recording], episodes: int = 64, seed: int = 0) -> list[Comparison]:
-    """Every schedule in turn, on a curve that was fitted to all others.
+def held_out(recordings: Sequence[Recording], episodes: int = 64, seed: int = 0) -> list[HeldOutSchedule]:
+    """Hold out each schedule in turn, and simulate it on the curve fitted to the other schedules.
 
     Args:
-        recordings: runs that differ in nothing but schedule and seed.
-        episodes: of the surrogate for each run.
-        seed: of the surrogate's draws.
+        recordings: runs that differ only in schedule and seed.
+        episodes: episodes of the surrogate per run.
+        seed: of the surrogate's random numbers.
 
     Raises:
-        ValueError: there are fewer than three schedules, so that no ranks can be compared.
+        ValueError: there are fewer than three schedules, too few to compare ranks.
     """
-    schedules = list(dict.fromkeys(made.schedule for made in recordings))
+    schedules = list(dict.fromkeys(recording.schedule for recording in recordings))
     if len(schedules) < 3:
         raise ValueError(
             f"{len(schedules)} schedules ({', '.join(schedules)}): ranks need at least 3; record runs with others"
         )
     compared = []
     for schedule in schedules:
-        curve = fit([made for made in recordings if made.schedule != schedule])
-        runs = [made for made in recordings if made.schedule == schedule]
-        simulated = [simulate(curve, made, episodes, seed + n).mean() for n, made in enumerate(runs)]
-        real = float(np.mean([made.cer for made in runs]))
-        compared.append(Comparison(schedule, len(runs), real, float(np.mean(simulated))))
+        curve = fit([recording for recording in recordings if recording.schedule != schedule])
+        runs = [recording for recording in recordings if recording.schedule == schedule]
+        simulated = [simulate(curve, run, episodes, seed + n).mean() for n, run in enumerate(runs)]
+        real = float(np.mean([run.cer for run in runs]))
+        compared.append(HeldOutSchedule(schedule, len(runs), real, float(np.mean(simulated))))
     return compared
 
 
-def rank_correlation(compared: Sequence[Comparison]) -> float:
-    """Spearman's, between the real and the surrogate's CER of the schedules; NaN if one is constant."""
-    from scipy.stats import spearmanr  # takes as long to import as everything else here
+def rank_correlation(compared: Sequence[HeldOutSchedule]) -> float:
+    """Return Spearman's correlation of the schedules' CER, real and surrogate; NaN if one of the two is constant."""
+    from scipy.stats import spearmanr  # slow to import
 
     real, surrogate = ([getattr(one, name) for one in compared] for name in ("real", "surrogate"))
     return float(spearmanr(real, surrogate).statistic) if len(set(real)) > 1 < len(set(surrogate)) else math.nan

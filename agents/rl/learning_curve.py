@@ -1,9 +1,10 @@
-"""The surrogate's model of a learning curve: what one training does to error, validation, FLOPs and parameters.
+"""The surrogate's model of a learning curve: the effect of one training on error, validation, FLOPs and parameters.
 
-The error after a training is a function, in logits and logarithms, linear in the error before it and quadratic in how
-much it was trained on and how much had been seen, with the number of trainings, replay and growth; so are the
-validation loss and error. It is fitted by ridge regression to recorded trainings. What it leaves unexplained is drawn
-from what it left unexplained of recorded trainings of about the same size, for all three together.
+The model has three outputs: the logit of the error after a training, the logarithm of the validation loss, and the
+validation error. Each output is linear in the logit of the error before the training, quadratic in the logarithms of
+the number of mega-batches that it trains on and of the number that have arrived, and has terms for the number of
+trainings, for replay and for growth (`terms`). Ridge regression fits the model to recorded trainings. A simulated
+training adds the residuals of one recorded training of about the same size to all three outputs.
 """
 
 from __future__ import annotations
@@ -11,35 +12,36 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.waiting.recordings import Recording
+from agents.rl.recordings import Recording, groups, load, shipped_file
 
 Array = NDArray[np.float64]
 
 RIDGE = 1e-3
-POOLS = 8  # of residuals, by size of the training
+POOLS = 8  # pools of residuals, by size of the training
 POOL_SIZE = 512  # residuals in each
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A fitted learning curve; the arrays of several can be stacked (`stacked`).
+    """A fitted learning curve.
 
     Attributes:
         ticks: length of the stream, B.
         guess_loss: cross-entropy of the uniform guess.
         first_error: error of the untrained predictor.
-        weights: float64 (terms, 3), of the outputs logit of the error, log validation loss, validation error.
-        low, high: bounds of the outputs, float64 (3,): a little beyond what was recorded.
-        edges: float64 (POOLS - 1,), log sizes that part the pools.
+        weights: float64 (terms, 3); the outputs are logit of the error, log validation loss, validation error.
+        low, high: bounds of the outputs, float64 (3,): 0.1 below the lowest and 0.1 above the highest recorded value.
+        edges: float64 (POOLS - 1,), log sizes at which one pool ends and the next pool starts.
         residuals: float64 (POOLS, POOL_SIZE, 3).
-        parameters: float64 (growth steps + 1,): parameters after so many growth steps.
-        flops: float64 (growth steps + 1, 2): FLOPs of a training after so many, as fixed part and per mega-batch.
-        replays, grows: whether such trainings were recorded.
+        parameters: float64 (growth steps + 1,): parameters by number of growth steps.
+        flops: float64 (growth steps + 1, 2): FLOPs of a training by number of growth steps: fixed part, per mega-batch.
+        replays, grows: whether trainings with replay, with growth were recorded.
     """
 
     ticks: int
@@ -57,44 +59,44 @@ class Curve:
 
 
 def logit(fraction: Array) -> Array:
-    """Of error rates, kept off 0 and 1, in float64."""
+    """Return the logit of error rates, clipped to [1e-4, 1 - 1e-4], in float64."""
     inside = np.clip(fraction, 1e-4, 1 - 1e-4)
     return np.asarray(np.log(inside) - np.log1p(-inside))
 
 
 def terms(last: Array, size: Any, seen: Any, stages: Any, replay: Any, grown: Any) -> Array:
-    """What the outputs are linear in.
+    """Return the terms of the regression; the outputs are linear in them.
 
     Args:
         last: logit of the error before the training, (n,).
-        size: mega-batches that it is made on.
+        size: mega-batches that it trains on.
         seen: mega-batches that have arrived.
-        stages: trainings before it.
+        stages: trainings before this training.
         replay: 1 with replay of earlier data, else 0.
-        grown: growth steps so far, those before this training included.
+        grown: growth steps so far, including the one before this training.
 
     Returns:
         float64 (n, terms).
     """
     a, b, k, g = np.log(size), np.log(seen), np.log1p(stages), np.log1p(grown)
     first = np.equal(stages, 0).astype(np.float64)
-    # Not quadratic in the error before, which is fed back at every training: that extrapolates badly.
+    # The error before is fed back at every training. It has no square, because a square extrapolates badly.
     columns = [np.ones_like(a), a, a * a, b, b * b, a * b, last, last * a]
     columns += [first, first * a, first * a * a, k, k * a, replay, replay * a, replay * b, g, g * a]
     return np.stack(columns, -1)
 
 
 def fit(recordings: Sequence[Recording], reward_on: str = "test", seed: int = 0) -> Curve:
-    """Fit one curve to runs that differ in nothing but schedule and seed.
+    """Fit one curve to runs that differ only in schedule and seed.
 
     Args:
         recordings: the runs.
-        reward_on: which error, ``test``, or ``validation``: that on the validation parts of the whole stream, so that
-            what is learned from the curve is not tuned on the test set.
-        seed: of the choice of residuals, where there are more than the pools hold.
+        reward_on: ``test``: the error on the test set; ``validation``: the error on the validation parts of the whole
+            stream, so that a policy learned on the curve is not tuned on the test set.
+        seed: of the choice of residuals, if there are more than the pools hold.
 
     Raises:
-        ValueError: there are too few trainings, or the error on validation was not recorded.
+        ValueError: there are too few trainings, or the validation error was not recorded.
     """
     if reward_on not in _ERRORS:
         raise ValueError(f"reward_on={reward_on!r}: must be 'test' or 'validation'")
@@ -105,21 +107,21 @@ def fit(recordings: Sequence[Recording], reward_on: str = "test", seed: int = 0)
             f"{len(x)} trainings in {len(recordings)} runs: a curve needs at least {2 * POOLS}; record runs with other "
             "waiting times and seeds"
         )
-    # A training counts by how long its error stayed: that is its part in the CER, which the surrogate is to rank.
+    # A training is weighted by the number of ticks that its error stays, which is its weight in the CER.
     root = np.sqrt(ticks_held / ticks_held.mean())[:, None]
     scale = np.maximum(np.abs(x).max(0), 1e-12)
     design = x / scale * root
     weights = np.linalg.solve(design.T @ design + RIDGE * np.eye(x.shape[1]), design.T @ (y * root)) / scale[:, None]
     residuals = y - x @ weights
     edges = np.quantile(np.log(sizes), np.arange(1, POOLS) / POOLS)
-    draw = np.random.default_rng(seed)
-    pools = [_pool(residuals, np.log(sizes), edges, pool, draw) for pool in range(POOLS)]
+    generator = np.random.default_rng(seed)
+    pools = [_pool(residuals, np.log(sizes), edges, pool, generator) for pool in range(POOLS)]
     first = recordings[0]
     parameters, flops = _costs(recordings)
     return Curve(
         ticks=first.ticks,
         guess_loss=math.log(first.classes),
-        first_error=float(np.mean([_untrained(made, column) for made in recordings])),
+        first_error=float(np.mean([_untrained(recording, column) for recording in recordings])),
         weights=weights,
         low=y.min(0) - 0.1,
         high=y.max(0) + 0.1,
@@ -127,61 +129,104 @@ def fit(recordings: Sequence[Recording], reward_on: str = "test", seed: int = 0)
         residuals=np.stack(pools),
         parameters=parameters,
         flops=flops,
-        replays=any(made.column("replay").any() for made in recordings),
-        grows=any(made.column("grow").any() for made in recordings),
+        replays=any(recording.column("replay").any() for recording in recordings),
+        grows=any(recording.column("grow").any() for recording in recordings),
     )
+
+
+def curves_for(
+    stream: str,
+    learner: str,
+    width: int | Sequence[int] | None,
+    recorded: str | Path | None,
+    reward_on: str = "test",
+) -> list[Curve]:
+    """Return the curves of one learner on a stream, one per width, fitted to recorded runs.
+
+    Args:
+        stream: id of the stream's environment.
+        learner: id of the learner.
+        width: one or several widths of the network; None: all recorded widths.
+        recorded: file of recorded runs; None: the file that comes with the package.
+        reward_on: ``test`` or ``validation``, see `fit`.
+
+    Raises:
+        ValueError: no such runs were recorded, or runs of one width differ in more than schedule and seed.
+    """
+    file = Path(recorded) if recorded is not None else shipped_file(stream)
+    found = groups(one for one in load(file) if one.env == stream and one.learner == learner)
+    widths = [width] if isinstance(width, int) else list(width) if width is not None else None
+    recorded_widths = sorted(key[2] for key in found)
+    for wanted in recorded_widths if widths is None else widths:
+        if recorded_widths.count(wanted) != 1:
+            what = "runs with several settings" if wanted in recorded_widths else "no runs"
+            raise ValueError(
+                f"learner={learner!r}, width={wanted}: {what} in {file.name} (its widths are "
+                f"{recorded_widths or 'none'}); record such runs, and write them to "
+                "a file with alma surrogate fit RUNS --out FILE.npz"
+            )
+    if not recorded_widths:
+        raise ValueError(
+            f"stream={stream!r}, learner={learner!r}: no runs in {file.name}; record such runs, and write them to a "
+            "file with alma surrogate fit RUNS --out FILE.npz"
+        )
+    return [fit(runs, reward_on) for key, runs in sorted(found.items()) if widths is None or key[2] in widths]
 
 
 _ERRORS = {"test": "error", "validation": "held_out_error"}
 
 
-def _untrained(made: Recording, column: str) -> float:
-    """Error at tick 0: on validation that of a guess, since only trainings are scored there."""
-    return made.error if column == "error" else 1 - 1 / made.classes
+def _untrained(recording: Recording, column: str) -> float:
+    """Return the error at tick 0; the validation error is that of a guess, because only trainings record it."""
+    return recording.error if column == "error" else 1 - 1 / recording.classes
 
 
 def _examples(recordings: Sequence[Recording], column: str) -> tuple[Array, Array, Array, Array]:
-    """Terms (n, terms), outputs (n, 3), sizes (n,) and ticks until the next training (n,) of all trainings."""
+    """Return terms (n, terms), outputs (n, 3), sizes (n,) and ticks until the next training (n,) of all trainings."""
     x, y, sizes, held = [], [], [], []
-    for made in recordings:
-        tick, replay, error = made.column("tick"), made.column("replay"), made.column(column)
+    for recording in recordings:
+        tick, replay, error = recording.column("tick"), recording.column("replay"), recording.column(column)
         if not len(tick):
             continue
         if np.isnan(error).any():
             raise ValueError(
-                f"reward_on='validation': a run of {made.learner!r} with {made.schedule!r} was made without it; run "
-                "again with `alma run --record --fresh`, or use reward_on='test'"
+                f"reward_on='validation': a run of {recording.learner!r} with {recording.schedule!r} has no validation "
+                "error; run it again with `alma run --record --fresh`, or use reward_on='test'"
             )
-        size = np.where(replay > 0, tick, made.column("pending"))
-        before = logit(np.concatenate([[_untrained(made, column)], error[:-1]]))
-        stages, grown = np.arange(len(tick), dtype=np.float64), np.cumsum(made.column("grow"))
+        size = np.where(replay > 0, tick, recording.column("pending"))
+        before = logit(np.concatenate([[_untrained(recording, column)], error[:-1]]))
+        stages, grown = np.arange(len(tick), dtype=np.float64), np.cumsum(recording.column("grow"))
         x.append(terms(before, size, tick, stages, replay, grown))
-        loss = np.log(np.maximum(made.column("validation_loss"), 1e-6))
-        y.append(np.stack([logit(error), loss, made.column("validation_error")], -1))
+        loss = np.log(np.maximum(recording.column("validation_loss"), 1e-6))
+        y.append(np.stack([logit(error), loss, recording.column("validation_error")], -1))
         sizes.append(size)
-        held.append(np.diff(np.append(tick, made.ticks + 1)))
+        held.append(np.diff(np.append(tick, recording.ticks + 1)))
     if not x:
         raise ValueError(f"no training in {len(recordings)} runs; record runs that train")
     return np.concatenate(x), np.concatenate(y), np.concatenate(sizes), np.concatenate(held)
 
 
-def _pool(residuals: Array, log_sizes: Array, edges: Array, pool: int, draw: np.random.Generator) -> Array:
-    """Residuals of the trainings of about one size: all of them in turn, or as many as fit, by lot."""
+def _pool(residuals: Array, log_sizes: Array, edges: Array, pool: int, generator: np.random.Generator) -> Array:
+    """Return the residuals of the trainings of one pool: all of them, repeated, or a random choice of `POOL_SIZE`."""
     inside = residuals[np.searchsorted(edges, log_sizes, side="right") == pool]
-    if not len(inside):  # two edges are the same: no size falls between them
+    if not len(inside):  # two edges are equal: no size falls between them
         return np.zeros((POOL_SIZE, residuals.shape[1]))
-    rows = draw.permutation(len(inside))[:POOL_SIZE]
+    rows = generator.permutation(len(inside))[:POOL_SIZE]
     return np.asarray(inside[np.resize(rows, POOL_SIZE)])
 
 
 def _costs(recordings: Sequence[Recording]) -> tuple[Array, Array]:
-    """Parameters and FLOPs by growth steps; between recorded numbers of steps the FLOPs are those of the nearest."""
-    grown = np.concatenate([np.cumsum(made.column("grow")) for made in recordings]).astype(int)
+    """Return parameters and FLOPs by number of growth steps, interpolated between the recorded numbers."""
+    grown = np.concatenate([np.cumsum(recording.column("grow")) for recording in recordings]).astype(int)
     columns = {
-        name: np.concatenate([made.column(name) for made in recordings]) for name in ("parameters", "flops", "tick")
+        name: np.concatenate([recording.column(name) for recording in recordings])
+        for name in ("parameters", "flops", "tick")
     }
     sizes = np.concatenate(
-        [np.where(made.column("replay") > 0, made.column("tick"), made.column("pending")) for made in recordings]
+        [
+            np.where(recording.column("replay") > 0, recording.column("tick"), recording.column("pending"))
+            for recording in recordings
+        ]
     )
     steps = np.arange(grown.max() + 1)
     known = np.unique(grown)
@@ -191,7 +236,7 @@ def _costs(recordings: Sequence[Recording]) -> tuple[Array, Array]:
 
 
 def _line(sizes: Array, flops: Array) -> tuple[float, float]:
-    """FLOPs as a fixed part and one per mega-batch; a training costs in proportion where only one size is known."""
+    """Return FLOPs as (fixed part, per mega-batch); the fixed part is 0 if only one size was recorded."""
     if len(np.unique(sizes)) < 2:
         return 0.0, float(flops.mean() / sizes.mean())
     slope, fixed = np.polyfit(sizes, flops, 1)

@@ -1,20 +1,22 @@
-"""Recorded runs, as a table of their trainings: what a surrogate is fitted to, small enough to be shipped.
+"""Recorded runs: tables of trainings to which surrogates are fitted, small enough to be shipped.
 
-Between two trainings the predictor stays the same, and so does its error: the trainings tell the whole curve.
+Between two trainings predictor and error do not change, so the trainings determine the error at every tick.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agents import report, run_folder
+from agents.catalogue.run_config import AgentConfig, RunConfig
+from agents.runs import run_folder
 
 COLUMNS = (
     "tick",
@@ -29,25 +31,25 @@ COLUMNS = (
     "flops",
     "parameters",
 )
-FIELDS = COLUMNS[:8]  # those of a StageRecord; the others stand in the ledger
+FIELDS = COLUMNS[:8]  # fields of a StageRecord; the other columns come from the ledger
 
 
 @dataclass(frozen=True)
 class Recording:
-    """One run.
+    """A recorded run.
 
     Attributes:
-        env: id of its environment.
-        learner: id of its learner.
-        width: of its network.
-        settings: everything else that its curve depends on, but seed and schedule, as JSON.
-        schedule: when it trained, in words.
-        seed: of stream and agent.
+        env: id of the environment.
+        learner: id of the learner.
+        width: width of the network.
+        settings: the other settings that determine the learning curve, without seed and schedule, as JSON.
+        schedule: the schedule as text.
+        seed: seed of stream and agent.
         ticks: length of the stream, B.
         classes: number of classes.
         error: of the untrained predictor, at tick 0.
         parameters: of the untrained predictor.
-        trainings: float64 (trainings, 11), the columns as in `COLUMNS`; NaN where a held-out error was not recorded.
+        trainings: float64 (trainings, 11) with the columns `COLUMNS`; NaN for a held-out error that was not recorded.
     """
 
     env: str
@@ -62,8 +64,15 @@ class Recording:
     parameters: int
     trainings: NDArray[np.float64]
 
+    @property
+    def run_config(self) -> RunConfig:
+        """The recorded part of the run configuration: all but the policy and the computation."""
+        values = json.loads(self.settings)
+        agent = {**values.get("agent", {}), "id": self.learner, "width": self.width}
+        return RunConfig(self.env, values.get("protocol", {}), AgentConfig(agent), self.seed)
+
     def column(self, name: str) -> NDArray[np.float64]:
-        """One column of the trainings."""
+        """Return one column of the trainings."""
         values: NDArray[np.float64] = self.trainings[:, COLUMNS.index(name)]
         return values
 
@@ -82,78 +91,79 @@ class Recording:
 
 
 def read_run(folder: Path) -> Recording:
-    """The recording of a finished run's folder.
+    """Return the recording of a finished run.
 
     Raises:
-        ValueError: the run is not finished, ended over a budget, is of text, or its files cannot be read.
+        ValueError: the run is not finished, exceeded a budget, is a run on text, or its files cannot be read.
     """
     config, ledger = run_folder.read_config(folder), run_folder.read_ledger(folder)
-    protocol, agent = config["protocol"], config["agent"]
-    if len(ledger) != protocol["ticks"] + 1:
-        raise ValueError(
-            f"{folder}: {len(ledger) - 1} of {protocol['ticks']} ticks are answered; let the run end first"
-        )
+    if len(ledger) != config.ticks + 1:
+        raise ValueError(f"{folder}: {len(ledger) - 1} of {config.ticks} ticks are answered; finish the run first")
     if any(row.refused for row in ledger):
-        raise ValueError(f"{folder}: the run went over its budget, which ended its curve; record runs without a budget")
+        raise ValueError(
+            f"{folder}: the run exceeded its budget, so its curve is incomplete; record runs without a budget"
+        )
     stages = run_folder.read_stages(folder)
     rows = [
         [*(getattr(stage, name) for name in FIELDS), row.error, row.comp, row.parameters]
         for stage in stages
         for row in [ledger[stage.tick]]
     ]
-    made = Recording(
-        env=config["env"],
-        learner=agent["id"],
-        width=agent["width"],
+    recording = Recording(
+        env=config.env,
+        learner=config.agent.id,
+        width=config.get("width"),
         settings=settings_of(config),
-        schedule=report.label(config).partition(", ")[2],
-        seed=config["seed"],
-        ticks=protocol["ticks"],
-        classes=protocol["classes"],
+        schedule=config.agent.policy_text,
+        seed=config.seed,
+        ticks=config.ticks,
+        classes=config.get("protocol.classes"),
         error=ledger[0].error,
         parameters=ledger[0].parameters,
         trainings=np.array(rows, np.float64).reshape(-1, len(COLUMNS)),
     )
-    if not np.array_equal(made.errors, [row.error for row in ledger]):
-        raise ValueError(f"{folder}: its errors change where it did not train; it is not a run of an agent's trainings")
-    return made
+    if not np.array_equal(recording.errors, [row.error for row in ledger]):
+        raise ValueError(
+            f"{folder}: its errors change at ticks without a training; record a run of an agent of `agents.make`"
+        )
+    return recording
 
 
-def settings_of(config: Mapping[str, Any]) -> str:
-    """What a run's learning curve depends on, but learner, width, schedule and seed, as JSON."""
-    known = {"id", "width", "policy", "seed", "device", "engine"}  # device and engine change rounding alone
-    agent = {key: value for key, value in config["agent"].items() if key not in known}
-    return json.dumps({"protocol": config["protocol"], "agent": agent}, sort_keys=True)
+def settings_of(config: RunConfig) -> str:
+    """Return the settings that determine a run's learning curve, without seeds and schedule, as JSON."""
+    known = {"id", "width", "policy", "seed", "device", "engine"}
+    agent = {key: value for key, value in config.agent.record.items() if key not in known}
+    return json.dumps({"protocol": config.protocol, "agent": agent}, sort_keys=True)
 
 
 def read_runs(folder: Path) -> list[Recording]:
-    """The recordings of all run folders at or below a folder, by name.
+    """Return the recordings of all run folders at or below a folder, in the order of their names.
 
     Raises:
-        ValueError: there is none, or one cannot be read.
+        ValueError: there is no run, or a run cannot be read.
     """
     found = sorted(file.parent for file in folder.rglob("ledger.jsonl"))
     if not found:
-        raise ValueError(f"{folder}: no run in it; make some with `alma run … --out {folder}`")
+        raise ValueError(f"{folder}: it holds no run; run some with `alma run … --out {folder}`")
     return [read_run(path) for path in found]
 
 
 def save(recordings: Sequence[Recording], file: Path) -> None:
     """Write recordings into one .npz file."""
-    heads = [{key: value for key, value in asdict(made).items() if key != "trainings"} for made in recordings]
+    heads = [{key: value for key, value in asdict(one).items() if key != "trainings"} for one in recordings]
     np.savez_compressed(
         file,
         heads=np.array(json.dumps(heads)),
-        lengths=np.array([len(made.trainings) for made in recordings]),
-        trainings=np.concatenate([made.trainings for made in recordings]),
+        lengths=np.array([len(one.trainings) for one in recordings]),
+        trainings=np.concatenate([one.trainings for one in recordings]),
     )
 
 
 def load(file: Path) -> list[Recording]:
-    """Read what `save` wrote.
+    """Read recordings that `save` wrote.
 
     Raises:
-        ValueError: the file is missing or holds something else.
+        ValueError: the file is missing or holds no recordings.
     """
     try:
         with np.load(file, allow_pickle=False) as saved:
@@ -161,15 +171,35 @@ def load(file: Path) -> list[Recording]:
             tables = np.split(saved["trainings"], np.cumsum(saved["lengths"])[:-1])
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(
-            f"recorded={str(file)!r}: no recorded runs can be read there ({error}); make the file with "
+            f"recorded={str(file)!r}: cannot be read as recorded runs ({error}); write the file with "
             "`alma surrogate fit RUNS --out FILE.npz`"
         ) from error
     return [Recording(**head, trainings=table) for head, table in zip(heads, tables, strict=True)]
 
 
+def shipped_file(stream: str) -> Path:
+    """Return the file of recorded runs that comes with the package.
+
+    Raises:
+        ValueError: no runs of this stream come with the package.
+    """
+    folder = Path(str(resources.files("agents.rl") / "recorded"))
+    file = folder / f"{stream.removesuffix('-ALMA-v0')}.npz"
+    if not file.is_file():
+        names = ", ".join(sorted(f"{path.stem}-ALMA-v0" for path in folder.glob("*.npz")))
+        raise ValueError(
+            f"stream={stream!r}: no recorded runs come with the package (only of {names}); give recorded=FILE, written "
+            "by `alma surrogate fit RUNS --out FILE.npz`"
+        )
+    return file
+
+
 def groups(recordings: Iterable[Recording]) -> dict[tuple[str, str, int, str], list[Recording]]:
-    """Recordings of one curve each: those that differ in nothing but schedule and seed."""
+    """Group recordings by learning curve; recordings of one group differ only in schedule, seed and computation."""
     grouped: dict[tuple[str, str, int, str], list[Recording]] = {}
-    for made in recordings:
-        grouped.setdefault((made.env, made.learner, made.width, made.settings), []).append(made)
+    settings: dict[str, str] = {}  # by the settings without the computation
+    for recording in recordings:
+        learner = json.dumps(recording.run_config.learner, sort_keys=True)
+        key = recording.env, recording.learner, recording.width, settings.setdefault(learner, recording.settings)
+        grouped.setdefault(key, []).append(recording)
     return grouped

@@ -1,4 +1,4 @@
-"""The surrogate as Stable-Baselines3's own kind of vectorised environment, without a Python loop over episodes."""
+"""The surrogate as a vectorised environment of Stable-Baselines3, without a Python loop over episodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
-from agents.waiting.surrogate import SurrogateVectorEnv
+from agents.rl.surrogate import SurrogateVectorEnv
 
 
 class SurrogateVecEnv(VecEnv):
@@ -24,50 +24,52 @@ class SurrogateVecEnv(VecEnv):
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
 
     def reset(self) -> VecEnvObs:
-        """Begin all episodes, with the seed of ``seed(s)`` if it was given."""
+        """Start all episodes, with the seed of ``seed(s)`` if it was called."""
         observations, _ = self.env.reset(seed=self._seeds[0])
         self._reset_seeds()
         return observations
 
     def step_async(self, actions: np.ndarray[Any, Any]) -> None:
-        """Take the actions."""
+        """Store the actions of the next step."""
         self._actions = actions
 
     def step_wait(self) -> VecEnvStepReturn:
-        """Do what they say."""
+        """Carry out the stored actions."""
         observations, rewards, ended, _, infos = self.env.step(self._actions)
-        told: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        of_episodes: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
         for row in np.flatnonzero(ended):
-            told[row] = {
+            of_episodes[row] = {
                 "terminal_observation": infos["final_obs"][row],
                 "cer": float(infos["final_info"]["cer"][row]),
                 "TimeLimit.truncated": False,
             }
-        return observations, rewards.astype(np.float32), ended, told
+        return observations, rewards.astype(np.float32), ended, of_episodes
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing; the surrogate holds no resources."""
 
     def get_attr(self, attr_name: str, indices: int | Iterable[int] | None = None) -> list[Any]:
-        """An attribute, which all episodes share."""
+        """Return an attribute, once per episode; all episodes share it."""
         return [getattr(self.env, attr_name, None)] * len(list(self._get_indices(indices)))
 
     def set_attr(self, attr_name: str, value: Any, indices: int | Iterable[int] | None = None) -> None:
-        """Refused: all episodes share their attributes."""
+        """Raise NotImplementedError, because all episodes share their attributes."""
         raise NotImplementedError(
-            f"{attr_name}={value!r}: the episodes of a surrogate share their attributes; make a new one"
+            f"{attr_name}={value!r}: the episodes of a surrogate share their attributes; make a new environment"
         )
 
     def env_method(
         self, method_name: str, *method_args: Any, indices: int | Iterable[int] | None = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Refused: there are no single environments."""
-        raise NotImplementedError(f"{method_name}: a surrogate has no single environments; call its own methods")
+        """Raise NotImplementedError, because there are no single environments."""
+        raise NotImplementedError(
+            f"{method_name}: a surrogate has no single environments; call the methods of the surrogate"
+        )
 
     def env_is_wrapped(self, wrapper_class: Any, indices: int | Iterable[int] | None = None) -> list[bool]:
-        """False for each."""
+        """Return False for each episode."""
         return [False] * len(list(self._get_indices(indices)))
 
     def get_images(self) -> Sequence[np.ndarray[Any, Any] | None]:
-        """None for each."""
+        """Return None for each episode."""
         return [None] * self.num_envs

@@ -1,6 +1,6 @@
-"""The surrogate environment: decisions about a fitted learning curve, in thousands of episodes at once.
+"""The surrogate environment: decisions on a fitted learning curve, in thousands of episodes at once.
 
-It has the spaces and the rewards of `WaitEnv`; what a training would do comes from `agents.waiting.curve`.
+Spaces and rewards are those of `WaitEnv`; `agents.rl.learning_curve` models the effect of a training.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from agents.waiting.actions import Actions
-from agents.waiting.curve import POOL_SIZE, Curve, logit, terms
-from agents.waiting.environment import refuse_rendering
-from agents.waiting.features import feature_space, features
-from agents.waiting.prices import Prices, reward_space, reward_vector
-from agents.waiting.shipped import curves_for
+from agents.analysis.prices import Prices, reward_space, reward_vector
+from agents.policies.actions import Actions
+from agents.policies.features import feature_space, features
+from agents.rl.learning_curve import POOL_SIZE, Curve, curves_for, logit, terms
+from agents.rl.wait_env import refuse_rendering
 
 Observations = NDArray[np.float32]
 
@@ -28,18 +27,27 @@ Observations = NDArray[np.float32]
 class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
     """Many episodes on fitted learning curves; see `WaitEnv` for actions, observations and rewards.
 
-    An episode that ends begins anew in the same step (Gymnasium's SAME_STEP); where there are several curves, each
-    episode draws one. ``reset(seed=s)`` seeds all draws; ``reset(options={"reset_mask": mask})`` begins some anew.
+    A finished episode starts again in the same step (Gymnasium's SAME_STEP). With several curves, each episode draws
+    one of them.
+    ``reset(seed=s)`` seeds all random numbers. ``reset(options={"reset_mask": mask})`` starts some episodes again.
 
     Args:
-        num_envs: episodes at once.
-        stream: and ``learner``, ``width``, ``recorded``: which curves, see `curves_for`.
-        curves: the curves themselves, in place of these.
-        actions: and ``replay``, ``grow``, ``flops_price``, ``parameter_price``, ``reward_on``: as in `WaitEnv`; with
-            ``curves``, the error is that which they were fitted to.
+        num_envs: number of episodes.
+        stream: with ``learner``, ``width`` and ``recorded`` the arguments of `curves_for`.
+        learner: see ``stream``.
+        width: see ``stream``.
+        recorded: see ``stream``.
+        curves: the curves; if given, the four arguments of `curves_for` are not used.
+        actions: as in `WaitEnv`, like ``replay``, ``grow``, ``flops_price`` and ``parameter_price``.
+        replay: see ``actions``.
+        grow: see ``actions``.
+        flops_price: see ``actions``.
+        parameter_price: see ``actions``.
+        reward_on: as in `WaitEnv`; with ``curves`` the error is the one to which these were fitted.
 
     Raises:
-        ValueError: no such runs were recorded; or the actions replay or grow, which no recorded run did.
+        ValueError: no runs of this stream, learner and width were recorded; or the actions replay or grow, but no
+            recorded run did.
     """
 
     metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
@@ -61,7 +69,7 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         reward_on: str = "test",
     ) -> None:
         if num_envs < 1:
-            raise ValueError(f"num_envs={num_envs}: at least 1 episode is needed")
+            raise ValueError(f"num_envs={num_envs}: must be at least 1 episode; the default is 1")
         self.curves = list(curves) if curves is not None else curves_for(stream, learner, width, recorded, reward_on)
         self.num_envs = num_envs
         self.prices = Prices(flops_price, parameter_price)
@@ -84,21 +92,21 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         ]
         if missing:
             raise ValueError(
-                f"actions={actions!r}, replay={replay}, grow={grow}: no recorded run has {' and '.join(missing)}, so "
-                "nothing is known of it; use actions='train' without it, or record such runs and give recorded=FILE"
+                f"actions={actions!r}, replay={replay}, grow={grow}: no recorded run has {' and '.join(missing)}; "
+                "use actions='train' without {' and '.join(missing)}, or record such runs and give recorded=FILE"
             )
         if len({curve.ticks for curve in self.curves}) > 1:
             raise ValueError(
                 f"streams of {', '.join(str(curve.ticks) for curve in self.curves)} mega-batches: the curves of one "
-                "environment must be of streams of one length"
+                "environment must have streams of equal length; make one environment per length"
             )
 
     def _stack(self) -> None:
-        """All curves' numbers as arrays with the curve as the first axis."""
+        """Stack the numbers of all curves into arrays whose first axis is the curve."""
         steps = max(len(curve.parameters) for curve in self.curves)
 
         def padded(values: NDArray[Any]) -> NDArray[Any]:
-            """Beyond what was recorded, growth changes nothing any more."""
+            """Repeat the last recorded value: further growth steps change nothing."""
             return np.concatenate([values, np.repeat(values[-1:], steps - len(values), 0)])
 
         self.ticks = self.curves[0].ticks
@@ -116,31 +124,31 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         self._curve = np.zeros(n, np.int64)
         self._tick, self._pending, self._stages, self._grown = (np.zeros(n, np.int64) for _ in range(4))
         self._error, self._flops, self._cer = np.zeros(n), np.zeros(n), np.zeros(n)
-        self._validation = np.full((4, n), np.nan)  # loss, error, and those of the training before
+        self._validation = np.full((4, n), np.nan)  # loss and error, then loss and error of the training before
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, dict[str, Any]]:
-        """Begin all episodes, or those of ``options={"reset_mask": mask}``, bool (n,).
+        """Start all episodes, or those of ``options={"reset_mask": mask}``, bool (n,).
 
         Raises:
-            ValueError: another option, or a mask of another shape.
+            ValueError: an unknown option, or a mask of another shape.
         """
         options = dict(options or {})
         mask = options.pop("reset_mask", np.ones(self.num_envs, bool))
         if options:
-            raise ValueError(f"options {sorted(options)}: the only option of reset is 'reset_mask'")
+            raise ValueError(f"options {sorted(options)}: unknown; the only option of reset is 'reset_mask'")
         if np.shape(mask) != (self.num_envs,):
             raise ValueError(
                 f"reset_mask of shape {np.shape(mask)}: must be one bool for each of {self.num_envs} episodes"
             )
         super().reset(seed=seed)
         self._started = True
-        self._begin(np.flatnonzero(mask))
+        self._start(np.flatnonzero(mask))
         return self._observations(), self._infos()
 
-    def _begin(self, rows: NDArray[np.int64]) -> None:
-        """Tick 0 is scored and D_1 has arrived."""
+    def _start(self, rows: NDArray[np.int64]) -> None:
+        """Start episodes: tick 0 is scored and D_1 has arrived."""
         if len(self.curves) > 1:
             self._curve[rows] = self.np_random.integers(len(self.curves), size=len(rows))
         for state in (self._stages, self._grown, self._flops):
@@ -156,7 +164,7 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
             actions: integers (n,), or (n, 3) with ``actions="multi"``.
 
         Raises:
-            RuntimeError: before ``reset``.
+            RuntimeError: ``reset`` was not called.
             ValueError: the actions are of another shape.
         """
         if not self._started:
@@ -168,7 +176,7 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
     def advance(
         self, flags: NDArray[np.bool_]
     ) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """`step` with decisions in place of actions: (train, replay, grow), bool (n, 3)."""
+        """Do a `step` with decisions instead of actions: (train, replay, grow), bool (n, 3)."""
         spent = self._train(np.flatnonzero(flags[:, 0]), flags)
         self._cer += self._error
         parts = reward_vector(self._error, spent, self._parameters())
@@ -184,12 +192,12 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
             infos = {"final_obs": _objects(self.num_envs, rows, final), "_final_obs": ended}
             infos["final_info"] = {"cer": np.where(ended, self._cer, 0.0), "_cer": ended}
             infos["_final_info"] = ended
-            self._begin(rows)
+            self._start(rows)
         infos |= self._infos(parts)
         return self._observations(), self.prices.reward(parts), ended, np.zeros_like(ended), infos
 
     def _train(self, rows: NDArray[np.int64], flags: NDArray[np.bool_]) -> NDArray[np.float64]:
-        """Train in some episodes; the FLOPs of all."""
+        """Train in the episodes of these rows; return the FLOPs of all episodes."""
         spent = np.zeros(self.num_envs)
         if not len(rows):
             return spent
@@ -250,10 +258,10 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         )
 
     def _infos(self, parts: NDArray[np.float64] | None = None) -> dict[str, Any]:
-        there = np.ones(self.num_envs, bool)
-        infos: dict[str, Any] = {"cer": self._cer.copy(), "_cer": there, "comp": self._flops.copy(), "_comp": there}
+        present = np.ones(self.num_envs, bool)
+        infos: dict[str, Any] = {"cer": self._cer.copy(), "_cer": present, "comp": self._flops.copy(), "_comp": present}
         if parts is not None:
-            infos |= {"reward_vector": parts, "_reward_vector": there}
+            infos |= {"reward_vector": parts, "_reward_vector": present}
         return infos
 
 
@@ -265,7 +273,7 @@ def _objects(n: int, rows: NDArray[np.int64], values: NDArray[Any]) -> NDArray[n
 
 
 class SurrogateEnv(gym.Env[Observations, Any]):
-    """One episode at a time of `SurrogateVectorEnv`, which has the arguments; for what takes single environments."""
+    """A single environment: one episode of `SurrogateVectorEnv`, with the same arguments but ``num_envs``."""
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as gymnasium.Env declares it
 
@@ -280,13 +288,13 @@ class SurrogateEnv(gym.Env[Observations, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observations, dict[str, Any]]:
-        """Begin an episode.
+        """Start an episode.
 
         Raises:
-            ValueError: there are options; this environment has none.
+            ValueError: options are given; this environment has none.
         """
         if options:
-            raise ValueError(f"options {sorted(options)}: reset of this environment has none")
+            raise ValueError(f"options {sorted(options)}: reset of this environment has none; leave them out")
         super().reset(seed=seed)
         observations, infos = self.vector.reset(seed=seed)
         self._running = True
@@ -297,7 +305,7 @@ class SurrogateEnv(gym.Env[Observations, Any]):
 
         Raises:
             ValueError: the action is not in the space.
-            RuntimeError: no episode runs: call ``reset``.
+            RuntimeError: no episode runs; call ``reset``.
         """
         if not self._running:
             raise RuntimeError("step() without an episode: call reset() first")

@@ -1,4 +1,4 @@
-"""Learning a policy: PPO, A2C or DQN of Stable-Baselines3 on a surrogate, or on a real stream.
+"""Learning a policy with PPO, A2C or DQN of Stable-Baselines3, on a surrogate or on a real stream.
 
 alma policy train MNIST-ALMA-Wait-Surrogate-v0 --set width=4,64 --out waiting.zip
 alma run MNIST-ALMA-v0 --width 4 64 --policy waiting.zip
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from agents.waiting.surrogate import SurrogateVectorEnv
+from agents.rl.surrogate import SurrogateVectorEnv
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 ALGORITHMS = ("ppo", "a2c", "dqn")
 
-# An episode is one stream. Rewards are all of one sign and nearly all of an episode's return lies in ticks that a
-# decision of now does not reach, so returns are discounted over about a third of a stream, and normalised.
+# An episode is one stream. All rewards are negative, and nearly all of an episode's return lies in ticks that the
+# current decision does not affect. Returns are therefore normalised, and discounted over about a third of a stream.
 _DISCOUNT_HORIZON = 1 / 3
 
 
@@ -36,34 +36,33 @@ def train_policy(
     settings: dict[str, Any] | None = None,
     **keywords: Any,
 ) -> BaseAlgorithm:
-    """Train a policy; ``model.save(path)`` writes what `LearnedPolicy` and ``alma run --policy`` read.
+    """Train a policy. ``model.save(path)`` writes the file that `LearnedPolicy` and ``alma run --policy`` read.
 
     Args:
         env_id: a decision environment or a surrogate, such as ``MNIST-ALMA-Wait-Surrogate-v0``.
         algorithm: ``ppo``, ``a2c`` or ``dqn``.
-        steps: decisions to learn from, over all episodes.
-        episodes_at_once: of the surrogate, by default 512, or 64 for DQN, which learns at a number of steps of all
-            episodes together; of a real stream one is played at a time.
+        steps: decisions to learn from, in all episodes together.
+        episodes_at_once: episodes of the surrogate that run at once, by default 512, or 64 for DQN, which learns once
+            per number of steps of all episodes. On a real stream one episode runs at a time.
         seed: of the network's weights, the exploration and the episodes.
         progress: whether to show a progress bar.
         tensorboard: folder for TensorBoard's event files.
-        settings: keywords of the algorithm, over those chosen here.
-        keywords: of the environment.
+        settings: keywords of the algorithm; they replace the defaults of this function.
+        keywords: keywords of the environment.
 
     Raises:
-        ValueError: an unknown algorithm or environment, or a keyword that breaks its rule.
+        ValueError: an unknown algorithm or environment, a keyword with a wrong value, or Stable-Baselines3 is not
+            installed.
     """
     if algorithm not in ALGORITHMS:
         raise ValueError(f"algorithm={algorithm!r}: must be one of {', '.join(ALGORITHMS)}")
     if steps < 1:
-        raise ValueError(f"steps={steps}: at least 1 decision is needed")
+        raise ValueError(f"steps={steps}: must be at least 1 decision; the default is 2000000")
     try:
         import stable_baselines3
         from stable_baselines3.common.vec_env import VecNormalize
     except ImportError as error:
-        raise ValueError(
-            "the package stable-baselines3 is missing, which learns policies; pip install 'alma-env[rl]'"
-        ) from error
+        raise ValueError("the package stable-baselines3 is missing; pip install 'alma-env[rl]'") from error
     episodes = episodes_at_once or (64 if algorithm == "dqn" else 512)
     env, ticks = _vectorised(env_id, episodes, keywords)
     env.seed(seed)
@@ -83,7 +82,7 @@ def train_policy(
 
 
 def _settings(algorithm: str, ticks: int, episodes: int) -> dict[str, Any]:
-    """Chosen on the surrogates of the digits and of MNIST, by the return there of the policy without exploration."""
+    """Return the settings with the best return, without exploration, on the surrogates of Digits and MNIST."""
     from stable_baselines3.common.utils import LinearSchedule
 
     falling = LinearSchedule(start=1e-3, end=0.0, end_fraction=1.0)
@@ -104,21 +103,20 @@ def _settings(algorithm: str, ticks: int, episodes: int) -> dict[str, Any]:
         "n_steps": steps,
         "batch_size": sixteenth if sixteenth > 1 and rollout % sixteenth == 0 else rollout,
         "n_epochs": 4,
-        "ent_coef": 0.0,  # the policy is used without exploration, so it should end without
+        "ent_coef": 0.0,  # the policy is used without exploration
         "learning_rate": falling,
         "gae_lambda": 0.98,
     }
 
 
 def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[VecEnv, int]:
-    """The environment as Stable-Baselines3 takes it, and the length of its stream."""
-    import alma_env  # noqa: F401 - registers the ids
-    from agents.waiting.sb3 import SurrogateVecEnv
+    """Return the environment in the form of Stable-Baselines3, and the length of its stream."""
+    from agents.rl.sb3 import SurrogateVecEnv
 
     name = env_id.removeprefix("alma_env:")
     if name not in gym.registry or "-Wait" not in name:
         known = ", ".join(id for id in gym.registry if "-ALMA-Wait" in id)
-        raise ValueError(f"env_id={env_id!r}: no decision environment; the ids are {known}")
+        raise ValueError(f"env_id={env_id!r}: not a decision environment; the ids are {known}")
     if gym.spec(name).vector_entry_point is not None:
         made = gym.make_vec(name, num_envs=episodes, vectorization_mode="vector_entry_point", **keywords).unwrapped
         assert isinstance(made, SurrogateVectorEnv)

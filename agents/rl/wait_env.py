@@ -1,7 +1,7 @@
-"""The decision environment: a learner on a real stream, with a number for every tick and a few actions.
+"""The decision environment: a learner on a real stream, with numeric observations and few actions.
 
-The mega-batches, the training and the scoring are those of `alma_env.AlmaEnv` and `agents.AnytimeAgent`; the action
-only stands in for the agent's policy.
+Mega-batches, training and scoring are those of `alma_env.AlmaEnv` and `agents.AnytimeAgent`; the action replaces the
+agent's policy.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 import alma_env
-from agents.anytime import AnytimeAgent
-from agents.catalogue import make, split_keywords
-from agents.methods import method_for
+from agents.analysis.prices import Prices, reward_space, reward_vector
+from agents.catalogue.build import make
+from agents.catalogue.data_facts import split_keywords
+from agents.catalogue.methods import method_for
+from agents.catalogue.recipes import recipe_for
+from agents.learners.anytime import AnytimeAgent
 from agents.policies import Decision, Progress
-from agents.recipes import recipe_for
-from agents.waiting.actions import Actions
-from agents.waiting.features import feature_space, features_of
-from agents.waiting.prices import Prices, reward_space, reward_vector
+from agents.policies.actions import Actions
+from agents.policies.features import feature_space, features_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -29,55 +30,59 @@ if TYPE_CHECKING:
     from alma_env import Ledger
 
 
-def asked(now: Progress) -> Decision:
-    """The policy of an agent whose decisions come from outside; it is never called."""
-    raise RuntimeError(f"the policy of a decision environment was asked at tick {now.tick}: give actions to step()")
+def decided_by_actions(now: Progress) -> Decision:
+    """Policy of an agent whose decisions are the actions of a decision environment; it is never called."""
+    raise RuntimeError(f"tick={now.tick}: a decision environment has no policy; give actions to step()")
 
 
 def refuse_rendering(render_mode: object) -> None:
-    """Raises TypeError, on which Stable-Baselines3's ``make_vec_env`` tries again without."""
+    """Raise TypeError for a render mode; Stable-Baselines3's ``make_vec_env`` then tries again without one."""
     if render_mode is not None:
-        raise TypeError(f"render_mode={render_mode!r}: there is nothing to render; leave it out")
+        raise TypeError(f"render_mode={render_mode!r}: rendering is not supported; leave it out")
 
 
 class WaitEnv(gym.Env[NDArray[np.float32], Any]):
-    """When to wait, when to train: decisions about a learner on a real stream (ALMA paper, sections 3 and 5).
+    """Decisions when a learner on a real stream waits and trains (ALMA paper, sections 3 and 5).
 
     ## Action Space
-    By the keyword ``actions``: ``"train"``, ``Discrete(2)``: 0 waits, 1 trains on what was gathered; ``"multi"``,
-    ``MultiDiscrete([2, 2, 2])``: train, with replay of all data so far, after a growth step; ``"flat"``,
-    ``Discrete(5)``: wait, train, train with replay, train after growth, train with replay after growth. Replay and
-    growth have no effect while waiting, growth none before the first training or where the learner cannot grow.
+    The keyword ``actions`` chooses one of three spaces:
+
+    * ``"train"``, ``Discrete(2)``: 0 waits, 1 trains on the gathered mega-batches.
+    * ``"multi"``, ``MultiDiscrete([2, 2, 2])``: train, replay all mega-batches so far, grow before training.
+    * ``"flat"``, ``Discrete(5)``: wait, train, train with replay, train after growth, train with replay after growth.
+
+    Replay and growth have no effect while waiting. Growth has no effect before the first training, or if the learner
+    cannot grow.
 
     ## Observation Space
-    ``Box`` float32 (13,), bounded: `agents.waiting.features.FEATURES` has names, bounds and formulas. Nothing in it
-    comes from the test set. After the last tick it is that of the end.
+    ``Box`` float32 (13,), bounded; `agents.policies.features.FEATURES` has names, bounds and formulas. No feature
+    depends on the test set. The observation after the last tick describes the end of the episode.
 
     ## Rewards
     −(error + ``flops_price`` · teraFLOPs since the tick before + ``parameter_price`` · millions of parameters). The
-    error is that of the test set, or with ``reward_on="validation"`` that of the validation parts of all mega-batches,
-    those to come included, on which nothing is trained: a policy that is learned on it is not tuned on the test set.
-    ``info["reward_vector"]``, float64 (3,), holds −(error, teraFLOPs, millions of parameters), as MO-Gymnasium has it;
-    ``reward_space`` is its space.
+    error is the error on the test set. With ``reward_on="validation"`` it is the error on the validation parts of all
+    mega-batches, future ones included, on which no learner trains; a policy learned on it is not tuned on the test set.
+    ``info["reward_vector"]``, float64 (3,), holds −(error, teraFLOPs, millions of parameters), MO-Gymnasium's
+    convention; ``reward_space`` is its space.
 
     ## Starting State
-    ``reset(seed=s)`` begins the stream of seed ``s`` with a new learner of seed ``s``, as ``alma run --seeds s`` does;
-    without a seed one is drawn. The learner has taken in D_1 and awaits the decision about it.
+    ``reset(seed=s)`` starts the stream of seed ``s`` with a new learner of seed ``s``, as ``alma run --seeds s`` does;
+    without a seed it draws one. The learner has gathered D_1, and the first action decides about D_1.
 
     ## Episode End
-    *Termination:* after tick B. *Truncation:* where a budget of the stream is broken; the reward of that step holds the
-    errors and parameters of all remaining ticks.
+    *Termination:* after tick B. *Truncation:* if a budget of the stream is exceeded; the reward of this step includes
+    the errors and parameters of all remaining ticks.
 
     ## Arguments
-    * ``stream``: id of the stream's environment, as ``"MNIST-ALMA-v0"``; the registered ids have it.
+    * ``stream``: id of the stream's environment, such as ``"MNIST-ALMA-v0"``; the registered ids set it.
     * ``learner``: id of the learner, see ``alma agents``.
     * ``actions``, ``flops_price``, ``parameter_price``, ``reward_on``: see above.
-    * ``replay``, ``grow``: with ``actions="train"``, whether every training replays; grows first.
-    * ``render_mode``: None; there is nothing to render.
-    * all others: keywords of the stream's environment, such as ``ticks``, or of ``agents.make``, such as ``width``.
+    * ``replay``, ``grow``: with ``actions="train"``, whether every training replays, and whether it grows first.
+    * ``render_mode``: None; rendering is not supported.
+    * others: keywords of the stream's environment, such as ``ticks``, or of ``agents.make``, such as ``width``.
 
     ``info`` holds ``tick``, ``ticks``, ``error`` on the test set, ``parameters``, ``comp``, ``refused`` as in AlmaEnv,
-    and ``cer``, the sum of errors so far. ``ledger`` and ``ledger.score()`` report on the test set in any case.
+    and ``cer``, the sum of errors so far. ``ledger`` and ``ledger.score()`` always report the test set.
     """
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as gymnasium.Env declares it
@@ -103,7 +108,7 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
             if name in keywords:
                 raise ValueError(
                     f"{name}={keywords[name]!r}: the actions decide when to train and grow, and reset(seed=...) gives "
-                    "the seed; leave it out"
+                    "the seed; leave {name} out"
                 )
         protocol, self._hyperparameters = split_keywords(stream, keywords)
         self.alma = alma_env.make(stream, **protocol)
@@ -112,30 +117,32 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
         self.reward_on = reward_on
         method = method_for(learner, recipe_for(self.alma.data.name).backbone)
         if method.always:
-            raise ValueError(f"learner={learner!r}: it trains at every tick, so there is nothing to decide")
+            raise ValueError(
+                f"learner={learner!r}: it trains at every tick, so there is no decision; choose another learner"
+            )
         self.actions = Actions(actions, method.grows, replay, grow)
         self.action_space = self.actions.space()
         self.observation_space = cast("gym.Space[NDArray[np.float32]]", feature_space())
         self.reward_space = reward_space()
-        self.agent = self._agent(seed=0)  # a wrong keyword is told at once
-        self._error = 0.0  # of the deployed predictor, on what the reward looks at
+        self.agent = self._agent(seed=0)  # a wrong keyword raises here
+        self._error = 0.0  # of the deployed predictor, on the data of `reward_on`
         self._cer = 0.0
 
     @property
     def ledger(self) -> Ledger:
-        """The episode's rows, scored on the test set."""
+        """The ledger of the episode, scored on the test set."""
         return self.alma.ledger
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Begin a new stream with a new learner.
+        """Start a new stream with a new learner.
 
         Raises:
-            ValueError: there are options; this environment has none.
+            ValueError: options are given; this environment has none.
         """
         if options:
-            raise ValueError(f"options {sorted(options)}: reset of this environment has none")
+            raise ValueError(f"options {sorted(options)}: reset of this environment has none; leave them out")
         super().reset(seed=seed)
         run_seed = int(self.np_random.integers(2**31)) if seed is None else seed
         self.agent = self._agent(run_seed)
@@ -146,14 +153,14 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
         return self._observation(), self._info(rows=1)
 
     def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Wait or train, answer, and take in the next mega-batch.
+        """Wait or train, answer, and gather the next mega-batch.
 
         Raises:
             ValueError: the action is not in the space.
-            RuntimeError: there is no tick to decide about: call ``reset``.
+            RuntimeError: no episode runs; call ``reset``.
         """
         if self.alma.tick < 0 or self.alma.done:
-            raise RuntimeError(f"step() at tick {self.alma.tick}: no tick awaits a decision; call reset() first")
+            raise RuntimeError(f"step() at tick {self.alma.tick}: no episode runs; call reset() first")
         if not self.action_space.contains(action):
             raise ValueError(f"action={action!r}: not in {self.action_space}")
         answered = len(self.ledger)
@@ -169,7 +176,7 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
         return self._observation(), reward, terminated, truncated, info
 
     def _agent(self, seed: int) -> AnytimeAgent:
-        return make(self.learner, self.alma, policy=asked, seed=seed, **self._hyperparameters)
+        return make(self.learner, self.alma, policy=decided_by_actions, seed=seed, **self._hyperparameters)
 
     def _error_of(self, predictor: nn.Module) -> float:
         return self.alma.validation_error(predictor) if self.reward_on == "validation" else self.ledger[-1].error

@@ -1,8 +1,8 @@
-"""Finished runs in one small file, without their checkpoints.
+"""Packed files: finished runs in one small file, without checkpoints.
 
-A packed file is JSON Lines, compressed by LZMA: a run is a line ``{"config", "rows", "stages"}``, whose ledger and
-trainings stand by columns, since what repeats from tick to tick then costs next to nothing. The wall-clock seconds are
-kept to the millisecond; every other number to the last bit.
+A packed file is JSON Lines, compressed with LZMA. A line is a run, ``{"config", "rows", "stages"}``. Ledger and stages
+are stored by columns, because repeated values then compress to almost nothing. Wall-clock seconds are rounded to
+milliseconds; every other number is exact.
 """
 
 from __future__ import annotations
@@ -10,81 +10,74 @@ from __future__ import annotations
 import dataclasses
 import json
 import lzma
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from agents.anytime import StageRecord
-from agents.columns import NAMES, Columns
-
-if TYPE_CHECKING:
-    from agents.finished import FinishedRun
+from agents.learners.anytime import StageRecord
+from agents.runs.ledger_columns import NAMES, LedgerColumns
+from alma_env.files import replacing
 
 SUFFIX = ".jsonl.xz"
 _STAGE = tuple(field.name for field in dataclasses.fields(StageRecord))
 
+Run = tuple[dict[str, Any], LedgerColumns, Sequence[StageRecord]]  # configuration, ledger, stages
 
-def write(runs: Iterable[FinishedRun], file: Path) -> None:
-    """Write runs into a packed file, in the order of their configurations; a file that is there is replaced.
+
+def write(runs: Iterable[Run], file: Path) -> None:
+    """Write runs into a packed file, sorted by configuration; an existing file is replaced.
 
     Raises:
-        ValueError: the file's name does not say what it is.
+        ValueError: the file name has another suffix.
     """
     require_name(file)
     file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_name(file.name + ".partial")
-    with lzma.open(partial, "wb") as packed:
-        for run in sorted(runs, key=lambda run: json.dumps(run.config, sort_keys=True)):
-            packed.write(json.dumps(_packed(run), separators=(",", ":"), sort_keys=True).encode() + b"\n")
-    os.replace(partial, file)
+    with replacing(file) as partial, lzma.open(partial, "wb") as packed:
+        for run in sorted(runs, key=lambda run: json.dumps(run[0], sort_keys=True)):
+            packed.write(json.dumps(_to_record(*run), separators=(",", ":"), sort_keys=True).encode() + b"\n")
 
 
 def require_name(file: Path) -> None:
-    """Raise ValueError unless a file is named as a packed one, by which it is known."""
+    """Raise ValueError unless the name of a file has the suffix of packed files."""
     if not file.name.endswith(SUFFIX):
-        raise ValueError(f"--out {file}: a packed file is known by its name; let it end in {SUFFIX}")
+        raise ValueError(f"--out {file}: the name of a packed file must end in {SUFFIX}")
 
 
-def read(file: Path) -> Iterator[tuple[dict[str, Any], Columns, tuple[StageRecord, ...]]]:
-    """Configuration, ledger and trainings of each run, in the order of the file.
+def read(file: Path) -> Iterator[Run]:
+    """Read the runs of a packed file, in the order of the file.
 
     Raises:
-        ValueError: the file is missing, or not what `write` wrote.
+        ValueError: the file is missing, empty or not a packed file.
     """
     number = 0
     try:
         with lzma.open(file, "rb") as lines:
             for line in lines:
                 number += 1
-                yield _unpacked(json.loads(line))
+                yield _from_record(json.loads(line))
     except FileNotFoundError:
-        raise ValueError(f"{file}: no such file; make it with `alma pack RUNS --out {file}`") from None
+        raise ValueError(f"{file}: no such file; create it with `alma pack RUNS --out {file}`") from None
     except (lzma.LZMAError, EOFError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise ValueError(
-            f"{file}, after {number} runs: not packed runs ({error}); make it anew with `alma pack RUNS --out {file}`"
+            f"{file}, line {number}: not a packed run ({error}); create it again with `alma pack RUNS --out {file}`"
         ) from error
     if not number:
-        raise ValueError(f"{file}: no run in it; make it anew with `alma pack RUNS --out {file}`")
+        raise ValueError(f"{file}: it holds no run; create it again with `alma pack RUNS --out {file}`")
 
 
-def _packed(run: FinishedRun) -> dict[str, Any]:
-    rows: dict[str, Any] = {name: list(getattr(run.columns, name)) for name in NAMES if name != "tick"}
-    phases = sorted({phase for flops in run.columns.flops for phase in flops})
-    rows["flops"] = {phase: [flops.get(phase) for flops in run.columns.flops] for phase in phases}
-    rows["seconds"] = [round(seconds, 3) for seconds in run.columns.seconds]
-    stages = {name: [getattr(stage, name) for stage in run.stages] for name in _STAGE}
-    return {"config": run.config, "rows": rows, "stages": stages}
+def _to_record(config: dict[str, Any], columns: LedgerColumns, stages: Sequence[StageRecord]) -> dict[str, Any]:
+    rows: dict[str, Any] = {name: list(getattr(columns, name)) for name in NAMES if name != "tick"}
+    phases = sorted({phase for flops in columns.flops for phase in flops})
+    rows["flops"] = {phase: [flops.get(phase) for flops in columns.flops] for phase in phases}
+    rows["seconds"] = [round(seconds, 3) for seconds in columns.seconds]
+    return {"config": config, "rows": rows, "stages": {name: [getattr(one, name) for one in stages] for name in _STAGE}}
 
 
-def _unpacked(line: dict[str, Any]) -> tuple[dict[str, Any], Columns, tuple[StageRecord, ...]]:
-    rows, stages = line["rows"], line["stages"]
+def _from_record(record: dict[str, Any]) -> Run:
+    rows, stages = record["rows"], record["stages"]
     by_phase = rows.pop("flops")
     ticks = range(len(rows["error"]))
     flops = [{phase: values[tick] for phase, values in by_phase.items() if values[tick] is not None} for tick in ticks]
-    trainings = zip(*(stages[name] for name in _STAGE), strict=True)
-    return (
-        line["config"],
-        Columns(tick=ticks, flops=flops, **rows),
-        tuple(StageRecord(*training) for training in trainings),
-    )
+    stage_rows = zip(*(stages[name] for name in _STAGE), strict=True)
+    columns = LedgerColumns(tick=ticks, flops=flops, **rows)
+    return record["config"], columns, [StageRecord(*values) for values in stage_rows]

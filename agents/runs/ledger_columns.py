@@ -1,4 +1,4 @@
-"""A ledger by columns, for those who look at many runs: as exact as its rows, and read many times as fast."""
+"""A ledger by columns: as exact as its rows, and many times as fast to read."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ NAMES = tuple(field.name for field in dataclasses.fields(Row))
 
 
 @dataclass(frozen=True)
-class Columns:
-    """The columns of a ledger; each a sequence with one value per tick, tick 0 first, as `Row` has them."""
+class LedgerColumns:
+    """The columns of a ledger, named as in `Row`; each is a sequence with one value per tick, tick 0 first."""
 
     tick: Sequence[int]
     error: Sequence[float]
@@ -37,13 +37,13 @@ class Columns:
         return len(self.tick)
 
     @classmethod
-    def of(cls, ledger: Ledger) -> Columns:
-        """Of rows."""
+    def from_ledger(cls, ledger: Ledger) -> LedgerColumns:
+        """Return the columns of a ledger."""
         return cls(**{name: [getattr(row, name) for row in ledger] for name in NAMES})
 
     @classmethod
-    def from_json(cls, text: bytes) -> Columns:
-        """Of the lines that `Ledger.to_json` wrote.
+    def from_json(cls, text: bytes) -> LedgerColumns:
+        """Read lines that `Ledger.to_json` wrote.
 
         Raises:
             ValueError: a line is not a row, or the rows are not in order.
@@ -51,40 +51,32 @@ class Columns:
         try:
             rows = json.loads(b"[" + b",".join(text.splitlines()) + b"]")
             values = list(zip(*map(itemgetter(*NAMES), rows), strict=True)) or [()] * len(NAMES)
-            good = all(len(row) == len(NAMES) for row in rows) and values[0] == tuple(range(len(rows)))
+            if all(len(row) == len(NAMES) for row in rows) and values[0] == tuple(range(len(rows))):
+                return cls(*values)
         except (ValueError, TypeError, KeyError):
-            good = False
-        if not good:
-            return cls.of(Ledger.from_json(text.decode()))  # knows the line, and what is wrong with it
-        return cls(*values)
+            pass
+        return cls.from_ledger(Ledger.from_json(text.decode()))  # its errors name the line
 
-    def ledger(self) -> Ledger:
-        """The same as rows."""
+    def to_ledger(self) -> Ledger:
+        """Return the rows."""
         columns = (getattr(self, name) for name in NAMES)
         return Ledger([Row.from_dict(dict(zip(NAMES, row, strict=True))) for row in zip(*columns, strict=True)])
 
     @property
     def errors(self) -> NDArray[np.float64]:
-        """Error at each tick, float64 (B + 1,)."""
+        """The error at each tick, float64 (B + 1,)."""
         return np.array(self.error, np.float64)
 
     @property
     def comp(self) -> NDArray[np.float64]:
-        """FLOPs spent at each tick, float64 (B + 1,)."""
+        """The FLOPs spent at each tick, float64 (B + 1,)."""
         return np.array([sum(flops.values()) for flops in self.flops], np.float64)
 
     def score(self) -> Score:
-        """As `Ledger.score`.
+        """Return the score, equal to that of `Ledger.score`.
 
         Raises:
             ValueError: there is no row.
         """
-        return score_of(
-            error=self.error,
-            parameters=self.parameters,
-            flops=self.flops,
-            paper_flops=self.paper_flops,
-            declared=self.declared,
-            refused=self.refused,
-            seconds=self.seconds,
-        )
+        names = ("error", "parameters", "flops", "paper_flops", "declared", "refused", "seconds")
+        return score_of(**{name: getattr(self, name) for name in names})

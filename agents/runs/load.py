@@ -1,92 +1,105 @@
-"""The finished runs below folders and in packed files."""
+"""Finished runs, read from folders and packed files."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from agents import packed, run_folder
-from agents.anytime import StageRecord
-from agents.columns import Columns
+from agents.catalogue.run_config import RunConfig
+from agents.learners.anytime import StageRecord
+from agents.runs import archive, run_folder
+from agents.runs.ledger_columns import LedgerColumns
 from alma_env import Ledger, Score
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run that came to the end of its stream.
+    """A run that reached the end of its stream.
 
     Attributes:
-        folder: where it lies; of a packed run the file and its line.
-        config: everything that its numbers depend on.
-        columns: its ledger, by columns.
-        trainings: its trainings; None: they are read from the folder when they are asked for.
+        folder: the run folder; of a packed run, the packed file and the number of its line.
+        config: the configuration as plain data, see `run_config`.
+        columns: the ledger, by columns.
+        packed_stages: the stages of a packed run; None: `stages` reads them from the folder.
     """
 
     folder: Path
     config: dict[str, Any]
-    columns: Columns
-    trainings: tuple[StageRecord, ...] | None = None
-
-    @classmethod
-    def of(
-        cls, folder: Path, config: dict[str, Any], ledger: Ledger, stages: Sequence[StageRecord] = ()
-    ) -> FinishedRun:
-        """Of a ledger's rows."""
-        return cls(folder, config, Columns.of(ledger), tuple(stages))
+    columns: LedgerColumns
+    packed_stages: Sequence[StageRecord] | None = None
 
     @cached_property
     def ledger(self) -> Ledger:
         """One row per tick."""
-        return self.columns.ledger()
+        return self.columns.to_ledger()
 
     @cached_property
     def score(self) -> Score:
-        """CER, Mem, Comp and the rest."""
+        """CER, Mem, Comp and the other totals."""
         return self.columns.score()
 
     @cached_property
     def stages(self) -> tuple[StageRecord, ...]:
-        """Its trainings; () of runs whose version did not write them."""
-        if self.trainings is not None:
-            return self.trainings
+        """The stages; empty if the run was recorded by a version that did not write them."""
+        if self.packed_stages is not None:
+            return tuple(self.packed_stages)
         return tuple(run_folder.read_stages(self.folder)) if (self.folder / "stages.jsonl").exists() else ()
+
+    @cached_property
+    def run_config(self) -> RunConfig:
+        """The configuration as a typed value.
+
+        Raises:
+            ValueError: the configuration lacks an environment, a protocol, an agent or a seed.
+        """
+        try:
+            return RunConfig.from_dict(self.config)
+        except ValueError as error:
+            raise ValueError(f"{self.folder}: {error}; restore config.json, or delete the folder") from None
 
     @property
     def seed(self) -> int:
-        """Of stream and agent."""
-        seed: int = self.config["seed"]
-        return seed
+        """The seed of the stream and the agent."""
+        return self.run_config.seed
+
+
+def pack(runs: Iterable[FinishedRun], file: Path) -> None:
+    """Write runs into a packed file, see `agents.runs.archive`."""
+    archive.write(((run.config, run.columns, run.stages) for run in runs), file)
 
 
 def read(folder: Path) -> FinishedRun:
-    """The run in a folder, whether it has ended or not.
+    """Read the run in a folder, finished or not.
 
     Raises:
-        ValueError: it cannot be read.
+        ValueError: a file cannot be read.
     """
     config, file = run_folder.read_config(folder), folder / "ledger.jsonl"
     try:
-        return FinishedRun(folder, config, Columns.from_json(run_folder.whole_lines(file)))
+        return FinishedRun(folder, config.to_dict(), LedgerColumns.from_json(run_folder.complete_lines(file)))
     except ValueError as error:
         raise ValueError(f"{file}: {error}; restore the file, or delete the folder") from error
 
 
 def find(*paths: str | Path) -> tuple[list[FinishedRun], list[str]]:
-    """The finished runs in or below folders, and in packed files, each configuration once; and what was left out.
+    """Read the finished runs in or below folders and in packed files, one for each configuration.
+
+    Returns:
+        The runs, and a message for each run that was left out.
 
     Raises:
-        ValueError: there is no run at all in one of them, or one cannot be read.
+        ValueError: a path holds no run, or a run cannot be read.
     """
-    found: dict[str, FinishedRun] = {}  # by their whole configuration
+    found: dict[str, FinishedRun] = {}  # by the whole configuration
     left_out = []
     for path in paths:
         for run in _runs_of(Path(path)):
             key = json.dumps(run.config, sort_keys=True)
-            missing = _protocol(run)["ticks"] + 1 - len(run.columns)
+            missing = run.run_config.ticks + 1 - len(run.columns)
             if missing:
                 left_out.append(f"{run.folder}: unfinished, {missing} ticks to go; left out")
             elif key in found:
@@ -97,26 +110,14 @@ def find(*paths: str | Path) -> tuple[list[FinishedRun], list[str]]:
 
 
 def _runs_of(path: Path) -> Iterator[FinishedRun]:
-    if path.name.endswith(packed.SUFFIX):
-        for number, (config, columns, stages) in enumerate(packed.read(path), start=1):
+    if path.name.endswith(archive.SUFFIX):
+        for number, (config, columns, stages) in enumerate(archive.read(path), start=1):
             yield FinishedRun(Path(f"{path}:{number}"), config, columns, stages)
         return
     files = sorted(path.rglob("ledger.jsonl"))
     if not files:
         raise ValueError(
-            f"{path}: no ledger.jsonl in or below it; give a folder that `alma run` wrote, or a file *{packed.SUFFIX} "
-            "that `alma pack` wrote"
+            f"{path}: no ledger.jsonl in or below it; give a folder written by `alma run`, or a file *{archive.SUFFIX} "
+            "written by `alma pack`"
         )
-    for file in files:
-        yield read(file.parent)
-
-
-def _protocol(run: FinishedRun) -> Mapping[str, Any]:
-    try:
-        protocol: Mapping[str, Any] = run.config["protocol"]
-        return protocol
-    except (KeyError, TypeError):
-        raise ValueError(
-            f"{run.folder}: its configuration has no protocol, so nobody knows how long its stream is; restore "
-            "config.json, or delete the folder"
-        ) from None
+    yield from (read(file.parent) for file in files)

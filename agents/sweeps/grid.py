@@ -1,18 +1,18 @@
-"""A grid of runs as data: lists are gone through, some combinations left out.
+"""A grid of runs as data: every combination of the values in its lists, except for those that are left out.
 
     env = "Digits-ALMA-v0"
     agent = ["sm", "ens"]
-    wait = [5, 20]              # left out, as width: the recipe's
+    wait = [5, 20]              # default: the recipe's; also for width
     seeds = [0, 1]
 
     [set]                       # hyper-parameters of the agent, keywords of the environment
-    epochs = [5, 10]            # gone through, too; one value that is a tuple is text: "(2, 2, 4)"
+    epochs = [5, 10]            # a list gives several runs; write a tuple as text: "(2, 2, 4)"
 
-    [[leave_out]]               # runs to which all of this applies
+    [[leave_out]]               # leaves out the runs with all of these values
     agent = "ens"
     wait = 20
 
-Each ``[[grid]]``, where there are any, is the rest of the table with some of it replaced.
+A ``[[grid]]`` replaces values of the rest of the table. With several of them, each gives its own runs.
 """
 
 from __future__ import annotations
@@ -24,109 +24,103 @@ from pathlib import Path
 from typing import Any
 
 import alma_env
-from agents import catalogue
-from agents.checks import check_types
-from agents.experiments.spec import RunSpec
-from agents.methods import METHODS, method_for
-from agents.recipes import Recipe, recipe_for
-from agents.words import literal
-from alma_env.data import TEXT
+from agents.catalogue.data_facts import DataFacts, facts_of, known_facts, split_keywords
+from agents.catalogue.methods import METHODS, method_for
+from agents.catalogue.spec import RunSpec
+from agents.policies.validation import check_types, literal
 from alma_env.registration import PROTOCOLS, TEXT_ID
 
-_TYPES: dict[str, Any] = {
-    "env": str,
-    "agent": str,
-    "width": int,
-    "wait": int,
-    "policy": str,
-    "replay": bool,
-    "seeds": int,
-    "engine": str,
-    "device": str,
-    "threads": int,
-    "record": bool,
+_EXAMPLES: dict[str, Any] = {
+    "env": "Digits-ALMA-v0",
+    "agent": "sm",
+    "width": 32,
+    "wait": 5,
+    "policy": "doubling",
+    "replay": True,
+    "seeds": 0,
+    "engine": "auto",
+    "device": "auto",
+    "threads": 1,
+    "record": True,
 }
-_EXAMPLES = {"env": "Digits-ALMA-v0", "agent": "sm", "width": 32, "wait": 5, "policy": "doubling", "threads": 1}
-_EXAMPLES |= {"replay": True, "seeds": 0, "record": True}
-_TABLES = ("set", "grid", "leave_out")
-_TICKS = 4  # of a text
+_TYPES = {key: type(example) for key, example in _EXAMPLES.items()}
 
 
 def read(file: Path) -> list[RunSpec]:
-    """The runs of a TOML file.
+    """Read the runs of a TOML file.
 
     Raises:
-        ValueError: it is not there or not TOML, or describes no grid; the file is named.
+        ValueError: the file is missing, not TOML, or not a grid. The message names the file.
     """
     try:
         return expand(tomllib.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
-        raise ValueError(f"{file}: no such file; give one that describes a grid, or options such as --env") from None
+        raise ValueError(f"{file}: no such file; give a TOML file with a grid, or options such as --env") from None
     except (ValueError, TypeError) as error:
         raise ValueError(f"{file}: {error}") from error
 
 
 def expand(table: Mapping[str, Any]) -> list[RunSpec]:
-    """The runs of a grid, in the order of its lists.
+    """Return the runs of a grid, in the order of its lists.
 
     Args:
-        table: as the module says; keys are env, agent, width, wait, policy, replay, seeds, engine, device, threads,
-            record, and the tables set, grid, leave_out.
+        table: a grid as in the docstring of this module. Its keys are env, agent, width, wait, policy, replay, seeds,
+            engine, device, threads, record, and the tables set, grid, leave_out.
 
     Raises:
-        ValueError: a key is unknown, a value has the wrong type or stands there twice, there is no such agent or
-            environment, two grids have a run in common, a ``leave_out`` applies to no run, or nothing is left.
+        ValueError: a key, an agent or an environment is unknown; a value has the wrong type or occurs twice; two grids
+            share a run; a ``leave_out`` applies to no run; or no run is left.
 
     >>> [str(run) for run in expand({"env": "Digits-ALMA-v0", "width": [4, 8], "wait": 5})]
     ['Digits-ALMA-v0: sm 4, wait 5, seed 0', 'Digits-ALMA-v0: sm 8, wait 5, seed 0']
     """
-    _require_known(table, "", (*_TYPES, *_TABLES))
-    _require_settings(table, "")
+    _require_keys(table, "", (*_TYPES, "set", "grid", "leave_out"))
     base = {key: value for key, value in table.items() if key not in ("grid", "leave_out")}
-    parts = _tables_of(table, "grid", (*_TYPES, "set"))
-    rules = [_rule(rule) for rule in _tables_of(table, "leave_out", (*_TYPES, "set"))]
+    parts = _tables_of(table, "grid")
+    rules = [_rule(rule) for rule in _tables_of(table, "leave_out")]
     found: dict[str, RunSpec] = {}
-    applied: set[int] = set()
-    for grid in [_replaced(base, part) for part in parts] or [base]:
+    used: set[int] = set()
+    for grid in [_merge(base, part) for part in parts] or [base]:
         for spec in _runs_of(grid):
             applying = [number for number, rule in enumerate(rules) if _applies(rule, spec)]
-            applied.update(applying)
+            used.update(applying)
             if applying:
                 continue
             if spec.digest() in found:
-                raise ValueError(f"{spec}: stands there twice, but a run counts once; leave it out of one [[grid]]")
+                raise ValueError(f"{spec}: occurs twice, but each run counts once; leave it out of one [[grid]]")
             found[spec.digest()] = spec
     for number, rule in enumerate(rules):
-        if number not in applied:
-            words = ", ".join(f"{key} = {' '.join(map(str, values))}" for key, values in rule.items())
-            raise ValueError(f"leave_out: {words}: applies to no run; correct it, or take it out")
+        if number not in used:
+            values = ", ".join(f"{key} = {' '.join(map(str, accepted))}" for key, accepted in rule.items())
+            raise ValueError(f"leave_out: {values}: applies to no run; correct it, or remove it")
     if not found:
-        raise ValueError("no run is left: every one is left out by a [[leave_out]]; narrow these")
+        raise ValueError("no run is left: [[leave_out]] applies to all of them; make it narrower")
     return list(found.values())
 
 
 def _runs_of(grid: Mapping[str, Any]) -> Iterator[RunSpec]:
     if "env" not in grid:
-        raise ValueError(f"env: missing; name an environment, one of {', '.join((*PROTOCOLS, TEXT_ID))}")
-    values = {key: _several(key, grid[key]) for key in grid if key != "set"}
+        raise ValueError(f"env: missing; give an environment, one of {', '.join((*PROTOCOLS, TEXT_ID))}")
+    values = {key: _values(key, grid[key]) for key in grid if key != "set"}
     if values.get("policy") and ("wait" in values or any(values.get("replay", []))):
         raise ValueError(
-            "policy beside wait or replay: a policy says when to train, and on what; give each a [[grid]] of its own, "
-            'with replay as policy = "doubling:replay=true"'
+            "policy with wait or replay: a policy decides when to train and on what; use one [[grid]] for each, and "
+            'replay as policy = "doubling:replay=true"'
         )
     agents = values.get("agent", ["sm"])
     others = {key: values[key] for key in ("engine", "device", "threads", "record") if key in values}
     for env, agent, settings in itertools.product(values["env"], agents, _settings_of(grid.get("set", {}))):
-        recipe, ticks = _recipe_and_ticks(env, settings)
+        facts = _facts(env, settings)
+        recipe = facts.recipe
         method_for(agent, recipe.backbone)
         widths = values.get("width", [recipe.width])
-        # Its one way to train takes part once beside other agents; alone, it says that there is no choice.
+        # An agent that trains at every tick has one run among other agents; alone, a waiting time is an error.
         if METHODS[agent].always and not (len(agents) == 1 and ("wait" in values or "policy" in values)):
             when: list[dict[str, Any]] = [{}]
         elif values.get("policy"):
             when = [{"policy": policy} for policy in values["policy"]]
         else:
-            waits = values.get("wait") or [wait for wait in recipe.waits if wait <= ticks] or [1]
+            waits = values.get("wait") or [wait for wait in recipe.waits if wait <= facts.ticks] or [1]
             replays = values.get("replay", [False])
             when = [{"wait": wait, "replay": replay} for wait, replay in itertools.product(waits, replays)]
         for width, how, seed in itertools.product(widths, when, values.get("seeds", [0])):
@@ -135,73 +129,62 @@ def _runs_of(grid: Mapping[str, Any]) -> Iterator[RunSpec]:
                 yield RunSpec(env, agent, width, seed=seed, settings=settings, **how, **chosen)
 
 
-def _recipe_and_ticks(env: str, settings: Mapping[str, Any]) -> tuple[Recipe, int]:
-    """Without making the environment where it is one of the paper's, since data may have to be loaded for that."""
-    if env in PROTOCOLS:
-        data, ticks = PROTOCOLS[env]["data"], PROTOCOLS[env]["ticks"]
-    elif env == TEXT_ID:
-        data, ticks = TEXT, _TICKS
-    else:
-        made = alma_env.make(env, **catalogue.split_keywords(env, settings)[0])
-        data, ticks = made.data.name, made.ticks
-    given = settings.get("ticks", ticks)
-    return recipe_for(data), given if isinstance(given, int) else ticks  # the environment says what is wrong with it
+def _facts(env: str, settings: Mapping[str, Any]) -> DataFacts:
+    """Return the facts about an environment; only an environment that is not one of the paper's is created for them."""
+    keywords, _ = split_keywords(env, settings)
+    if env in PROTOCOLS or env == TEXT_ID:
+        return known_facts(env, keywords)
+    return facts_of(alma_env.make(env, **keywords))
 
 
 def _settings_of(table: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every combination of the lists in ``[set]``."""
+    """Return every combination of the lists in ``[set]``."""
     for key in table:
         if key in _TYPES or key == "seed":
-            raise ValueError(f"set.{key}: {key} has a place of its own; write it outside of [set]")
-    lists = [[_plain(value) for value in _several(f"set.{key}", value)] for key, value in table.items()]
+            raise ValueError(f"set.{key}: {key} is not a hyper-parameter; write it outside of [set]")
+    lists = [[_tuple_or_plain(value) for value in _values(f"set.{key}", value)] for key, value in table.items()]
     return [dict(zip(table, values, strict=True)) for values in itertools.product(*lists)]
 
 
-def _plain(value: Any) -> Any:
-    """A tuple in the guise of text, which TOML does not have otherwise, is one."""
+def _tuple_or_plain(value: Any) -> Any:
+    """Read a tuple that is written as text, because TOML has no tuples; return other values unchanged."""
     return literal(value) if isinstance(value, str) and value.startswith("(") else value
 
 
-def _several(key: str, value: Any) -> list[Any]:
-    """What a key goes through, each of its type and each once."""
+def _values(key: str, value: Any) -> list[Any]:
+    """Return the values of a key, after checking that their type is right and that each occurs once."""
     values = value if isinstance(value, list) else [value]
     if not values:
-        raise ValueError(f"{key} = []: nothing to go through; leave {key} out, or give a value")
+        raise ValueError(f"{key} = []: an empty list; leave {key} out, or give a value")
     values = [check_types({key: one}, _TYPES, _EXAMPLES)[key] for one in values]
     require_distinct(f"{key} =", values)
     return values
 
 
 def require_distinct(where: str, values: Sequence[Any]) -> None:
-    """See that each value stands there once.
-
-    Raises:
-        ValueError: one does not; `where` is named.
-    """
+    """Raise ValueError if a value occurs twice; the message starts with `where`."""
     for value in values:
-        # True and 1 are equal to Python, but not to a hyper-parameter.
+        # True and 1 are equal in Python, but they are different hyper-parameters.
         if [(type(other), other) for other in values].count((type(value), value)) > 1:
-            words = " ".join(map(str, values))
-            raise ValueError(
-                f"{where} {words}: {value} stands there twice, but a run counts once; give each value once"
-            )
+            text = " ".join(map(str, values))
+            raise ValueError(f"{where} {text}: {value} occurs twice, but each run counts once; give each value once")
 
 
-def _replaced(base: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
-    """The rest of the table with one ``[[grid]]``. Waiting times and policies stand for each other."""
-    dropped = {"wait", "replay"} if "policy" in part else {"policy"} if "wait" in part else set()
-    rest = {key: value for key, value in base.items() if key not in dropped}
+def _merge(base: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with the values of one ``[[grid]]``; its policy replaces a waiting time, and the reverse."""
+    replaced = {"wait", "replay"} if "policy" in part else {"policy"} if "wait" in part else set()
+    rest = {key: value for key, value in base.items() if key not in replaced}
     return {**rest, **part, "set": {**base.get("set", {}), **part.get("set", {})}}
 
 
 def _rule(table: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """A ``[[leave_out]]`` as attribute of a run, or ``set.NAME``, to the values that it applies to."""
-    names = {"seeds": "seed"}
-    of_run = {names.get(key, key): _several(key, value) for key, value in table.items() if key != "set"}
-    of_set = {f"set.{key}": [_plain(one) for one in _several(key, v)] for key, v in table.get("set", {}).items()}
-    if not of_run and not of_set:
-        raise ValueError("leave_out: an empty one applies to every run; say to which")
-    return {**of_run, **of_set}
+    """Return a ``[[leave_out]]`` as a mapping from an attribute of a run, or ``set.NAME``, to accepted values."""
+    rule = {"seed" if key == "seeds" else key: _values(key, value) for key, value in table.items() if key != "set"}
+    for key, value in table.get("set", {}).items():
+        rule[f"set.{key}"] = [_tuple_or_plain(one) for one in _values(key, value)]
+    if not rule:
+        raise ValueError("leave_out: an empty table applies to every run; give the values of the runs to leave out")
+    return rule
 
 
 def _applies(rule: Mapping[str, Sequence[Any]], spec: RunSpec) -> bool:
@@ -209,23 +192,20 @@ def _applies(rule: Mapping[str, Sequence[Any]], spec: RunSpec) -> bool:
     return all(key in values and values[key] in accepted for key, accepted in rule.items())
 
 
-def _tables_of(table: Mapping[str, Any], name: str, known: Sequence[str]) -> list[Mapping[str, Any]]:
+def _tables_of(table: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     tables = table.get(name, [])
     if not isinstance(tables, list) or not all(isinstance(one, Mapping) for one in tables):
-        raise ValueError(f"{name}: must be tables, each headed by [[{name}]]")
+        raise ValueError(f"{name}: must be tables, each with the header [[{name}]]")
     for one in tables:
-        _require_known(one, f"{name}.", known)
-        _require_settings(one, f"{name}.")
+        _require_keys(one, f"{name}.", (*_TYPES, "set"))
     return tables
 
 
-def _require_settings(table: Mapping[str, Any], prefix: str) -> None:
-    if not isinstance(table.get("set", {}), Mapping):
-        raise ValueError(f"{prefix}set={table['set']!r}: must be a table, [{prefix}set], of hyper-parameters")
-
-
-def _require_known(table: Mapping[str, Any], prefix: str, known: Sequence[str]) -> None:
+def _require_keys(table: Mapping[str, Any], prefix: str, known: Sequence[str]) -> None:
+    """Raise ValueError if a key is unknown or ``set`` is not a table."""
     for key in table:
         if key not in known:
-            hint = "write seeds" if key == "seed" else f"hyper-parameters stand in [{prefix}set]"
+            hint = "write seeds" if key == "seed" else f"write hyper-parameters in [{prefix}set]"
             raise ValueError(f"{prefix}{key}: unknown; the keys are {', '.join(known)}; {hint}")
+    if not isinstance(table.get("set", {}), Mapping):
+        raise ValueError(f"{prefix}set={table['set']!r}: must be a table [{prefix}set] of hyper-parameters")

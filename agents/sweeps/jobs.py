@@ -1,6 +1,6 @@
-"""Making runs, one after another, in whatever process is asked to: what is made once is used again.
+"""Jobs: the runs that one process computes without a break.
 
-The command line, the worker processes of this machine and those of a cluster all make a run with `execute`.
+The command line, the worker processes of this machine and those of a cluster all compute a run with `execute`.
 """
 
 from __future__ import annotations
@@ -9,38 +9,37 @@ import json
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from agents import catalogue, parallel, process, run_folder, runs, trackers
-from agents.anytime import AnytimeAgent
-from agents.console import summary
-from agents.experiments import folders
-from agents.experiments.batched import run_batched
-from agents.experiments.spec import RunSpec
-from agents.recipes import recipe_for
-from agents.report import measure_of
-from agents.runs import OnTick
-from agents.trainings import times_the_size, trainings
+from agents.analysis.measures import measure_of
+from agents.catalogue.data_facts import split_keywords
+from agents.catalogue.effort import training_examples
+from agents.catalogue.recipes import recipe_for
+from agents.catalogue.run_config import AgentConfig
+from agents.catalogue.spec import RunSpec
+from agents.learners.anytime import AnytimeAgent
+from agents.runs import run as runs
+from agents.runs import run_folder
+from agents.runs.run import OnTick
+from agents.sweeps import process_setup, run_index, trackers
+from agents.sweeps.seed_batches import batch_size, run_batch
+from agents.training import distributed
 from alma_env import AlmaEnv, Ledger, Row
 
-_KEPT = 2  # environments: a data set fills some hundred megabytes
-_TOLD_EVERY = 0.2  # seconds
-# A training example takes as long as the arithmetic of its network's parameters and of so many more: fitted to runs of
-# single models, ensembles and uniform mixtures of MLPs, 3,000 to 280,000 parameters, on MNIST and one core.
-_BESIDE_PARAMETERS = 30_000
+_MAX_ENVIRONMENTS = 2  # a data set takes some hundred megabytes
+_REPORT_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Job:
-    """What one worker makes without a break.
+    """The runs that one worker computes without a break.
 
     Attributes:
-        specs: one run; or several that differ in the seed alone, which are trained in one batched computation.
-        work: how long they are expected to take beside other jobs, see `expected_work`.
+        specs: one run; or a batch of seeds, see `agents.sweeps.seed_batches`.
+        work: the expected time, relative to other jobs, see `expected_work`.
         out: folder of the environments' folders of run folders, absolute.
         track: names of trackers.
     """
@@ -53,7 +52,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Advanced:
-    """A job goes on; ``part`` of it is done, from 0 to 1."""
+    """A job goes on; ``part`` is the finished fraction, from 0 to 1."""
 
     job: int
     part: float
@@ -61,7 +60,7 @@ class Advanced:
 
 @dataclass(frozen=True)
 class Finished:
-    """A job is done: the folder of each run, and what came out of it in words."""
+    """A job is finished: the folder of each run, and its result as text."""
 
     job: int
     folders: tuple[Path, ...]
@@ -70,7 +69,7 @@ class Finished:
 
 @dataclass(frozen=True)
 class Failed:
-    """A job is not done, and why."""
+    """A job has failed, with a traceback or another reason."""
 
     job: int
     traceback: str
@@ -78,7 +77,7 @@ class Failed:
 
 @dataclass(frozen=True)
 class Lost:
-    """A worker that no job can be given to any more, and why; the others make what it would have made."""
+    """A worker is lost, with a reason; the other workers run its jobs."""
 
     reason: str
 
@@ -87,167 +86,118 @@ Event = Advanced | Finished | Failed | Lost
 
 
 class Environments:
-    """Environments by what they are made of; runs with the same share one, and the last few are kept."""
+    """A cache of the last environments; runs with equal keywords of the environment share one."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, AlmaEnv] = OrderedDict()
+        self._cache: OrderedDict[str, AlmaEnv] = OrderedDict()
 
-    def of(self, spec: RunSpec) -> AlmaEnv:
-        """The environment of a run, made where there is none yet.
+    def get(self, spec: RunSpec) -> AlmaEnv:
+        """Return the environment of a run, and create it if it is not in the cache.
 
         Raises:
             ValueError, TypeError, AlmaError: as ``RunSpec.make_env``.
         """
-        protocol, _ = catalogue.split_keywords(spec.env, spec.settings)
+        protocol, _ = split_keywords(spec.env, spec.settings)
         key = json.dumps([spec.env, protocol], sort_keys=True, default=repr)
-        if key not in self._kept:
-            while len(self._kept) >= _KEPT:  # first, so that memory need not hold one more
-                self._kept.popitem(last=False)
-            self._kept[key] = spec.make_env()
-        self._kept.move_to_end(key)
-        return self._kept[key]
+        if key not in self._cache:
+            while len(self._cache) >= _MAX_ENVIRONMENTS:  # before creating another one, to save memory
+                self._cache.popitem(last=False)
+            self._cache[key] = spec.make_env()
+        self._cache.move_to_end(key)
+        return self._cache[key]
 
 
-def perform(number: int, job: Job, environments: Environments, tell: Callable[[Advanced], object]) -> Finished | Failed:
-    """Make the runs of a job in this process; what goes wrong in them is told, not raised.
+def run_job(
+    number: int, job: Job, environments: Environments, report: Callable[[Advanced], object]
+) -> Finished | Failed:
+    """Compute the runs of a job in this process; an error in a run is returned, not raised.
 
     Args:
-        number: of the job, by which it is told of.
-        job: what to make.
-        environments: those of this process.
-        tell: told, a few times per second, how far it is.
+        number: number of the job, for its events.
+        job: the job.
+        environments: the environments of this process.
+        report: called with the progress, a few times per second.
     """
-    made: tuple[Path, ...]
     try:
-        env = environments.of(job.specs[0])
-        process.prepare(job.specs[0].threads, recipe_for(env.data.name).backbone)
-        if len(job.specs) > 1:
-            made = _make_batch(number, job, env, tell)
-        else:
-            made = (_make(number, job, env, tell),)
+        env = environments.get(job.specs[0])
+        process_setup.prepare(job.specs[0].threads, recipe_for(env.data.name).backbone)
+        folders = _run(job, env, _Progress(lambda part: report(Advanced(number, part))))
         measure = measure_of(env.protocol())
-        return Finished(number, made, tuple(summary(run_folder.read_ledger(folder), measure) for folder in made))
+        summaries = [measure.summary(run_folder.read_ledger(folder).score()) for folder in folders]
+        return Finished(number, folders, tuple(summaries))
     except Exception:
         return Failed(number, traceback.format_exc())
 
 
-def _make(number: int, job: Job, env: AlmaEnv, tell: Callable[[Advanced], object]) -> Path:
-    (spec,) = job.specs
-    far = _HowFar(lambda part: tell(Advanced(number, part)))
-    agent = spec.make_agent(env, far.on_epoch)
-    far.begin([agent], examples_until(env, agent, spec))
-    folder = folders.folder_of(job.out, runs.describe(env, agent, spec.seed))
-    execute(spec, env, agent, folder, on_tick=far.on_tick, track=job.track)
-    return folder
-
-
-def _make_batch(number: int, job: Job, env: AlmaEnv, tell: Callable[[Advanced], object]) -> tuple[Path, ...]:
-    far = _HowFar(lambda part: tell(Advanced(number, part)))
-    made = []
-    agents = [spec.make_agent(env) for spec in job.specs]
-    for spec, agent in zip(job.specs, agents, strict=True):
-        made.append(folders.folder_of(job.out, runs.describe(env, agent, spec.seed)))
-        folders.remember(made[-1], spec)
-    far.begin(agents, examples_until(env, agents[0], job.specs[0]))
-    run_batched(job.specs, made, on_tick=lambda run, row: far.on_tick(row, run))
-    return tuple(made)
+def _run(job: Job, env: AlmaEnv, progress: _Progress) -> tuple[Path, ...]:
+    agents = [spec.make_agent(env, progress.on_epoch) for spec in job.specs]
+    configs = [runs.config_of(env, agent, spec.seed) for spec, agent in zip(job.specs, agents, strict=True)]
+    folders = tuple(run_index.folder_of(job.out, config) for config in configs)
+    progress.start(agents, examples_until(env, agents[0]))
+    if len(job.specs) == 1:
+        execute(job.specs[0], env, agents[0], folders[0], on_tick=progress.on_tick, track=job.track)
+    else:
+        for spec, folder in zip(job.specs, folders, strict=True):
+            run_index.write_spec(folder, spec)
+        run_batch(job.specs, folders, on_tick=lambda run, row: progress.on_tick(row, run))
+    return folders
 
 
 def execute(
-    spec: RunSpec,
-    env: AlmaEnv,
-    agent: AnytimeAgent,
-    folder: Path,
-    *,
-    on_tick: OnTick,
-    track: Sequence[str] = (),
+    spec: RunSpec, env: AlmaEnv, agent: AnytimeAgent, folder: Path, *, on_tick: OnTick, track: Sequence[str] = ()
 ) -> Ledger:
-    """Take a run's agent through its stream, into a folder in which it is found again.
+    """Run an agent through its stream, and record its specification in the run folder.
 
-    What a batch of seeds has finished there is read; what it has only begun, begins anew, since a run by itself would
-    not repeat its last bits.
+    If a batch of seeds has finished the run, it is read. If a batch has started the run, it starts again, because a run
+    outside the batch would not repeat its last bits.
 
     Args:
-        spec: the run.
-        env: its environment.
-        agent: its agent, which has not run.
-        folder: of its configuration, see ``folders.folder_of``.
-        on_tick: told after every tick.
-        track: names of trackers to tell.
+        spec: the specification.
+        env: the environment.
+        agent: the agent, which has not run.
+        folder: the run folder, see `run_index.folder_of`.
+        on_tick: called after every tick.
+        track: names of trackers.
 
     Raises:
-        ValueError, AlmaError: as ``agents.run``; or the run is to be recorded, and was begun without.
+        ValueError, AlmaError: as ``agents.run``; or a run with ``record`` was started without it.
     """
-    config = runs.describe(env, agent, spec.seed)
-    folders.require_record(folder, spec)
-    if _is_of_a_batch(folder, config):
-        if run_folder.is_whole(folder):
+    config = runs.config_of(env, agent, spec.seed)
+    run_index.require_record(folder, spec)
+    if batch_size(folder, config) > 1:
+        if run_folder.is_complete(folder):
             ledger = run_folder.read_ledger(folder)
             for row in ledger:
                 on_tick(row)
             return ledger
         run_folder.clear(folder)
-    if parallel.rank() == 0:
-        folders.remember(folder, spec)
-    with trackers.following(track if parallel.rank() == 0 else (), folder, config) as told:
+    if distributed.rank() == 0:
+        run_index.write_spec(folder, spec)
+    with trackers.following(track if distributed.rank() == 0 else (), folder, config) as track_row:
 
-        def tell(row: Row) -> None:
+        def report(row: Row) -> None:
             on_tick(row)
-            told(row)
+            track_row(row)
 
-        return runs.run(env, agent, spec.seed, folder, on_tick=tell, record=spec.record)
-
-
-def _is_of_a_batch(folder: Path, config: dict[str, Any]) -> bool:
-    if not (folder / "config.json").exists():
-        return False
-    saved = run_folder.read_config(folder)
-    return saved.pop("batched", None) is not None and saved == json.loads(json.dumps(config))
+        return runs.run(env, agent, spec.seed, folder, on_tick=report, record=spec.record)
 
 
-def examples_until(env: AlmaEnv, agent: AnytimeAgent, spec: RunSpec) -> Callable[..., int]:
-    """A function of ``until=tick``: the training examples of a run up to there; at most these, with a policy."""
-    epochs = agent.config["stage"]["epochs"]
-    replay = spec.replay or spec.trains_at_every_tick
-    return partial(catalogue.training_examples, env, epochs, wait=spec.wait or 1, replay=replay)
+def examples_until(env: AlmaEnv, agent: AnytimeAgent) -> Callable[..., int]:
+    """Return a function of ``until=tick``: the training examples of a run up to this tick; with a policy, at most."""
+    return partial(training_examples, env, AgentConfig(agent.config))
 
 
-def expected_work(env: AlmaEnv, agent: AnytimeAgent, spec: RunSpec) -> int:
-    """What a whole run costs, in a unit of its own: good for comparing runs.
+class _Progress:
+    """Reports the finished fraction of a job, in training examples of its runs."""
 
-    Of a policy that decides as it goes, the most trainings are taken, and no growth.
-    """
-    stage, policy = agent.config["stage"], agent.config["policy"]
-    fixed = isinstance(policy, Mapping) and "wait" in policy and "name" not in policy
-    backbone: str = agent.config["backbone"]
-    parameters = sum(parameter.numel() for parameter in agent.predictor.parameters())
-    work = 0.0
-    for training in trainings(
-        env.ticks,
-        spec.wait or 1,
-        replay=spec.replay or spec.trains_at_every_tick,
-        growth=policy["growth"] if fixed else "never",
-    ):
-        if stage["updates"] is None:
-            examples = training.mega_batches * env.examples_per_tick * stage["epochs"]
-        else:  # a text's examples per tick would be known only once its stream is made
-            examples = stage["updates"] * stage["batch_size"]
-        size = parameters * times_the_size(agent.config, backbone, training.grown)
-        work += examples * (size + _BESIDE_PARAMETERS)
-    return max(round(work), 1)
-
-
-class _HowFar:
-    """Which part of a job is done, by the training examples of its runs, told now and then."""
-
-    def __init__(self, tell: Callable[[float], object]) -> None:
-        self._tell = tell
-        self._told = time.monotonic()
+    def __init__(self, report: Callable[[float], object]) -> None:
+        self._report = report
+        self._reported = time.monotonic()
         self._agents: Sequence[AnytimeAgent] = ()
-        self._total: int | None = None  # of one run; known when the stream is
+        self._total: int | None = None  # training examples of one run; known after the stream is created
 
-    def begin(self, agents: Sequence[AnytimeAgent], examples: Callable[..., int]) -> None:
-        """Of one run, or of several that go through streams of the same size."""
+    def start(self, agents: Sequence[AnytimeAgent], examples: Callable[..., int]) -> None:
+        """Start with the agents of one run, or of several runs with streams of equal size."""
         self._agents, self._examples = agents, examples
         self._done = [0] * len(agents)
 
@@ -255,15 +205,15 @@ class _HowFar:
         if self._total is None:
             self._total = max(self._examples(), 1)
         self._done[run] = self._examples(until=row.tick)
-        self._say()
+        self._report_if_due()
 
     def on_epoch(self, epoch: int) -> None:
-        """Of a lone run; a batch has no agent that trains by itself."""
+        """Add an epoch of a single run; the agents of a batch are not trained one by one."""
         if self._agents:
             self._done[0] += self._agents[0].training_on
-            self._say()
+            self._report_if_due()
 
-    def _say(self) -> None:
-        if self._total is not None and time.monotonic() - self._told > _TOLD_EVERY:
-            self._told = time.monotonic()
-            self._tell(min(sum(self._done) / (self._total * len(self._done)), 1.0))
+    def _report_if_due(self) -> None:
+        if self._total is not None and time.monotonic() - self._reported > _REPORT_SECONDS:
+            self._reported = time.monotonic()
+            self._report(min(sum(self._done) / (self._total * len(self._done)), 1.0))

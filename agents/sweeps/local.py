@@ -1,4 +1,4 @@
-"""Jobs in processes of this machine: each takes one after another, so that it imports and compiles once."""
+"""Jobs in worker processes of this machine; a worker runs one job after another, so it imports and compiles once."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from threading import Thread
 
 import torch
 
-from agents.experiments.work import Environments, Event, Failed, Finished, Job, Lost, perform
+from agents.sweeps.jobs import Environments, Event, Failed, Finished, Job, Lost, run_job
 from alma_env import AlmaError
 
-_PATIENCE = 10.0  # seconds that a process has to end by itself
-_SPAWN = multiprocessing.get_context("spawn")  # a fork would share the locks of PyTorch's threads
+_PATIENCE = 10.0  # seconds before a process that does not end is killed
+_SPAWN = multiprocessing.get_context("spawn")  # a fork would inherit the locks of PyTorch's threads
 
 
 class WorkerError(AlmaError):
-    """No worker process can be started."""
+    """No worker process could start."""
 
 
 @dataclass
 class _Worker:
-    """One process.
+    """A worker process.
 
     Attributes:
-        process: itself.
-        variables: of its environment, beside those of this process.
-        job: what it makes now; None while it starts or has nothing to do.
+        process: the process.
+        variables: environment variables, in addition to those of this process.
+        job: number of its current job; None while it starts or has no job.
         ready: whether it has started.
     """
 
@@ -44,31 +44,31 @@ class _Worker:
     ready: bool = False
 
 
-def places(workers: int | None, per_gpu: int, threads: int) -> list[dict[str, str]]:
-    """The variables of each worker process.
+def worker_variables(workers: int | None, per_gpu: int, threads: int) -> list[dict[str, str]]:
+    """Return the environment variables of each worker process.
 
     Args:
-        workers: how many; None: as many as fill the cores.
-        per_gpu: how many on each GPU, in place of ``workers``; 0: GPUs are not shared out.
-        threads: of PyTorch in each process.
+        workers: number of processes; None: as many as fill the cores.
+        per_gpu: number of processes on each GPU, instead of ``workers``; 0: do not assign GPUs.
+        threads: PyTorch threads of each process.
 
     Raises:
-        ValueError: fewer than one, both are given, or there is no GPU.
+        ValueError: a number is less than 1, both numbers are given, or there is no GPU.
     """
     if per_gpu:
         if per_gpu < 1:
-            raise ValueError(f"--per-gpu {per_gpu}: at least 1 run on each GPU")
+            raise ValueError(f"--per-gpu {per_gpu}: must be at least 1 run on each GPU; leave it out to assign no GPUs")
         if workers is not None:
-            raise ValueError(f"--workers {workers} beside --per-gpu {per_gpu}: give one of the two")
+            raise ValueError(f"--workers {workers} with --per-gpu {per_gpu}: give one of the two")
         gpus = _gpus()
         if not gpus:
             raise ValueError(f"--per-gpu {per_gpu}: PyTorch sees no GPU; leave it out, or give --workers")
-        # Round the GPUs, so that few runs are spread over all of them.
+        # One process on each GPU, then a second one: few runs are spread over all GPUs.
         return [{"CUDA_VISIBLE_DEVICES": gpu} for _ in range(per_gpu) for gpu in gpus]
     if workers is None:
         workers = max(_cores() // threads, 1)
     if workers < 1:
-        raise ValueError(f"--workers {workers}: at least 1 is needed")
+        raise ValueError(f"--workers {workers}: must be at least 1; leave it out to fill the cores")
     return [{} for _ in range(workers)]
 
 
@@ -77,26 +77,27 @@ def _cores() -> int:
 
 
 def _gpus() -> list[str]:
-    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    """Return the GPUs that this process may use, in the form of CUDA_VISIBLE_DEVICES."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     names = visible.split(",") if visible else []
     return names or [str(gpu) for gpu in range(torch.cuda.device_count())]
 
 
-def carry_out(jobs: Sequence[Job], places: Sequence[Mapping[str, str]]) -> Generator[Event, None, None]:
-    """Make all jobs, in as many processes as there are places; a job whose process dies has failed, the rest goes on.
+def run_jobs(jobs: Sequence[Job], variables: Sequence[Mapping[str, str]]) -> Generator[Event, None, None]:
+    """Run all jobs, with one process per element of ``variables``.
 
-    A process that cannot be started is told of, and leaves its jobs to the others. Whoever closes the iterator early
-    ends the processes; what they were making goes on from its checkpoint.
+    A job fails if its process dies; the other jobs go on. A process that cannot start yields `Lost`, and the other
+    processes run its jobs. Closing the iterator early ends the processes; the same jobs continue later from their
+    checkpoints.
 
     Raises:
-        WorkerError: none could be started for the jobs that are left.
+        WorkerError: jobs are left, and no process could start.
     """
     waiting = deque(range(len(jobs)))
     workers: dict[Connection, _Worker] = {}
     try:
-        for variables in places[: len(jobs)]:
-            _start(workers, variables)
+        for one in variables[: len(jobs)]:
+            _start(workers, one)
         while workers:
             for connection in wait(list(workers)):
                 assert isinstance(connection, Connection)
@@ -128,7 +129,7 @@ def carry_out(jobs: Sequence[Job], places: Sequence[Mapping[str, str]]) -> Gener
                     worker.job = waiting.popleft() if waiting else None
                     try:
                         connection.send(None if worker.job is None else (worker.job, jobs[worker.job]))
-                    except OSError:  # it died with nothing to do; what it was to do is another one's
+                    except OSError:  # it died without a job; another worker gets this job
                         if worker.job is not None:
                             waiting.appendleft(worker.job)
                         worker.job = None
@@ -147,7 +148,7 @@ def _start(workers: dict[Connection, _Worker], variables: Mapping[str, str]) -> 
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """What is started here never hears Ctrl-C, which a terminal sends to all: its parent decides when it ends."""
+    """Block SIGINT in processes that start here: a terminal sends Ctrl-C to all, but the parent ends them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -171,24 +172,25 @@ def _end(workers: Mapping[Connection, _Worker]) -> None:
 
 
 def _work(connection: Connection, variables: Mapping[str, str]) -> None:
-    """The worker process: make what comes through the connection, until nothing does or nobody listens."""
-    os.environ.update(variables)  # before CUDA is asked for anything
-    # A pool of compilers in each process, of as many as there are cores, would be the square of these.
+    """Run the worker process: run the jobs that arrive through the connection until it ends or breaks."""
+    os.environ.update(variables)  # before CUDA reads them
+    # By default each process starts one compiler per core: with one process per core, cores² compilers.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # as an exception, so that trackers end
+    # Raises SystemExit, so that trackers close.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     Thread(target=_end_with_parent, daemon=True).start()
     environments = Environments()
     try:
         connection.send(None)
         while (order := connection.recv()) is not None:
             number, job = order
-            connection.send(perform(number, job, environments, connection.send))
-    except (EOFError, ConnectionError):  # the sweep was killed
+            connection.send(run_job(number, job, environments, connection.send))
+    except (EOFError, ConnectionError):  # the process of the sweep was killed
         pass
 
 
 def _end_with_parent() -> None:
-    """A sweep that is killed can tell its workers nothing, and nobody would read what they make."""
+    """End this worker when its parent ends; a killed sweep sends no message and reads no results."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -199,5 +201,5 @@ def _how_it_ended(code: int | None) -> str:
     if code is None or code >= 0:
         return f"the worker process ended with status {code}"
     name = signal.Signals(-code).name
-    hint = " (as the system does when memory is short: give fewer --workers)" if name == "SIGKILL" else ""
+    hint = " (the system does this when memory is short: give fewer --workers)" if name == "SIGKILL" else ""
     return f"the worker process was ended by {name}{hint}"

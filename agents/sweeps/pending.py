@@ -1,25 +1,27 @@
-"""What of a sweep is done already, and whether the rest can be made: told before hours of work."""
+"""The plan of a sweep: which runs are finished, which are pending, and whether the pending ones are valid."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from agents import runs
-from agents.experiments import folders
-from agents.experiments.spec import RunSpec
-from agents.experiments.work import Environments, expected_work
+from agents.catalogue.effort import expected_work
+from agents.catalogue.spec import RunSpec
+from agents.runs.run import config_of
+from agents.sweeps import run_index
+from agents.sweeps.jobs import Environments
 
 
 @dataclass(frozen=True)
 class Pending:
-    """A run that is to be made.
+    """A pending run.
 
     Attributes:
-        spec: what it is.
-        folder: where it will lie, if it is made on a machine like this one.
-        work: how long it is expected to take beside other runs.
+        spec: the specification.
+        folder: the run folder, if a machine like this one computes the run.
+        work: the expected time, relative to other runs.
     """
 
     spec: RunSpec
@@ -29,12 +31,12 @@ class Pending:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every run of a sweep once.
+    """The runs of a sweep, each once.
 
     Attributes:
-        finished: folders of runs that are done, by digest.
-        pending: those that are not, by digest.
-        same: digests of runs that are one of these in other words, to that one's digest.
+        finished: folders of finished runs, by digest of the specification.
+        pending: the other runs, by digest.
+        same: digests of further specifications of these runs, each with the digest of the run.
     """
 
     finished: dict[str, Path] = field(default_factory=dict)
@@ -43,58 +45,55 @@ class Plan:
 
 
 def plan(specs: Sequence[RunSpec], out: Path, *, fresh: bool = False) -> Plan:
-    """Look which runs are finished, and make the agents of the others, one for all seeds.
+    """Find the finished runs, and create the agents of the others, one agent for all seeds.
 
     Args:
-        specs: the runs; one that stands there twice counts once.
+        specs: the runs; a specification that occurs twice counts once.
         out: folder of the environments' folders.
-        fresh: take none for finished.
+        fresh: treat no run as finished.
 
     Raises:
-        ValueError, AlmaError: an environment or agent cannot be made, or a run is to be recorded that was begun
-            without; the run is named.
+        ValueError, AlmaError: an environment or an agent cannot be created, or a run with ``record`` was started
+            without it. The message names the run.
     """
-    known = {} if fresh else folders.finished_below(out, [spec.env for spec in specs])
+    known = {} if fresh else run_index.finished_folders(out, [spec.env for spec in specs])
     planned = Plan()
-    alike: dict[str, dict[str, RunSpec]] = {}  # by all but the seed, by digest
+    environments = Environments()
+    groups: dict[str, dict[str, RunSpec]] = {}  # runs that differ only in the seed, by digest
     for spec in specs:
         digest = spec.digest()
         if digest in known and not spec.names_files:
-            folders.require_record(known[digest], spec)
+            run_index.require_record(known[digest], spec)
             planned.finished[digest] = known[digest]
         else:
-            alike.setdefault(spec.but_seed(), {})[digest] = spec
-    environments = Environments()
-    places: dict[Path, str] = {}
-    for group in alike.values():
-        for pending in _located(list(group.values()), out, environments):
+            groups.setdefault(spec.with_seed(0).digest(), {})[digest] = spec
+    digests: dict[Path, str] = {}
+    for group in groups.values():
+        for pending in _pending_runs(list(group.values()), out, environments):
             digest = pending.spec.digest()
-            if pending.folder in places:
-                planned.same[digest] = places[pending.folder]
+            if pending.folder in digests:
+                planned.same[digest] = digests[pending.folder]
                 continue
-            places[pending.folder] = digest
+            digests[pending.folder] = digest
             if not fresh:
-                folders.require_record(pending.folder, pending.spec)
-            if not fresh and folders.is_finished(pending.folder):
-                folders.remember(pending.folder, pending.spec)  # the next time it is found at once
+                run_index.require_record(pending.folder, pending.spec)
+            if not fresh and run_index.is_finished(pending.folder):
+                run_index.write_spec(pending.folder, pending.spec)  # the next plan finds the run without its agent
                 planned.finished[digest] = pending.folder
             else:
                 planned.pending[digest] = pending
     return planned
 
 
-def _located(specs: Sequence[RunSpec], out: Path, environments: Environments) -> list[Pending]:
-    """Runs that differ in the seed alone; the smallest seed's agent is made, since one below 0 is an error."""
+def _pending_runs(specs: Sequence[RunSpec], out: Path, environments: Environments) -> list[Pending]:
+    """Create the agent of the smallest seed of runs that differ only in the seed; a seed below 0 is an error."""
     first = min(specs, key=lambda spec: spec.seed)
     try:
-        env = environments.of(first)
+        env = environments.get(first)
         agent = first.make_agent(env)
-        config = runs.describe(env, agent, first.seed) | {"threads": first.threads}
-        work = expected_work(env, agent, first)
+        config = config_of(env, agent, first.seed)
+        config = dataclasses.replace(config, computation={**config.computation, "threads": first.threads})
+        work = expected_work(env, config.agent, sum(parameter.numel() for parameter in agent.predictor.parameters()))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{first}: {error}") from error
-    located = []
-    for spec in specs:
-        of_seed = config | {"seed": spec.seed, "agent": config["agent"] | {"seed": spec.seed}}
-        located.append(Pending(spec, folders.folder_of(out, of_seed), work))
-    return located
+    return [Pending(spec, run_index.folder_of(out, config.with_seed(spec.seed)), work) for spec in specs]

@@ -1,4 +1,4 @@
-"""How far a sweep is: one bar over all of its runs, or a line per run where there is no terminal."""
+"""Progress of a sweep: one bar for all runs on a terminal, else one line per finished run."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from agents.console import say
-from agents.experiments.work import Advanced, Event, Failed, Finished, Job, Lost
+from agents.sweeps.jobs import Advanced, Event, Failed, Finished, Job, Lost
 
 
 class SweepProgress:
-    """It advances with the expected work of all runs, so that a short run does not promise much of a long one.
+    """Progress bar of a sweep; it advances with the expected work, so that a short run counts less than a long one.
 
     Args:
-        console: where to.
-        jobs: what is to be made.
-        skipped: runs that were finished before.
+        console: where to print.
+        jobs: the jobs of the sweep.
+        skipped: number of runs that were finished before.
     """
 
     def __init__(self, console: Console, jobs: Sequence[Job], skipped: int = 0) -> None:
@@ -41,11 +40,12 @@ class SweepProgress:
             TimeRemainingColumn(),
             console=console,
             disable=not console.is_terminal,
-            speed_estimate_period=600,  # seconds; what a run takes is not known to better than a factor of two
+            # Seconds; long, because the expected work of a run is right only within a factor of two.
+            speed_estimate_period=600,
         )
         self._bar = self._progress.add_task("", total=self._work, ended=0, runs=self._runs, failed="")
         if skipped:
-            say(self._console, f"{skipped} runs are finished; {self._runs} to make")
+            say(self._console, f"{skipped} runs are finished; {self._runs} to run")
 
     def __enter__(self) -> SweepProgress:
         self._progress.start()
@@ -56,14 +56,15 @@ class SweepProgress:
     ) -> None:
         self._progress.stop()
 
-    def told(self, event: Event) -> None:
-        """What has happened to a job, or to a worker."""
+    def show(self, event: Event) -> None:
+        """Show an event of a job or of a worker."""
         if isinstance(event, Lost):
-            say(self._console, f"{event.reason}; the others go on without it")
+            say(self._console, f"{event.reason}; the other workers run its jobs")
             return
         job = self._jobs[event.job]
         if isinstance(event, Advanced):
-            self._parts[event.job] = max(self._parts[event.job], event.part)  # it may be told after the job's end
+            # The event may arrive after the end of the job.
+            self._parts[event.job] = max(self._parts[event.job], event.part)
         else:
             self._parts[event.job] = 1.0
             self._ended += len(job.specs)
@@ -89,3 +90,8 @@ class SweepProgress:
             return ""
         seconds = (time.monotonic() - self._began) * (self._work - done) / done
         return f"; about {timedelta(seconds=round(seconds))} left"
+
+
+def say(console: Console, message: str, style: str | None = None) -> None:
+    """Print a message without markup and without line breaks."""
+    console.print(message, style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)

@@ -1,13 +1,11 @@
-"""Runs that differ in their seeds alone, made in lock-step: at each training their networks are trained in one batch.
+"""Batches of seeds: runs that differ only in their seeds, tick by tick; each stage trains their networks together.
 
-Each run has its own environment, its own agent and its own folder, and is charged for its own work only, as if it were
-made by itself; the numbers are those that it would have then, to rounding. What a run's folder holds is what
-`agents.run_folder` says; a batch goes on from the last checkpoints of its runs, which are those of one tick.
+Each run has its own environment, agent and folder, and is charged only for its own work. Its results equal those of a
+single run, to rounding. A batch continues from the last checkpoints of its runs, which all have the same tick.
 """
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -19,59 +17,68 @@ from typing import Any, cast
 from torch import nn
 
 import alma_env
-from agents import parallel, run_folder, runs
-from agents.anytime import AnytimeAgent
-from agents.batched import BatchedLearner, require_alike, train_batch
-from agents.catalogue import choose_device
-from agents.experiments.spec import RunSpec
-from agents.members import WIDEST_TOGETHER
-from agents.recipes import recipe_for
-from agents.run_folder import RunFolder
+from agents.catalogue.build import choose_device
+from agents.catalogue.run_config import RunConfig
+from agents.catalogue.spec import RunSpec, resolve
+from agents.learners.anytime import AnytimeAgent
+from agents.learners.seed_batch import BatchedLearner, require_equal_settings, train_batch
+from agents.runs import run as runs
+from agents.runs import run_folder
+from agents.runs.run_folder import RunFolder
+from agents.training import distributed
+from agents.training.members import WIDEST_TOGETHER
 from alma_env import AlmaEnv, Row
 from alma_env.registration import PROTOCOLS
 
-OnTick = Callable[[int, Row], None]  # told the number of the run among those of the batch
+OnTick = Callable[[int, Row], None]  # called with the number of the run in the batch
 
-# The data of all runs of a batch are in memory at once: much of a data set is held for fewer runs than little of it.
+# The data of all runs of a batch are in memory at once, so a batch has fewer runs if each run has much data.
 MOST_RUNS = 32
 MOST_RUNS_ON_MUCH_DATA = 8
-MUCH_DATA = 0.1  # of a data set
+MUCH_DATA = 0.1  # fraction of a data set
 
 
-def can_batch(specs: Sequence[RunSpec]) -> list[list[RunSpec]]:
-    """The runs in groups, each of which `run_batched` can make; one that cannot be batched is a group of its own.
+def batches_of(specs: Sequence[RunSpec]) -> list[list[RunSpec]]:
+    """Divide runs into batches for `run_batch`; a run that cannot be in a batch is a batch of one.
 
-    In a batch are runs of SM, Ens or UMix on an MLP, or on a VGG19 where that is faster, with a fixed waiting time,
-    which differ in their seeds alone.
+    A batch holds runs of SM, Ens or UMix with a fixed waiting time that differ only in their seeds, with an MLP, or
+    with a VGG19 if that is faster.
     """
-    groups: dict[str, list[list[RunSpec]]] = {}
+    batches: dict[str, list[list[RunSpec]]] = {}
     for spec in specs:
-        alike = groups.setdefault(json.dumps(spec.as_dict() | {"seed": None}, sort_keys=True), [])
+        same_setting = batches.setdefault(spec.with_seed(0).digest(), [])
         most = _most_runs(spec)
-        for group in alike:
-            if len(group) < most and all(spec.seed != other.seed for other in group):
-                group.append(spec)
+        for batch in same_setting:
+            if len(batch) < most and all(spec.seed != other.seed for other in batch):
+                batch.append(spec)
                 break
         else:
-            alike.append([spec])
-    return [group for alike in groups.values() for group in alike]
+            same_setting.append([spec])
+    return [batch for same_setting in batches.values() for batch in same_setting]
 
 
 def _most_runs(spec: RunSpec) -> int:
-    """How many runs like this one a batch may have."""
+    """Return the largest number of runs in a batch with this setting."""
     settings = spec.settings
-    by_itself = spec.policy is not None or settings.get("together") is False or parallel.ranks() > 1
-    if by_itself or spec.agent not in ("sm", "ens", "umix") or spec.env not in PROTOCOLS:
+    single = spec.policy is not None or settings.get("together") is False or distributed.ranks() > 1
+    single |= spec.agent not in ("sm", "ens", "umix") or spec.env not in PROTOCOLS
+    if single or settings.get("patience") is not None or settings.get("clip") is not None:
         return 1
-    if settings.get("patience") is not None or settings.get("clip") is not None:
-        return 1
-    recipe, ticks = recipe_for(PROTOCOLS[spec.env]["data"]), settings.get("ticks", PROTOCOLS[spec.env]["ticks"])
-    width = recipe.width if spec.width is None else spec.width
+    config = resolve(spec, spec.known_facts())
     device = choose_device("auto").type if spec.device == "auto" else spec.device
-    if recipe.backbone == "vgg19" and width > WIDEST_TOGETHER and device == "cpu":
+    if config.agent.backbone == "vgg19" and config.get("width") > WIDEST_TOGETHER and device == "cpu":
         return 1
-    much = spec.replay or (spec.wait or 1) > MUCH_DATA * ticks
+    much = spec.replay or (spec.wait or 1) > MUCH_DATA * config.ticks
     return MOST_RUNS_ON_MUCH_DATA if much else MOST_RUNS
+
+
+def batch_size(folder: Path, config: RunConfig) -> int:
+    """Return the number of runs in the batch that started a run in a folder; 0 if the folder does not hold this run."""
+    if not (folder / "config.json").exists():
+        return 0
+    saved = run_folder.read_config(folder)
+    same_run = saved.without_batch().to_dict() == config.without_batch().to_dict()
+    return int(saved.computation.get("batched", 1)) if same_run else 0
 
 
 @dataclass(frozen=True)
@@ -80,80 +87,88 @@ class _Run:
     env: AlmaEnv
     agent: AnytimeAgent
     folder: Path
-    on_tick: runs.OnTick | None
+    on_tick: runs.OnTick
 
     @property
     def learner(self) -> BatchedLearner:
         return cast("BatchedLearner", self.agent.learner)
 
-    def config(self, batched: int) -> dict[str, Any]:
-        return runs.describe(self.env, self.agent, self.spec.seed, batched=batched)
+    def config(self, batched: int = 1) -> RunConfig:
+        return runs.config_of(self.env, self.agent, self.spec.seed, batched=batched)
 
-    def tell(self, rows: Iterable[Row]) -> None:
-        if self.on_tick is not None:
-            for row in rows:
-                self.on_tick(row)
+    def report(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self.on_tick(row)
 
 
-def run_batched(specs: Sequence[RunSpec], folders: Sequence[str | Path], *, on_tick: OnTick | None = None) -> None:
-    """Make the runs of one group of `can_batch`, each into its folder.
+def run_batch(specs: Sequence[RunSpec], folders: Sequence[str | Path], *, on_tick: OnTick | None = None) -> None:
+    """Compute the runs of one batch of `batches_of`, each into its folder.
 
-    Runs that are finished are read. The others go on together where a batch of as many has begun them, and else begin
-    anew, since in other company they would not repeat their last bits.
+    Finished runs are read. The others continue together if a batch with the same number of runs has started them.
+    Otherwise they start again, because their last bits depend on the number of runs in the batch.
 
     Args:
-        specs: at least one run; they differ in their seeds alone.
-        folders: one for each.
-        on_tick: told after every tick of every run, also of ticks that are read.
+        specs: at least one run; the runs differ only in their seeds.
+        folders: the folder of each run.
+        on_tick: called with every row of every run, including rows that are read.
 
     Raises:
-        ValueError: the runs cannot be made in one batch.
-        RunMismatchError: a folder holds another run, or one that does not repeat.
+        ValueError: the runs cannot be in one batch.
+        RunMismatchError: a folder holds another run, or a repeated tick differs.
         FolderInUseError: another process writes to a folder.
     """
     if not specs or len(specs) != len(folders):
         raise ValueError(f"{len(specs)} runs and {len(folders)} folders: give at least one run, and a folder for each")
-    waiting = []
+    pending = []
     for number, (spec, folder) in enumerate(zip(specs, folders, strict=True)):
         env = spec.make_env()
-        told = None if on_tick is None else partial(on_tick, number)
-        run = _Run(spec, env, spec.make_agent(env), Path(folder), told)
-        if _is_finished(run):
-            run.tell(run_folder.read_ledger(run.folder))
+        report = (lambda row: None) if on_tick is None else partial(on_tick, number)
+        run = _Run(spec, env, spec.make_agent(env), Path(folder), report)
+        started = (run.folder / "ledger.jsonl").exists() and batch_size(run.folder, run.config()) > 0
+        if started and run_folder.is_complete(run.folder):
+            run.report(run_folder.read_ledger(run.folder))
         else:
-            waiting.append(run)
-    for run in waiting:
-        _begin_anew_in_other_company(run, len(waiting))
-    if len(waiting) == 1:
+            pending.append(run)
+    for run in pending:
+        _clear_other_batch(run, len(pending))
+    if len(pending) == 1:
         runs.run(run.env, run.agent, run.spec.seed, run.folder, on_tick=run.on_tick, record=run.spec.record)
-    elif waiting:
-        require_alike([run.learner for run in waiting])
+    elif pending:
+        require_equal_settings([run.learner for run in pending])
         with ExitStack() as locks:
-            for run in waiting:
+            for run in pending:
                 locks.enter_context(run_folder.locked(run.folder))
-            _run_together(waiting)
+            _run_together(pending)
+
+
+def _clear_other_batch(run: _Run, batched: int) -> None:
+    """Delete a started run if its batch had another number of runs."""
+    if batch_size(run.folder, run.config()) not in (0, batched):
+        with run_folder.locked(run.folder):
+            for name in ("checkpoint.pt", "stages.jsonl", "ledger.jsonl", "config.json"):
+                (run.folder / name).unlink(missing_ok=True)
 
 
 def _run_together(batch: Sequence[_Run]) -> None:
-    files = [RunFolder(run.folder, run.config(len(batch))) for run in batch]
-    for run, its_files, state in zip(batch, files, _states_of_one_tick(files), strict=True):
-        runs.begin(run.env, run.agent, run.spec.seed, its_files, state)
-        run.tell(run.env.ledger)
+    folders = [RunFolder(run.folder, run.config(len(batch))) for run in batch]
+    for run, files, state in zip(batch, folders, _states_of_one_tick(folders), strict=True):
+        runs.start(run.env, run.agent, run.spec.seed, files, state)
+        run.report(run.env.ledger)
     saved = time.monotonic()
     while not batch[0].env.done:
-        for run, its_files, predictor in zip(batch, files, _train(batch), strict=True):
-            runs.step(run.env, run.agent, predictor, its_files, run.on_tick, run.spec.record)
+        for run, files, predictor in zip(batch, folders, _train(batch), strict=True):
+            runs.step(run.env, run.agent, predictor, files, run.on_tick, run.spec.record)
         if batch[0].env.done or time.monotonic() - saved >= run_folder.CHECKPOINT_SECONDS:
-            prepared = [its.prepare_checkpoint(run.env, run.agent) for run, its in zip(batch, files, strict=True)]
-            for put in prepared:  # all at once: they belong to one tick
-                put()
+            commits = [files.prepare_checkpoint(run.env, run.agent) for run, files in zip(batch, folders, strict=True)]
+            for commit in commits:  # directly one after another, so that the checkpoints have the same tick
+                commit()
             saved = time.monotonic()
-    for run, its_files in zip(batch, files, strict=True):
-        its_files.end(run.env)
+    for run, files in zip(batch, folders, strict=True):
+        files.end(run.env)
 
 
 def _train(batch: Sequence[_Run]) -> Sequence[nn.Module | None]:
-    """What each run deploys at this tick: None while they wait, which they all do at the same ticks."""
+    """Return the predictor that each run deploys at this tick; None if the runs wait. All runs decide the same."""
     for run in batch:
         run.agent.gather(run.env.observation())
     first = batch[0].agent
@@ -168,36 +183,8 @@ def _train(batch: Sequence[_Run]) -> Sequence[nn.Module | None]:
     return [run.agent.trained(decision, report) for run, report in zip(batch, reports, strict=True)]
 
 
-def _states_of_one_tick(files: Sequence[RunFolder]) -> list[dict[str, Any]] | list[None]:
-    """The checkpoints; none where a kill came between them: the runs then repeat what is in their ledgers."""
-    states = [its.load_checkpoint() for its in files]
-    found = [state for state in states if state is not None]
-    one_tick = len({state["agent"]["tick"] for state in found}) == 1
-    return found if one_tick and len(found) == len(files) else [None] * len(files)
-
-
-def _is_finished(run: _Run) -> bool:
-    """Whether the folder holds the whole run, made in a batch of any size or by itself."""
-    there = (run.folder / "ledger.jsonl").exists()
-    return there and _same_but_for_company(run) and run_folder.is_whole(run.folder)
-
-
-def _begin_anew_in_other_company(run: _Run, batched: int) -> None:
-    saved = run.folder / "config.json"
-    if (
-        saved.exists()
-        and _same_but_for_company(run)
-        and run_folder.read_config(run.folder) != _plain(run.config(batched))
-    ):
-        with run_folder.locked(run.folder):  # another process may be making it
-            for name in ("checkpoint.pt", "stages.jsonl", "ledger.jsonl", "config.json"):
-                (run.folder / name).unlink(missing_ok=True)
-
-
-def _same_but_for_company(run: _Run) -> bool:
-    return run_folder.read_config(run.folder) | {"batched": 1} == _plain(run.config(1)) | {"batched": 1}
-
-
-def _plain(config: dict[str, Any]) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(json.dumps(config))
-    return plain
+def _states_of_one_tick(folders: Sequence[RunFolder]) -> list[dict[str, Any]] | list[None]:
+    """Return the states in the checkpoints; None for all runs if the process was killed between two checkpoints."""
+    states = [state for files in folders if (state := files.load_checkpoint()) is not None]
+    one_tick = len({state["agent"]["tick"] for state in states}) == 1
+    return states if one_tick and len(states) == len(folders) else [None] * len(folders)

@@ -1,4 +1,4 @@
-"""Many runs: those that are finished are skipped, the others spread over processes or machines."""
+"""A sweep: many runs in several processes or on several machines, without the runs that are finished already."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from agents import finished, run_folder, trackers
-from agents.experiments import folders, grid, local, ray_cluster
-from agents.experiments.batched import can_batch
-from agents.experiments.plan import Pending, Plan, plan
-from agents.experiments.progress import SweepProgress
-from agents.experiments.spec import RunSpec
-from agents.experiments.work import Event, Failed, Finished, Job, Lost
-from agents.finished import FinishedRun
+from agents.catalogue.spec import RunSpec
+from agents.runs import load, run_folder
+from agents.runs.load import FinishedRun
+from agents.sweeps import grid, local, ray_cluster, run_index, trackers
+from agents.sweeps.jobs import Event, Failed, Finished, Job, Lost
+from agents.sweeps.pending import Pending, Plan, plan
+from agents.sweeps.progress import SweepProgress, say
+from agents.sweeps.seed_batches import batches_of
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that could not be made, and why: the traceback, or how its process ended."""
+    """A failed run, with the traceback or the end of its process."""
 
     spec: RunSpec
     traceback: str
@@ -33,13 +33,14 @@ class Failure:
 
 @dataclass
 class SweepReport:
-    """What became of a sweep.
+    """The result of a sweep.
 
     Attributes:
         finished: the folder of every finished run, by ``RunSpec.digest()``.
-        failed: the others.
-        skipped: how many were finished before.
-        lost: why worker processes were lost that could not be started again; the others made their runs.
+        failed: the failed runs.
+        skipped: number of runs that were finished before.
+        lost: for each worker process that was lost and could not start again, the reason; other processes computed its
+            runs.
     """
 
     finished: dict[str, Path] = field(default_factory=dict)
@@ -48,8 +49,8 @@ class SweepReport:
     lost: list[str] = field(default_factory=list)
 
     def runs(self) -> list[FinishedRun]:
-        """The finished runs, read from their folders."""
-        return [run for folder in dict.fromkeys(self.finished.values()) for run in finished.find(folder)[0]]
+        """Read the finished runs from their folders."""
+        return [run for folder in dict.fromkeys(self.finished.values()) for run in load.find(folder)[0]]
 
 
 def sweep(
@@ -65,53 +66,55 @@ def sweep(
     track: Sequence[str] = (),
     console: Console | None = None,
 ) -> SweepReport:
-    """Make the runs of a grid that are not finished yet, each into a folder of its own; ``alma sweep`` from Python.
+    """Compute the runs of a grid that are not finished, each into its own folder: ``alma sweep`` from Python.
 
-    A run that fails does not stop the others. One that was stopped goes on from its checkpoint. In a script, call this
-    below ``if __name__ == "__main__":``, since worker processes import the script.
+    A failed run does not stop the others. A run that was stopped continues from its checkpoint. In a script, call this
+    function below ``if __name__ == "__main__":``, because worker processes import the script.
 
     Args:
-        runs: the runs; or a grid of them, see ``agents.experiments.grid``, as a table or the path of a TOML file.
+        runs: the runs; or a grid, see ``agents.sweeps.grid``, as a table or as the path of a TOML file.
         out: folder of the environments' folders of run folders.
-        workers: processes of this machine; by default as many as fill its cores, or one on each GPU.
-        threads: of PyTorch in each process, in place of the runs' own number.
-        per_gpu: so many processes on each GPU of this machine, in place of ``workers``.
-        ray: give the runs to a Ray cluster: its address, ``auto``, ``local`` or ``local:CORES``.
-        batch_seeds: train runs that differ in the seed alone in one batched computation, where that is possible.
-        fresh: delete what the runs have written before, finished or not.
+        workers: number of processes on this machine; None: enough to fill its cores, or one on each GPU.
+        threads: PyTorch threads of each process, instead of the runs' own numbers.
+        per_gpu: number of processes on each GPU of this machine, instead of ``workers``.
+        ray: run on a Ray cluster: its address, ``auto``, ``local`` or ``local:CORES``.
+        batch_seeds: train runs that differ only in the seed in one batch, where possible.
+        fresh: delete the folders of the runs first, finished or not.
         track: names of experiment trackers.
-        console: where progress and failures are printed; None: standard output.
+        console: where to print progress and failures; None: standard output.
 
     Returns:
-        What is finished, and what failed.
+        The finished and the failed runs.
 
     Raises:
-        ValueError, TypeError, AlmaError: a run cannot be made, or an option is wrong; told before anything runs.
-        WorkerError: no worker process can be started for what is left.
+        ValueError, TypeError, AlmaError: a run or an option is invalid; raised before any run starts.
+        WorkerError: runs are left, and no worker process can start.
     """
     console = Console() if console is None else console
     specs = _specs(runs)
     if threads is not None:
         specs = [dataclasses.replace(spec, threads=threads) for spec in specs]
-    _require_threads(specs)
+    for spec in specs:
+        if spec.threads < 1:
+            raise ValueError(f"{spec}: threads={spec.threads}: must be at least 1; use threads=1")
     trackers.require(track)
-    at = Path(out).resolve()
-    planned = plan(specs, at, fresh=fresh)
+    out = Path(out).resolve()
+    planned = plan(specs, out, fresh=fresh)
     report = SweepReport(dict(planned.finished), skipped=len(planned.finished))
-    jobs = _jobs(planned, at, tuple(track), batch_seeds=batch_seeds)
+    jobs = _jobs(planned, out, tuple(track), batch_seeds=batch_seeds)
     if jobs:
-        at.mkdir(parents=True, exist_ok=True)  # told once, not by every run
-        events = _backend(jobs, workers, per_gpu, ray)
+        out.mkdir(parents=True, exist_ok=True)  # an error here is reported once, not by every run
+        events = _run_jobs(jobs, workers, per_gpu, ray)
         if fresh:
-            made_before = folders.asked_for(at, specs)  # also by machines where they lie in another folder
-            run_folder.clear(*dict.fromkeys([*(one.folder for one in planned.pending.values()), *made_before]))
+            earlier = run_index.folders_with(out, specs)  # other machines have other folders for the same runs
+            run_folder.clear(*dict.fromkeys([*(one.folder for one in planned.pending.values()), *earlier]))
         try:
             with closing(events), SweepProgress(console, jobs, report.skipped) as progress:
                 for event in events:
-                    progress.told(event)
-                    _note(report, jobs, event)
-        finally:  # also where it is stopped
-            _tell_failures(report, console)
+                    progress.show(event)
+                    _add(report, jobs, event)
+        finally:  # also after an interrupt
+            _print_failures(report, console)
     report.finished |= {digest: report.finished[one] for digest, one in planned.same.items() if one in report.finished}
     return report
 
@@ -122,38 +125,30 @@ def _specs(runs: Sequence[RunSpec] | Mapping[str, Any] | str | Path) -> list[Run
     return grid.read(Path(runs)) if isinstance(runs, str | Path) else list(runs)
 
 
-def _require_threads(specs: Sequence[RunSpec]) -> None:
-    for spec in specs:
-        if spec.threads < 1:
-            raise ValueError(f"{spec}: threads={spec.threads}: at least 1 is needed")
-
-
 def _jobs(planned: Plan, out: Path, track: tuple[str, ...], *, batch_seeds: bool) -> list[Job]:
-    """The longest first, so that who has nothing to do at the end waits for a short one; of equals more trainings."""
+    """Return the jobs, longest first, so that workers end at about the same time; for equal work, short waits."""
     groups: list[list[Pending]] = [[pending] for pending in planned.pending.values()]
     if batch_seeds and planned.pending:
         if track:
-            raise ValueError(f"--track {' '.join(track)} beside --batch-seeds: give one of the two")
-        together = can_batch([pending.spec for pending in planned.pending.values()])
-        groups = [[planned.pending[spec.digest()] for spec in group] for group in together]
-    jobs = [Job(tuple(p.spec for p in group), sum(p.work for p in group), out, track) for group in groups if group]
+            raise ValueError(f"--track {' '.join(track)} with --batch-seeds: give one of the two")
+        batches = batches_of([pending.spec for pending in planned.pending.values()])
+        groups = [[planned.pending[spec.digest()] for spec in batch] for batch in batches]
+    jobs = [Job(tuple(p.spec for p in group), sum(p.work for p in group), out, track) for group in groups]
     return sorted(jobs, key=lambda job: (-job.work, job.specs[0].wait or math.inf))
 
 
-def _backend(jobs: Sequence[Job], workers: int | None, per_gpu: int, ray: str | None) -> Generator[Event, None, None]:
+def _run_jobs(jobs: Sequence[Job], workers: int | None, per_gpu: int, ray: str | None) -> Generator[Event, None, None]:
     if ray is not None:
         if workers is not None:
-            raise ValueError(
-                f"--workers {workers} beside --ray {ray}: a cluster has its own; write --ray local:{workers}"
-            )
-        return ray_cluster.carry_out(jobs, ray, per_gpu=per_gpu)
+            raise ValueError(f"--workers {workers} with --ray {ray}: give one of the two, or --ray local:{workers}")
+        return ray_cluster.run_jobs(jobs, ray, per_gpu=per_gpu)
     if workers is None and not per_gpu and any(spec.device != "cpu" for job in jobs for spec in job.specs):
-        per_gpu = min(torch.cuda.device_count(), 1)  # as many runs as there are cores would fight for the GPU's memory
+        per_gpu = min(torch.cuda.device_count(), 1)  # one run per core would exceed the memory of the GPU
     threads = max(spec.threads for job in jobs for spec in job.specs)
-    return local.carry_out(jobs, local.places(workers, per_gpu, threads))
+    return local.run_jobs(jobs, local.worker_variables(workers, per_gpu, threads))
 
 
-def _note(report: SweepReport, jobs: Sequence[Job], event: Event) -> None:
+def _add(report: SweepReport, jobs: Sequence[Job], event: Event) -> None:
     if isinstance(event, Finished):
         digests = [spec.digest() for spec in jobs[event.job].specs]
         report.finished |= dict(zip(digests, event.folders, strict=True))
@@ -163,15 +158,12 @@ def _note(report: SweepReport, jobs: Sequence[Job], event: Event) -> None:
         report.lost.append(event.reason)
 
 
-def _tell_failures(report: SweepReport, console: Console) -> None:
-    def say(message: str, style: str = "") -> None:
-        console.print(message, style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
-
+def _print_failures(report: SweepReport, console: Console) -> None:
     for failure in report.failed:
-        say(f"\n{failure.spec}: failed", "bold red")
-        say(failure.traceback.rstrip())
+        say(console, f"\n{failure.spec}: failed", "bold red")
+        say(console, failure.traceback.rstrip())
     if report.lost:
-        say(f"\n{len(report.lost)} worker processes were lost, so that the rest took longer: {report.lost[-1]}", "bold")
+        say(console, f"\nThe sweep lost {len(report.lost)} worker processes and took longer: {report.lost[-1]}", "bold")
     if report.failed:
         total = len(report.finished) + len(report.failed)
-        say(f"\n{len(report.failed)} of {total} runs failed; the same command makes them again", "bold red")
+        say(console, f"\n{len(report.failed)} of {total} runs failed; the same command runs them again", "bold red")

@@ -1,9 +1,9 @@
-"""Following runs in an experiment tracker while they go on: TensorBoard, Weights & Biases, MLflow.
+"""Experiment trackers that show runs while they go on: TensorBoard, Weights & Biases, MLflow.
 
-A tracker is told every tick's error, parameters and FLOPs, and at the end the score. It shows what the run's folder
-holds; the folder stays the record. Where a tracker writes is its own affair: Weights & Biases and MLflow read their
-environment variables (``WANDB_PROJECT``, ``WANDB_MODE``, ``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``, …).
-Nothing of them is imported before one is asked for.
+A tracker receives error, parameters and FLOPs of every tick, and the score at the end. The run folder remains the
+record of the run. Weights & Biases and MLflow read environment variables to find where to write
+(``WANDB_PROJECT``, ``WANDB_MODE``, ``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``, …). The package of a tracker is
+imported only if the tracker is requested.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from agents.report import by_path, label
-from agents.runs import OnTick
+from agents.catalogue.run_config import RunConfig
+from agents.runs.run import OnTick
 from alma_env import Ledger, Row
 
-PROJECT = "alma-env"  # where the tracker's own settings name none
+PROJECT = "alma-env"  # the default; the environment variables of a tracker can name another
 OF_A_TICK = ("error", "parameters", "comp", "paper_flops")
 OF_A_RUN = ("cer", "final_error", "mem", "comp", "paper_flops")
 _FLUSH_SECONDS = 5.0  # a small network answers hundreds of ticks per second
@@ -30,18 +30,18 @@ class _Tracker(Protocol):
     def log(self, tick: int, values: Mapping[str, float]) -> None: ...
 
     def end(self, score: Mapping[str, float] | None) -> None:
-        """The score of a run that came to its end; None where it did not."""
+        """End the run with its score; None if the run did not finish."""
 
 
 def require(names: Sequence[str]) -> None:
-    """Import what these trackers need, so that a missing package is told before anything runs.
+    """Import the packages of trackers, so that a missing package is reported before anything runs.
 
     Raises:
-        ValueError: there is no such tracker, or its package is missing.
+        ValueError: a tracker is unknown, or its package is missing.
     """
     for name in names:
         if name not in _MODULES:
-            raise ValueError(f"--track {name}: no such tracker; choose from {', '.join(_MODULES)}")
+            raise ValueError(f"--track {name}: unknown tracker; choose from {', '.join(_MODULES)}")
         try:
             importlib.import_module(_MODULES[name])
         except ImportError as error:
@@ -51,13 +51,13 @@ def require(names: Sequence[str]) -> None:
 
 
 @contextmanager
-def following(names: Sequence[str], folder: Path, config: Mapping[str, Any]) -> Iterator[OnTick]:
-    """Tell trackers of a run: what this gives is told every tick's row, also of the ticks that were answered before.
+def following(names: Sequence[str], folder: Path, config: RunConfig) -> Iterator[OnTick]:
+    """Open trackers for a run; call the returned function with the row of every tick, earlier ticks included.
 
     Args:
-        names: ``tensorboard``, ``wandb``, ``mlflow``; none of them is fine.
-        folder: of the run. A run that goes on after it was stopped is the same run in the tracker.
-        config: the run's configuration.
+        names: of ``tensorboard``, ``wandb``, ``mlflow``; may be empty.
+        folder: the run folder. A run that continues after it was stopped is the same run in the tracker.
+        config: the run configuration.
 
     Raises:
         ValueError: as ``require``.
@@ -65,7 +65,7 @@ def following(names: Sequence[str], folder: Path, config: Mapping[str, Any]) -> 
     require(names)
     ledger = Ledger()
     with ExitStack() as open_trackers:
-        trackers = [open_trackers.enter_context(_ended(_TRACKERS[name](folder, config), ledger)) for name in names]
+        trackers = [open_trackers.enter_context(_ending(_TRACKERS[name](folder, config), ledger)) for name in names]
 
         def on_tick(row: Row) -> None:
             ledger.append(row)
@@ -77,7 +77,7 @@ def following(names: Sequence[str], folder: Path, config: Mapping[str, Any]) -> 
 
 
 @contextmanager
-def _ended(tracker: _Tracker, ledger: Ledger) -> Iterator[_Tracker]:
+def _ending(tracker: _Tracker, ledger: Ledger) -> Iterator[_Tracker]:
     try:
         yield tracker
     except BaseException:
@@ -88,12 +88,12 @@ def _ended(tracker: _Tracker, ledger: Ledger) -> Iterator[_Tracker]:
 
 
 class _TensorBoard:
-    """Event files below the run's folder."""
+    """Event files below the run folder."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, config: RunConfig) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        # What an earlier process wrote of this run is written again.
+        # Rows that an earlier process wrote for this run are written again.
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=0)
 
     def log(self, tick: int, values: Mapping[str, float]) -> None:
@@ -106,23 +106,23 @@ class _TensorBoard:
 
 
 class _WeightsAndBiases:
-    """A run of the project `WANDB_PROJECT`, known again by its folder's name, which has its configuration's digest."""
+    """A run of the project `WANDB_PROJECT`; its id is the folder's name, which holds the configuration's digest."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, config: RunConfig) -> None:
         import wandb
 
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             id=folder.name,
             name=folder.name,
-            group=label(config),
-            config=dict(config),
+            group=config.label,
+            config=config.to_dict(),
             dir=folder,
             resume="allow",
             reinit="create_new",
             settings=wandb.Settings(console="off", silent=True),
         )
-        self._first = self._run.step  # of the ticks that were not told before
+        self._first = self._run.step  # first tick that was not logged before
 
     def log(self, tick: int, values: Mapping[str, float]) -> None:
         if tick >= self._first:
@@ -134,9 +134,9 @@ class _WeightsAndBiases:
 
 
 class _MLflow:
-    """A run of the experiment `MLFLOW_EXPERIMENT_NAME`, known again by a tag with the name of its folder."""
+    """A run of the experiment `MLFLOW_EXPERIMENT_NAME`; a tag holds the name of its folder."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+    def __init__(self, folder: Path, config: RunConfig) -> None:
         from mlflow import MlflowClient
         from mlflow.entities import Metric, Param
 
@@ -149,15 +149,15 @@ class _MLflow:
         if same:
             self._run_id = same[0].info.run_id
             self._client.update_run(self._run_id, status="RUNNING")
-            told = self._client.get_metric_history(self._run_id, "error")
-            self._first = max((metric.step for metric in told), default=-1) + 1
+            logged = self._client.get_metric_history(self._run_id, "error")
+            self._first = max((metric.step for metric in logged), default=-1) + 1
         else:
-            tags = {"folder": folder.name, "group": label(config)}
+            tags = {"folder": folder.name, "group": config.label}
             self._run_id = self._client.create_run(experiment, run_name=folder.name, tags=tags).info.run_id
             self._first = 0
-            parameters = [Param(path, value) for path, value in by_path(config)]
-            parameters.append(Param("seed", str(config["seed"])))
-            for start in range(0, len(parameters), 100):  # as many as the server takes at once
+            parameters = [Param(path, value) for path, value in config.values.items()]
+            parameters.append(Param("seed", str(config.seed)))
+            for start in range(0, len(parameters), 100):  # the server's limit per call
                 self._client.log_batch(self._run_id, params=parameters[start : start + 100])
         self._waiting: list[Any] = []
         self._flushed = time.monotonic()
@@ -183,7 +183,7 @@ class _MLflow:
 
 
 _MODULES = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
-_TRACKERS: dict[str, Callable[[Path, Mapping[str, Any]], _Tracker]] = {
+_TRACKERS: dict[str, Callable[[Path, RunConfig], _Tracker]] = {
     "tensorboard": _TensorBoard,
     "wandb": _WeightsAndBiases,
     "mlflow": _MLflow,

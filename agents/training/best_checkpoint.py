@@ -1,18 +1,18 @@
-"""The best epoch of a stage, kept without waiting for the host (ALMA paper, first version, section 5)."""
+"""The best epoch of a stage, kept without waiting for the device (ALMA paper, first version, section 5)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from agents.settings import StageSettings
-from agents.stacked import in_groups
-from alma_env import meter
+from agents.networks.stacked import in_groups
+from agents.training.settings import StageSettings
+from alma_env.metering.function_cost import count_once
 
 
-@meter.count_once
+@count_once
 def _keep_better(score: Tensor, loss: Tensor, min_delta: float, live: list[Tensor], kept: list[Tensor]) -> None:
-    """`live` and `kept` begin with the number of the epoch and its criterion; the weights and buffers follow."""
+    """Copy `live` to `kept` where the score is better. Both lists are: epoch, criterion, weights and buffers."""
     live[1].copy_(score)
     better = (score < kept[1] - min_delta) & loss.isfinite()  # () or (members,)
     for new, old in zip(live, kept, strict=True):
@@ -21,9 +21,9 @@ def _keep_better(score: Tensor, loss: Tensor, min_delta: float, live: list[Tenso
 
 
 class BestEpoch:
-    """The weights and buffers of the best epoch so far, chosen on the device without waiting for the host.
+    """The weights and buffers of the best epoch so far, selected on the device.
 
-    Of a stacked body each member, or each mixture of members, has a best epoch of its own.
+    In a stacked body, each member, or each mixture of members, has its own best epoch.
     """
 
     def __init__(self, body: nn.Module, settings: StageSettings, members: int | None) -> None:
@@ -32,18 +32,18 @@ class BestEpoch:
         if members is not None and len(self._weights[0]) != members:
             self._weights = [in_groups(tensor, members) for tensor in self._weights]
         device, shape = self._weights[0].device, () if members is None else (members,)
-        first = 0 if settings.keep_initial else 1  # number of the epoch that is offered first
+        first = 0 if settings.keep_initial else 1  # number of the first epoch that is offered
         self.epoch = torch.zeros(shape, dtype=torch.int64, device=device)
         self.criterion = torch.full(shape, torch.inf, device=device)
         self._live = [torch.full_like(self.epoch, first), self.criterion.clone(), *self._weights]
         self._kept = [self.epoch, self.criterion, *(tensor.clone() for tensor in self._weights)]
 
     def offer(self, loss: Tensor, error: Tensor) -> None:
-        """Keep the present weights if this validation loss or error, () or (members,), is better than the best."""
+        """Keep the current weights if this validation loss or error, () or (members,), is better than the best."""
         score = loss if self._settings.select == "val_loss" else error
         _keep_better(score, loss, self._settings.min_delta, self._live, self._kept)
 
     def restore(self) -> None:
-        """Put the kept weights and buffers back into the network."""
+        """Copy the kept weights and buffers back into the network."""
         for live, kept in zip(self._weights, self._kept[2:], strict=True):
             live.copy_(kept)

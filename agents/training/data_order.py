@@ -1,4 +1,4 @@
-"""What is drawn for a stage before its first step: data orders and augmentation, for one network or several."""
+"""The order and the augmentation of the examples of a stage, drawn before the first step."""
 
 from __future__ import annotations
 
@@ -8,67 +8,71 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from agents.augment import CropFlip, PaddedImages, draw_crop_flip
-from agents.settings import StageSettings
-from agents.stacked import in_groups
+from agents.networks.stacked import in_groups
+from agents.training.augment import CropFlip, PaddedImages, draw_crop_flip
+from agents.training.seeding import StageGenerators
+from agents.training.settings import StageSettings
 
 Normalise = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Draws:
-    """Where a stage's draws come from: generators of each member's order and augmentation.
+class DataOrder:
+    """The data order and augmentation of a stage.
 
-    `groups` is the number of sets of `examples` examples, each for as many members that follow one another.
+    Attributes:
+        examples: examples per data set.
+        settings: settings of the stage.
+        generators: one per network.
+        groups: number of data sets of equal size. Networks that follow one another share a data set; each data set has
+            the same number of networks.
     """
 
     examples: int
     settings: StageSettings
-    order: Sequence[torch.Generator]
-    augment: Sequence[torch.Generator]
-    noise: torch.Generator | None
+    generators: Sequence[StageGenerators]
     groups: int = 1
 
     @property
     def members(self) -> int | None:
-        """How many members are trained at once; None for a network that is not stacked."""
-        return None if len(self.order) == 1 else len(self.order)
+        """Number of networks that train together; None for a network that is not stacked."""
+        return None if len(self.generators) == 1 else len(self.generators)
+
+    @property
+    def per_epoch(self) -> int:
+        """Examples per epoch: each example once, unless the settings fix the number of updates."""
+        updates, epochs = self.settings.updates, self.settings.epochs
+        return self.examples if updates is None else updates // epochs * self.settings.batch_size
+
+    @property
+    def epoch_is_one_batch(self) -> bool:
+        """Whether one mini-batch is the whole epoch without augmentation, so that the order has no effect."""
+        whole = self.per_epoch == self.examples <= self.settings.batch_size
+        return whole and self.settings.augmentation == "none"
 
     def orders(self) -> Tensor:
-        """int64 (epochs, per_epoch), or (members, epochs, per_epoch): rows of all sets, one set after another."""
+        """Draw the orders: int64 (epochs, per_epoch) or (members, epochs, per_epoch), rows of the joined data sets."""
         drawn = [
-            draw_orders(self.examples, self.settings.epochs, generator, self.per_epoch) for generator in self.order
+            draw_orders(self.examples, self.settings.epochs, each.order, self.per_epoch) for each in self.generators
         ]
         if self.members is None:
             return drawn[0]
         first_rows = self.examples * torch.arange(self.groups).repeat_interleave(self.members // self.groups)
         return torch.stack(drawn).add_(first_rows[:, None, None])
 
-    @property
-    def epoch_is_one_batch(self) -> bool:
-        """Whether a mini-batch is the whole epoch, unchanged, so that it is the same in any order."""
-        whole = self.per_epoch == self.examples <= self.settings.batch_size
-        return whole and self.settings.augmentation == "none"
-
-    def by_set(self, tensor: Tensor) -> Tensor:
-        """Of all sets one after another (groups · n, ...): (groups, n, ...); of a single one as it is."""
-        return tensor if self.groups == 1 else in_groups(tensor, self.groups)
-
-    @property
-    def per_epoch(self) -> int:
-        """Examples that an epoch goes through: all of them once, unless the number of updates is given."""
-        updates, epochs = self.settings.updates, self.settings.epochs
-        return self.examples if updates is None else updates // epochs * self.settings.batch_size
-
     def crop_flips(self) -> CropFlip:
-        """Of the same shape as the orders."""
+        """Draw the augmentation, in the shape of the orders."""
         shape = (self.settings.epochs, self.per_epoch)
-        drawn = [draw_crop_flip(shape, self.settings.padding, generator) for generator in self.augment]
+        drawn = [draw_crop_flip(shape, self.settings.padding, each.augment) for each in self.generators]
         return drawn[0] if self.members is None else CropFlip.stack(drawn)
+
+    def by_group(self, tensor: Tensor) -> Tensor:
+        """Split the joined data sets (groups · n, ...) into (groups, n, ...); return a single data set as it is."""
+        return tensor if self.groups == 1 else in_groups(tensor, self.groups)
 
 
 def draw_orders(examples: int, epochs: int, generator: torch.Generator, per_epoch: int | None = None) -> Tensor:
-    """One random order of the examples after another, cut into epochs: int64 (epochs, per_epoch), on the CPU."""
+    """Draw random orders of the examples, one after another, cut into epochs: int64 (epochs, per_epoch), on the CPU."""
     per_epoch = examples if per_epoch is None else per_epoch
     orders = -(-epochs * per_epoch // examples)
     drawn = torch.cat([torch.randperm(examples, generator=generator) for _ in range(orders)])
@@ -76,50 +80,51 @@ def draw_orders(examples: int, epochs: int, generator: torch.Generator, per_epoc
 
 
 def mini_batches(
-    normalize: Normalise, x: Tensor, y: Tensor, settings: StageSettings, draws: Draws
+    normalize: Normalise, x: Tensor, y: Tensor, settings: StageSettings, data_order: DataOrder
 ) -> Callable[[int, slice], tuple[Tensor, Tensor]]:
-    """A function of (epoch, places in the epoch) that gives a mini-batch, normalised: inputs and labels.
+    """Return a function of (epoch, positions in the epoch) that gives a mini-batch: normalised inputs and labels.
 
-    They are (batch, ...), for members that share their data also (members, batch, ...), and else (groups, batch, ...).
+    Inputs and labels are (batch, ...). They are (members, batch, ...) if each member has its own order, and
+    (groups, batch, ...) if the mini-batch is the whole epoch and there are several groups.
     """
-    if draws.epoch_is_one_batch and draws.groups > 1:
-        batch = draws.by_set(normalize(x)), draws.by_set(y)  # going through them in order spares copying them
-        return lambda epoch, places: batch
-    orders = draws.orders().to(x.device)
-    if draws.epoch_is_one_batch and draws.members is not None:
+    if data_order.epoch_is_one_batch and data_order.groups > 1:
+        batch = data_order.by_group(normalize(x)), data_order.by_group(y)  # in their stored order: saves a copy
+        return lambda epoch, positions: batch
+    orders = data_order.orders().to(x.device)
+    if data_order.epoch_is_one_batch and data_order.members is not None:
         orders = orders[0]
-    inputs = training_inputs(normalize, x, settings, draws)
+    inputs = _training_inputs(normalize, x, settings, data_order)
 
-    def take(epoch: int, places: slice) -> tuple[Tensor, Tensor]:
-        index = orders[..., epoch, places]  # (batch,) or (members, batch)
-        return inputs(index, epoch, places), y[index]
+    def mini_batch(epoch: int, positions: slice) -> tuple[Tensor, Tensor]:
+        index = orders[..., epoch, positions]  # (batch,) or (members, batch)
+        return inputs(index, epoch, positions), y[index]
 
-    return take
+    return mini_batch
 
 
-def training_inputs(
-    normalize: Normalise, x: Tensor, settings: StageSettings, draws: Draws
+def _training_inputs(
+    normalize: Normalise, x: Tensor, settings: StageSettings, data_order: DataOrder
 ) -> Callable[[Tensor, int, slice], Tensor]:
-    """A function of (indices, epoch, their places in the epoch) that gives the normalised inputs of a mini-batch.
+    """Return a function of (indices, epoch, positions in the epoch) that gives the normalised inputs of a mini-batch.
 
     Indices (batch,) give (batch, ...); indices (members, batch) give (members, batch, ...).
     """
     if settings.augmentation == "none":
         normalised = normalize(x)
 
-        def take(index: Tensor, epoch: int, batch: slice) -> Tensor:
+        def plain(index: Tensor, epoch: int, positions: slice) -> Tensor:
             if index.dim() == 1:
-                return normalised.index_select(0, index)  # faster than brackets on a CPU
+                return normalised.index_select(0, index)  # faster than normalised[index] on a CPU
             return normalised.index_select(0, index.flatten()).view(*index.shape, *normalised.shape[1:])
 
-        return take
+        return plain
     images = PaddedImages(x, settings.padding)
-    flips = draws.crop_flips().to(x.device)
+    flips = data_order.crop_flips().to(x.device)
 
-    def crop(index: Tensor, epoch: int, batch: slice) -> Tensor:
-        cut = images.crop_flip(index, flips[..., epoch, batch])
+    def augmented(index: Tensor, epoch: int, positions: slice) -> Tensor:
+        cut = images.crop_flip(index, flips[..., epoch, positions])
         if index.dim() == 1:
             return normalize(cut)
         return normalize(cut.flatten(0, 1)).view(cut.shape)
 
-    return crop
+    return augmented

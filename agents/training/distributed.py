@@ -1,19 +1,20 @@
-"""Data-parallel training: several processes, each on a device of its own, train one network together.
+"""Data-parallel training: several processes, each on its own device, train one network together.
 
-``torchrun --nproc-per-node 2 -m agents run …`` starts them; ``torchrun`` calls a process a rank. All ranks run the same
-agent on the same stream from the same seeds, hold the same weights, and take the same decisions. A mini-batch is cut
-into as many equal shares as there are ranks; each computes its own, in `accumulation` parts, and PyTorch's
-`DistributedDataParallel` averages the gradients. So n ranks do what one process does with n times the accumulation on
-the same mini-batch, to rounding: a Switch Transformer's capacity is that of a part. Where two experts are all but
-equal, rounding may send a token to the other one; from then on the two runs go their own ways. What a network draws
-while it trains (dropout, jitter, hard gates) each rank draws for itself.
+``torchrun --nproc-per-node 2 -m agents run …`` starts the processes, which it calls ranks. All ranks run the same agent
+on the same stream from the same seeds, hold the same weights, and take the same decisions. Each rank computes an equal
+share of every mini-batch, in `accumulation` parts, and PyTorch's `DistributedDataParallel` averages the gradients.
 
-The validation set, and whatever growth looks at, is cut likewise, and the sums are added up. The FLOPs of the ranks are
-therefore those of the one process, and the meter adds them up; adding gradients is communication, which is free
-(`alma_env.flops`). The environment's scoring on the test set, which nobody is charged for, every rank does for itself.
-The first rank alone writes and prints.
+n ranks therefore compute what one process computes with n times the accumulation on the same mini-batch, to rounding.
+The capacity of a Switch Transformer is that of one part. If two experts have almost equal probabilities, rounding can
+send a token to the other expert; the two runs differ from then on. Each rank draws its own dropout, jitter and hard
+gates.
 
-What a lone process does is not touched by any of this.
+The validation set, and the data of a growth step, are divided in the same way and the results are summed. The FLOPs of
+all ranks together therefore equal those of one process, and the meter sums them. Summing gradients is communication,
+which is free (`alma_env.metering.cost_table`). Every rank scores the test set itself; scoring is not charged. Only the
+first rank writes and prints.
+
+With a single process, all functions here do nothing or return their input.
 """
 
 from __future__ import annotations
@@ -31,48 +32,49 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from agents.settings import StageSettings
+from agents.training.settings import StageSettings
 from alma_env import AlmaError
-from alma_env.meter import Meter
+from alma_env.metering.meter import Meter
 
 R = TypeVar("R")
 
 
 class OtherRankError(AlmaError):
-    """The first rank could not do what all ranks need; it says why."""
+    """The first rank failed at something that all ranks need; its own error has the cause."""
 
 
 class RanksDifferError(AlmaError):
-    """The ranks of a run no longer hold the same weights, or took different decisions."""
+    """The ranks of a run have different weights, or took different decisions."""
 
 
 def ranks() -> int:
-    """How many processes train together; 1 for a lone one."""
+    """Return the number of processes that train together; 1 for a single process."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def rank() -> int:
-    """Which of them this is, from 0."""
+    """Return the number of this process, from 0."""
     return dist.get_rank() if ranks() > 1 else 0
 
 
-class _Joined:
-    left = False  # torchrun's ranks cannot find each other a second time: the first time's addresses are still there
+class _ProcessGroup:
+    ended = False  # ranks cannot find each other a second time: the store still has the addresses of the first time
 
 
 @contextmanager
-def joined(device: str = "auto") -> Iterator[None]:
-    """Be one of the processes that ``torchrun`` has started; in a lone process, or inside another such block, nothing.
+def process_group(device: str = "auto") -> Iterator[None]:
+    """Connect this process to the other ranks of ``torchrun`` for the duration of the block.
 
-    They talk through NCCL on GPUs and through Gloo on CPUs. On GPUs each takes the one of its local rank, which then is
-    what ``cuda`` means. A process that ends with an error takes the others with it: ``torchrun`` ends them.
+    The block does nothing in a single process and inside another such block. Ranks communicate through NCCL on GPUs and
+    through Gloo on CPUs. On GPUs, the device ``cuda`` of each rank is the GPU with its local rank. If a process ends
+    with an error, ``torchrun`` ends the others.
 
     Args:
-        device: where agents will train: ``auto``, ``cpu``, ``cuda``.
+        device: where agents train: ``auto``, ``cpu``, ``cuda``.
 
     Raises:
-        RuntimeError: this process has left the others before.
-        ValueError: a machine has fewer GPUs than ranks, or the device names one GPU for all.
+        RuntimeError: this process has already been in such a block.
+        ValueError: a machine has fewer GPUs than ranks, or the device is one GPU for all ranks.
     """
     if (
         ranks() > 1
@@ -81,50 +83,50 @@ def joined(device: str = "auto") -> Iterator[None]:
     ):
         yield
         return
-    if _Joined.left:
+    if _ProcessGroup.ended:
         raise RuntimeError(
-            "parallel.joined(): this process has left the other ranks, and would wait for them without end; put one "
-            "block around all that they do together"
+            "process_group(): this process has already left the other ranks and would wait for them forever; use one "
+            "block around everything that the ranks do together"
         )
     backend = "gloo"
     if torch.cuda.is_available() and device != "cpu":
         local, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
         if device not in ("auto", "cuda"):
-            raise ValueError(f"device={device!r} with torchrun: each rank has a GPU of its own; give 'cuda' or 'cpu'")
+            raise ValueError(f"device={device!r} with torchrun: each rank needs its own GPU; use 'cuda' or 'cpu'")
         if local >= gpus:
             raise ValueError(
-                f"rank {local} on a machine with {gpus} GPUs: each needs one of its own; start at most {gpus} per "
-                "machine (--nproc-per-node), or use device='cpu'"
+                f"rank {local} on a machine with {gpus} GPUs: each rank needs its own GPU; start at most {gpus} ranks "
+                "per machine (--nproc-per-node), or use device='cpu'"
             )
         torch.cuda.set_device(local)
         backend = "cpu:gloo,cuda:nccl"
-    # Its functions have the group that there is when they are defined as a default, and keep it for ever; PyTorch
-    # imports it with the first DistributedDataParallel.
+    # The functions of this module bind the current process group as a default argument when the module is imported. The
+    # first DistributedDataParallel would import it too late: a reference to our group would then stay forever.
     importlib.import_module("torch.distributed.nn.functional")
     dist.init_process_group(backend)
     yield
-    # Not after an error: the others may be waiting for a message of this rank, and its end is what tells them.
+    # Not after an error: other ranks may wait for a message of this rank, and only the end of its process stops them.
     dist.destroy_process_group()
-    gc.collect()  # whatever keeps the group keeps its threads, and one that frees a tensor at the very end aborts us
-    _Joined.left = True
+    gc.collect()  # frees the group and its threads; a thread that frees a tensor at interpreter exit aborts the process
+    _ProcessGroup.ended = True
 
 
 def share(start: int, stop: int) -> slice:
-    """This rank's part of the range, which is cut into one part per rank, in their order; equal if that is possible."""
+    """Return this rank's share of a range: one share per rank, in the order of the ranks, equal if possible."""
     n, own = stop - start, rank()
     return slice(start + n * own // ranks(), start + n * (own + 1) // ranks())
 
 
 def require_shares(settings: StageSettings, per_epoch: int, validating: int) -> None:
-    """See that every mini-batch and the validation set can be cut up.
+    """Check that every mini-batch and the validation set can be divided between the ranks.
 
     Args:
-        settings: the recipe of the stage.
+        settings: settings of the stage.
         per_epoch: training examples per epoch.
         validating: examples of the validation set.
 
     Raises:
-        ValueError: they cannot.
+        ValueError: a mini-batch cannot be divided into equal parts, or there are fewer validation examples than ranks.
     """
     if ranks() == 1:
         return
@@ -133,18 +135,18 @@ def require_shares(settings: StageSettings, per_epoch: int, validating: int) -> 
         if examples % parts:
             raise ValueError(
                 f"a mini-batch of {examples} examples with {ranks()} ranks, accumulation={settings.accumulation}: it "
-                f"is computed in {parts} equal parts; choose a batch_size that is a multiple of {parts}, and set "
-                "updates if an epoch is no multiple of it, or train in one process"
+                f"must have {parts} equal parts; use a batch_size that is a multiple of {parts}, and set updates if an "
+                "epoch is not a multiple of the batch_size, or train in one process"
             )
     if validating < ranks():
         raise ValueError(
-            f"{validating} examples to validate with, {ranks()} ranks: each needs at least 1; start fewer, or use "
-            "larger mega-batches"
+            f"{validating} validation examples with {ranks()} ranks: each rank needs at least 1; start fewer ranks, or "
+            "use larger mega-batches"
         )
 
 
 class _Loss(nn.Module):
-    """A network and its loss as one module: only what happens in its `forward` is seen by DistributedDataParallel."""
+    """A network and its loss as one module, since DistributedDataParallel only handles the `forward` of a module."""
 
     def __init__(self, body: nn.Module, loss: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> None:
         super().__init__()
@@ -162,24 +164,24 @@ _replicas: WeakKeyDictionary[nn.Module, DistributedDataParallel] = WeakKeyDictio
 def replicated(
     body: nn.Module, loss: Callable[[nn.Module, Tensor, Tensor], Tensor], *, all_used: bool
 ) -> Iterator[None]:
-    """In this block `replica_of` gives what trains `body` together with the other ranks, if there are any.
+    """Within this block, `replica_of` returns the module that trains `body` together with the other ranks.
 
     Args:
-        body: the network; its weights are made those of the first rank.
-        loss: of (body, x, y), a mean over examples.
-        all_used: whether every parameter has a gradient whatever the examples are. Where that cannot be promised, each
-            step looks for those without.
+        body: the network; its weights are replaced by those of the first rank.
+        loss: function of (body, x, y), a mean over examples.
+        all_used: whether every parameter gets a gradient for any examples. If not, each step searches for parameters
+            without a gradient.
 
     Raises:
-        ValueError: there are several ranks, and the network has running statistics, as those of BatchNorm.
+        ValueError: there are several ranks, and the network has running statistics, such as those of BatchNorm.
     """
     if ranks() == 1:
         yield
         return
     if any("running_" in name for name, _ in body.named_buffers()):
         raise ValueError(
-            f"{type(body).__name__} with {ranks()} ranks: it has BatchNorm, whose running statistics each rank would "
-            "take from its own examples; train it in one process"
+            f"{type(body).__name__} with {ranks()} ranks: the running statistics of its BatchNorm layers would differ "
+            "between ranks; train it in one process"
         )
     _replicas[body] = DistributedDataParallel(_Loss(body, loss), find_unused_parameters=not all_used)
     try:
@@ -189,23 +191,20 @@ def replicated(
 
 
 def replica_of(body: nn.Module) -> DistributedDataParallel | None:
-    """A module of (x, y) that gives the loss of `body` and averages its gradients over the ranks.
+    """Return the module of (x, y) that gives the loss of `body` and averages its gradients over the ranks.
 
-    None outside of `replicated`, and for a copy of a network: the copy is this process's own affair.
+    The result is None outside of `replicated`, and for a copy of a network: copies are not synchronised.
     """
     return _replicas.get(body)
 
 
 def gradients_kept(replica: DistributedDataParallel | None, *, last: bool) -> AbstractContextManager[None]:
-    """Around one part of a mini-batch: the gradients are sent to the other ranks with its last part, all at once."""
+    """Wrap one part of a mini-batch: only the last part sends the summed gradients to the other ranks."""
     return nullcontext() if replica is None or last else replica.no_sync()
 
 
-def added_up(own: Tensor) -> Tensor:
-    """The sum of the ranks' tensors, the same to the last bit on every rank; what lone processes give, they get back.
-
-    Does not wait for a GPU.
-    """
+def sum_over_ranks(own: Tensor) -> Tensor:
+    """Return the sum of the ranks' tensors, equal to the last bit on every rank. It does not wait for a GPU."""
     if ranks() == 1:
         return own
     total = own.clone()
@@ -214,14 +213,14 @@ def added_up(own: Tensor) -> Tensor:
 
 
 def mean_of_shares(means: tuple[Tensor, ...], own: int, examples: int) -> tuple[Tensor, ...]:
-    """Means over all examples, from means over this rank's `own` ones: tensors of one shape."""
+    """Return means over all examples from means over this rank's `own` examples: tensors of one shape."""
     if ranks() == 1:
         return means
-    return added_up(torch.stack(means) * (own / examples)).unbind()
+    return sum_over_ranks(torch.stack(means) * (own / examples)).unbind()
 
 
-def add_up(meter: Meter) -> None:
-    """Have this rank's meter hold what all ranks have charged since the last tick. Call it outside of its block."""
+def sum_charges(meter: Meter) -> None:
+    """Add the charges of the other ranks since the last tick to this rank's meter. Call it outside of its block."""
     if ranks() == 1:
         return
     pending: list[Any] = [None] * ranks()
@@ -232,10 +231,10 @@ def add_up(meter: Meter) -> None:
 
 
 def require_same(content: str, what: str) -> None:
-    """See that all ranks have the same.
+    """Check that `content` is equal on all ranks; `what` is its name in the error message.
 
     Raises:
-        RanksDifferError: they do not.
+        RanksDifferError: it differs.
     """
     if ranks() == 1:
         return
@@ -243,30 +242,31 @@ def require_same(content: str, what: str) -> None:
     dist.all_gather_object(contents, content)
     if len(set(contents)) > 1:
         raise RanksDifferError(
-            f"{what} differs between ranks ({', '.join(contents)}): a learner or policy decides by what only its own "
-            "rank knows, such as its share of the examples or the time; add such numbers up (agents.parallel.added_up)"
+            f"{what} differs between ranks ({', '.join(contents)}): a learner or policy must not depend on values of "
+            "one rank, such as its share of the examples or the time; sum such values over the ranks "
+            "(agents.training.distributed.sum_over_ranks)"
         )
 
 
 def from_first(make: Callable[[], R]) -> R:
-    """What `make` returns on the first rank, on every rank; it is called there alone, and must not call this itself.
+    """Call `make` on the first rank only and return its result on every rank. `make` must not call `from_first`.
 
     Raises:
-        OtherRankError: on the others, when `make` raised; on the first rank, its own error.
+        OtherRankError: on the other ranks, if `make` raised an error; the first rank raises that error itself.
     """
     if ranks() == 1:
         return make()
-    told: list[Any] = [None, None]
+    message: list[Any] = [None, None]  # result, error
     failed: Exception | None = None
     if rank() == 0:
         try:
-            told[0] = make()
+            message[0] = make()
         except Exception as error:
-            failed, told[1] = error, f"{type(error).__name__}: {error}"
-    dist.broadcast_object_list(told)
+            failed, message[1] = error, f"{type(error).__name__}: {error}"
+    dist.broadcast_object_list(message)
     if failed is not None:
         raise failed
-    if told[1] is not None:
-        raise OtherRankError(f"the first rank failed: {told[1]}")
-    made: R = told[0]
-    return made
+    if message[1] is not None:
+        raise OtherRankError(f"the first rank failed: {message[1]}")
+    result: R = message[0]
+    return result

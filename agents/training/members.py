@@ -1,7 +1,7 @@
-"""Training the members of an ensemble: all at once where that is faster, else one after another.
+"""Training the members of an ensemble: together if that is faster, else one after another (ALMA paper, section 4).
 
-ALMA paper, section 4. Members share nothing but the data: each has its own initialisation, data order, augmentation and
-best epoch, and member 0 draws as the single model does, so that it is the single model.
+Members share only the data: each has its own initialisation, data order, augmentation and best epoch. Member 0 has the
+random numbers of the single model, so it is the single model.
 """
 
 from __future__ import annotations
@@ -12,34 +12,36 @@ from statistics import mean
 
 from torch import nn
 
-from agents.networks import MLP, VGG19, Predictor
-from agents.seeding import stage_generators
-from agents.stacked import can_stack, stack
-from agents.stage import Engine, Examples, OnEpoch, StageReport, StageSettings, train_stage, train_together
+from agents.networks.mlp_vgg import MLP, VGG19, Predictor
+from agents.networks.stacked import can_stack, stack
+from agents.training.engines import ENGINES
+from agents.training.seeding import StageGenerators
+from agents.training.settings import EngineName, OnEpoch, StageSettings
+from agents.training.stage import Examples, StageReport, train_stage
 
-# Beyond it a CPU's time goes into the convolutions, and those of groups are slower than those of one network.
+# In wider networks a CPU spends its time in the convolutions, and grouped convolutions are slower than single ones.
 WIDEST_TOGETHER = 8
 
 
 @dataclass(frozen=True)
 class MembersReport:
-    """What a stage did to each member."""
+    """The report of each member of an ensemble for one stage."""
 
     members: tuple[StageReport, ...]
 
     @property
     def best_loss(self) -> float:
-        """Mean over the members of the validation loss of their best epochs."""
+        """Mean over the members of the validation loss at their best epochs."""
         return mean(report.best_loss for report in self.members)
 
     @property
     def best_error(self) -> float:
-        """Mean over the members of the validation error of the same epochs."""
+        """Mean over the members of the validation error at their best epochs."""
         return mean(report.best_error for report in self.members)
 
 
 def together_pays(bodies: Sequence[nn.Module], settings: StageSettings) -> bool:
-    """Whether training these networks at once is possible, and faster than one after another."""
+    """Return whether it is possible to train these networks together, and faster than one after another."""
     if not can_stack(bodies) or settings.patience is not None or settings.clip is not None:
         return False
     first = bodies[0]
@@ -53,62 +55,45 @@ def train_members(
     train: Examples,
     valid: Examples,
     settings: StageSettings,
+    generators: Sequence[StageGenerators],
     *,
-    seed: int,
-    stage: int,
     together: bool,
-    engine: Engine = "plain",
+    engine: EngineName = "plain",
     on_epoch: OnEpoch | None = None,
 ) -> MembersReport:
     """Train each network in place on the same mega-batches and leave it at its own best epoch.
 
-    Both ways give the same numbers to rounding, and the same FLOPs.
+    Members that train together and members that train one after another get the same numbers, to rounding, and cost the
+    same FLOPs. `generators` holds one entry per member.
     """
-    drawn = [stage_generators(seed, stage, member) for member in range(len(bodies))]
+    compute = ENGINES[engine]
     if together and len(bodies) > 1:
         stacked = stack(bodies)
-        reports = train_together(
-            normalize,
-            stacked,
-            train,
-            valid,
-            settings,
-            orders=[member["order"] for member in drawn],
-            augments=[member["augment"] for member in drawn],
-            engine=engine,
-            on_epoch=on_epoch,
+        reports = train_stage(
+            Predictor(normalize, stacked), train, valid, settings, generators, engine=compute, on_epoch=on_epoch
         )
-        stacked.hand_back(bodies)
+        stacked.copy_to(bodies)
         for body in bodies:
             body.eval()
         return MembersReport(tuple(reports))
-    told = _every(len(bodies), on_epoch)
-    return MembersReport(
-        tuple(
-            train_stage(
-                Predictor(normalize, body),
-                train,
-                valid,
-                settings,
-                engine=engine,
-                on_epoch=told,
-                **generators,
-            )
-            for body, generators in zip(bodies, drawn, strict=True)
-        )
-    )
+    on_member_epoch = _every(len(bodies), on_epoch)
+    reports = []
+    for body, own in zip(bodies, generators, strict=True):
+        member = Predictor(normalize, body)
+        reports += train_stage(member, train, valid, settings, [own], engine=compute, on_epoch=on_member_epoch)
+    return MembersReport(tuple(reports))
 
 
 def _every(times: int, on_epoch: OnEpoch | None) -> OnEpoch | None:
-    """Tell of an epoch of the ensemble when its members have trained as many together."""
+    """Return a callback that calls `on_epoch` at every `times`-th call, with the number of epochs of the ensemble."""
     if on_epoch is None:
         return None
-    heard = 0
+    calls = 0
 
-    def tell(epoch: int) -> None:
-        nonlocal heard
-        heard += 1
-        if heard % times == 0:
-            on_epoch(heard // times)
+    def count(epoch: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls % times == 0:
+            on_epoch(calls // times)
 
-    return tell
+    return count

@@ -1,7 +1,7 @@
 """The cross-entropy of a language model in the memory of its logits.
 
-The logits of 8 sequences of 512 tokens over 50 000 words fill 0.8 GB, and PyTorch's cross-entropy holds three times as
-much at its peak: its log-softmax and two gradients. Here the gradient takes the place of the logits.
+The logits of 8 sequences of 512 tokens over 50 000 words take 0.8 GB. PyTorch's cross-entropy needs three times that at
+its peak, for its log-softmax and two gradients. Here the gradient overwrites the logits.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_AT_ONCE = 2**22  # logits whose exponentials are held at once, as float32: 16 MB
+_AT_ONCE = 2**22  # logits per chunk of exponentials: 16 MB of float32
 
 
 def token_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """The mean cross-entropy over tokens, in nats and float32 at the least, of logits (N, V) with targets (N,), int64.
+    """Return the mean cross-entropy in nats of logits (N, V) with targets (N,), int64; at least float32.
 
-    As `torch.nn.functional.cross_entropy` of `logits.float()`, to rounding. The backward pass overwrites the logits, so
-    they must be of no other use, and what made them must not have kept them: a linear layer does not keep its output.
+    The result equals `torch.nn.functional.cross_entropy` of `logits.float()`, to rounding. The backward pass overwrites
+    the logits. Therefore nothing else may use them, and the operation before must not have saved them for its own
+    backward pass; a linear layer does not save its output.
 
     Raises:
         RuntimeError: a second backward pass.
@@ -30,7 +31,7 @@ def token_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 class _TokenCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
-        """-log p of the target is logsumexp of all logits, less that of the target."""
+        """-log p of the target is the logsumexp of all logits minus the target's logit."""
         normalisers = torch.cat([_precise(rows).logsumexp(1) for rows in torch.split(logits, _rows(logits))])  # (N,)
         ctx.save_for_backward(logits, targets, normalisers)
         return (normalisers - _precise(logits.gather(1, targets.unsqueeze(1)).squeeze(1))).mean()
@@ -42,7 +43,7 @@ class _TokenCrossEntropy(torch.autograd.Function):
         scale = gradient / len(logits)
         parts = (torch.split(tensor, _rows(logits)) for tensor in (logits, *others))
         for rows, target, normaliser in zip(*parts, strict=True):
-            slopes = _precise(rows).sub_(normaliser.unsqueeze(1)).exp_().mul_(scale)  # of rows of float32 in place
+            slopes = _precise(rows).sub_(normaliser.unsqueeze(1)).exp_().mul_(scale)  # in place if the rows are float32
             slopes.scatter_add_(1, target.unsqueeze(1), -scale.expand(len(target), 1))
             if slopes.dtype != rows.dtype:
                 rows.copy_(slopes)

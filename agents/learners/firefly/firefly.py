@@ -1,14 +1,14 @@
-"""FF, Firefly: a VGG19 that gets wider before each stage (ALMA paper, section 4; Wu et al. 2020, Algorithm 1).
+"""FF, Firefly: a VGG19 that becomes wider before each stage (ALMA paper, section 4; Wu et al. 2020, Algorithm 1).
 
 grow i:  over-grow: every channel may be split, every layer may get K new channels
-         tune:      one pass over T, gradient descent on the candidates alone
+         tune:      one pass over T, gradient descent on the candidates only
          score:     another pass over T, s = mean ∂L/∂γ of the gate γ of each candidate
-         select:    ascending s, until the network has P₀ · (1 + g i) parameters
-         (with depth, a residual layer after each convolution is a candidate, too, as a whole)
+         select:    in ascending order of s, until the network has P₀ · (1 + g i) parameters
+         (with depth, a whole residual layer after each convolution is a candidate too)
          keep the selected candidates, drop the others
 stage k: as SM, on the grown network
 
-A growth does not preserve the function: it is a step of finite size down the estimated loss.
+A growth step changes the function: it is a step of finite size along the estimated descent direction of the loss.
 """
 
 from __future__ import annotations
@@ -24,35 +24,37 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from agents.draws import draw_orders
-from agents.firefly_network import CONVOLUTIONS, FireflyVGG19
-from agents.firefly_settings import GrowthReport, GrowthSettings, Size, growth_target, require_units
-from agents.materialise import materialise
-from agents.networks import Predictor
-from agents.overgrown import OvergrownVGG19
-from agents.seeding import generator, stage_generators
-from agents.single_model import Build
-from agents.stage import Engine, Examples, OnEpoch, StageReport, StageSettings, train_stage
-from alma_env import meter
+from agents.learners.firefly.materialise import materialise
+from agents.learners.firefly.overgrown import OvergrownVGG19
+from agents.learners.firefly.settings import GrowthReport, GrowthSettings, Size, growth_target, require_units
+from agents.networks.firefly_network import CONVOLUTIONS, FireflyVGG19
+from agents.networks.mlp_vgg import Build, Predictor
+from agents.training.data_order import draw_orders
+from agents.training.engines import ENGINES
+from agents.training.seeding import generator, stage_generators
+from agents.training.settings import EngineName, OnEpoch, StageSettings
+from agents.training.stage import Examples, StageReport, train_stage
+from alma_env.metering import meter
+from alma_env.metering.function_cost import count_once
 
 
 class Firefly:
-    """A learner that fine-tunes one network and widens it where that promises to lower the loss most.
+    """A learner that fine-tunes one network and widens it where the estimated decrease of the loss is largest.
 
-    Each training and each growth makes a new predictor; one that was handed out never changes.
+    Each stage and each growth step creates a new predictor. A deployed predictor never changes.
 
     Args:
-        build: makes the untrained predictor, with a `FireflyVGG19` as its body.
-        settings: recipe of a stage; its batch size is also that of the growths, which run in fp32.
+        build: creates the untrained predictor, with a `FireflyVGG19` as its body.
+        settings: settings of a stage. Growth steps use its batch size, and always fp32.
         seed: run seed, from which initialisation, data order, augmentation and candidates are derived.
         from_scratch: start every stage from a new random initialisation of the grown network.
-        engine: how a stage is computed.
+        engine: how to compute a stage.
         device: where to train.
-        on_epoch: told after every epoch.
+        on_epoch: called after every epoch.
         growth: the fields of `GrowthSettings`.
 
     Attributes:
-        growth_reports: one per growth so far.
+        growth_reports: one per growth step so far.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class Firefly:
         *,
         seed: int,
         from_scratch: bool = False,
-        engine: Engine = "plain",
+        engine: EngineName = "plain",
         device: torch.device | str = "cpu",
         on_epoch: OnEpoch | None = None,
         **growth: Any,
@@ -81,33 +83,35 @@ class Firefly:
         require_units(self._initial_widths, self.growth)
 
     def train(self, train: Examples, valid: Examples) -> StageReport:
-        """Fine-tune on T with selection on V, and keep the best epoch."""
+        """Fine-tune on T and keep the best epoch on V."""
         stage = self.stage + 1
         predictor = copy.deepcopy(self.predictor)
         if self.from_scratch and stage > 1:
             body = _growable(predictor)
             predictor.body = self._untrained(body.widths, body.residuals, stage)
-        report = train_stage(
+        (report,) = train_stage(
             predictor,
             train,
             valid,
             self.settings,
-            engine=self.engine,
+            stage_generators(self.seed, stage),
+            engine=ENGINES[self.engine],
             on_epoch=self.on_epoch,
-            **stage_generators(self.seed, stage),
         )
         self.stage, self.predictor = stage, predictor
         return report
 
     def grow(self, train: Examples, valid: Examples) -> None:
-        """Widen the network for the stage to come, on that stage's data without augmentation."""
+        """Widen the network before a stage, on the data of that stage without augmentation."""
         network = _growable(self.predictor)
-        growth = len(self.growth_reports) + 1  # two growths before one stage draw anew
+        growth = (
+            len(self.growth_reports) + 1
+        )  # not the stage: two growth steps before one stage need different random numbers
         size, target = growth_target(network, self._initial_widths, growth, self.growth)
-        # Member 0 draws the data order, 1 to 16 the candidates of the convolutions, 17 those of the classifier, 18 the
-        # biases of a quirk, and 19 to 34 the residual layers.
+        # Generator 0 is for the data order, 1 to 16 for the candidates of the convolutions, 17 for those of the
+        # classifier, 18 for the biases of a quirk, and 19 to 34 for the residual layers.
         order, *candidates = (
-            generator(self.seed, "grow", stage=growth, member=role) for role in range(2 * CONVOLUTIONS + 3)
+            generator(self.seed, "grow", stage=growth, member=number) for number in range(2 * CONVOLUTIONS + 3)
         )
         biases = candidates.pop(CONVOLUTIONS + 1)
         train, valid = train.to(self._device), valid.to(self._device)
@@ -116,8 +120,8 @@ class Firefly:
             loss_before = _mean_loss(network, valid_x, valid.y, self.settings.validation_batch)
             overgrown = OvergrownVGG19(network, self.growth.candidates, candidates, depth=self.growth.depth)
             tuning, scoring = (
-                _batches(self.predictor.normalize, train, drawn, self.settings.batch_size)
-                for drawn in draw_orders(len(train), 2, order).to(self._device)
+                _batches(self.predictor.normalize, train, epoch, self.settings.batch_size)
+                for epoch in draw_orders(len(train), 2, order).to(self._device)
             )
             tune(overgrown, tuning, self.growth)
             scores = score(overgrown, scoring, self.growth.score_points) / overgrown.neurons()
@@ -152,7 +156,7 @@ class Firefly:
         self.predictor = Predictor(copy.deepcopy(self.predictor.normalize), grown).eval()
 
     def state_dict(self) -> dict[str, Any]:
-        """Weights, buffers, widths, inserted layers, the number of stages and what growths did: values and tensors."""
+        """Return weights, buffers, widths, inserted layers, the number of stages and the growth reports."""
         return {
             "stage": self.stage,
             "growth_reports": [dataclasses.asdict(report) for report in self.growth_reports],
@@ -162,7 +166,7 @@ class Firefly:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from ``state_dict``, at the widths and the depth that it was taken at."""
+        """Restore a state that ``state_dict`` returned, including widths and depth."""
         body = self._untrained(state["widths"], state["residuals"], stage=1)
         predictor = Predictor(copy.deepcopy(self.predictor.normalize), body).eval()
         predictor.load_state_dict(state["predictor"])
@@ -172,8 +176,8 @@ class Firefly:
 
     def _untrained(self, widths: Sequence[int], residuals: Sequence[int], stage: int) -> FireflyVGG19:
         network = _growable(self.predictor)
-        drawn = generator(self.seed, "init", stage=stage)
-        untrained = FireflyVGG19(widths, network.classes, network.in_channels, residuals=residuals, generator=drawn)
+        weights = generator(self.seed, "init", stage=stage)
+        untrained = FireflyVGG19(widths, network.classes, network.in_channels, residuals=residuals, generator=weights)
         return untrained.to(self._device)
 
 
@@ -181,16 +185,17 @@ Batches = Iterable[tuple[Tensor, Tensor]]  # normalised images (n, in_channels, 
 
 
 def tune(overgrown: OvergrownVGG19, batches: Batches, settings: GrowthSettings) -> None:
-    """Step 1: a pass of gradient descent on the candidates V, A and M; everything else is frozen."""
+    """Step 1: one pass of gradient descent on the candidates V, A and M. Everything else is frozen."""
     optimizer = torch.optim.RMSprop(overgrown.parameters(), settings.tuning_rate, alpha=0.9, momentum=0.1)
     for x, y in batches:
         _tune_batch(overgrown, optimizer, x, y, settings.penalty)
 
 
 def score(overgrown: OvergrownVGG19, batches: Batches, score_points: int = 0) -> Tensor:
-    """Step 2: s = ∂L/∂γ of each candidate, mean over the mini-batches; (candidates,), layer by layer.
+    """Step 2: return s = ∂L/∂γ of each candidate, mean over the mini-batches; (candidates,), layer by layer.
 
-    Far below zero is useful. A split's derivative at γ = 0 is always 0, since its halves cancel, and tells nothing.
+    The lower the score, the more useful the candidate. The derivative is not taken at γ = 0: there that of a split is
+    always 0, since its halves cancel.
     """
     overgrown.requires_grad_(False)
     candidates = sum(overgrown.candidates_per_layer)
@@ -210,10 +215,12 @@ def select(
     depth: bool = False,
     ties: bool = False,
 ) -> list[Tensor]:
-    """Accept candidates in ascending score, over all layers together, until the `size` is `target` or more.
+    """Step 3: accept candidates of all layers in ascending order of score, until `size` is at least `target`.
 
-    Returns per convolution a bool tensor (c + K,), or (c + K + 1,) with `depth`. `ties` accepts also those whose score
-    equals the last one's.
+    With `ties`, candidates whose score equals that of the last accepted one are accepted too.
+
+    Returns:
+        Per convolution, a bool tensor (c + K,), or (c + K + 1,) with `depth`.
     """
     candidates = (len(scores) - sum(widths)) // len(widths)
     layer_of = [layer for layer, width in enumerate(widths) for _ in range(width + candidates)]
@@ -222,7 +229,7 @@ def select(
     selected = torch.zeros(len(scores), dtype=torch.bool)
     values, last = scores.tolist(), None
     if not all(map(math.isfinite, values)):
-        warnings.warn(_DIVERGED, RuntimeWarning, stacklevel=3)
+        warnings.warn(_SCORES_NOT_FINITE, RuntimeWarning, stacklevel=3)
         target = 0
     for unit in torch.argsort(scores, stable=True).tolist():
         if size(grown, deeper) >= target and not (ties and values[unit] == last):
@@ -235,11 +242,11 @@ def select(
     return list(torch.split(selected, [width + candidates for width in widths]))
 
 
-_DIVERGED = "Firefly's scores are not finite: the network stays as it is; lower tuning_rate or look for bad inputs"
-_TOO_FEW = "all of them together do not reach the growth's budget; set more candidates or a lower growth_rate"
+_SCORES_NOT_FINITE = "Firefly's scores are not finite: the network does not grow; lower tuning_rate or check the inputs"
+_TOO_FEW = "all candidates together do not reach the budget of the growth; set more candidates or a lower growth_rate"
 
 
-@meter.count_once
+@count_once
 def _tune_batch(
     overgrown: OvergrownVGG19, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, penalty: float
 ) -> None:
@@ -249,15 +256,15 @@ def _tune_batch(
     optimizer.step()
 
 
-@meter.count_once
+@count_once
 def _gate_gradients(overgrown: OvergrownVGG19, gates: Tensor, x: Tensor, y: Tensor) -> Tensor:
     return torch.autograd.grad(F.cross_entropy(overgrown(x, gates), y), gates)[0]
 
 
-@meter.count_once
+@count_once
 @torch.no_grad()
 def _mean_loss(body: nn.Module, x: Tensor, y: Tensor, batch_size: int) -> Tensor:
-    """Mean cross-entropy of a network in eval mode: `validate` of a stage, but charged to the growth."""
+    """Return the mean cross-entropy of a network in eval mode, charged to the growth phase."""
     parts = zip(torch.split(x, batch_size), torch.split(y, batch_size), strict=True)
     losses = [F.cross_entropy(body(part_x), part_y, reduction="sum") for part_x, part_y in parts]
     return torch.stack(losses).sum() / len(y)
@@ -273,7 +280,7 @@ def _batches(
 def _growable(predictor: Predictor) -> FireflyVGG19:
     if not isinstance(predictor.body, FireflyVGG19):
         raise ValueError(
-            f"agent 'ff' with a {type(predictor.body).__name__}: Firefly widens a FireflyVGG19 and no other "
-            "network, as in the paper; use a data set of 32×32 images such as CIFAR10, or another growing agent"
+            f"agent 'ff' with a {type(predictor.body).__name__}: Firefly can only widen a FireflyVGG19, as in the "
+            "paper; use a data set of 32×32 images such as CIFAR10, or another agent that grows"
         )
     return predictor.body

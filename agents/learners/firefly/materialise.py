@@ -1,4 +1,4 @@
-"""Firefly's last step: the selected candidates become units like any other, and the rest of them is gone."""
+"""Firefly's last step: the selected candidates become ordinary units, and the other candidates are dropped."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from agents.firefly_network import FireflyVGG19
-from agents.overgrown import OvergrownConvolution, OvergrownVGG19
+from agents.learners.firefly.overgrown import OvergrownConvolution, OvergrownVGG19
+from agents.networks.firefly_network import FireflyVGG19
 
 NewUnits = Literal["tuned", "zero_out"]
 
-# Per convolution a bool tensor (c + K,): which of its channels are split, then which of its new channels are kept.
-# With depth (c + K + 1,): last, whether the new residual layer after it is kept.
+# Per convolution, a bool tensor (c + K,): whether each channel is split, then whether each new channel is kept.
+# With depth (c + K + 1,): the last entry is whether the new residual layer after the convolution is kept.
 Selection = Sequence[Tensor]
 
 
@@ -28,14 +28,14 @@ def materialise(
     quirks: bool = False,
     generator: torch.Generator,
 ) -> FireflyVGG19:
-    """The network in which the selected candidates are channels like any other; the rest of them is gone.
+    """Return the network in which the selected candidates are ordinary channels.
 
-    A layer's channels are the old ones, with W + V where they were split, then the other halves of these, with W − V,
-    then the new ones. The next layer halves its weights from both halves. With `zero_out` no layer hears the new
-    channels yet, so that they alone leave the function as it is.
+    The channels of a layer are first the old ones, with W + V if they were split, then the second halves of the splits,
+    with W − V, then the new ones. The next layer halves its weights from both halves of a split. With `zero_out` its
+    weights from new channels are 0, so that new channels do not change the function.
 
-    `quirks` does as the authors' code: the classifier does not hear the new channels, and its biases are drawn anew,
-    from `generator`, which is used for nothing else.
+    With `quirks`, as in the authors' code, the classifier's weights from new channels are 0 and its biases are drawn
+    again from `generator`, which has no other effect.
     """
     channels = [layer.candidates for layer in overgrown.convolutions if isinstance(layer, OvergrownConvolution)]
     kept = [bool(chosen[count:].any()) for chosen, count in zip(selection, channels, strict=True)]
@@ -48,7 +48,7 @@ def materialise(
     device = network.classifier.weight.device
     split_inputs = torch.zeros(network.in_channels, dtype=torch.bool, device=device)
     new_inputs = torch.zeros(0, dtype=torch.bool, device=device)
-    heard = torch.zeros_like if new_units == "zero_out" else torch.clone
+    from_new_units = torch.zeros_like if new_units == "zero_out" else torch.clone
     layers = zip(network.norms, grown.convolutions, grown.norms, overgrown.convolutions, selection, strict=True)
     for layer, (old_norm, new_convolution, new_norm, candidates, chosen) in enumerate(layers):
         assert isinstance(candidates, OvergrownConvolution)
@@ -56,37 +56,37 @@ def materialise(
         split, new = torch.split(chosen.to(device), [len(weight), len(candidates.incoming)])
         directions = candidates.split_directions.where(split[:, None, None, None], 0.0)
         ordinary = torch.cat([weight + directions, (weight - directions)[split], candidates.incoming[new]])
-        from_new = _rows(heard(candidates.outgoing), split, new)
+        from_new = _output_rows(from_new_units(candidates.outgoing), split, new)
         new_convolution.weight.copy_(_input_columns(ordinary, from_new, split_inputs, new_inputs))
         _copy_norm(old_norm, new_norm, split)
         sources = [source for source in overgrown.residual_layers[layer] if kept[layer] or not source.is_candidate]
         for residual, source in zip(grown.residual_layers[layer], sources, strict=True):
-            ordinary = _rows(torch.cat([source.weight, source.incoming]), split, new)
-            from_new = _rows(heard(source.outgoing), split, new)
+            ordinary = _output_rows(torch.cat([source.weight, source.incoming]), split, new)
+            from_new = _output_rows(from_new_units(source.outgoing), split, new)
             residual.convolution.weight.copy_(_input_columns(ordinary, from_new, split, new))
         split_inputs, new_inputs = split, new
-    outgoing = torch.zeros_like(overgrown.outgoing) if quirks else heard(overgrown.outgoing)
+    outgoing = torch.zeros_like(overgrown.outgoing) if quirks else from_new_units(overgrown.outgoing)
     grown.classifier.weight.copy_(_input_columns(overgrown.weight, outgoing, split_inputs, new_inputs))
     if not quirks:
         grown.classifier.bias.copy_(overgrown.bias)
     return grown
 
 
-def _rows(weights: Tensor, split: Tensor, new: Tensor) -> Tensor:
-    """Weights (c + K, ...) of ordinary and new channels as those of the old, of splits' second halves, of the new."""
+def _output_rows(weights: Tensor, split: Tensor, new: Tensor) -> Tensor:
+    """Reorder weights (c + K, ...) to old channels, second halves of splits, kept new channels."""
     ordinary, of_new = torch.split(weights, [len(split), len(new)])
     return torch.cat([ordinary, ordinary[split], of_new[new]])
 
 
 def _input_columns(ordinary: Tensor, from_new: Tensor, split: Tensor, new: Tensor) -> Tensor:
-    """Weights (outputs, c', ...) and (outputs, K, ...) as (outputs, c' + splits + kept new channels, ...)."""
+    """Join weights (outputs, c', ...) and (outputs, K, ...) to (outputs, c' + splits + kept new channels, ...)."""
     ordinary = ordinary.clone()
     ordinary[:, split] *= 0.5
     return torch.cat([ordinary, ordinary[:, split], from_new[:, new]], 1)
 
 
 def _copy_norm(old: nn.BatchNorm2d, grown: nn.BatchNorm2d, split: Tensor) -> None:
-    """Old channels and second halves of splits have the old entries; new channels those of an untrained BatchNorm."""
+    """Copy the old entries to old channels and second halves of splits. New channels keep those of a new BatchNorm."""
     for name in ("weight", "bias", "running_mean", "running_var"):
         entries = getattr(old, name)
         entries = torch.cat([entries, entries[split]])

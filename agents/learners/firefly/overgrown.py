@@ -1,17 +1,17 @@
 """Firefly's over-grown network: VGG19 with many weak candidate units in every layer.
 
-Wu et al. 2020, "Firefly Neural Architecture Descent", sections 2 and 3, in the form of the authors' code. In a
-convolution with weights W, c channels and c' inputs, whose input layer has new channels u of its own:
+Wu et al. 2020, "Firefly Neural Architecture Descent", sections 2 and 3, in the form of the authors' code. For a
+convolution with weights W, c channels and c' inputs, after a layer with new channels u:
 
 split of a channel:  σ(θ) → ½ [σ(θ + V) + σ(θ − V)]      o± = W∗x ± γ V∗x + M∗u
 new channel:         σ(A)                                o  = γ A∗x + M∗u
 
-x is the ordinary input, M are the outgoing weights of the previous layer's new channels, and γ is the candidate's
-gate, 1 except where the candidates are scored. W and the batch statistics are frozen. The classifier is not split and
-gets no new outputs, but it has an M.
+x is the ordinary input, M are the weights from the previous layer's new channels, and γ is the candidate's gate. γ is
+1 except during scoring. W and the batch statistics are frozen. The classifier has an M, but no splits and no new
+outputs.
 
-With depth, a new residual layer may follow each convolution, as a whole or not at all: x → x + γ σ(D∗x). It spans the
-ordinary and the new channels.
+With depth, a new residual layer is one more candidate after each convolution: x → x + γ σ(D∗x). It spans the ordinary
+and the new channels.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from agents.firefly_network import CONVOLUTIONS, FireflyVGG19
-from agents.networks import VGG19_BLOCKS
+from agents.networks.firefly_network import CONVOLUTIONS, FireflyVGG19
+from agents.networks.mlp_vgg import VGG19_BLOCKS
 
 _BLOCK_ENDS = frozenset(accumulate(VGG19_BLOCKS))
 
 
 class OvergrownConvolution(nn.Module):
-    """One convolution, its BatchNorm in eval mode, ReLU and, at the end of a block, the pooling, with candidates.
+    """A convolution with candidates, its BatchNorm in eval mode, ReLU and, at the end of a block, the pooling.
 
-    The candidates are the parameters; all else is frozen. They are drawn on the CPU, V first, then A, then M.
+    Only the candidates are parameters. They are drawn on the CPU in the order V, A, M.
 
     Attributes:
         split_directions: V (c, c', 3, 3), from U(−0.1, 0.1).
@@ -80,15 +80,15 @@ class OvergrownConvolution(nn.Module):
 
     @property
     def candidates(self) -> int:
-        """c splits and K new channels."""
+        """Number of candidates: c splits and K new channels."""
         return len(self.split_directions) + len(self.incoming)
 
     def split_gates(self, gates: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """γ (c + K [+ 1],) -> γ of all units (c + K,), of the new channels (K,), and, with depth, of the layer ()."""
+        """Split γ (c + K [+ 1],) into γ of all units (c + K,), new channels (K,) and, with depth, the layer ()."""
         return gates[: self.candidates], gates[len(self.split_directions) : self.candidates], gates[-1]
 
     def forward(self, x: Tensor, new: Tensor | None, gates: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Ordinary channels x (n, c', H, W) and new ones (n, K, H, W), gates γ (c + K,) -> this layer's c and K."""
+        """Return this layer's c and K channels for inputs x (n, c', H, W) and `new` (n, K, H, W), gates γ (c + K,)."""
         ordinary = F.conv2d(x, self.weight, padding=1)  # (n, c, H, W)
         terms = F.conv2d(x, torch.cat([self.split_directions, self.incoming]), padding=1)  # (n, c + K, H, W)
         if gates is not None:
@@ -98,11 +98,11 @@ class OvergrownConvolution(nn.Module):
         if new is not None:
             to_ordinary, to_fresh = torch.split(F.conv2d(new, self.outgoing, padding=1), sizes, 1)
             ordinary, fresh = ordinary + to_ordinary, fresh + to_fresh
-        # The halves of a split are channels of their own, so each is pooled before their mean is taken.
+        # The halves of a split become separate channels, so each is pooled before the mean.
         halves = self._rectify(self._normalize(ordinary + direction)) + self._rectify(
             self._normalize(ordinary - direction)
         )
-        # A new channel begins with the statistics of an untrained BatchNorm: mean 0, variance 1.
+        # A new channel has the statistics of an untrained BatchNorm: mean 0, variance 1.
         return 0.5 * halves, self._rectify(fresh * (1 + self.eps) ** -0.5)
 
     def _normalize(self, x: Tensor) -> Tensor:
@@ -115,11 +115,11 @@ class OvergrownConvolution(nn.Module):
 class OvergrownResidual(nn.Module):
     """A residual layer that spans the ordinary channels x and the new ones u.
 
-    candidate:                      [x, u] → [x, u] + γ σ([R M₁; A M₂] ∗ [x, u])
-    one that the network has:       [x, u] → [x, u] + σ([R∗x + M₁∗u; γ A∗x + M₂∗u])   with the γ of the new channels
+    candidate layer:   [x, u] → [x, u] + γ σ([R M₁; A M₂] ∗ [x, u])
+    existing layer:    [x, u] → [x, u] + σ([R∗x + M₁∗u; γ A∗x + M₂∗u])   with the γ of the new channels
 
-    R (c, c, 3, 3) is frozen where the network has it. What is tuned, R, A (K, c, 3, 3) and M (c + K, K, 3, 3), is drawn
-    from U(−0.01, 0.01) in this order.
+    In an existing layer, R (c, c, 3, 3) is frozen. The other weights, R, A (K, c, 3, 3) and M (c + K, K, 3, 3), are
+    drawn from U(−0.01, 0.01) in this order, and tuned.
     """
 
     frozen: Tensor
@@ -139,16 +139,16 @@ class OvergrownResidual(nn.Module):
 
     @property
     def is_candidate(self) -> bool:
-        """Whether the network does not have this layer yet."""
+        """Whether this layer is a candidate, not an existing layer."""
         return hasattr(self, "tuned")
 
     @property
     def weight(self) -> Tensor:
-        """R, between ordinary channels: (c, c, 3, 3)."""
+        """R, the weights between ordinary channels: (c, c, 3, 3)."""
         return self.tuned if self.is_candidate else self.frozen
 
     def forward(self, x: Tensor, new: Tensor, gates: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Ordinary channels (n, c, H, W), new ones (n, K, H, W) and γ, () or (K,) -> the same shapes."""
+        """Return both outputs for ordinary channels (n, c, H, W), new ones (n, K, H, W) and γ, () or (K,)."""
         terms = F.conv2d(x, torch.cat([self.weight, self.incoming]), padding=1)
         if gates is not None and not self.is_candidate:
             terms = terms * torch.cat([torch.ones_like(self.weight[:, 0, 0, 0]), gates])[:, None, None]
@@ -166,11 +166,11 @@ class OvergrownVGG19(nn.Module):
     example takes 9 ((c + K)² + c²) · 1872 + 27 (2 c + K) · 1024 + 10 (c + K) multiply-adds, before any depth.
 
     Args:
-        network: what is grown; it stays as it is.
+        network: the network to grow, which does not change.
         candidates: K.
-        generators: one per convolution, one for the classifier and, for residual layers, another per convolution; on
-            the CPU.
-        depth: let a new residual layer follow each convolution, after those that do already.
+        generators: one per convolution, one for the classifier and, for residual layers, another one per convolution;
+            on the CPU.
+        depth: add a candidate residual layer after each convolution and its existing residual layers.
     """
 
     weight: Tensor
@@ -186,7 +186,7 @@ class OvergrownVGG19(nn.Module):
     ) -> None:
         super().__init__()
         if candidates < 1:
-            raise ValueError(f"candidates={candidates}: must be at least 1 new channel per layer")
+            raise ValueError(f"candidates={candidates}: must be at least 1 new channel per layer; use candidates=70")
         self.convolutions = nn.ModuleList(
             OvergrownConvolution(
                 convolution,
@@ -207,10 +207,10 @@ class OvergrownVGG19(nn.Module):
         self.outgoing = nn.Parameter(outgoing.to(self.weight))
         self.residuals = nn.ModuleList(
             nn.ModuleList(
-                OvergrownResidual(width, candidates, drawn, weight).to(self.weight)
+                OvergrownResidual(width, candidates, generator, weight).to(self.weight)
                 for weight in [*(layer.convolution.weight for layer in layers), *[None] * depth]
             )
-            for layers, width, drawn in zip(
+            for layers, width, generator in zip(
                 network.residual_layers, network.widths, generators[CONVOLUTIONS + 1 :], strict=True
             )
         )
@@ -218,7 +218,7 @@ class OvergrownVGG19(nn.Module):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, x: Tensor, gates: Tensor | None = None) -> Tensor:
-        """Normalised images -> logits (n, classes). `gates` holds γ of all candidates, layer by layer; None is 1."""
+        """Return the logits (n, classes) of normalised images. `gates` holds γ of all candidates; None is all 1."""
         new: Tensor | None = None
         per_layer = [None] * CONVOLUTIONS if gates is None else torch.split(gates, self.candidates_per_layer)
         for convolution, residuals, gate in zip(self.convolutions, self.residual_layers, per_layer, strict=True):
@@ -232,12 +232,12 @@ class OvergrownVGG19(nn.Module):
 
     @property
     def residual_layers(self) -> list[list[OvergrownResidual]]:
-        """The residual layers after each convolution; with depth, the last one is a candidate."""
+        """The residual layers after each convolution. With depth, the last one is a candidate."""
         groups = [group for group in self.residuals if isinstance(group, nn.ModuleList)]
         return [[layer for layer in group if isinstance(layer, OvergrownResidual)] for group in groups]
 
     def squared_norms(self) -> Tensor:
-        """Σ_l ‖V_l‖² + 0.01 ‖A_l‖², and ‖R_l‖² of new residual layers, which the tuning penalises."""
+        """Return the penalty of the tuning: Σ_l ‖V_l‖² + 0.01 ‖A_l‖², and ‖R_l‖² of candidate residual layers."""
         norms = [
             layer.split_directions.square().sum() + 0.01 * layer.incoming.square().sum()
             for layer in self.modules()
@@ -251,7 +251,7 @@ class OvergrownVGG19(nn.Module):
         return torch.stack(norms).sum()
 
     def neurons(self) -> Tensor:
-        """How many neurons each candidate consists of, (candidates,): 1, and c for a residual layer."""
+        """Return the number of neurons of each candidate, (candidates,): 1, and c for a residual layer."""
         layers = [layer for layer in self.convolutions if isinstance(layer, OvergrownConvolution)]
         sizes = []
         for layer, count in zip(layers, self.candidates_per_layer, strict=True):

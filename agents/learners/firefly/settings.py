@@ -1,4 +1,4 @@
-"""The recipe of a Firefly growth, how far it goes, and the report of what it did."""
+"""The settings of a Firefly growth step, the size that it reaches, and its report."""
 
 from __future__ import annotations
 
@@ -8,32 +8,33 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from agents.firefly_network import CONVOLUTIONS, FireflyVGG19, parameter_count
-from agents.materialise import NewUnits
+from agents.learners.firefly.materialise import NewUnits
+from agents.networks.firefly_network import CONVOLUTIONS, FireflyVGG19, firefly_parameter_count
 
-Size = Callable[[Sequence[int], Sequence[int]], int]  # of widths and residual layers per convolution
+Size = Callable[[Sequence[int], Sequence[int]], int]  # of the widths and the residual layers per convolution
 
 
 @dataclass(frozen=True)
 class GrowthSettings:
-    """The recipe of a growth; the defaults are the authors', but for the budget, which is the ALMA paper's.
+    """The settings of a growth step. The defaults are the authors', except the budget, which is the ALMA paper's.
 
     Attributes:
-        candidates: K, new channels that each layer may get at a growth; for widths up to 16 a K of once or twice the
-            width is far cheaper.
-        growth_rate: g, what a growth adds, as a part of the initial network.
-        budget: ``parameters``: after growth i there are at least P₀ · (1 + g i) parameters, by as little as the last
-            unit allows. ``neurons``: each growth adds ⌊g · Σ_l c_l(0)⌋ units, whatever their cost, as the ALMA
-            authors' code does.
-        score_points: 0 takes the derivative at γ = 1, as the authors' code does; n takes the mean over the n mid-points
+        candidates: K, the number of candidate channels per layer. For widths up to 16, a K of once or twice the width
+            is far cheaper.
+        growth_rate: g, the size added by a growth step as a fraction of the initial network.
+        budget: ``parameters``: after growth step i the network has P₀ · (1 + g i) parameters, or the smallest possible
+            number above. ``neurons``: each growth step adds ⌊g · Σ_l c_l(0)⌋ units of any cost, as in the ALMA authors'
+            code.
+        score_points: 0 takes the derivative at γ = 1, as in the authors' code. n takes the mean over the n mid-points
             of 0 ≤ γ ≤ 1, the paper's integrated gradient, in n passes. 1 is the single mid-point γ = 0.5.
-        new_units: ``zero_out`` sets the outgoing weights of new channels to zero; they then begin without an effect.
+        new_units: ``zero_out`` sets the outgoing weights of new channels to zero, so that they do not change the
+            function at first.
         tuning_rate: learning rate of RMSprop (smoothing 0.9, momentum 0.1) on the candidates.
         penalty: factor of Σ_l ‖V_l‖² + 0.01 ‖A_l‖² in the tuning loss.
-        depth: let a growth insert layers, too: x + h(x) with h(x) = Σ_j ε_j σ(x; δ_j) after a convolution (Wu et al.
-            2020, section 2). A layer's score is the mean over its neurons; the ALMA authors' code has no such thing.
-        quirks: do as the authors' code where that looks unintended: one unit more, and all that tie with it (budget
-            ``neurons``); the classifier's biases drawn anew; its weights from new channels zero.
+        depth: also allow new layers: x + h(x) with h(x) = Σ_j ε_j σ(x; δ_j) after a convolution (Wu et al. 2020,
+            section 2). The score of a layer is the mean over its neurons. The ALMA authors' code has no such option.
+        quirks: reproduce details of the authors' code that look unintended: one unit more, and all units with an equal
+            score (budget ``neurons``); new random biases of the classifier; its weights from new channels are zero.
     """
 
     candidates: int = 70
@@ -49,11 +50,15 @@ class GrowthSettings:
     def __post_init__(self) -> None:
         for name, choices in (("budget", ("parameters", "neurons")), ("new_units", ("tuned", "zero_out"))):
             if getattr(self, name) not in choices:
-                raise ValueError(f"{name}={getattr(self, name)!r}: choose one of {', '.join(choices)}")
+                raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {', '.join(choices)}")
         if self.candidates < 1:
-            raise ValueError(f"candidates={self.candidates}: must be at least 1 new channel per layer")
+            raise ValueError(
+                f"candidates={self.candidates}: must be at least 1 new channel per layer; use candidates=70"
+            )
         if self.score_points < 0:
-            raise ValueError(f"score_points={self.score_points}: must be 0, for γ = 1, or a number of mid-points")
+            raise ValueError(
+                f"score_points={self.score_points}: must be at least 0; use 0 for γ = 1, or a number of mid-points"
+            )
         for name in ("growth_rate", "tuning_rate"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name}={getattr(self, name)}: must be above 0 and finite")
@@ -63,10 +68,10 @@ class GrowthSettings:
 
 @dataclass(frozen=True)
 class GrowthReport:
-    """What a growth did.
+    """The report of a growth step.
 
     `splits`, `new_channels` and `new_layers` hold one number per convolution. `size` and `target` are in the unit of
-    the budget, parameters or neurons; the losses are mean cross-entropies on V.
+    the budget, parameters or neurons. The losses are mean cross-entropies on V.
     """
 
     loss_before: float
@@ -81,27 +86,27 @@ class GrowthReport:
 
 
 def units_per_growth(initial_widths: Sequence[int], settings: GrowthSettings) -> int:
-    """Units that a growth adds with the budget ``neurons``."""
-    # The rate as it is written: as a float, 0.1999… · 240 would give 47 units, not 48.
+    """Return the number of units that a growth step adds with the budget ``neurons``."""
+    # The decimal value of the rate: the float 0.1999… times 240 would give 47 units instead of 48.
     return math.floor(Fraction(str(settings.growth_rate)) * sum(initial_widths)) + settings.quirks
 
 
 def require_units(initial_widths: Sequence[int], settings: GrowthSettings) -> None:
-    """Raises ValueError where a growth would cost its passes over the data and add nothing."""
+    """Raise ValueError if a growth step would add no unit."""
     if settings.budget == "neurons" and units_per_growth(initial_widths, settings) == 0:
         raise ValueError(
-            f"growth_rate={settings.growth_rate} with budget='neurons': of {sum(initial_widths)} channels that is less "
-            f"than one unit per growth; set it to {math.ceil(1e4 / sum(initial_widths)) / 1e4} or more"
+            f"growth_rate={settings.growth_rate} with budget='neurons': a growth step of {sum(initial_widths)} "
+            f"channels must add at least 1 unit; use {math.ceil(1e4 / sum(initial_widths)) / 1e4} or more"
         )
 
 
 def growth_target(
     network: FireflyVGG19, initial_widths: Sequence[int], growth: int, settings: GrowthSettings
 ) -> tuple[Size, int]:
-    """How a network's size is measured from its widths and residual layers, and the size to reach at growth 1, 2, …"""
+    """Return a function that measures a network's size, and the size to reach at growth step `growth` (from 1)."""
 
     def parameters(widths: Sequence[int], residuals: Sequence[int]) -> int:
-        return parameter_count(widths, network.classes, network.in_channels, residuals)
+        return firefly_parameter_count(widths, network.classes, network.in_channels, residuals)
 
     def neurons(widths: Sequence[int], residuals: Sequence[int]) -> int:
         return sum(width * (1 + layers) for width, layers in zip(widths, residuals, strict=True))

@@ -1,9 +1,9 @@
-"""The paper's findings, each with what decides about it.
+"""The findings of the paper, and the verdict on each.
 
-A finding does not hold where at least one of its comparisons is contradicted, and is undecided where one is. Else it
-holds; or, where some of its comparisons were not run, holds where run; or was not run, where none was. Nothing is
-corrected for their number: of forty differences that are none, one is expected to be contradicted by chance, and one to
-hold.
+A finding does not hold if at least one of its comparisons is contradicted, and is undecided if none is contradicted and
+at least one is undecided. Otherwise it holds, or holds where run if some comparisons were not run. Verdicts are not
+corrected for the number of comparisons: of forty comparisons without a difference, one is expected to be contradicted
+by chance, and one to hold.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agents.finished import FinishedRun
-from agents.reproduction import ablation, cifar, mnist, text
-from agents.reproduction.index import Index
-from agents.reproduction.setting import Setting, setting
-from agents.reproduction.verdicts import CONTRADICTED, HOLDS, NOT_RUN, UNDECIDED, Comparison
+from agents.reproduction.claims import cifar, mnist, text
+from agents.reproduction.claims.comparisons import Pick, picker
+from agents.reproduction.claims.setups import Setup, read_setup
+from agents.reproduction.claims.verdicts import CONTRADICTED, HOLDS, NOT_RUN, UNDECIDED, PairedComparison
+from agents.runs.load import FinishedRun
 
 DOES_NOT_HOLD = "does not hold"
 HOLDS_WHERE_RUN = "holds where run"
@@ -23,49 +23,56 @@ HOLDS_WHERE_RUN = "holds where run"
 
 @dataclass(frozen=True)
 class Finding:
-    """What the paper says.
+    """A finding of the paper.
 
     Attributes:
         id: its family and a word or letter, as ``cifar-a``.
-        says: the claim.
-        compare: makes its comparisons, one for each setting that it speaks of.
+        statement: the claim of the paper.
+        compare: returns its comparisons of the picked runs, one for each setting that the claim covers.
     """
 
     id: str
-    says: str
-    compare: Callable[[Index, Setting], list[Comparison]]
+    statement: str
+    compare: Callable[[Pick, Setup], Sequence[PairedComparison]]
 
     @property
     def family(self) -> str:
-        """The group of findings whose `Setting` it has."""
+        """The family of findings with the same setup."""
         return family(self.id)
 
 
 def family(id: str) -> str:
-    """The group of findings that one belongs to, by its id."""
+    """Return the family of a finding, ``cifar`` for the id ``cifar-a``."""
     return id.partition("-")[0]
 
 
+FINDINGS = tuple(
+    Finding(id, statement, compare)
+    for findings in (cifar.FINDINGS, mnist.FINDINGS, text.FINDINGS, cifar.ABLATION_FINDINGS)
+    for id, (statement, compare) in findings.items()
+)
+
+
 @dataclass(frozen=True)
-class Judged:
-    """A finding with its comparisons, run or not."""
+class JudgedFinding:
+    """A finding with its comparisons, of which some may have no runs."""
 
     finding: Finding
-    comparisons: tuple[Comparison, ...]
+    comparisons: Sequence[PairedComparison]
 
     @property
-    def run(self) -> tuple[Comparison, ...]:
-        """The comparisons that were run."""
-        return tuple(one for one in self.comparisons if one.interval is not None)
+    def with_runs(self) -> list[PairedComparison]:
+        """The comparisons that have runs."""
+        return [one for one in self.comparisons if one.interval is not None]
 
     def count(self, verdict: str) -> int:
-        """Comparisons with a verdict."""
+        """Return the number of comparisons with a verdict."""
         return sum(one.verdict == verdict for one in self.comparisons)
 
     @property
     def verdict(self) -> str:
-        """Of all of them, by the rule at the head of this module."""
-        if not self.run:
+        """The verdict on the finding, by the rule of this module."""
+        if not self.with_runs:
             return NOT_RUN
         if self.count(CONTRADICTED):
             return DOES_NOT_HOLD
@@ -74,63 +81,22 @@ class Judged:
         return HOLDS_WHERE_RUN if self.count(NOT_RUN) else HOLDS
 
     @property
-    def weakest(self) -> Comparison | None:
-        """The comparison that speaks least for the finding; None where none was run."""
+    def weakest(self) -> PairedComparison | None:
+        """The comparison that supports the finding least; None if no comparison has runs."""
         rank = {CONTRADICTED: 0, UNDECIDED: 1, HOLDS: 2}
-        return min(self.run, key=lambda one: (rank[one.verdict], one.strength), default=None)
+        return min(self.with_runs, key=lambda one: (rank[one.verdict], one.strength), default=None)
 
 
-FINDINGS = (
-    Finding(
-        "cifar-a",
-        "CER is lowest at an intermediate waiting time, w=10, for SM and Ens at each width",
-        cifar.intermediate_wait,
-    ),
-    Finding("cifar-b", "final error: w=100 ≤ w=10 < w=2, for SM and Ens", cifar.waiting_ends_better),
-    Finding("cifar-c", "before t=10, w=2 is ahead of w=10, for SM and Ens", cifar.greedy_begins_better),
-    Finding("cifar-d", "wider is better, in CER and in final error, for SM and Ens", cifar.wider_is_better),
-    Finding(
-        "cifar-e", "Ens of c=64 is better at t=10 than Ens of c=4 at the end of the stream", cifar.large_is_ahead_early
-    ),
-    Finding("cifar-f", "CER: UMix ≤ Ens at c=4, Ens ≤ UMix at c=64", cifar.mixing_helps_small),
-    Finding("cifar-g", "CER: Ens < SM at equal width", cifar.ensembles_help),
-    Finding(
-        "cifar-h",
-        "gMoE and FF are better than the SM that they began as, and not better than an SM of their average size",
-        cifar.growing_helps,
-    ),
-    Finding("cifar-i", "gEns has the worst CER at equal Mem", cifar.growing_ensembles_are_worst),
-    Finding("cifar-j", "replay lowers CER at w=10, least that of gEns, at 5.5 times the compute", cifar.replay_helps),
-    Finding("mnist-small", "h=4: w=1 is clearly worse than w=10 and w=50", mnist.greedy_fails_small),
-    Finding("mnist-large", "h=64: w=1 is within a tenth of the CER at w=10", mnist.greedy_suffices_large),
-    Finding("mnist-tardy", "waiting for everything has by far the worst CER", mnist.tardy_is_worst),
-    Finding("mnist-final", "h=64: waiting for everything has the best final error", mnist.tardy_ends_best),
-    Finding("text-experts", "more experts are better from the second mega-batch on", text.more_experts_are_better),
-    Finding(
-        "text-large",
-        "large is better after the first mega-batch than every base row after the last",
-        text.large_is_ahead_early,
-    ),
-    Finding("text-iid", "i.i.d. is better than sequential at equal data and compute", text.iid_is_better),
-    Finding("text-waiting", "base: having waited is worse with the updates of one stage", text.waiting_needs_compute),
-    Finding("text-ens", "Ens 4@4 is best at each tick among the rows with w=1", text.ensembles_are_best),
-    Finding("text-gens", "gEns is ahead of gMoE at equal tick", text.growing_ensembles_are_ahead),
-    Finding("text-fixed", "8 or 12 fixed experts are better than gMoE at equal tick", text.fixed_beats_growing),
-    Finding("ablation-tree", "gMoE with a tree of gates is better than with a flat gate", ablation.trees_are_better),
-    Finding("ablation-growing", "gMoE < fixed MoE < ensemble of fixed MoEs, in CER", ablation.growing_beats_fixed),
-)
-
-
-def judge(runs: Mapping[str, Sequence[FinishedRun]], scale: str) -> list[Judged]:
-    """All findings of the paper, in its order.
+def judge(runs: Mapping[str, Sequence[FinishedRun]], scale: str) -> list[JudgedFinding]:
+    """Judge all findings of the paper, in the paper's order.
 
     Args:
-        runs: for the id of a finding, the runs that may decide about it; one that is missing was not run.
-        scale: whose settings hold.
+        runs: by the id of a finding, the runs that decide it; a finding without an entry was not run.
+        scale: smoke, cpu or gpu.
     """
     judged = []
     for finding in FINDINGS:
-        now = setting(finding.family, scale)
-        found = finding.compare(Index(runs.get(finding.id, ()), now.env), now)
-        judged.append(Judged(finding, tuple(found)))
+        setup = read_setup(finding.family, scale)
+        pick = picker(runs.get(finding.id, ()), setup.env)
+        judged.append(JudgedFinding(finding, finding.compare(pick, setup)))
     return judged

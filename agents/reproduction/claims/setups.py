@@ -1,4 +1,4 @@
-"""What a group of findings is about: the stream, the widths and the waiting times that the paper compares."""
+"""The setups of the findings: the stream, widths and waiting times that the paper compares."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ FAMILIES = ("cifar", "mnist", "text", "ablation")
 
 
 @dataclass(frozen=True)
-class Setting:
-    """One experiment of the paper, or what stands for it at a smaller scale.
+class Setup:
+    """The setup of a family of findings, in the paper or at a smaller scale.
 
     Attributes:
         env: environment id.
-        widths: units, channels or experts, ascending.
-        waits: waiting times, from the greedy to the tardy learner's.
-        middle: those in between that the findings name.
-        sizes: of text, the size that the paper calls base, and that it calls large.
-        updates: of text, those of a stage on one mega-batch.
-        note: what stands for what, where that is so.
+        widths: units, channels or experts, in ascending order.
+        waits: waiting times, from the greedy learner's to the tardy learner's.
+        middle: the waiting times between these that the findings name.
+        sizes: for text, the model sizes that the paper calls base and large.
+        updates: for text, updates of a stage on one mega-batch.
+        note: differences from the paper; empty if there are none.
     """
 
     env: str
@@ -40,23 +40,22 @@ class Setting:
 
     @property
     def tardy(self) -> int:
-        """The longest, B."""
+        """The longest waiting time, B."""
         return self.waits[-1]
 
 
-def setting(family: str, scale: str) -> Setting:
-    """The paper's, with what the scale has in place of some of it.
+def read_setup(family: str, scale: str) -> Setup:
+    """Read the setup of a family of findings: the values of the paper, some of them replaced by those of the scale.
 
     Raises:
         KeyError: there is no such family.
     """
-    of_family = dict(_table()[family])
-    replaced: dict[str, Any] = of_family.pop(scale, {})
-    values = {name: value for name, value in of_family.items() if not isinstance(value, dict)} | replaced
-    lists: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-    return Setting(**lists)
+    table = _table()[family]
+    values = {name: value for name, value in table.items() if not isinstance(value, dict)} | table.get(scale, {})
+    fields: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in values.items()}
+    return Setup(**fields)
 
 
 @cache
 def _table() -> dict[str, Any]:
-    return tomllib.loads((files(__package__) / "settings.toml").read_text(encoding="utf-8"))
+    return tomllib.loads((files(__package__) / "setups.toml").read_text(encoding="utf-8"))

@@ -1,143 +1,137 @@
-"""The paper's findings on text (tables 1 and 2); ticks are counted from 1, where the tables have t_0."""
+"""The paper's findings on text (tables 1 and 2). The first tick is t=1 here, and t_0 in the tables of the paper."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
-from agents.reproduction.index import Index, OfSeeds, difference, error_at
-from agents.reproduction.setting import Setting
-from agents.reproduction.verdicts import Comparison
+from agents.reproduction.claims.comparisons import Findings, Pick, Quantity, RunsBySeed, compare, error_at
+from agents.reproduction.claims.setups import Setup
+from agents.reproduction.claims.verdicts import PairedComparison, Prediction
 
-PERPLEXITY = "perplexity"
 TICKS = 4
 
+Row = dict[str, Any]  # agent, width and members of a row of table 2
 
-def more_experts_are_better(runs: Index, now: Setting) -> list[Comparison]:
-    """More experts are better from the second mega-batch on."""
+
+def _perplexity_at(tick: int) -> Quantity:
+    return error_at(tick, "perplexity")
+
+
+def _sm(experts: int) -> dict[str, Row]:
+    return {f"sm {experts}": {"agent": "sm", "width": experts}}
+
+
+def _ens(experts: int, members: int) -> dict[str, Row]:
+    return {f"ens {experts}@{members}": {"agent": "ens", "width": experts, "members": members}}
+
+
+def _sequential(pick: Pick, setup: Setup, size: str) -> dict[str, RunsBySeed]:
+    """Return the runs that train on each mega-batch, by row."""
+    few = setup.widths[0]
+    rows = _ens(few, 2) | _ens(few, 4) | {agent: {"agent": agent, "width": few} for agent in ("gens", "gmoe")}
+    for experts in setup.widths:
+        rows |= _sm(experts)
+    return {name: pick(size=size, wait=1, updates=setup.updates, **row) for name, row in rows.items()}
+
+
+def _compare_rows(
+    pick: Pick, setup: Setup, pairs: Sequence[tuple[str, str]], first_tick: int = 1
+) -> list[PairedComparison]:
+    """Compare pairs of rows that train on each mega-batch, at each tick."""
+    compared = []
+    for size in setup.sizes:
+        rows = _sequential(pick, setup, size)
+        compared += [
+            compare(f"{size}, t={tick}: {one} − {other}", rows[one], rows[other], _perplexity_at(tick))
+            for one, other in pairs
+            for tick in range(first_tick, TICKS + 1)
+        ]
+    return compared
+
+
+def _more_experts_are_better(pick: Pick, setup: Setup) -> list[PairedComparison]:
+    pairs = [(f"sm {more}", f"sm {fewer}") for fewer, more in pairwise(setup.widths)]
+    return _compare_rows(pick, setup, pairs, first_tick=2)
+
+
+def _ensembles_are_best(pick: Pick, setup: Setup) -> list[PairedComparison]:
+    others = [*(f"sm {experts}" for experts in setup.widths), f"ens {setup.widths[0]}@2", "gens", "gmoe"]
+    return _compare_rows(pick, setup, [(f"ens {setup.widths[0]}@4", other) for other in others])
+
+
+def _growing_ensembles_are_ahead(pick: Pick, setup: Setup) -> list[PairedComparison]:
+    return _compare_rows(pick, setup, [("gens", "gmoe")], first_tick=2)  # the first tick at which both have grown
+
+
+def _fixed_beats_growing(pick: Pick, setup: Setup) -> list[PairedComparison]:
+    return _compare_rows(pick, setup, [(f"sm {experts}", "gmoe") for experts in setup.widths[1:]])
+
+
+def _waiting(setup: Setup, experts: int) -> dict[str, Row]:
+    """Return the rows that also train after several mega-batches."""
+    return _sm(experts) | _ens(setup.widths[0], 2)
+
+
+def _large_is_ahead_early(pick: Pick, setup: Setup) -> list[PairedComparison]:
+    base, large = setup.sizes
+    wait = setup.tardy
+    base_rows = _sequential(pick, setup, base)
+    for name, row in _waiting(setup, setup.widths[-1]).items():
+        for times in (1, wait):
+            runs = pick(size=base, wait=wait, updates=setup.updates * times, **row)
+            base_rows[f"{name}, w={wait}, {times}× updates"] = runs
+    large_rows = _sequential(pick, setup, large)
     return [
-        Comparison(
-            f"{size}, t={tick}: sm {more} − sm {few}",
-            PERPLEXITY,
-            difference(single(runs, now, size, more), single(runs, now, size, few), error_at(tick)),
-        )
-        for size in now.sizes
-        for few, more in pairwise(now.widths)
-        for tick in range(2, TICKS + 1)
-    ]
-
-
-def large_is_ahead_early(runs: Index, now: Setting) -> list[Comparison]:
-    """The large model after the first mega-batch is better than every base one after the last."""
-    base, large = now.sizes
-    return [
-        Comparison(
+        compare(
             f"{large} sm {experts} at t=1 − {base} {name} at t={TICKS}",
-            PERPLEXITY,
-            difference(single(runs, now, large, experts), there, error_at(1), error_at(TICKS)),
+            large_rows[f"sm {experts}"],
+            runs,
+            _perplexity_at(1),
+            of_those=_perplexity_at(TICKS),
         )
-        for experts in now.widths
-        for name, there in {**sequential(runs, now, base), **waited_for_all(runs, now, base)}.items()
+        for experts in setup.widths
+        for name, runs in base_rows.items()
     ]
 
 
-def iid_is_better(runs: Index, now: Setting) -> list[Comparison]:
-    """One stage on everything is better than a stage per mega-batch, at equal data and compute."""
-    found = []
-    for size in now.sizes:
-        for wait, experts in zip(now.waits[1:], now.widths[1:], strict=True):
-            for name, keywords in (
-                ("sm", {"agent": "sm", "width": experts}),
-                ("ens", _ENS_2 | {"width": now.widths[0]}),
-            ):
-                waited = runs.pick(size=size, wait=wait, updates=now.updates * wait, **keywords)
-                stepwise = runs.pick(size=size, wait=1, updates=now.updates, **keywords)
-                what = f"{size} {name} {keywords['width']}, t={wait}: w={wait}, {wait}× updates − w=1"
-                found.append(Comparison(what, PERPLEXITY, difference(waited, stepwise, error_at(wait))))
-    return found
-
-
-def waiting_needs_compute(runs: Index, now: Setting) -> list[Comparison]:
-    """Base: with the updates of one stage, to have waited is worse than to have trained on each mega-batch."""
-    size = now.sizes[0]
-    found = []
-    for wait, experts in zip(now.waits[1:], now.widths[1:], strict=True):
-        for name, keywords in (("sm", {"agent": "sm", "width": experts}), ("ens", _ENS_2 | {"width": now.widths[0]})):
-            waited = runs.pick(size=size, wait=wait, updates=now.updates, **keywords)
-            stepwise = runs.pick(size=size, wait=1, updates=now.updates, **keywords)
-            what = f"{size} {name} {keywords['width']}, t={wait}: w={wait}, 1× updates − w=1"
-            found.append(Comparison(what, PERPLEXITY, difference(waited, stepwise, error_at(wait)), "above"))
-    return found
-
-
-def ensembles_are_best(runs: Index, now: Setting) -> list[Comparison]:
-    """Ens 4@4 is best at each tick among all that train at each tick."""
-    found = []
-    for size in now.sizes:
-        rows = sequential(runs, now, size)
-        best = rows.pop("ens 4@4")
-        for tick in range(1, TICKS + 1):
-            for name, there in rows.items():
-                what = f"{size}, t={tick}: ens 4@4 − {name}"
-                found.append(Comparison(what, PERPLEXITY, difference(best, there, error_at(tick))))
-    return found
-
-
-def growing_ensembles_are_ahead(runs: Index, now: Setting) -> list[Comparison]:
-    """gEns is ahead of gMoE once both have grown."""
+def _compare_waiting(
+    pick: Pick, setup: Setup, sizes: Sequence[str], predicted: Prediction, *, equal_compute: bool
+) -> list[PairedComparison]:
+    """Compare one training on several mega-batches with a training on each of them."""
     return [
-        Comparison(
-            f"{size}, t={tick}: gens − gmoe",
-            PERPLEXITY,
-            difference(sequential(runs, now, size)["gens"], sequential(runs, now, size)["gmoe"], error_at(tick)),
+        compare(
+            f"{size} {name}, t={wait}: w={wait}, {times}× updates − w=1",
+            pick(size=size, wait=wait, updates=setup.updates * times, **row),
+            pick(size=size, wait=1, updates=setup.updates, **row),
+            _perplexity_at(wait),
+            predicted,
         )
-        for size in now.sizes
-        for tick in range(2, TICKS + 1)
+        for size in sizes
+        for wait, experts in zip(setup.waits[1:], setup.widths[1:], strict=True)
+        for times in [wait if equal_compute else 1]
+        for name, row in _waiting(setup, experts).items()
     ]
 
 
-def fixed_beats_growing(runs: Index, now: Setting) -> list[Comparison]:
-    """A fixed number of 8 or 12 experts is better than gMoE, which ends with 12."""
-    return [
-        Comparison(
-            f"{size}, t={tick}: sm {experts} − gmoe",
-            PERPLEXITY,
-            difference(single(runs, now, size, experts), sequential(runs, now, size)["gmoe"], error_at(tick)),
-        )
-        for size in now.sizes
-        for experts in now.widths[1:]
-        for tick in range(1, TICKS + 1)
-    ]
+def _iid_is_better(pick: Pick, setup: Setup) -> list[PairedComparison]:
+    return _compare_waiting(pick, setup, setup.sizes, "below", equal_compute=True)
 
 
-_ENS_2 = {"agent": "ens", "members": 2}
+def _waiting_needs_compute(pick: Pick, setup: Setup) -> list[PairedComparison]:
+    return _compare_waiting(pick, setup, setup.sizes[:1], "above", equal_compute=False)
 
 
-def single(runs: Index, now: Setting, size: str, experts: int) -> OfSeeds:
-    """SM with so many experts, trained on each mega-batch."""
-    return runs.pick(size=size, wait=1, updates=now.updates, agent="sm", width=experts)
-
-
-def sequential(runs: Index, now: Setting, size: str) -> dict[str, OfSeeds]:
-    """All rows of table 2 that train on each mega-batch, by name."""
-    few = now.widths[0]
-    rows = {f"sm {experts}": single(runs, now, size, experts) for experts in now.widths}
-    for members in (2, 4):
-        rows[f"ens {few}@{members}"] = runs.pick(
-            size=size, wait=1, updates=now.updates, agent="ens", width=few, members=members
-        )
-    for agent in ("gens", "gmoe"):
-        rows[agent] = runs.pick(size=size, wait=1, updates=now.updates, agent=agent, width=few)
-    return rows
-
-
-def waited_for_all(runs: Index, now: Setting, size: str) -> dict[str, OfSeeds]:
-    """All rows of table 2 that train at the last tick alone, by name."""
-    wait, few, many = now.tardy, now.widths[0], now.widths[-1]
-    return {
-        f"{name}, w={wait}, {times}× updates": runs.pick(size=size, wait=wait, updates=now.updates * times, **keywords)
-        for name, keywords in (
-            (f"sm {many}", {"agent": "sm", "width": many}),
-            (f"ens {few}@2", _ENS_2 | {"width": few}),
-        )
-        for times in (1, wait)
-    }
+FINDINGS: Findings = {
+    "text-experts": ("more experts are better from the second mega-batch on", _more_experts_are_better),
+    "text-large": (
+        "large is better after the first mega-batch than every base row after the last",
+        _large_is_ahead_early,
+    ),
+    "text-iid": ("i.i.d. is better than sequential at equal data and compute", _iid_is_better),
+    "text-waiting": ("base: waiting is worse than w=1 with the updates of one training", _waiting_needs_compute),
+    "text-ens": ("Ens 4@4 is best at each tick among the rows with w=1", _ensembles_are_best),
+    "text-gens": ("gEns is ahead of gMoE at equal tick", _growing_ensembles_are_ahead),
+    "text-fixed": ("8 or 12 fixed experts are better than gMoE at equal tick", _fixed_beats_growing),
+}

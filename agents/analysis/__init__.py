@@ -1,0 +1,1 @@
+"""Analysis of finished runs: groups of seeds, statistics, tables."""

@@ -1,0 +1,66 @@
+"""Labels of runs: short texts that distinguish their settings.
+
+A setting is a mapping from dotted path to value as text, see `agents.catalogue.run_config`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from agents.catalogue.run_config import AgentConfig, RunConfig  # noqa: F401 - AgentConfig: for the doctest
+
+Setting = Mapping[str, str]
+
+
+def labels_of(configs: Sequence[RunConfig]) -> list[str]:
+    """Return a label for each run; two labels are equal if and only if the settings are equal.
+
+    A label is the method, the width and the policy of the run, and the values in which settings with the same method,
+    width and policy differ.
+
+    >>> def config(epochs, seed):
+    ...     agent = AgentConfig({"id": "sm", "width": 32, "seed": seed, "stage": {"epochs": epochs}})
+    ...     return RunConfig("Digits-ALMA-v0", {"ticks": 20}, agent, seed)
+    >>> labels_of([config(1, 0), config(1, 1), config(3, 0)])
+    ['sm 32, epochs=1', 'sm 32, epochs=1', 'sm 32, epochs=3']
+    """
+    several = len({config.env for config in configs}) > 1
+    names = [f"{config.env} " * several + config.label for config in configs]
+    return append_differences(names, [config.setting for config in configs])
+
+
+def differing_paths(settings: Sequence[Setting]) -> list[str]:
+    """Return the paths, in alphabetical order, whose values are not equal in all settings."""
+    paths = sorted({path for setting in settings for path in setting})
+    return [path for path in paths if len({setting.get(path) for setting in settings}) > 1]
+
+
+def append_differences(
+    names: Sequence[str],
+    settings: Sequence[Setting],
+    paths_of: Callable[[Sequence[Setting]], list[str]] = differing_paths,
+) -> list[str]:
+    """Append to each name the values in which the settings with this name differ.
+
+    Args:
+        names: one name per setting.
+        settings: the settings.
+        paths_of: returns the paths to compare, for the settings with one name.
+    """
+    by_name: dict[str, list[Setting]] = {}
+    for name, setting in zip(names, settings, strict=True):
+        by_name.setdefault(name, []).append(setting)
+    paths = {name: paths_of(same_name) for name, same_name in by_name.items()}
+    return [
+        ", ".join([name, *name_values(setting, paths[name])]) for name, setting in zip(names, settings, strict=True)
+    ]
+
+
+def name_values(setting: Setting, paths: Sequence[str]) -> list[str]:
+    """Return ``name=value`` for each path of a setting; the name is the last part of the path if that is unique."""
+    names = [path.rpartition(".")[2] for path in paths]
+    return [
+        f"{name if names.count(name) == 1 else path}={setting[path]}"
+        for path, name in zip(paths, names, strict=True)
+        if path in setting
+    ]

@@ -1,0 +1,1 @@
+"""Tournaments of the paper's agents in the arena."""

@@ -1,0 +1,138 @@
+"""The facts about data that the configuration of a run depends on, with or without loading the data."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agents.catalogue.recipes import Recipe, recipe_for
+from alma_env import AlmaEnv
+from alma_env.data.datasets import TEXT
+from alma_env.registration import PROTOCOL_KEYWORDS, PROTOCOLS, TEXT_ID, TINY_SIZES, keywords_of
+from alma_env.text.corpus import TextCorpus
+
+TEXT_TICKS = 4
+TEXT_TOKENS = 512  # tokens in a sequence of custom text
+VALIDATION_PART = 0.1  # fraction of a mega-batch
+
+_PROTOCOL_DEFAULTS = {
+    name: parameter.default
+    for name, parameter in inspect.signature(AlmaEnv).parameters.items()
+    if name in PROTOCOL_KEYWORDS
+}
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of a data set.
+
+    Attributes:
+        train: number of examples of the stream, including validation parts; for text, sequences per mega-batch.
+        test: number of examples of the test set.
+        features: number of values in an example; 0 for text.
+        valid: for text, number of sequences of the validation set.
+        vocabulary: for text, size of the vocabulary.
+        tokens: for text, number of tokens in a sequence.
+    """
+
+    train: int
+    test: int
+    features: int = 0
+    valid: int = 0
+    vocabulary: int = 0
+    tokens: int = 0
+
+
+SIZES = {
+    "MNIST": Sizes(60_000, 10_000, 784),
+    "CIFAR10": Sizes(50_000, 10_000, 3_072),
+    "Digits": Sizes(1_400, 397, 64),
+    # The text of the package. The paper's 440 million words are about 580 million tokens.
+    "Text": Sizes(411, 411, valid=217, vocabulary=1_000, tokens=64),
+    "custom text": Sizes(1_130_000, 1_130_000, valid=1_300, vocabulary=50_257, tokens=512),
+}
+
+
+@dataclass(frozen=True)
+class DataFacts:
+    """The facts about data and protocol that the configuration of a run depends on.
+
+    Attributes:
+        env: id of the environment.
+        data: name of the data set.
+        protocol: ``AlmaEnv.protocol()``; without an environment, the known part of it.
+        ticks: number of mega-batches of the stream, B.
+        input_shape: shape of one example; None if unknown.
+        is_text: whether the examples are sequences of tokens.
+    """
+
+    env: str
+    data: str
+    protocol: Mapping[str, Any]
+    ticks: int
+    input_shape: tuple[int, ...] | None
+    is_text: bool
+
+    @property
+    def recipe(self) -> Recipe:
+        """The paper's recipe for the data set."""
+        return recipe_for(self.data)
+
+    @property
+    def sizes(self) -> Sizes:
+        """Sizes of the data set.
+
+        Raises:
+            ValueError: the sizes of the data set are unknown without loading it.
+        """
+        custom = self.is_text and self.protocol.get("sequence_length", 0) > SIZES["Text"].tokens
+        name = "custom text" if custom else self.data
+        if name not in SIZES:
+            raise ValueError(f"data={name!r}: only the sizes of {', '.join(SIZES)} are known without loading the data")
+        return SIZES[name]
+
+
+def facts_of(env: AlmaEnv) -> DataFacts:
+    """Return the facts about an environment."""
+    return DataFacts(
+        env.spec.id if env.spec is not None else type(env).__name__,
+        env.data.name,
+        env.protocol(),
+        env.ticks,
+        tuple(env.data.input_shape),
+        isinstance(env.data, TextCorpus),
+    )
+
+
+def known_facts(env: str, keywords: Mapping[str, Any]) -> DataFacts:
+    """Return the facts about an environment that are known without creating it.
+
+    Args:
+        env: id of one of the paper's environments.
+        keywords: keywords of the environment, as for ``alma_env.make``.
+
+    Raises:
+        ValueError: the environment is not one of the paper's, or ``ticks`` is not a positive integer.
+    """
+    if env != TEXT_ID and env not in PROTOCOLS:
+        raise ValueError(f"env={env!r}: must be one of the paper's environments; use one of {', '.join(PROTOCOLS)}")
+    is_text = env == TEXT_ID
+    standard = {**_PROTOCOL_DEFAULTS, "ticks": TEXT_TICKS if is_text else PROTOCOLS[env]["ticks"]}
+    if is_text:
+        tiny = keywords.get("train", "tiny") == "tiny"
+        standard["sequence_length"] = TINY_SIZES["sequence_length"] if tiny else TEXT_TOKENS
+    protocol = standard | {name: value for name, value in keywords.items() if name in standard}
+    ticks = protocol["ticks"]
+    if isinstance(ticks, bool) or not isinstance(ticks, int) or ticks < 1:
+        raise ValueError(f"ticks={ticks!r}: must be a whole number of mega-batches from 1, for example ticks=50")
+    data = TEXT if is_text else PROTOCOLS[env]["data"]
+    return DataFacts(env, data, protocol, ticks, None, is_text)
+
+
+def split_keywords(env_id: str, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split keywords into those of an environment (``alma_env.make``) and those of an agent (``agents.make``)."""
+    known = {"data", *keywords_of(env_id)}  # `alma_env.make` refuses "data" and names the remedy
+    protocol = {key: value for key, value in keywords.items() if key in known}
+    return protocol, {key: value for key, value in keywords.items() if key not in known}

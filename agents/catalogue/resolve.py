@@ -1,0 +1,107 @@
+"""The configuration of an agent from recipe, method and given values: one pure step that creates no network."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+from agents.catalogue import backbones
+from agents.catalogue.data_facts import DataFacts
+from agents.catalogue.methods import Method, keyword_types, method_for, methods_for
+from agents.catalogue.run_config import AgentConfig
+from agents.policies import FixedWait, Policy, Schedule, as_plain_data
+from agents.policies.growing import require_ticks
+from agents.policies.validation import check_types
+from agents.training.settings import StageSettings
+
+_STAGE_TYPES = get_type_hints(StageSettings)
+# Keywords of every agent
+_DEFAULTS = {"width": None, "wait": 1, "replay": False, "growth": None, "seed": 0, "engine": "auto", "device": "auto"}
+_TYPES = {"width": int | None, "wait": int, "replay": bool, "growth": str | None, "seed": int, "engine": str}
+_EXAMPLES = {"width": 32, "wait": 5, "growth": "every", "seed": 0, "engine": "auto"}
+
+
+def resolve_agent(id: str, facts: DataFacts, *, policy: Policy | None = None, **keywords: Any) -> AgentConfig:
+    """Return the configuration of one of the paper's agents.
+
+    The arguments are those of `agents.make`, with the facts about the data instead of the environment.
+
+    Raises:
+        ValueError: an agent or a hyper-parameter is unknown, or a value breaks its rule.
+    """
+    recipe = facts.recipe
+    method = method_for(id, recipe.backbone)
+    given = check_types({name: keywords.pop(name, default) for name, default in _DEFAULTS.items()}, _TYPES, _EXAMPLES)
+    own, stage = _hyperparameters(id, method, facts, keywords)
+    chosen = _policy(id, method, facts, policy, given["wait"], given["replay"], given["growth"])
+    if isinstance(chosen, Schedule):  # the decisions of any other policy are unknown beforehand
+        _require_schedule(id, method, facts, chosen, from_scratch=bool(own.get("from_scratch")))
+    if stage.augmentation != "none" and (facts.is_text or len(facts.input_shape or (0, 0)) == 1):
+        kind = "text" if facts.is_text else f"inputs of shape {facts.input_shape}"
+        raise ValueError(f"augmentation={stage.augmentation!r} on {kind}: it is for images only; leave it out")
+    record = {
+        "id": id,
+        "backbone": recipe.backbone,
+        "width": recipe.width if given["width"] is None else given["width"],
+        "policy": as_plain_data(chosen),
+        "seed": given["seed"],
+        "engine": given["engine"],
+        "device": given["device"],
+        **own,
+        "stage": dataclasses.asdict(stage),
+    }
+    return AgentConfig(json.loads(json.dumps(record)))
+
+
+def _hyperparameters(
+    id: str, method: Method, facts: DataFacts, given: Mapping[str, Any]
+) -> tuple[dict[str, Any], StageSettings]:
+    """Return the hyper-parameters of the method and its network, and the settings of a stage."""
+    recipe = facts.recipe
+    network = backbones.own_keywords(recipe.backbone)
+    own = {name: parameter.default for name, parameter in network.items()} | method.keywords
+    known = {*_STAGE_TYPES, *own}
+    unknown = sorted(set(given) - known)
+    if unknown:
+        raise ValueError(f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter; it has {', '.join(sorted(known))}")
+    types = {name: parameter.annotation for name, parameter in network.items()} | keyword_types(method) | _STAGE_TYPES
+    checked = check_types(given, types, own | dataclasses.asdict(recipe.settings))
+    own |= {name: checked.pop(name) for name in list(checked) if name in own}
+    return own, dataclasses.replace(recipe.settings, **checked)
+
+
+def _policy(
+    id: str, method: Method, facts: DataFacts, policy: Policy | None, wait: int, replay: bool, growth: str | None
+) -> Policy:
+    """Return the given policy, or the fixed waiting time of the keywords."""
+    if policy is not None and (wait != 1 or replay or growth is not None):
+        raise ValueError(
+            f"wait={wait}, replay={replay}, growth={growth!r} with a policy: a policy decides when to train and when "
+            "to grow; give the policy or these values, not both"
+        )
+    if method.always:
+        if policy is not None or wait != 1:
+            raise ValueError(f"wait={wait} or a policy with agent {id!r}: it trains at every tick; leave both out")
+        replay = True
+    if type(policy) is FixedWait:
+        wait = policy.wait
+    if wait > facts.ticks:
+        raise ValueError(f"wait={wait}: the stream has only {facts.ticks} mega-batches; use at most {facts.ticks}")
+    if policy is not None:
+        return policy
+    return FixedWait(wait, replay=replay, growth=growth or ("every" if method.grows else "never"))
+
+
+def _require_schedule(id: str, method: Method, facts: DataFacts, policy: Schedule, *, from_scratch: bool) -> None:
+    if from_scratch and not policy.replay:
+        raise ValueError(
+            "from_scratch=True without replay: the agent would forget all earlier data; use replay=True as well"
+        )
+    if policy.growth != "never" and not method.grows:
+        growing = ", ".join(name for name, other in methods_for(facts.recipe.backbone).items() if other.grows)
+        raise ValueError(
+            f"growth={policy.growth!r}: agent {id!r} cannot grow; leave growth out, or use one that grows: {growing}"
+        )
+    require_ticks(policy.growth, facts.ticks)

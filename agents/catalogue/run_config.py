@@ -1,0 +1,280 @@
+"""The configuration of a run: the one definition of what a run is, for planned runs and for finished runs.
+
+A configuration has three parts. The *identity* is everything that the results depend on. The *setting* is the identity
+without its seeds: runs with equal settings differ by chance only. The *computation* (engine, device, threads, versions,
+machine, batch size of answers) changes speed and the last bits of the results.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from agents.policies.records import canonical
+
+# Values of the configuration, by dotted path, that belong to the computation.
+_COMPUTATION = {
+    "agent.engine",
+    "agent.device",
+    "agent.together",
+    "agent.stage.validation_batch",
+    "protocol.evaluation_batch_size",
+}
+_SEEDS = {"seed", "agent.seed", "agent.policy.seed"}
+BUDGETS = ("flops_budget", "parameter_budget")
+_REQUIRED: Any = object()
+
+
+@dataclass(frozen=True)
+class AgentConfig:
+    """The configuration of an agent, as recorded in a run folder.
+
+    ``agents.make`` records all values below. A custom agent may lack some of them; then a property is None or empty.
+
+    Attributes:
+        record: the configuration as plain JSON values.
+    """
+
+    record: Mapping[str, Any]
+
+    @property
+    def id(self) -> str:
+        """The id of the method, as in ``agents.make``; ``agent`` for an agent without an id."""
+        return str(self.record.get("id", "agent"))
+
+    @property
+    def backbone(self) -> str | None:
+        """The kind of network: ``mlp``, ``vgg19`` or ``switch``."""
+        return self.record.get("backbone")
+
+    @property
+    def width(self) -> int | None:
+        """Units per layer, channels per convolution, or experts per Switch layer."""
+        return self.record.get("width")
+
+    @property
+    def stage(self) -> Mapping[str, Any]:
+        """The settings of a stage: the fields of ``agents.StageSettings``."""
+        stage: Mapping[str, Any] = self.record.get("stage", {})
+        return stage
+
+    @property
+    def policy(self) -> Any:
+        """The record of the policy: the fields of a schedule, or text for other policies."""
+        return self.record.get("policy")
+
+    @property
+    def schedule(self) -> Mapping[str, Any]:
+        """The fields of the policy; empty if the policy is recorded as text."""
+        return self.policy if isinstance(self.policy, Mapping) else {}
+
+    @property
+    def wait(self) -> int | None:
+        """The waiting time in mega-batches; None for other policies than a fixed waiting time."""
+        return None if "name" in self.schedule else self.schedule.get("wait")
+
+    @property
+    def replay(self) -> bool | None:
+        """Whether every stage trains on all data so far; None if not recorded."""
+        return self.schedule.get("replay")
+
+    @property
+    def growth(self) -> str | None:
+        """The schedule of growth; None if not recorded."""
+        return self.schedule.get("growth")
+
+    @property
+    def when(self) -> str:
+        """The policy as text, without the seed of a random policy.
+
+        >>> AgentConfig({"policy": {"wait": 5, "replay": True, "growth": "never"}}).when
+        'wait 5, replay'
+        >>> AgentConfig({"policy": {"name": "random", "probability": 0.1, "seed": 3, "replay": False}}).when
+        'random(probability=0.1)'
+        """
+        return self._when({name: value for name, value in self.schedule.items() if name != "seed"})
+
+    @property
+    def policy_text(self) -> str:
+        """The policy as text, with the seed of a random policy."""
+        return self._when(self.schedule)
+
+    def _when(self, schedule: Mapping[str, Any]) -> str:
+        if not self.policy:
+            return "at every tick"
+        if not schedule:
+            return re.sub(r"^[\w.]*\.(?=\w+\()", "", str(self.policy))  # a dataclass without its module
+        if "name" not in schedule and "wait" in schedule:
+            text = f"wait {schedule['wait']}"
+        else:
+            own = [f"{name}={value}" for name, value in schedule.items() if name not in ("name", "replay", "growth")]
+            text = f"{schedule.get('name', 'policy')}({', '.join(own)})"
+        return text + (", replay" if schedule.get("replay") else "")
+
+    @property
+    def label(self) -> str:
+        """Method, width and policy as text.
+
+        >>> AgentConfig({"id": "sm", "width": 32, "policy": {"wait": 5, "replay": False}}).label
+        'sm 32, wait 5'
+        """
+        name = self.id if self.width is None else f"{self.id} {self.width}"
+        return f"{name}, {self.policy_text}" if self.policy else name
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The configuration of a run.
+
+    Attributes:
+        env: id of the environment.
+        protocol: everything that the stream and the scores depend on, see ``AlmaEnv.protocol``.
+        agent: the configuration of the agent.
+        seed: seed of the stream and of the agent.
+        computation: threads, versions and machine, and the number of runs in one batch (``batched``) or of ranks;
+            empty for a planned run.
+    """
+
+    env: str
+    protocol: Mapping[str, Any]
+    agent: AgentConfig
+    seed: int
+    computation: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> RunConfig:
+        """Read the record of a run, written by this version or an earlier one.
+
+        Raises:
+            ValueError: the record has no environment, protocol, agent or seed.
+        """
+        for name, kind in (("env", str), ("protocol", Mapping), ("agent", Mapping), ("seed", int)):
+            if not isinstance(record.get(name), kind):
+                raise ValueError(f"{name}={record.get(name)!r}: the configuration of a run needs {name}")
+        agent = dict(record["agent"])
+        if "policy" in agent:
+            agent["policy"] = canonical(agent["policy"])  # the module of the policy may have moved
+        rest = {name: value for name, value in record.items() if name not in ("env", "protocol", "agent", "seed")}
+        return cls(record["env"], record["protocol"], AgentConfig(agent), record["seed"], rest)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the record as plain JSON values, for ``RunConfig.from_dict``."""
+        plain: dict[str, Any] = json.loads(json.dumps({**self.computation, **self._record()}))
+        return plain
+
+    def _record(self) -> dict[str, Any]:
+        return {"env": self.env, "protocol": self.protocol, "agent": self.agent.record, "seed": self.seed}
+
+    @property
+    def ticks(self) -> int:
+        """Number of mega-batches of the stream, B."""
+        ticks: int = self.protocol["ticks"]
+        return ticks
+
+    @property
+    def label(self) -> str:
+        """Method, width and policy as text: the values that most tables and figures compare."""
+        return self.agent.label
+
+    @cached_property
+    def values(self) -> dict[str, str]:
+        """All values of the record except the seeds of stream and agent, as text, by dotted path."""
+        return {path: _text(value) for path, value in leaves(self.to_dict()) if path not in ("seed", "agent.seed")}
+
+    @cached_property
+    def identity(self) -> dict[str, str]:
+        """Everything that the results depend on, as text, by dotted path."""
+        ranks = {"ranks": self.computation["ranks"]} if "ranks" in self.computation else {}
+        return {path: _text(value) for path, value in leaves(self._record() | ranks) if path not in _COMPUTATION}
+
+    @cached_property
+    def setting(self) -> dict[str, str]:
+        """The identity without the seeds of the stream, the agent and a random policy."""
+        return {path: value for path, value in self.identity.items() if path not in _SEEDS}
+
+    @property
+    def random_seed(self) -> str | None:
+        """The seed of a random policy as text; None for other policies."""
+        return self.identity.get("agent.policy.seed")
+
+    @property
+    def stream(self) -> dict[str, str]:
+        """The part of the setting that the mega-batches depend on: environment and protocol, without budgets."""
+        return {path: value for path, value in self.setting.items() if _is_stream(path)}
+
+    @property
+    def learner(self) -> dict[str, str]:
+        """The setting without the policy."""
+        return {path: value for path, value in self.setting.items() if not path.startswith("agent.policy")}
+
+    def agrees(self, other: RunConfig) -> bool:
+        """Return whether two identities are equal in all values that both of them have.
+
+        The record of an earlier version may lack values of this version, and a planned run does not know all values of
+        its protocol.
+        """
+        return self.agent.policy == other.agent.policy and all(
+            other.identity.get(path, value) == value for path, value in self.identity.items()
+        )
+
+    def with_seed(self, seed: int) -> RunConfig:
+        """Return the configuration with another seed of the stream and the agent."""
+        return replace(self, seed=seed, agent=AgentConfig({**self.agent.record, "seed": seed}))
+
+    def without_batch(self) -> RunConfig:
+        """Return the configuration of the same run outside a batch of seeds."""
+        return replace(self, computation={k: v for k, v in self.computation.items() if k != "batched"})
+
+    def get(self, name: str, default: Any = _REQUIRED) -> Any:
+        """Return a value by name or by dotted path.
+
+        Args:
+            name: ``env``, ``seed``, ``agent`` (the id), ``width``, ``wait``, ``replay``, ``growth``; any
+                hyper-parameter; or a dotted path such as ``agent.stage.epochs``.
+            default: the result if there is no such value.
+
+        Raises:
+            KeyError: there is no such value and no default.
+
+        >>> config = RunConfig("e", {"ticks": 4}, AgentConfig({"id": "sm", "stage": {"epochs": 2}}), seed=1)
+        >>> config.get("agent"), config.get("epochs"), config.get("protocol.ticks"), config.get("members", 1)
+        ('sm', 2, 4, 1)
+        """
+        if name in self._by_name:
+            return self._by_name[name]
+        found: Any = self.to_dict()
+        for key in name.split("."):
+            if not isinstance(found, dict) or key not in found:
+                if default is _REQUIRED:
+                    raise KeyError(name)
+                return default
+            found = found[key]
+        return found
+
+    @cached_property
+    def _by_name(self) -> dict[str, Any]:
+        agent = self.agent
+        named = {"env": self.env, "seed": self.seed, "agent": agent.id, "width": agent.width, "wait": agent.wait}
+        named |= {"replay": agent.replay, "growth": agent.growth}
+        return {**agent.stage, **agent.record, **agent.schedule, **named}
+
+
+def _is_stream(path: str) -> bool:
+    return path == "env" or (path.startswith("protocol.") and path.removeprefix("protocol.") not in BUDGETS)
+
+
+def leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every value of a nested mapping with its dotted path."""
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            yield from leaves(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,110 @@
+"""``alma show``, ``alma table`` and ``alma pack``: commands that read finished runs."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from rich.console import Console
+
+from agents.analysis import measures, tables, tables_text
+from agents.analysis.labels import labels_of
+from agents.cli.console import draw_curves
+from agents.policies.validation import key_values
+from agents.runs import archive, load
+from agents.runs.load import FinishedRun
+from agents.sweeps.progress import say
+from alma_env import Ledger
+
+
+def show(options: argparse.Namespace, console: Console) -> int:
+    """Print a table and draw the errors of the finished runs below a folder."""
+    found, left_out = load.find(options.folder)
+    for message in left_out:
+        say(console, message)
+    if len(found) == 1 and not left_out:
+        console.print_json(json.dumps(found[0].config))
+    for measure in (measures.ERROR_RATE, measures.PERPLEXITY):  # error rates and perplexities have no common table
+        measured = [run for run in found if measures.measure_of(run.run_config.protocol) == measure]
+        if measured:
+            streams = ", ".join(sorted({run.run_config.env for run in measured}))
+            groups: dict[str, dict[int, Ledger]] = {}
+            labels = labels_of([run.run_config for run in measured])
+            for label, run in zip(labels, measured, strict=True):
+                if run.seed in groups.setdefault(label, {}):
+                    say(console, f"{run.folder}: {label}, seed {run.seed} with another computation; counted once")
+                groups[label].setdefault(run.seed, run.ledger)
+            ledgers = {label: list(by_seed.values()) for label, by_seed in groups.items()}
+            console.print(measures.table(ledgers, title=streams, measure=measure))
+            draw_curves(console, ledgers, options.folder, streams, measure)
+    return 0
+
+
+def table(options: argparse.Namespace, console: Console) -> int:
+    """Compare finished runs in a table that can be published."""
+    comparisons = tables.compare(chosen_runs(options, console), options.by, options.against)
+    text = tables_text.joined(comparisons, options.format)
+    for note in dict.fromkeys(note for comparison in comparisons for note in comparison.notes):
+        say(console, note)
+    if options.out is None:
+        say(console, text.rstrip("\n"))
+        return 0
+    ending = tables_text.FORMATS[options.format][0]
+    file = options.out if options.out.suffix == ending else options.out.with_name(options.out.name + ending)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    say(console, f"{file}: {sum(len(comparison.lines) for comparison in comparisons)} lines")
+    return 0
+
+
+def pack(options: argparse.Namespace, console: Console) -> int:
+    """Write finished runs into one small file."""
+    archive.require_name(options.out)  # first, because reading the runs may take minutes
+    runs, left_out = load.find(*options.paths)
+    if not runs:
+        raise ValueError(f"{' '.join(map(str, options.paths))}: no finished run; finish one first")
+    load.pack(runs, options.out)
+    size = options.out.stat().st_size
+    for message in [*left_out, f"{options.out}: {len(runs)} runs, {size / 1024:,.0f} KiB"]:
+        say(console, message)
+    return 0
+
+
+def chosen_runs(options: argparse.Namespace, console: Console) -> list[FinishedRun]:
+    """The finished runs that ``PATH`` and ``--where`` choose; a message is printed for each run that is left out.
+
+    Raises:
+        ValueError: no run is left.
+    """
+    runs, left_out = load.find(*options.paths)
+    for message in left_out:
+        say(console, message)
+    where = {key: _several(value) for key, value in key_values(options.where, "--where", "width=4,16").items()}
+    for key, value in where.items():
+        if runs and not any(run.run_config.get(key, _MISSING) is not _MISSING for run in runs):
+            raise ValueError(
+                f"--where {key}={value}: no run has such a value; the keys are {', '.join(_KEYS)}, and the dotted "
+                "names of a config.json, such as agent.stage.epochs"
+            )
+    kept = [run for run in runs if all(_has(run, key, value) for key, value in where.items())]
+    if not kept:
+        what = f"none of {len(runs)} finished runs with {' '.join(options.where)}" if where else "no finished run"
+        raise ValueError(f"{' '.join(map(str, options.paths))}: {what}; finish one first, or choose other runs")
+    return kept
+
+
+def _several(value: Any) -> Any:
+    """A tuple for text such as ``sm,ens``, which is no Python literal."""
+    return tuple(value.split(",")) if isinstance(value, str) and "," in value else value
+
+
+_KEYS = ("env", "agent", "width", "wait", "replay", "seed")
+
+
+_MISSING = object()
+
+
+def _has(run: FinishedRun, key: str, value: Any) -> bool:
+    found = run.run_config.get(key, _MISSING)
+    return found in value if isinstance(value, tuple | list) else found == value

@@ -1,0 +1,331 @@
+"""The options of every subcommand of ``alma``.
+
+A subcommand names the function that carries it out as ``module:function`` of this package; the module is imported when
+the command runs. Names that other rooms define are repeated here, so that help loads none of these rooms; a test
+compares them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import alma_env
+
+DEFAULT_ENV = "Digits-ALMA-v0"
+ALL_PLANS = "all"
+PLANS = ("fig2", "fig3", "fig4", "fig7", "fig8", "tab1", "tab2", "ablation")
+SCALES = ("smoke", "cpu", "gpu")
+ENGINES = ("auto", "plain", "compiled")
+ALGORITHMS = ("ppo", "a2c", "dqn")
+PICTURE_FORMATS = ("png", "svg", "pdf", "csv")
+TABLE_FORMATS = ("markdown", "latex", "csv")
+TABLE_KEYS = ("env", "agent", "width", "when", "replay")
+PACKED_SUFFIX = ".jsonl.xz"
+FIGURES = {
+    "errors": "the error over time (figures 1, 3, 7 of the paper)",
+    "tradeoff": "CER against training FLOPs and against parameters (figure 2)",
+    "replay": "CER and Comp with and without replay (figures 4, 8)",
+    "perplexity": "text: average perplexity against parameters, FLOPs, time (figure 5)",
+    "radar": "all measures of each method (first version of the paper)",
+    "gating": "the gates of a mixture over a map of the digits (first version)",
+    "pareto": "CER against Comp with the Pareto front, and against price",
+    "regret": "the error minus the error of the oracle, or of the best run in hindsight, at every tick",
+    "best-wait": "the best waiting time, by width and length of the stream",
+}
+EXECUTION = ("workers", "threads", "per_gpu", "ray", "batch_seeds", "fresh", "track")  # keywords of `agents.sweep`
+_RECORD = (
+    "also score on the validation parts of the whole stream; `alma surrogate fit` needs these scores for policies that "
+    "are not tuned on the test set"
+)
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of ``alma``."""
+    parser = argparse.ArgumentParser(prog="alma", description="Anytime learning at macroscale.")
+    parser.add_argument("--version", action="version", version=f"alma-env {alma_env.__version__}")
+    commands = parser.add_subparsers(dest="name", required=True)
+    _add_run(commands)
+    _add_sweep(commands)
+    _add_reproduce(commands)
+    _command(commands, "envs", "listing:envs", "list the environments")
+    _command(commands, "agents", "listing:agents", "list the agents and their hyper-parameters")
+    _add_surrogate(commands)
+    _add_policy(commands)
+    _add_arena(commands)
+    _add_plot(commands)
+    _add_table(commands)
+    pack = _command(
+        commands, "pack", "finished_runs:pack", "put finished runs into one small file, without their checkpoints"
+    )
+    pack.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="folders of runs, or packed files to join")
+    pack.add_argument("--out", type=Path, required=True, help=f"file to write, *{PACKED_SUFFIX}")
+    show = _command(
+        commands,
+        "show",
+        "finished_runs:show",
+        "table and picture of all runs in a folder",
+    )
+    show.add_argument("folder", type=Path, help="a run folder, or a folder that holds several")
+    return parser
+
+
+def _command(commands: Any, name: str, function: str, summary: str, **keywords: Any) -> argparse.ArgumentParser:
+    """Add a subcommand that `agents.cli.command.carry_out` carries out by calling ``function``."""
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, **keywords)
+    parser.set_defaults(command=function)
+    return parser
+
+
+def _add_run(commands: Any) -> None:
+    run = _command(commands, "run", "run_sweep:run", "take an agent through a stream, for several waits and seeds")
+    run.add_argument("env", nargs="?", default=DEFAULT_ENV, help=f"environment id, default {DEFAULT_ENV}")
+    run.add_argument("--agent", default="sm", help="agent id (see `alma agents`), default sm")
+    _add_combinations(run)
+    run.add_argument("--seeds", type=int, nargs="+", default=[0], help="run seeds, default 0")
+    run.add_argument("--replay", action="store_true", help="train on all mega-batches so far")
+    run.add_argument("--engine", default="auto", choices=ENGINES, help="how to train, default auto")
+    run.add_argument("--device", default="auto", help="cpu, cuda, …; default auto")
+    run.add_argument("--threads", type=int, help="PyTorch threads; default: 1 for an MLP, else all cores")
+    run.add_argument("--record", action="store_true", help=_RECORD)
+    _add_folder_options(run)
+
+
+def _add_sweep(commands: Any) -> None:
+    sweep = _command(
+        commands, "sweep", "run_sweep:run_grid", "run a grid on all cores or a cluster; finished runs are skipped"
+    )
+    sweep.add_argument("file", nargs="?", type=Path, help="a grid as TOML, instead of the options that describe one")
+    grid = sweep.add_argument_group("the grid: every combination")
+    grid.add_argument("--env", nargs="+", help="environment ids")
+    grid.add_argument("--agent", nargs="+", help="agent ids, default sm")
+    _add_combinations(grid)
+    grid.add_argument("--seeds", type=int, nargs="+", help="run seeds, default 0")
+    grid.add_argument(
+        "--replay", action="append_const", const=True, help="train on all mega-batches so far; with --no-replay: both"
+    )
+    grid.add_argument("--no-replay", dest="replay", action="append_const", const=False, help="the default")
+    grid.add_argument("--engine", nargs="+", choices=ENGINES, help="how to train")
+    grid.add_argument("--device", nargs="+", help="cpu, cuda, …; default auto")
+    grid.add_argument("--record", action="store_const", const=True, help=_RECORD)
+    sweep.add_argument("--dry-run", action="store_true", help="list the runs and which are finished; run none")
+    _add_execution(sweep)
+
+
+def _add_combinations(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--width", type=int, nargs="+", help="units or channels; default: the recipe's")
+    parser.add_argument("--wait", type=int, nargs="+", help="waiting times in mega-batches; default: the recipe's")
+    parser.add_argument(
+        "--policy",
+        nargs="+",
+        default=[],
+        help="when to train, instead of --wait: doubling, validation, random, budget, or NAME:field=value,… to change "
+        "defaults; or a learned policy PATH.zip",
+    )
+    _add_set(
+        parser,
+        "any hyper-parameter of the agent or keyword of the environment, e.g. epochs=20 ticks=50; files of a text: "
+        "train=FOLDER valid=FILE test=FILE vocabulary_size=8000 sequence_length=128; `alma sweep` runs every value of "
+        "a list, epochs=[5,20]",
+    )
+
+
+def _add_set(parser: argparse._ActionsContainer, summary: str) -> None:
+    parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=summary)
+
+
+def _add_folder_options(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of run folders, default runs/")
+    parser.add_argument("--fresh", action="store_true", help="delete these runs' folders first, finished or not")
+    parser.add_argument(
+        "--track",
+        nargs="+",
+        default=[],
+        metavar="TRACKER",
+        help="also report to experiment trackers: tensorboard, wandb, mlflow",
+    )
+
+
+def _add_execution(parser: argparse.ArgumentParser) -> None:
+    """Add the options `EXECUTION`: where and how the runs of a grid are computed."""
+    execution = parser.add_argument_group("execution")
+    execution.add_argument("--workers", type=int, help="processes of this machine; default: as many as fill its cores")
+    execution.add_argument("--threads", type=int, help="PyTorch threads of each process, default 1")
+    execution.add_argument("--per-gpu", type=int, default=0, metavar="K", help="K runs at once on each GPU")
+    execution.add_argument(
+        "--ray",
+        metavar="auto|ADDRESS|local[:CORES]",
+        help="give the runs to a Ray cluster: the cluster of RAY_ADDRESS or of this machine (auto), the cluster at "
+        "ADDRESS, or a cluster that is started for these runs (local)",
+    )
+    execution.add_argument(
+        "--batch-seeds",
+        action="store_true",
+        help="train runs that differ only in the seed in one batched computation, where that is possible",
+    )
+    _add_folder_options(execution)
+
+
+def _add_reproduce(commands: Any) -> None:
+    parser = _command(
+        commands, "reproduce", "reproduce:reproduce", "run, draw and judge a figure or table of the paper"
+    )
+    names = (*PLANS, ALL_PLANS)
+    parser.add_argument("names", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
+    parser.add_argument(
+        "--scale",
+        choices=SCALES,
+        default="cpu",
+        help="smoke: tries the command in a minute; cpu: one night on two cores; gpu: the paper's. Default cpu",
+    )
+    parser.add_argument("--seeds", type=int, nargs="+", help="instead of the plan's")
+    _add_set(parser, "any hyper-parameter or keyword of the environment, instead of the plan's")
+    parser.add_argument("--dry-run", action="store_true", help="print the cost, and end")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument(
+        "--recorded", action="store_true", help="draw and judge the runs that come with the package; run nothing"
+    )
+    source.add_argument(
+        "--runs",
+        type=Path,
+        nargs="+",
+        metavar="PATH",
+        help="draw and judge the finished runs in these folders or files of `alma pack`; run nothing",
+    )
+    parser.add_argument(
+        "--format",
+        nargs="+",
+        choices=PICTURE_FORMATS,
+        default=["png", "csv"],
+        help="formats of the figures, default png csv",
+    )
+    _add_execution(parser)
+    parser.set_defaults(out=Path("reproduction"))
+
+
+def _add_surrogate(commands: Any) -> None:
+    surrogate = commands.add_parser("surrogate", help="fit surrogates to recorded runs, and compare them with the runs")
+    kinds = surrogate.add_subparsers(dest="kind", required=True)
+    fit = _command(kinds, "fit", "waiting:fit", "gather finished runs into one file, for recorded=FILE")
+    fit.add_argument("runs", type=Path, nargs="+", help="folders of runs, such as runs/MNIST-ALMA-v0")
+    fit.add_argument("--out", type=Path, required=True, help="file to write, .npz")
+    validate = _command(
+        kinds, "validate", "waiting:validate", "compare the ranks of schedules in a surrogate and in real runs"
+    )
+    validate.add_argument("recorded", help="file written by `fit`, or id of a stream whose recorded runs are shipped")
+    validate.add_argument("--episodes", type=int, default=64, help="episodes of the surrogate per run, default 64")
+    export = _command(kinds, "export", "waiting:export", "write recorded runs as a Minari data set")
+    export.add_argument("recorded", help="file written by `fit`, or id of a stream whose recorded runs are shipped")
+    export.add_argument("dataset", help="Minari's id, such as alma/mnist-waiting-v0")
+    export.add_argument("--actions", default="train", choices=["train", "multi"], help="action space, default train")
+
+
+def _add_policy(commands: Any) -> None:
+    policy = commands.add_parser("policy", help="learn when to wait, and compare schedules")
+    kinds = policy.add_subparsers(dest="kind", required=True)
+    train = _command(kinds, "train", "waiting:train", "learn a policy with PPO, A2C or DQN")
+    train.add_argument("env", help="a decision environment, such as MNIST-ALMA-Wait-Surrogate-v0")
+    train.add_argument("--algorithm", default="ppo", choices=ALGORITHMS, help="default ppo")
+    train.add_argument("--steps", type=float, default=2e6, help="decisions to learn from, default 2e6")
+    train.add_argument("--seed", type=int, default=0, help="default 0")
+    _add_set(train, "keywords of the environment, e.g. width=4,64 flops_price=0.1 reward_on=validation")
+    train.add_argument("--out", type=Path, required=True, help="file to write, .zip; read by alma run --policy")
+    train.add_argument("--tensorboard", type=Path, help="folder for TensorBoard's event files")
+    train.add_argument(
+        "--evaluate", type=int, nargs="+", metavar="SEED", help="run the policy afterwards on the real streams of seeds"
+    )
+    train.add_argument("--runs", type=Path, default=Path("runs"), help="folder of these runs, default runs/")
+
+    compare = _command(
+        kinds, "compare", "waiting:compare", "compare finished runs, paired by seed, with the best fixed waiting time"
+    )
+    compare.add_argument("folder", type=Path, help="folder of runs, such as runs/MNIST-ALMA-v0")
+    compare.add_argument("--flops-price", type=float, default=0.0, help="price of one teraFLOP in errors, default 0")
+    compare.add_argument(
+        "--parameter-price",
+        type=float,
+        default=0.0,
+        help="price of a million parameters at each tick in errors, default 0",
+    )
+    compare.add_argument("--picture", type=Path, help="file to draw, default waiting.png in the folder")
+
+
+def _add_arena(commands: Any) -> None:
+    arena = _command(commands, "arena", "arena:play", "let several agents play on the same streams, and rank them")
+    arena.add_argument("env", help="environment id (see `alma envs`)")
+    arena.add_argument(
+        "--agents",
+        nargs="+",
+        required=True,
+        metavar="ID:KEY=VALUE,…",
+        help="agents (see `alma agents`), each with its hyper-parameters: sm:width=4 ens:width=4,members=3 gens:wait=5",
+    )
+    arena.add_argument("--seeds", type=int, nargs="+", default=[0], help="one stream per seed, default 0")
+    _add_set(arena, "any keyword of the environment, or hyper-parameter of all agents, e.g. ticks=20 epochs=5")
+    arena.add_argument("--flops-budget", type=float, help="FLOPs that each agent may spend")
+    arena.add_argument("--shared-budget", type=float, help="FLOPs that all agents may spend together, divided by bids")
+    arena.add_argument("--seats", type=int, help="with --shared-budget: agents that train at one tick, default 1")
+    arena.add_argument("--threads", type=int, help="PyTorch threads; default: 1 for an MLP, else all cores")
+    arena.add_argument("--out", type=Path, default=Path("tournaments"), help="folder, default tournaments/")
+
+
+def _add_plot(commands: Any) -> None:
+    plot = _command(
+        commands,
+        "plot",
+        "plot:plot",
+        "draw figures of finished runs",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="kinds:\n" + "".join(f"  {kind:12}{shows}\n" for kind, shows in FIGURES.items()),
+    )
+    plot.add_argument("kind", metavar="KIND", help="kind of figure, see below")
+    _add_choice_of_runs(plot)
+    plot.add_argument("--out", type=Path, default=Path("figures"), help="folder to write to, default figures/")
+    plot.add_argument(
+        "--format",
+        nargs="+",
+        default=["png"],
+        metavar="FORMAT",
+        help="png, svg, pdf, or csv for the numbers; default png",
+    )
+    plot.add_argument("--panels", help="errors: one panel per width, wait, both or none; default auto")
+    plot.add_argument("--flops-price", type=float, help="pareto: price of one teraFLOP, in errors")
+    plot.add_argument(
+        "--parameter-price", type=float, help="pareto: price of a million parameters at each tick, in errors"
+    )
+    plot.add_argument("--layer", type=int, help="gating: number of the mixture layer from 1, default 1")
+
+
+def _add_table(commands: Any) -> None:
+    table = _command(
+        commands, "table", "finished_runs:table", "compare finished runs in a table, with intervals and tests"
+    )
+    _add_choice_of_runs(table)
+    table.add_argument("--format", default="markdown", choices=TABLE_FORMATS, help="default markdown")
+    table.add_argument(
+        "--by",
+        nargs="+",
+        default=["env"],
+        metavar="KEY",
+        help=f"keys that the compared lines have in common: {', '.join(TABLE_KEYS)}; default env",
+    )
+    table.add_argument(
+        "--against", metavar="LINE", help="agent or line to compare with; default the best of each column"
+    )
+    table.add_argument("--out", type=Path, help="file to write; the ending of the format is added if it is missing")
+
+
+def _add_choice_of_runs(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `agents.cli.finished_runs.chosen_runs` reads."""
+    parser.add_argument(
+        "paths", type=Path, nargs="+", metavar="PATH", help="folders of runs, or files written by `alma pack`"
+    )
+    parser.add_argument(
+        "--where",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="only runs with these values of env, agent, width, wait, replay, seed or a dotted name of config.json; "
+        "several values as width=4,16",
+    )

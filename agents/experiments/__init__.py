@@ -1,1 +1,0 @@
-"""Many runs as data: a grid of them, how they are spread over processes and machines, and which are done."""

@@ -1,0 +1,1 @@
+"""The learners of the paper, one file per method."""

@@ -1,0 +1,1 @@
+"""Firefly: a network that becomes wider before each stage."""

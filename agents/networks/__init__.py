@@ -1,0 +1,1 @@
+"""The networks of the paper, and several networks computed together."""

@@ -1,0 +1,34 @@
+"""When to wait, train, replay and grow."""
+
+from agents.policies.progress import Decision, Policy, Progress, StatefulPolicy
+from agents.policies.records import NO_DESCRIPTION, Recorded, as_plain_data, canonical, describe
+from agents.policies.waiting import (
+    SCHEDULES,
+    BudgetPaced,
+    Doubling,
+    FixedWait,
+    RandomWait,
+    Schedule,
+    ValidationTriggered,
+    fixed_wait,
+)
+
+__all__ = [
+    "NO_DESCRIPTION",
+    "SCHEDULES",
+    "BudgetPaced",
+    "Decision",
+    "Doubling",
+    "FixedWait",
+    "Policy",
+    "Progress",
+    "RandomWait",
+    "Recorded",
+    "Schedule",
+    "StatefulPolicy",
+    "ValidationTriggered",
+    "as_plain_data",
+    "canonical",
+    "describe",
+    "fixed_wait",
+]

@@ -1,0 +1,110 @@
+"""What a policy is: a callable from the progress of a run to a decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any, Protocol, runtime_checkable
+
+
+@dataclass(frozen=True)
+class Progress:
+    """The state of a run when a mega-batch has arrived: the input of a policy.
+
+    Attributes:
+        tick: current tick, 1..B.
+        ticks: length of the stream, B.
+        pending: mega-batches gathered since the last stage, including the new one.
+        stages: number of stages so far.
+        last_pending: value of ``pending`` at the last stage; 0 before the first stage.
+        processed: number of mega-batches that all stages so far trained on. With replay, a mega-batch counts once per
+            stage.
+        validation_loss: mean cross-entropy of the best epoch of the last stage; None before the first stage.
+        validation_error: fraction of wrong validation answers at that epoch; None before the first stage.
+        previous_validation_loss: ``validation_loss`` of the stage before the last; None before the second stage.
+        previous_validation_error: ``validation_error`` of the stage before the last; None before the second stage.
+        guess_loss: cross-entropy of the uniform guess, the logarithm of the number of classes; None if not provided.
+        parameters: number of parameters of the deployed predictor.
+        first_parameters: number of parameters of the untrained predictor.
+        flops: FLOPs charged so far; None if no meter is running.
+    """
+
+    tick: int
+    ticks: int
+    pending: int
+    stages: int
+    validation_loss: float | None = None
+    validation_error: float | None = None
+    previous_validation_loss: float | None = None
+    previous_validation_error: float | None = None
+    last_pending: int = 0
+    processed: int = 0
+    guess_loss: float | None = None
+    parameters: int = 0
+    first_parameters: int = 0
+    flops: int | None = None
+
+    @property
+    def last(self) -> bool:
+        """Whether this is the last tick of the stream."""
+        return self.tick == self.ticks
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What an agent does at a tick.
+
+    Attributes:
+        train: run a stage on the gathered mega-batches; False waits.
+        replay: train on all earlier mega-batches too.
+        grow: number of growth steps before the stage; True is 1. It has no effect while the agent waits and before the
+            first stage.
+
+    Raises:
+        ValueError: the number of growth steps is negative or not a whole number.
+    """
+
+    train: bool
+    replay: bool = False
+    grow: int = 0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.grow, Integral) or self.grow < 0:
+            raise ValueError(
+                f"grow={self.grow!r}: the number of growth steps must be a whole number, 0 or more; use grow=1"
+            )
+        object.__setattr__(self, "grow", int(self.grow))
+
+
+class Policy(Protocol):
+    """A function from progress to a decision, called once per tick.
+
+    A killed run repeats some ticks when it continues. A policy must therefore be a pure function of its ``Progress``,
+    or have ``state_dict`` and ``load_state_dict``. That state (plain values and tensors) is saved with the agent.
+
+    ``agents.run`` writes a description of the policy into the run folder. The description must be the same in every
+    process. A dataclass is described by its fields, a function at the top level of a module by its name. A lambda, a
+    nested function and any other object have no such description, and ``agents.run`` refuses to write a folder for
+    them.
+    """
+
+    def __call__(self, now: Progress, /) -> Decision:
+        """Return the decision for this tick."""
+        ...
+
+
+@runtime_checkable
+class StatefulPolicy(Protocol):
+    """A policy whose decisions depend on more than its ``Progress``. Create a new one for each agent."""
+
+    def __call__(self, now: Progress, /) -> Decision:
+        """Return the decision for this tick."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that later decisions depend on, as plain values and tensors."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a state that ``state_dict`` returned; later decisions are then the same."""
+        ...

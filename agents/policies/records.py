@@ -1,0 +1,78 @@
+"""How the configuration of a run records its policy."""
+
+from __future__ import annotations
+
+import re
+import sys
+import types
+from typing import Any, Protocol, runtime_checkable
+
+from agents.policies.progress import Policy
+from alma_env import lazy_names
+
+NO_DESCRIPTION = (
+    "a lambda, a nested function and an object without a stable description cannot be distinguished from other "
+    "policies, so the run folder could be continued with the wrong policy; make the policy a frozen dataclass with "
+    "__call__ or a function at the top level of a module, or run without a folder"
+)
+
+
+@runtime_checkable
+class Recorded(Protocol):
+    """A policy that provides its own record."""
+
+    def as_plain_data(self) -> Any:
+        """Return the record as plain JSON values, the same in every process; None if there is none.
+
+        The record holds the policy's ``name`` and everything that its decisions depend on.
+        """
+        ...
+
+
+def as_plain_data(policy: Policy) -> Any:
+    """Return the record of a policy: its own where it provides one, otherwise the result of `describe`."""
+    return policy.as_plain_data() if isinstance(policy, Recorded) else describe(policy)
+
+
+def describe(policy: Policy) -> str | None:
+    """Return a description of a policy that is the same in every process; None if the policy has none.
+
+    >>> from agents.policies import Decision, fixed_wait
+    >>> describe(fixed_wait(5))
+    "agents.policies.waiting.FixedWait(replay=False, growth='never', wait=5)"
+    >>> describe(lambda now: Decision(train=True)) is None
+    True
+    """
+    if isinstance(policy, types.FunctionType):
+        module = sys.modules.get(policy.__module__)
+        found = getattr(module, policy.__qualname__, None) is policy  # False for lambdas, closures and methods
+        return f"{policy.__module__}.{policy.__qualname__}" if found else None
+    # A subclass that is not itself a dataclass may have more state than the inherited fields.
+    if "__dataclass_fields__" in vars(type(policy)):
+        text = repr(policy)
+        if type(policy).__repr__ is not object.__repr__ and not re.search(r" at 0x[0-9a-fA-F]+", text):
+            return f"{type(policy).__module__}.{text}"
+    return None
+
+
+def canonical(record: Any) -> Any:
+    """Return a record in which the old names of moved modules are replaced by their new names.
+
+    Compare two records by their canonical forms: a run folder that was started before a module moved then still
+    matches the policy of today.
+
+    Args:
+        record: the result of `as_plain_data`, or any plain JSON value that contains such a result.
+
+    >>> canonical("agents.bidder.wait")
+    'agents.arena.bidder.wait'
+    >>> canonical({"name": "mine", "inner": "agents.bidder.wait", "wait": 3})
+    {'name': 'mine', 'inner': 'agents.arena.bidder.wait', 'wait': 3}
+    """
+    if isinstance(record, str):
+        return lazy_names.new_name(record)
+    if isinstance(record, dict):
+        return {name: canonical(value) for name, value in record.items()}
+    if isinstance(record, list):
+        return [canonical(value) for value in record]
+    return record

@@ -1,0 +1,1 @@
+"""The findings of the paper, and the comparisons that decide them."""

@@ -1,0 +1,30 @@
+"""The ids of the decision environments and surrogates, registered with Gymnasium.
+
+``import agents.rl`` calls `register`. ``import alma_env`` calls it, too, if the distribution is installed, because the
+entry point ``gymnasium.envs`` names it. This module imports neither PyTorch nor the environments; Gymnasium imports an
+environment when it makes one.
+"""
+
+from __future__ import annotations
+
+from gymnasium.envs import registration as gymnasium
+
+from alma_env.registration import STREAM_IDS, TEXT_ID
+
+
+def register() -> None:
+    """Register ``X-ALMA-Wait-v0`` and ``X-ALMA-Wait-Surrogate-v0`` for each stream ``X-ALMA-v0``.
+
+    Text has no surrogate.
+    """
+    for stream in STREAM_IDS:
+        name = stream.removesuffix("-v0")
+        if f"{name}-Wait-v0" not in gymnasium.registry:
+            gymnasium.register(f"{name}-Wait-v0", entry_point="agents.rl.wait_env:WaitEnv", kwargs={"stream": stream})
+        if stream != TEXT_ID and f"{name}-Wait-Surrogate-v0" not in gymnasium.registry:
+            gymnasium.register(
+                f"{name}-Wait-Surrogate-v0",
+                entry_point="agents.rl.surrogate:SurrogateEnv",
+                vector_entry_point="agents.rl.surrogate:SurrogateVectorEnv",
+                kwargs={"stream": stream},
+            )

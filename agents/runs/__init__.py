@@ -1,0 +1,1 @@
+"""Runs: an agent goes through a stream, and a run folder or a packed file holds the result."""

@@ -1,0 +1,1 @@
+"""One stage, and the engines that compute it."""
