@@ -11,7 +11,7 @@ class SubmissionError(AlmaError, ValueError):
     """A submission breaks rules.
 
     Attributes:
-        problems: one message per broken rule, so that all are mended at once.
+        problems: one message per broken rule, so that the authors can fix all of them at once.
     """
 
     def __init__(self, problems: Sequence[str] | str) -> None:
@@ -19,35 +19,39 @@ class SubmissionError(AlmaError, ValueError):
         super().__init__("\n".join(self.problems))
 
     def __reduce__(self) -> tuple[type[SubmissionError], tuple[tuple[str, ...]]]:
-        # An exception is rebuilt from its message alone, which here is the joined one.
+        # By default, pickle calls the constructor with the joined message.
         return type(self), (self.problems,)
 
 
 class PackageError(SubmissionError):
-    """A folder or an archive cannot be a submission's files."""
+    """A folder or an archive cannot be the files of a submission."""
+
+
+class ProgramError(AlmaError):
+    """Bytes are not a program, or a predictor cannot be written as a program."""
 
 
 class DatabaseError(AlmaError, ValueError):
-    """A database cannot be used: its URL, or the tables that are there."""
+    """A database cannot be used because of its URL or its tables."""
 
 
 class NotFoundError(AlmaError, LookupError):
-    """There is no such submission, account or job."""
+    """The submission, account or job does not exist."""
 
 
 class AccountError(AlmaError, ValueError):
-    """An account or a token cannot be made so."""
+    """The name, role or scopes of an account or a token break a rule."""
 
 
 class ConflictError(AlmaError, ValueError):
-    """What there is already stands against it: a name that is taken, an account with as many tokens as it may have."""
+    """The present state forbids the change: the name is taken, or the account has the maximum number of tokens."""
 
 
 class TooManyError(AlmaError, RuntimeError):
-    """More than the board takes in a time.
+    """More requests than the board accepts in a period.
 
     Attributes:
-        seconds: after which to try again.
+        seconds: until the next request can succeed.
     """
 
     def __init__(self, message: str, seconds: float) -> None:
@@ -59,10 +63,10 @@ class TooManyError(AlmaError, RuntimeError):
 
 
 class RemoteError(AlmaError, RuntimeError):
-    """A board on the web does not answer, or refuses.
+    """A board on the web does not answer, or refuses a request.
 
     Attributes:
-        status: of its answer; None where there was none.
+        status: HTTP status of the answer; None if there was no answer.
     """
 
     def __init__(self, message: str, status: int | None = None) -> None:
@@ -74,4 +78,4 @@ class RemoteError(AlmaError, RuntimeError):
 
 
 class LeaseLostError(AlmaError, RuntimeError):
-    """A job is not this worker's any more: its lease ran out and was given to another, or the job has its result."""
+    """The worker no longer owns the job: the lease expired and another worker has it, or the job has a result."""

@@ -1,7 +1,8 @@
-"""Which characters a text of a submission may have, and how a value is quoted in a message.
+"""The characters that a text of a submission can have, and how messages quote a value.
 
-Texts are shown beside those of others, on pages and in terminals. What is invisible or turns the direction of writing
-can make one text look like another, so it is refused; what is markup is harmless, for whoever shows it escapes it.
+Pages and terminals show texts of different authors next to each other. An invisible character, or one that changes the
+direction of writing, can make one text look like another, so these characters are refused. Markup is allowed, because
+every page escapes it.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ _REFUSED = {
 
 
 def refused_character(text: str, allowed: str = "") -> str | None:
-    """The first character that a text may not have, as words such as ``U+202E, …``; None if all are fine.
+    """Return a description such as ``U+202E, …`` of the first refused character of a text, or None.
 
     Args:
-        text: what was written.
-        allowed: characters that are fine here, such as line ends in a description.
+        text: the text.
+        allowed: characters that are not refused here, such as line ends in a description.
     """
     for character in text:
         if character in allowed or character in JOINERS:
@@ -39,7 +40,7 @@ def refused_character(text: str, allowed: str = "") -> str | None:
 
 
 def shown(value: object, limit: int = 60) -> str:
-    """A value as it stands in a message: escaped, on one line, and short.
+    """Return a value as messages quote it: escaped, on one line, at most ``limit`` characters.
 
     >>> shown("a" * 100)
     "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…'"
@@ -48,13 +49,13 @@ def shown(value: object, limit: int = 60) -> str:
         return repr(value[: limit - 3] + "…")
     try:
         text = repr(value)
-    except (ValueError, RecursionError):  # an integer of thousands of digits, or tables in tables
+    except (ValueError, RecursionError):  # an integer of thousands of digits, or deeply nested tables
         return f"a {type(value).__name__} too large to show"
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def storable(text: str, limit: int) -> str:
-    """A text of unknown origin as both databases take it: no NUL, no half characters, not longer than ``limit``.
+    """Return a text that both databases accept: without NUL and lone surrogates, at most ``limit`` characters.
 
     >>> storable("a\\0b\\ud800", 80)
     'a\ufffdb?'
@@ -64,7 +65,7 @@ def storable(text: str, limit: int) -> str:
 
 
 def printable(text: str) -> str:
-    r"""A text of unknown origin as a terminal may get it: what would steer the terminal is written as an escape.
+    r"""Return a text that a terminal can print: characters that control the terminal become escapes.
 
     >>> printable("red: \x1b[31m, line\nline")
     'red: \\x1b[31m, line\nline'

@@ -1,4 +1,4 @@
-"""Accounts: who submits, and who maintains the board. What they act by is in `leaderboard.tokens`."""
+"""The accounts of submitters and maintainers. `leaderboard.accounts.tokens` has the tokens with which they act."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from sqlalchemy import Engine, func, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from leaderboard.database import ROLES, Account
-from leaderboard.engine import now, reading, writing
+from leaderboard.accounts.tokens import NewToken, issue_token, log_account, plain_name
+from leaderboard.database.engine import now, reading, writing
+from leaderboard.database.tables import ROLES, Account, Role
 from leaderboard.errors import AccountError, ConflictError, NotFoundError, SubmissionError
-from leaderboard.text_rules import shown
-from leaderboard.tokens import NewToken, issue_token, log_account, plain_name
+from leaderboard.text_safety import shown
 
 
 @dataclass(frozen=True)
 class AccountInfo:
-    """What is known of an account."""
+    """The data of an account."""
 
     id: int
     name: str
-    role: str
+    role: Role
     created_at: datetime
     disabled_at: datetime | None
 
 
 def make_account(engine: Engine, name: str, role: str = "submitter", *, by: int | None = None) -> AccountInfo:
-    """A new account.
+    """Create an account.
 
     Args:
         engine: of the board's database.
-        name: by which everyone knows it; 1 to 80 characters, and not another's in other letters' cases.
+        name: shown to everyone; 1 to 80 characters, unique without regard to case.
         role: submitter or maintainer.
-        by: id of the account that makes it, for the log; None for itself or the command line.
+        by: id of the account that creates it, for the log; None for the account itself or the command line.
 
     Raises:
         AccountError: the name or the role breaks its rule.
@@ -52,12 +52,12 @@ def make_account(engine: Engine, name: str, role: str = "submitter", *, by: int 
             session.flush()
             log_account(session, "account made", by or account.id, f"{name}, {role}")
             return _account_info(account)
-    except IntegrityError as error:  # made by another process between the look and the write
+    except IntegrityError as error:  # created by another process between the query and the write
         raise taken from error
 
 
 def register(engine: Engine, name: str, token_name: str = "first token") -> tuple[AccountInfo, NewToken]:
-    """An account that someone makes for themselves, a submitter's, and its first token.
+    """Create an account of a submitter and its first token, for a user who registers.
 
     Raises:
         AccountError: the name breaks its rule.
@@ -68,10 +68,10 @@ def register(engine: Engine, name: str, token_name: str = "first token") -> tupl
 
 
 def find_or_make_account(session: Session, name: str, role: str = "submitter") -> Account:
-    """The account of a name, made where there is none.
+    """Return the account of a name; create it if there is none.
 
     Raises:
-        SubmissionError: the name or the role breaks its rule, or the account was disabled.
+        SubmissionError: the name or the role breaks its rule, or the account is disabled.
     """
     try:
         name = plain_name("account", name)
@@ -89,20 +89,20 @@ def find_or_make_account(session: Session, name: str, role: str = "submitter") -
 
 
 def find_account(engine: Engine, name: str) -> AccountInfo:
-    """The account of a name.
+    """Return the account of a name.
 
     Raises:
-        NotFoundError: there is none.
+        NotFoundError: no account has this name.
     """
     with reading(engine) as session:
         account = session.scalars(select(Account).where(Account.name == name.strip())).first()
         if account is None:
-            raise NotFoundError(f"account {shown(name)}: there is none of this name; `account list` shows them")
+            raise NotFoundError(f"account {shown(name)}: does not exist; `account list` shows all accounts")
         return _account_info(account)
 
 
 def list_accounts(engine: Engine, *, limit: int = 100, offset: int = 0) -> tuple[list[AccountInfo], int]:
-    """Accounts in the order in which they were made, and how many there are."""
+    """Return a page of the accounts in the order of their creation, and the number of all accounts."""
     with reading(engine) as session:
         total = session.scalar(select(func.count()).select_from(Account)) or 0
         found = session.scalars(select(Account).order_by(Account.id).limit(limit).offset(offset))
@@ -110,25 +110,25 @@ def list_accounts(engine: Engine, *, limit: int = 100, offset: int = 0) -> tuple
 
 
 def has_maintainer(engine: Engine) -> bool:
-    """Whether anyone may decide and make accounts."""
+    """Return whether an account that is not disabled has the role maintainer."""
     with reading(engine) as session:
         chosen = select(Account.id).where(Account.role == "maintainer", Account.disabled_at.is_(None)).limit(1)
         return session.scalars(chosen).first() is not None
 
 
 def set_disabled(engine: Engine, account_id: int, disabled: bool, *, by: int | None = None) -> AccountInfo:
-    """Disable an account, whose tokens then open nothing, or enable it again. What it has sent stays.
+    """Disable an account, so that its tokens are refused, or enable it again. Its submissions are kept.
 
     Raises:
-        NotFoundError: there is no such account.
-        ConflictError: it is one's own.
+        NotFoundError: the account does not exist.
+        ConflictError: the account would disable itself.
     """
     if disabled and by == account_id:
-        raise ConflictError(f"account {account_id}: your own, which you could not enable again; let another do it")
+        raise ConflictError(f"account {account_id}: you cannot disable your own account; ask another maintainer")
     with writing(engine) as session:
         account = session.get(Account, account_id)
         if account is None:
-            raise NotFoundError(f"account {account_id}: there is none of this number; list them to see which there are")
+            raise NotFoundError(f"account {account_id}: does not exist; list the accounts to see their ids")
         if (account.disabled_at is not None) != disabled:
             account.disabled_at = now(session) if disabled else None
             log_account(session, "account disabled" if disabled else "account enabled", by or account_id, account.name)

@@ -1,9 +1,9 @@
-"""The tokens by which accounts act, and the sessions that come from them. Nothing here knows of HTTP.
+"""Tokens, with which accounts act, and the sessions that are made from tokens. This module does not depend on HTTP.
 
-A token is 256 random bits, shown once. The database has its SHA-256 alone, by which it is looked up: who guesses cannot
-steer that number, so that the time of a look-up tells nothing. A *session* is a token that came from another one, for
-the web page's cookie; it lives for some hours and ends with the token that it came from. What a token may do is said by
-its scopes, and never more than its account's role allows at that moment.
+A token is 256 random bits and is shown once. The database stores only its SHA-256 and finds tokens by it; an attacker
+cannot choose the hash of a guess, so the time of a query reveals nothing. A *session* is a token that is made from
+another token, for the cookie of the web page. It lives for some hours and ends with its parent token. The scopes of a
+token limit its actions, and the present role of its account limits the scopes.
 """
 
 from __future__ import annotations
@@ -19,70 +19,71 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session, joinedload
 
-from leaderboard.database import Account, Event, Token
-from leaderboard.engine import now, reading, writing
+from leaderboard.database.engine import now, reading, writing
+from leaderboard.database.tables import Account, Event, Role, Scope, Token
 from leaderboard.errors import AccountError, ConflictError, NotFoundError
-from leaderboard.text_rules import refused_character, shown
+from leaderboard.text_safety import refused_character, shown
 
-# submit: send submissions; review: decide about results; manage: make and revoke tokens, and accounts for maintainers.
-SCOPES_OF_ROLES: dict[str, tuple[str, ...]] = {
+# submit: send submissions; review: accept and reject results; manage: create and revoke tokens, and, for maintainers,
+# accounts.
+SCOPES_OF_ROLES: dict[Role, tuple[Scope, ...]] = {
     "submitter": ("submit", "manage"),
     "maintainer": ("submit", "review", "manage"),
 }
 SCOPES = SCOPES_OF_ROLES["maintainer"]
-MAXIMUM_TOKENS = 50  # of an account, that are neither revoked nor over
+MAXIMUM_TOKENS = 50  # of an account, without revoked and expired tokens
 LONGEST_TOKEN_DAYS = 3650
 SESSION_HOURS = 12.0
-PREFIX = "alma_"  # by which scanners of published code know one
-_LONGEST_SECRET = 100  # characters that are looked at at all
-_USED_SECONDS = 600.0  # how exactly it is known when a token was used last
+PREFIX = "alma_"  # lets scanners of published code recognize a token
+_LONGEST_SECRET = 100  # characters; longer secrets are refused without a query
+_USED_SECONDS = 600.0  # precision of the time of the last use
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Whom a token or a session stands for.
+    """The account that acts with a token or a session.
 
     Attributes:
-        account_id: of the account.
+        account_id: id of the account.
         name: of the account.
         role: submitter or maintainer.
-        scopes: what it may do: the token's, as far as the role allows.
-        token_id: of the token; of a session, the token that it came from.
+        scopes: allowed actions: the scopes of the token that the role allows.
+        token_id: id of the token; for a session, id of its parent token.
     """
 
     account_id: int
     name: str
-    role: str
-    scopes: tuple[str, ...]
+    role: Role
+    scopes: tuple[Scope, ...]
     token_id: int
 
 
 @dataclass(frozen=True)
 class NewToken:
-    """A token as it is shown once.
+    """A new token with its secret, which is shown once.
 
     Attributes:
         id: of the token.
-        secret: what its owner shows from now on; it is stored nowhere.
-        name: what its owner calls it.
-        scopes: what it may do.
-        expires_at: when it ends, None for never.
+        secret: authenticates the owner; it is stored nowhere.
+        name: chosen by the owner.
+        scopes: allowed actions.
+        expires_at: end of the token, None for never.
     """
 
     id: int
     secret: str
     name: str
-    scopes: tuple[str, ...]
+    scopes: tuple[Scope, ...]
     expires_at: datetime | None
 
 
 @dataclass(frozen=True)
 class TokenInfo:
-    """What is known of a token."""
+    """The data of a token."""
 
     id: int
     name: str
-    scopes: tuple[str, ...]
+    scopes: tuple[Scope, ...]
     created_at: datetime
     expires_at: datetime | None
     revoked_at: datetime | None
@@ -98,31 +99,31 @@ def issue_token(
     days: float | None = None,
     within: Sequence[str] = SCOPES,
 ) -> NewToken:
-    """A new token of an account. Its secret is in what this gives and nowhere else.
+    """Create a token of an account. Only the returned value has its secret.
 
     Args:
         engine: of the board's database.
-        account_id: of the account.
-        name: what its owner calls it, 1 to 80 characters.
-        scopes: what it may do; by default all that its role and ``within`` allow.
-        days: after which it ends; None for never.
-        within: scopes of whoever asks for it, beyond which nothing is given.
+        account_id: id of the account.
+        name: chosen by the owner, 1 to 80 characters.
+        scopes: allowed actions; by default all that the role and ``within`` allow.
+        days: until the token ends; None for never.
+        within: scopes of the caller; the token cannot have others.
 
     Raises:
         AccountError: the name, the scopes or the days break their rules.
-        NotFoundError: there is no such account.
-        ConflictError: the account has as many tokens as it may have, or is disabled.
+        NotFoundError: the account does not exist.
+        ConflictError: the account has the maximum number of tokens, or is disabled.
     """
     name = plain_name("name of a token", name)
     if days is not None and not 0 < days <= LONGEST_TOKEN_DAYS:
         raise AccountError(
-            f"days={days}: a token lives for more than 0 and up to {LONGEST_TOKEN_DAYS} days, or for ever"
+            f"days={days}: must be more than 0 and at most {LONGEST_TOKEN_DAYS}; give no days for a token without end"
         )
     with writing(engine) as session:
-        # Locked, so that two at once do not both find room for one more.
+        # The lock prevents two processes from both creating the last allowed token.
         account = session.scalars(select(Account).where(Account.id == account_id).with_for_update()).first()
         if account is None:
-            raise NotFoundError(f"account {account_id}: there is none of this number")
+            raise NotFoundError(f"account {account_id}: does not exist; list the accounts")
         if account.disabled_at is not None:
             raise ConflictError(f"account {shown(account.name)}: disabled; enable it first")
         allowed = tuple(scope for scope in SCOPES_OF_ROLES[account.role] if scope in within)
@@ -130,13 +131,17 @@ def issue_token(
         wrong = [scope for scope in scopes or () if scope not in allowed]
         if wrong or not given:
             raise AccountError(
-                f"scopes={shown(list(scopes or ()))}: give one or more of {', '.join(allowed) or 'none'}, which is "
-                "what may be given here"
+                f"scopes={shown(list(scopes or ()))}: must be one or more of {', '.join(allowed) or 'none'}; remove "
+                "what the role or the caller does not have"
             )
         moment = now(session)
-        alive = select(func.count()).where(Token.account_id == account_id, Token.parent_id.is_(None), *_alive(moment))
+        alive = select(func.count()).where(
+            Token.account_id == account_id, Token.parent_id.is_(None), *_alive_clauses(moment)
+        )
         if (session.scalar(alive) or 0) >= MAXIMUM_TOKENS:
-            raise ConflictError(f"account {shown(account.name)}: has {MAXIMUM_TOKENS} tokens; revoke one first")
+            raise ConflictError(
+                f"account {shown(account.name)}: has {MAXIMUM_TOKENS} tokens, the maximum; revoke one first"
+            )
         secret = new_secret()
         token = Token(
             account_id=account_id,
@@ -153,12 +158,12 @@ def issue_token(
 
 
 def authenticate(engine: Engine, secret: str) -> Caller | None:
-    """Whom a token stands for; None where it is none, is revoked or over, or its account is disabled."""
+    """Return the account of a token; None if the token is unknown, revoked or expired, or the account is disabled."""
     return _authenticate(engine, secret, session_only=False)
 
 
 def tokens_of(engine: Engine, account_id: int) -> list[TokenInfo]:
-    """The tokens of an account, without its sessions, the newest first."""
+    """Return the tokens of an account without its sessions, the newest first."""
     with reading(engine) as session:
         found = session.scalars(
             select(Token).where(Token.account_id == account_id, Token.parent_id.is_(None)).order_by(Token.id.desc())
@@ -178,12 +183,12 @@ def tokens_of(engine: Engine, account_id: int) -> list[TokenInfo]:
 
 
 def revoke(engine: Engine, token_id: int, account_id: int | None = None) -> None:
-    """End a token and all sessions that came from it. One that is revoked already stays so.
+    """Revoke a token, which also ends its sessions. A second call has no effect.
 
     Args:
         engine: of the board's database.
-        token_id: of the token.
-        account_id: of whom it must be; None for anyone.
+        token_id: id of the token.
+        account_id: id of the account that must own the token; None for any account.
 
     Raises:
         NotFoundError: the account has no such token.
@@ -191,9 +196,7 @@ def revoke(engine: Engine, token_id: int, account_id: int | None = None) -> None
     with writing(engine) as session:
         token = session.get(Token, token_id)
         if token is None or token.parent_id is not None or account_id not in (None, token.account_id):
-            raise NotFoundError(
-                f"token {token_id}: there is none of this number; list the tokens to see which there are"
-            )
+            raise NotFoundError(f"token {token_id}: does not exist; list the tokens to see their ids")
         if token.revoked_at is None:
             token.revoked_at = now(session)
             log_account(session, "token revoked", token.account_id, f"token {token.id}")
@@ -203,14 +206,14 @@ def revoke(engine: Engine, token_id: int, account_id: int | None = None) -> None
 
 
 def open_session(engine: Engine, secret: str, hours: float = SESSION_HOURS) -> tuple[Caller, str] | None:
-    """A session of a token, and its secret for the cookie; None where the token opens nothing."""
+    """Create a session of a token; return its caller and its secret for the cookie, or None if the token is invalid."""
     caller = authenticate(engine, secret)
     if caller is None:
         return None
     session_secret = new_secret()
     with writing(engine) as session:
         moment = now(session)
-        # Those that are over are of no use to anyone; here they go.
+        # Deletes the expired sessions of the account.
         session.execute(
             delete(Token).where(
                 Token.account_id == caller.account_id, Token.parent_id.is_not(None), Token.expires_at <= moment
@@ -233,23 +236,23 @@ def open_session(engine: Engine, secret: str, hours: float = SESSION_HOURS) -> t
 
 
 def authenticate_session(engine: Engine, secret: str) -> Caller | None:
-    """Whom a session stands for; None where it is over, or the token that it came from is."""
+    """Return the account of a session; None if the session or its parent token has ended."""
     return _authenticate(engine, secret, session_only=True)
 
 
 def close_session(engine: Engine, secret: str) -> None:
-    """End a session. Nothing happens where there is none."""
+    """End a session. An unknown secret has no effect."""
     with writing(engine) as session:
         session.execute(delete(Token).where(Token.hash == hash_of(secret), Token.parent_id.is_not(None)))
 
 
 def new_secret() -> str:
-    """256 random bits, as they are shown."""
+    """Return a new secret of 256 random bits."""
     return PREFIX + secrets.token_urlsafe(32)
 
 
 def hash_of(secret: str) -> str:
-    """What is stored of a secret: its SHA-256. It needs no salt and no slowness, since nobody guesses 256 bits."""
+    """Return the SHA-256 of a secret, for storage. 256 random bits need neither a salt nor a slow hash."""
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 
@@ -268,7 +271,7 @@ def _authenticate(engine: Engine, secret: str, *, session_only: bool) -> Caller 
         if token is None:
             return None
         moment = now(session)
-        if not all(_lives(one, moment) for one in (token, token.parent) if one is not None):
+        if not all(_is_alive(each, moment) for each in (token, token.parent) if each is not None):
             return None
         account = token.account
         if account.disabled_at is not None:
@@ -288,31 +291,32 @@ def _note_use(engine: Engine, token_id: int) -> None:
             token = session.get(Token, token_id)
             if token is not None:
                 token.last_used_at = now(session)
-    except (OperationalError, PoolTimeoutError):  # a busy database is no reason to turn anyone away
+    except (OperationalError, PoolTimeoutError):  # authentication must not fail because the database is busy
         pass
 
 
-def _lives(token: Token, moment: datetime) -> bool:
+def _is_alive(token: Token, moment: datetime) -> bool:
     return token.revoked_at is None and (token.expires_at is None or token.expires_at > moment)
 
 
-def _alive(moment: datetime) -> tuple[ColumnElement[bool], ...]:
+def _alive_clauses(moment: datetime) -> tuple[ColumnElement[bool], ...]:
     return Token.revoked_at.is_(None), or_(Token.expires_at.is_(None), Token.expires_at > moment)
 
 
 def plain_name(what: str, text: str) -> str:
-    """A name without the space around it.
+    """Return a name without the space around it.
 
     Raises:
-        AccountError: it is not 1 to 80 characters that can be shown.
+        AccountError: the name has a refused character, or not 1 to 80 characters.
     """
     text = text.strip()
     refused = refused_character(text)
     if refused is not None or not 1 <= len(text) <= 80:
-        raise AccountError(f"{what} {shown(text)}: {refused or 'not 1 to 80 characters'}; choose another name")
+        rule = f"contains {refused}" if refused else "must have 1 to 80 characters"
+        raise AccountError(f"{what} {shown(text)}: {rule}; choose another name")
     return text
 
 
 def log_account(session: Session, kind: str, account_id: int, text: str) -> None:
-    """Add a line to the audit log about accounts and tokens."""
+    """Add an entry about an account or a token to the audit log."""
     session.add(Event(at=now(session), kind=kind, account_id=account_id, text=text))

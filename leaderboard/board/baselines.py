@@ -1,8 +1,8 @@
-"""The project's own agents as submissions, and their verified results, which every board has from the start.
+"""The project's own agents as submissions, with shipped results, so that every board starts with baselines.
 
-The results in ``baselines.jsonl.xz`` came out of the verification that every submission goes through, on the machine
-and with the versions that each names. They stand for exactly the files that were run: where the package of a baseline
-is another by now, it is queued and verified like anyone's.
+The results in ``baselines.jsonl.xz`` come from the same verification as those of every submission; each names its
+machine and versions. A result belongs to exactly the files that were verified. A baseline whose files have changed
+is queued and verified like any other submission.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from typing import Any
 from sqlalchemy import Engine, select
 
 from alma_env import Ledger
-from leaderboard import queue
-from leaderboard.check import AGENT, MANIFEST
-from leaderboard.database import Result, Submission
-from leaderboard.details import details, ledgers
-from leaderboard.engine import reading
-from leaderboard.manifest import Manifest
-from leaderboard.package import Package
+from leaderboard.board import queue
+from leaderboard.board.details import details, ledgers
+from leaderboard.board.submissions import submit
+from leaderboard.database.engine import reading
+from leaderboard.database.tables import Result, Submission
 from leaderboard.rules import RULES_VERSION
-from leaderboard.submissions import submit
-from leaderboard.verification import Finding, Verification, VerifiedRun
+from leaderboard.submission.manifest import Manifest
+from leaderboard.submission.package import Package
+from leaderboard.submission.static_check import AGENT, MANIFEST
+from leaderboard.verification.result import Finding, Verification, VerifiedRun
 
 ACCOUNT = "alma-env"
 RESULTS = "baselines.jsonl.xz"
@@ -39,19 +39,19 @@ NAMES = {
     "gens": "Growing ensemble",
     "gmoe": "Growing mixture of experts",
 }
-_WORDS = {"width": "h = {}", "epochs": "{} epochs", "replay": "replay"}
+_LABELS = {"width": "h = {}", "epochs": "{} epochs", "replay": "replay"}
 
 
 @dataclass(frozen=True)
 class Baseline:
-    """One of the paper's agents with its settings.
+    """One of the paper's agents with its hyper-parameters.
 
     Attributes:
         env: id of the environment.
         method: id of the method.
-        seeds: of the runs.
+        seeds: seeds of the runs.
         wait: waiting time in mega-batches; None for doubling waits.
-        settings: other keywords of `agents.make`; the recipe's where not given.
+        settings: other keywords of `agents.make`; the recipe gives the missing ones.
         note: a sentence about the settings.
     """
 
@@ -63,13 +63,13 @@ class Baseline:
     note: str = ""
 
     def manifest(self) -> Manifest:
-        """What the submission says of itself."""
+        """Return the manifest of the submission."""
         policy: dict[str, Any] = {"policy": "doubling"} if self.wait is None else {"wait": self.wait}
         waits = "doubling waits" if self.wait is None else f"w = {self.wait}"
-        words = [NAMES[self.method], waits, *(_WORDS[key].format(value) for key, value in self.settings.items())]
+        labels = [NAMES[self.method], waits, *(_LABELS[key].format(value) for key, value in self.settings.items())]
         method = NAMES[self.method].lower()
         return Manifest(
-            name=", ".join(words),
+            name=", ".join(labels),
             authors=("alma-env",),
             env=self.env,
             seeds=self.seeds,
@@ -80,18 +80,18 @@ class Baseline:
         )
 
     def package(self) -> Package:
-        """The submission's files."""
+        """Return the files of the submission."""
         when = "policy=agents.Doubling()" if self.wait is None else f"wait={self.wait}"
-        words = [when, *(f"{key}={value}" for key, value in self.settings.items()), "seed=env.run_seed"]
+        keywords = [when, *(f"{key}={value}" for key, value in self.settings.items()), "seed=env.run_seed"]
         agent = (
             f'"""{self.manifest().name}: a baseline of alma-env."""\n\nimport agents\n\n\ndef make_agent(env):\n'
-            f'    """The agent of one run."""\n    return agents.make("{self.method}", env, {", ".join(words)})\n'
+            f'    """The agent of one run."""\n    return agents.make("{self.method}", env, {", ".join(keywords)})\n'
         )
         return Package({AGENT: agent.encode(), MANIFEST: self.manifest().to_toml().encode()})
 
 
 def baselines() -> list[Baseline]:
-    """All of them: the five methods for MLPs, waiting times, replay and doubling on the digits and on MNIST."""
+    """Return all baselines: five methods for MLPs, with waiting times, replay and doubling, on Digits and MNIST."""
     digits = "Digits-ALMA-v0"
     found = [Baseline(digits, method, (0, 1, 2, 3, 4), wait) for method in NAMES for wait in (1, 5)]
     found += [
@@ -110,21 +110,21 @@ def baselines() -> list[Baseline]:
 
 
 def install(engine: Engine, chosen: Iterable[Baseline] | None = None, results: bytes | None = None) -> tuple[int, int]:
-    """Put the baselines on a board. Those that are there already stay as they are.
+    """Put the baselines on a board. Baselines that are already on it do not change.
 
     Args:
-        engine: of the board's database.
-        chosen: which; all where not given.
-        results: what `record` wrote, or nothing at all; what is shipped where not given.
+        engine: engine of the board's database.
+        chosen: baselines to install; None for all.
+        results: results that `record` wrote, empty for none; None for the shipped results.
 
     Returns:
-        how many got their shipped result now, and how many were queued for want of one.
+        The number of baselines whose result was written, and the number of baselines that were queued without one.
     """
     records = _records(shipped() if results is None else results)
     known = {(record["digest"], record["rules_version"]): record for record in records}
     packages = [baseline.package() for baseline in (baselines() if chosen is None else chosen)]
-    with reading(engine) as session:  # a server that is started again has nothing to write
-        there = set(
+    with reading(engine) as session:  # skip installed baselines, so that a restarted server writes nothing
+        installed = set(
             session.scalars(
                 select(Submission.digest).where(
                     Submission.digest.in_([package.digest for package in packages]),
@@ -135,7 +135,7 @@ def install(engine: Engine, chosen: Iterable[Baseline] | None = None, results: b
         )
     adopted = queued = 0
     for package in packages:
-        if package.digest in there:
+        if package.digest in installed:
             continue
         made = submit(engine, package, ACCOUNT)
         record = known.get((package.digest, RULES_VERSION))
@@ -148,8 +148,8 @@ def install(engine: Engine, chosen: Iterable[Baseline] | None = None, results: b
 
 
 def shipped() -> bytes:
-    """The content of ``baselines.jsonl.xz``."""
-    file = resources.files("leaderboard") / RESULTS
+    """Return the content of ``baselines.jsonl.xz``."""
+    file = resources.files("leaderboard.board") / RESULTS
     return file.read_bytes() if file.is_file() else b""
 
 
@@ -158,10 +158,7 @@ def _records(results: bytes) -> Iterator[dict[str, Any]]:
 
 
 def record(engine: Engine, file: Path) -> int:
-    """Write the results that a board has of the baselines, to be shipped; how many there are.
-
-    Only what the audit found nothing against is written.
-    """
+    """Write a board's published results of the baselines into a file, and return their number."""
     digests = [baseline.package().digest for baseline in baselines()]
     with reading(engine) as session:
         ids = session.scalars(

@@ -1,63 +1,95 @@
-"""All that the board knows of one submission."""
+"""Everything that the board knows about one submission."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import cast
+from typing import Annotated, cast
 
+from pydantic import Field, NonNegativeInt
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import joinedload, selectinload, undefer
 
+from agents.analysis.statistics import Interval
 from alma_env import Ledger
-from leaderboard.database import AuditFinding, Event, Result, ResultRun, Submission
-from leaderboard.engine import reading
+from leaderboard.board.results import ledger_of
+from leaderboard.board.submissions import no_submission
+from leaderboard.database.engine import reading
+from leaderboard.database.tables import METRICS, AuditFinding, Event, Result, ResultRun, State, Submission
 from leaderboard.errors import NotFoundError
-from leaderboard.manifest import Manifest, from_dict
-from leaderboard.results import ledger_of
-from leaderboard.submissions import no_submission
-from leaderboard.verification import Finding, Severity
+from leaderboard.rules import MAXIMUM_SEEDS
+from leaderboard.submission import manifest as manifests
+from leaderboard.text_safety import printable
+from leaderboard.verification.result import Finding, Severity
 
-# What happened, whose words everyone may read; those of others may tell about machines.
+# Kinds of events whose texts everyone may read. The texts of other kinds may describe the board's machines.
 _PUBLIC_EVENTS = ("submitted", "claimed", "failed", "accepted", "rejected")
 
 
 @dataclass(frozen=True)
-class Run:
-    """The verified run of one seed; its ledger is read apart, by `ledgers`."""
+class Manifest(manifests.Manifest):
+    """The manifest of a submission. Strangers wrote its texts: escape them wherever they are shown."""
 
-    seed: int
+    contact: Annotated[str | None, Field(exclude=True)] = None  # not public; see `Details.contact`
+
+
+@dataclass(frozen=True)
+class Run:
+    """The verified run of one seed. `ledgers` reads its ledger."""
+
+    seed: NonNegativeInt
     cer: float
-    mem: int
-    comp: int
-    paper_flops: int
+    mem: NonNegativeInt
+    comp: NonNegativeInt
+    paper_flops: NonNegativeInt
     final_error: float
     seconds: float
 
 
 @dataclass(frozen=True)
-class Details:
-    """All of one submission but its files and its ledgers.
+class HistoryEntry:
+    """An entry of a submission's history.
 
     Attributes:
-        id: of the submission.
-        account: who sent it.
-        account_id: of who sent it.
-        digest: of its files.
-        rules_version: under which it was sent.
+        at: time of the event.
+        kind: kind of the event.
+        text: details; empty if only maintainers may read them, because they describe the board's machines.
+    """
+
+    at: datetime
+    kind: str
+    text: str
+
+    def __iter__(self) -> Iterator[datetime | str]:
+        """Unpack as (at, kind, text), as earlier versions had it."""
+        return iter((self.at, self.kind, self.text))
+
+
+@dataclass(frozen=True)
+class Details:
+    """One submission, without its files and its ledgers.
+
+    Attributes:
+        id: number of the submission.
+        account: name of the account that sent it.
+        account_id: number of the account that sent it.
+        digest: SHA-256 of its files.
+        rules_version: version of the rules at the time of sending.
         state: queued, running, verified, flagged, rejected or failed.
-        manifest: what it says of itself.
-        created_at: when it was sent.
-        attempts: of the verification, so far.
-        progress: how far the verification is, where it runs.
-        last_error: why the last attempt failed; for maintainers, since it may tell about the machine.
         published: whether the standings show it.
+        manifest: its manifest.
+        contact: how to reach its authors; only for its sender and maintainers.
+        created_at: time of sending.
+        attempts: number of attempts to verify it.
+        progress: progress of the verification; None if it does not run.
+        last_error: error of the last attempt; only for maintainers, because it may describe the board's machines.
         runs: verified runs, by seed.
-        findings: what the audit noticed.
+        findings: findings of the audit.
         environment: versions, machine and isolation of the verification.
-        worker: which verified it.
-        verified_at: when.
-        events: what happened to it: moment, kind, text.
+        worker: name of the worker that verified it; only for maintainers.
+        verified_at: time of the verification.
+        events: its history, the oldest entry first.
     """
 
     id: int
@@ -65,28 +97,54 @@ class Details:
     account_id: int
     digest: str
     rules_version: str
-    state: str
+    state: State
+    published: bool
     manifest: Manifest
+    contact: str | None
     created_at: datetime
-    attempts: int
+    attempts: NonNegativeInt
     progress: str | None
     last_error: str | None
-    published: bool
-    runs: tuple[Run, ...]
+    runs: Annotated[tuple[Run, ...], Field(max_length=MAXIMUM_SEEDS)]
     findings: tuple[Finding, ...]
     environment: dict[str, str]
     worker: str | None
     verified_at: datetime | None
-    events: tuple[tuple[datetime, str, str], ...]
+    events: tuple[HistoryEntry, ...]
 
     @property
     def ended(self) -> bool:
-        """Whether the verification has come to an end."""
+        """Whether the verification has ended."""
         return self.state not in ("queued", "running")
+
+    def intervals(self) -> dict[str, Interval]:
+        """Mean and 95 % interval of every metric over the verified runs. There must be at least one run."""
+        return {name: Interval.of([float(getattr(run, name)) for run in self.runs]) for name in METRICS}
+
+    def lines(self) -> list[str]:
+        """The submission as lines for a terminal."""
+        manifest = self.manifest
+        lines = [
+            f"submission {self.id}: {self.state}" + (", on the board" if self.published else ""),
+            f"{manifest.name}, by {', '.join(manifest.authors)}",
+            f"{manifest.env}, rules {self.rules_version}, method {manifest.method}, sent by {self.account}",
+            f"digest {self.digest}",
+        ]
+        if self.progress:
+            lines.append(f"attempt {self.attempts}: {self.progress}")
+        for metric, interval in self.intervals().items() if len(self.runs) > 1 else ():
+            lines.append(f"{metric} {interval.text('.4g')} over {interval.n} seeds")
+        for finding in self.findings:
+            seed = "" if finding.seed is None else f" (seed {finding.seed})"
+            lines.append(f"{finding.severity}: {finding.code}{seed}: {finding.text}")
+        if self.last_error:
+            lines.append(f"last error: {self.last_error}")
+        lines += [f"{event.at:%Y-%m-%d %H:%M:%S} {event.kind}" for event in self.events]
+        return [printable(line) for line in lines]
 
 
 def details(engine: Engine, submission_id: int) -> Details:
-    """All of one submission but its files and its ledgers.
+    """Return the details of one submission.
 
     Raises:
         NotFoundError: there is no such submission.
@@ -105,6 +163,7 @@ def details(engine: Engine, submission_id: int) -> Details:
             raise no_submission(submission_id)
         events = session.scalars(select(Event).where(Event.submission_id == submission_id).order_by(Event.id)).all()
         job, result = submission.job, submission.result
+        manifest = Manifest(**vars(manifests.from_dict(submission.manifest)))
         return Details(
             id=submission.id,
             account=submission.account.name,
@@ -112,25 +171,33 @@ def details(engine: Engine, submission_id: int) -> Details:
             digest=submission.digest,
             rules_version=submission.rules_version,
             state=submission.state,
-            manifest=from_dict(submission.manifest),
+            published=bool(result and result.published),
+            manifest=manifest,
+            contact=manifest.contact,
             created_at=submission.created_at,
             attempts=job.attempts if job else 0,
             progress=job.progress if job else None,
             last_error=job.last_error if job else None,
-            published=bool(result and result.published),
             runs=tuple(_run(run) for run in result.runs) if result else (),
             findings=tuple(_finding(finding) for finding in result.findings) if result else (),
             environment=dict(result.environment) if result else {},
             worker=result.worker if result else None,
             verified_at=result.verified_at if result else None,
-            events=tuple((event.at, event.kind, event.text) for event in events),
+            events=tuple(HistoryEntry(event.at, event.kind, event.text) for event in events),
         )
 
 
-def for_everyone(found: Details) -> Details:
-    """The same without what tells about the machines of the board: tracebacks and workers."""
-    events = tuple((at, kind, text if kind in _PUBLIC_EVENTS else "") for at, kind, text in found.events)
-    return replace(found, last_error=None, worker=None, events=events)
+def public(found: Details, *, to_sender: bool = False) -> Details:
+    """Return the details without the parts that only maintainers may read: errors, workers and the contact.
+
+    Args:
+        found: the details.
+        to_sender: whether the account that sent the submission reads them. It may read the contact.
+    """
+    events = tuple(entry if entry.kind in _PUBLIC_EVENTS else replace(entry, text="") for entry in found.events)
+    contact = found.contact if to_sender else None
+    manifest = replace(found.manifest, contact=contact)
+    return replace(found, manifest=manifest, contact=contact, last_error=None, worker=None, events=events)
 
 
 def _run(run: ResultRun) -> Run:
@@ -142,7 +209,7 @@ def _finding(finding: AuditFinding) -> Finding:
 
 
 def ledgers(engine: Engine, submission_id: int) -> dict[int, Ledger]:
-    """The verified ledgers of a submission, by seed; none before it was verified.
+    """Return the verified ledgers of a submission, by seed; empty before its verification.
 
     Raises:
         NotFoundError: there is no such submission.
@@ -161,7 +228,7 @@ def ledgers(engine: Engine, submission_id: int) -> dict[int, Ledger]:
 
 
 def ledger_text(engine: Engine, submission_id: int, seed: int) -> str:
-    """The verified ledger of one seed, a JSON object per line.
+    """Return the verified ledger of one seed: one JSON object per line.
 
     Raises:
         NotFoundError: there is no such submission, or no verified run of this seed.
@@ -176,5 +243,5 @@ def ledger_text(engine: Engine, submission_id: int, seed: int) -> str:
             .options(undefer(ResultRun.ledger))
         ).first()
         if run is None:
-            raise NotFoundError(f"seed {seed}: submission {submission_id} has no verified run of it (yet)")
+            raise NotFoundError(f"seed {seed}: submission {submission_id} has no verified run; see its page")
         return ledger_of(run).to_json()

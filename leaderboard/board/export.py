@@ -1,4 +1,4 @@
-"""The standings as files for other programs: CSV, JSON, Parquet. One line per submission, or one per verified run."""
+"""The standings as CSV, JSON or Parquet files, with one line per submission or one line per verified run."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 
 from sqlalchemy import Engine, select
 
-from agents.statistics import Interval
-from leaderboard.database import METRICS, Result, ResultRun, Submission
-from leaderboard.engine import reading
+from agents.analysis.statistics import Interval
+from leaderboard.board.standings import LONGEST_PAGE, Standing, standings
+from leaderboard.database.engine import reading
+from leaderboard.database.tables import METRICS, Result, ResultRun, Submission
 from leaderboard.errors import NotFoundError
 from leaderboard.rules import RULES_VERSION
-from leaderboard.standings import LONGEST_PAGE, Standing, standings
 
 FORMATS = ("csv", "json", "parquet")
 
 
 def submissions(engine: Engine, env_id: str, rules_version: str = RULES_VERSION) -> list[dict[str, Any]]:
-    """All lines of the standings, by CER, as flat records: ``cer_mean``, ``cer_half`` and so on."""
+    """Return all lines of the standings, sorted by CER, as flat records: ``cer_mean``, ``cer_half`` and so on."""
     records: list[dict[str, Any]] = []
     while True:
         page = standings(engine, env_id, rules_version, limit=LONGEST_PAGE, offset=len(records))
@@ -47,7 +47,7 @@ def _record(line: Standing) -> dict[str, Any]:
 
 
 def runs(engine: Engine, env_id: str, rules_version: str = RULES_VERSION) -> list[dict[str, Any]]:
-    """The verified run of every seed of every submission of the standings."""
+    """Return the verified runs of all submissions of the standings as records."""
     columns = {
         "submission_id": Result.submission_id,
         "name": Submission.name,
@@ -75,19 +75,19 @@ def write(records: Sequence[dict[str, Any]], file: Path, format: str | None = No
     """Write records into a file.
 
     Args:
-        records: all with the same names.
-        file: to write; it is replaced.
-        format: ``csv``, ``json`` or ``parquet``; by default the file's ending says it.
+        records: records with equal keys.
+        file: path of the file; an existing file is replaced.
+        format: ``csv``, ``json`` or ``parquet``; by default the suffix of the file.
 
     Raises:
-        ValueError: there is no such format.
-        NotFoundError: there are no records, and so no columns.
+        ValueError: the format is unknown.
+        NotFoundError: there are no records.
     """
     format = format or file.suffix.removeprefix(".")
     if format not in FORMATS:
-        raise ValueError(f"format={format!r} of {file}: must be one of {', '.join(FORMATS)}; let the file end in .csv")
+        raise ValueError(f"format={format!r} of {file}: must be one of {', '.join(FORMATS)}; use a .csv file")
     if not records:
-        raise NotFoundError(f"{file}: nothing to write; no result of this environment and version is published yet")
+        raise NotFoundError(f"{file}: this board has no published result; choose another board")
     if format == "json":
         file.write_text(json.dumps(records, indent=1, allow_nan=False, ensure_ascii=False) + "\n", encoding="utf-8")
     elif format == "csv":
@@ -100,7 +100,7 @@ def write(records: Sequence[dict[str, Any]], file: Path, format: str | None = No
 
 
 def _safe(value: Any) -> Any:
-    """A text that a spreadsheet would compute is marked as a text, by the apostrophe that spreadsheets know."""
+    """Return a value that no spreadsheet evaluates as a formula: an apostrophe marks a text as text."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
@@ -109,7 +109,7 @@ def _write_parquet(records: Sequence[dict[str, Any]], file: Path) -> None:
     import pyarrow.parquet
 
     columns = {name: [record[name] for record in records] for name in records[0]}
-    # Parquet's integers end at 64 bits and FLOPs of long runs do not: where one is larger, its column is of floats.
+    # Parquet's integers have 64 bits. A column with a larger integer, such as the FLOPs of a long run, becomes floats.
     arrays = {
         name: list(map(float, values)) if any(isinstance(v, int) and v >= 2**63 for v in values) else values
         for name, values in columns.items()

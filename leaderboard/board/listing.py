@@ -1,33 +1,35 @@
-"""The submissions that were sent last, whatever became of them."""
+"""The list of submissions, the newest first."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 
+from pydantic import NonNegativeInt
 from sqlalchemy import ColumnElement, Engine, func, select
 
-from leaderboard.database import SUBMISSION_STATES, Account, Job, Submission
-from leaderboard.engine import reading
+from leaderboard.database.engine import reading
+from leaderboard.database.tables import SUBMISSION_STATES, Account, Job, State, Submission
+from leaderboard.text_safety import printable
 
 LONGEST_PAGE = 200
 
 
 @dataclass(frozen=True)
-class Sent:
-    """One submission in a list.
+class ListedSubmission:
+    """A submission in a list.
 
     Attributes:
-        id: of the submission.
-        name: of the submission.
-        account: who sent it.
-        env_id: of the environment.
-        rules_version: under which it was sent.
+        id: number of the submission.
+        name: name of the submission.
+        account: name of the account that sent it.
+        env_id: id of the environment.
+        rules_version: version of the rules at the time of sending.
         method: id of the method.
-        waiting_time: in mega-batches, None where the manifest has none.
+        waiting_time: in mega-batches; None if the manifest has none.
         state: queued, running, verified, flagged, rejected or failed.
-        progress: how far the verification is, where it runs.
-        created_at: when it was sent.
+        progress: progress of the verification; None if it does not run.
+        created_at: time of sending.
     """
 
     id: int
@@ -37,12 +39,31 @@ class Sent:
     rules_version: str
     method: str
     waiting_time: int | None
-    state: str
+    state: State
     progress: str | None
     created_at: datetime
 
+    def columns(self) -> tuple[str, ...]:
+        """The submission as a row of a table in a terminal: id, state, environment, name, method, time, progress."""
+        time = f"{self.created_at:%Y-%m-%d %H:%M}"
+        texts = (str(self.id), self.state, self.env_id, self.name, self.method, time, self.progress or "")
+        return tuple(map(printable, texts))
 
-def recent(
+
+@dataclass(frozen=True)
+class SubmissionsPage:
+    """A page of the list of submissions, the newest first.
+
+    Attributes:
+        lines: submissions of this page.
+        total: number of submissions on all pages.
+    """
+
+    lines: tuple[ListedSubmission, ...]
+    total: NonNegativeInt
+
+
+def list_submissions(
     engine: Engine,
     *,
     state: str | None = None,
@@ -50,25 +71,28 @@ def recent(
     account_id: int | None = None,
     limit: int = 50,
     offset: int = 0,
-) -> tuple[list[Sent], int]:
-    """A page of the submissions, the last one first, and how many there are on all pages.
+) -> SubmissionsPage:
+    """Return a page of the submissions, the newest first.
 
     Args:
-        engine: of the board's database.
-        state: in this state alone.
-        env_id: for this environment alone.
-        account_id: of this account alone.
-        limit: lines of the page, at most 200.
-        offset: lines before the page.
+        engine: engine of the board's database.
+        state: list only submissions in this state.
+        env_id: list only submissions to this environment.
+        account_id: list only submissions of this account.
+        limit: number of lines of the page, at most 200.
+        offset: number of lines before the page.
 
     Raises:
-        ValueError: a state, limit or offset that there is not.
+        ValueError: the state, the limit or the offset is invalid.
     """
     if state is not None and state not in SUBMISSION_STATES:
         raise ValueError(f"state={state!r}: must be one of {', '.join(SUBMISSION_STATES)}")
     if not 1 <= limit <= LONGEST_PAGE or not 0 <= offset < 2**31:
-        raise ValueError(f"limit={limit}, offset={offset}: a page has 1 to {LONGEST_PAGE} lines, from line 0 on")
-    chosen: list[ColumnElement[bool]] = [
+        raise ValueError(
+            f"limit={limit}, offset={offset}: the limit must be 1 to {LONGEST_PAGE}, and the offset at least 0; "
+            "request further pages by their offset"
+        )
+    conditions: list[ColumnElement[bool]] = [
         column == value
         for column, value in (
             (Submission.state, state),
@@ -78,7 +102,7 @@ def recent(
         if value is not None
     ]
     with reading(engine) as session:
-        total = session.scalar(select(func.count()).select_from(Submission).where(*chosen)) or 0
+        total = session.scalar(select(func.count()).select_from(Submission).where(*conditions)) or 0
         rows = session.execute(
             select(
                 Submission.id,
@@ -94,9 +118,9 @@ def recent(
             )
             .join(Account, Account.id == Submission.account_id)
             .outerjoin(Job, Job.submission_id == Submission.id)
-            .where(*chosen)
+            .where(*conditions)
             .order_by(Submission.id.desc())
             .limit(limit)
             .offset(offset)
         )
-        return [Sent(*tuple(row)) for row in rows], total
+        return SubmissionsPage(tuple(ListedSubmission(*tuple(row)) for row in rows), total)

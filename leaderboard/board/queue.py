@@ -1,12 +1,12 @@
-"""The verification queue, in the database: every job is done at least once, and has exactly one result.
+"""The verification queue in the database. Every job runs at least once and has exactly one result.
 
-A worker claims a job for a time, its *lease*, and renews it while it works. A worker that is killed renews nothing, so
-that its job can be claimed when the lease ends, by any worker on any machine. Each claim draws a new key, and only who
-holds the key of the last claim may finish, fail or give back: a worker that was only slow finds its key outdated, and
-what it computed is dropped. That a submission has one result is also a constraint of the table.
+A worker claims a job for a limited time, its *lease*, and renews the lease while it works. A worker that is killed does
+not renew, so any worker on any machine can claim the job when the lease ends. Each claim has a new random key, and only
+the key of the last claim can finish, fail or release the job. The result of a worker that was too slow is therefore
+discarded. A constraint of the table also limits a submission to one result.
 
-PostgreSQL hands different rows to workers that ask at once (``FOR UPDATE SKIP LOCKED``); SQLite lets one of them in at
-a time (``BEGIN IMMEDIATE``). The state of the submission changes in the same transaction as that of its job.
+Concurrent claims: PostgreSQL gives each worker a different row (``FOR UPDATE SKIP LOCKED``), and SQLite runs one claim
+at a time (``BEGIN IMMEDIATE``). The state of a submission changes in the same transaction as the state of its job.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ from sqlalchemy import Engine, and_, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from leaderboard import results
-from leaderboard.database import Event, Job
-from leaderboard.engine import now, writing
+from leaderboard.board import results
+from leaderboard.database.engine import now, writing
+from leaderboard.database.tables import Event, Job
 from leaderboard.errors import LeaseLostError, NotFoundError
-from leaderboard.text_rules import storable
-from leaderboard.verification import Verification
+from leaderboard.text_safety import storable
+from leaderboard.verification.result import Verification
 
 MAXIMUM_ATTEMPTS = 3
 LEASE_SECONDS = 60.0
-BACKOFF_SECONDS = 30.0  # before the second attempt; doubled before each further one
+BACKOFF_SECONDS = 30.0  # before the second attempt; doubled before each later attempt
 LONGEST_BACKOFF_SECONDS = 3600.0
-DISABLED = "the account that sent it was disabled"
+DISABLED = "the account that sent the submission is disabled"
 
 
 @dataclass(frozen=True)
 class Lease:
-    """A job that is a worker's for a time.
+    """A job that a worker has claimed.
 
     Attributes:
-        job_id: of the job.
-        submission_id: what is to be verified.
-        worker: who holds it.
-        key: of this claim.
-        until: when it ends, unless it is renewed.
-        attempt: which try this is, from 1.
+        job_id: number of the job.
+        submission_id: number of the submission to verify.
+        worker: name of the worker.
+        key: random key of the claim.
+        until: end of the lease, unless it is renewed.
+        attempt: number of the attempt, from 1.
     """
 
     job_id: int
@@ -55,9 +55,9 @@ class Lease:
 
 
 def enqueue(session: Session, submission_id: int, *, maximum_attempts: int = MAXIMUM_ATTEMPTS) -> Job:
-    """Add the job of a new submission, within the transaction that stores it."""
+    """Add the job of a new submission, in the transaction that stores the submission."""
     if maximum_attempts < 1:
-        raise ValueError(f"maximum_attempts={maximum_attempts}: a job is tried at least once; give 1 or more")
+        raise ValueError(f"maximum_attempts={maximum_attempts}: must be at least 1; use maximum_attempts=1")
     job = Job(submission_id=submission_id, maximum_attempts=maximum_attempts, available_at=now(session))
     session.add(job)
     session.flush()
@@ -65,7 +65,7 @@ def enqueue(session: Session, submission_id: int, *, maximum_attempts: int = MAX
 
 
 def claim(engine: Engine, worker: str, lease_seconds: float = LEASE_SECONDS) -> Lease | None:
-    """Take the job that has waited longest, or one whose worker is gone; None where there is nothing to do."""
+    """Claim the oldest queued job or a job whose lease has ended. Return None if there is no such job."""
     with writing(engine) as session:
         while True:
             moment = now(session)
@@ -88,7 +88,7 @@ def claim(engine: Engine, worker: str, lease_seconds: float = LEASE_SECONDS) -> 
                 session.flush()
                 continue
             if job.state == "running":
-                gone = f"worker {job.lease_owner} did not renew its lease on attempt {job.attempts}: killed, or cut off"
+                gone = f"attempt {job.attempts}: worker {job.lease_owner} was killed or disconnected"
                 _log(session, job, moment, "lease expired", gone)
                 if job.attempts >= job.maximum_attempts:
                     _end(session, job, moment, gone)
@@ -105,10 +105,10 @@ def claim(engine: Engine, worker: str, lease_seconds: float = LEASE_SECONDS) -> 
 
 
 def renew(engine: Engine, lease: Lease, lease_seconds: float = LEASE_SECONDS, progress: str | None = None) -> None:
-    """Hold a job for longer, from now on, and say how far it is.
+    """Renew a lease from now on, and store the progress of the job.
 
     Raises:
-        LeaseLostError: it is not this worker's any more, or its account was disabled, which ends it.
+        LeaseLostError: the worker does not hold the job, or the account is disabled, which ends the job.
     """
     with writing(engine) as session:
         job = _held(session, lease)
@@ -120,14 +120,14 @@ def renew(engine: Engine, lease: Lease, lease_seconds: float = LEASE_SECONDS, pr
         if not disabled and progress is not None:
             job.progress = storable(progress, 200)
     if disabled:
-        raise LeaseLostError(f"job {lease.job_id} of worker {lease.worker}: {DISABLED}; what was computed is dropped")
+        raise LeaseLostError(f"job {lease.job_id} of worker {lease.worker}: {DISABLED}; the computation is discarded")
 
 
 def finish(engine: Engine, lease: Lease, verification: Verification) -> int:
-    """Write the result of a job, all of it or nothing, and return its id.
+    """Write the result of a job in one transaction, and return the result's id.
 
     Raises:
-        LeaseLostError: the job is not this worker's any more; nothing was written.
+        LeaseLostError: the worker does not hold the job; nothing was written.
         ValueError: the verification is not complete; nothing was written.
     """
     try:
@@ -136,27 +136,27 @@ def finish(engine: Engine, lease: Lease, verification: Verification) -> int:
             moment = now(session)
             result = results.record(session, job.submission, verification, lease.worker, moment)
             job.state, job.finished_at, job.last_error = "finished", moment, None
-            _let_go(job)
+            _clear_lease(job)
             _log(session, job, moment, job.submission.state, "")
             return result.id
     except IntegrityError as error:
-        raise LeaseLostError(f"job {lease.job_id}: its submission has a result already; this one is dropped") from error
+        raise LeaseLostError(f"job {lease.job_id}: its submission has a result; this one is discarded") from error
 
 
 def adopt(engine: Engine, submission_id: int, verification: Verification, worker: str, moment: datetime) -> bool:
-    """Take a verification that was made elsewhere for the result of a job that nobody has begun.
+    """Write a verification that was done elsewhere as the result of a queued job.
 
-    For the project's own baselines alone, whose results are shipped; see `leaderboard.baselines`.
+    Only the project's own baselines use this, because their results are shipped; see `leaderboard.board.baselines`.
 
     Args:
-        engine: of the board's database.
-        submission_id: what was verified.
-        verification: its result.
-        worker: which verified it.
-        moment: when.
+        engine: engine of the board's database.
+        submission_id: number of the submission.
+        verification: the verification.
+        worker: name of the worker that verified it.
+        moment: time of the verification.
 
     Returns:
-        False, and nothing is changed, where the job was begun or done already.
+        False if the job has already started or ended. Nothing changes then.
 
     Raises:
         ValueError: the verification is not complete; nothing was written.
@@ -167,24 +167,27 @@ def adopt(engine: Engine, submission_id: int, verification: Verification, worker
             return False
         results.record(session, job.submission, verification, worker, moment)
         job.state, job.finished_at = "finished", moment
-        _log(session, job, now(session), job.submission.state, "a result that is shipped with alma-env")
+        _log(session, job, now(session), job.submission.state, "the result is shipped with alma-env")
         return True
 
 
 def fail(
     engine: Engine, lease: Lease, error: str, *, retry: bool = True, backoff_seconds: float = BACKOFF_SECONDS
 ) -> bool:
-    """Say that an attempt came to nothing. Whether there will be another one: later each time, up to a number.
+    """Record that an attempt failed, and queue the next attempt after a pause that doubles each time.
 
     Args:
-        engine: of the board's database.
-        lease: the job.
-        error: what happened, for maintainers.
-        retry: False where another attempt would fail in the same way.
+        engine: engine of the board's database.
+        lease: lease of the job.
+        error: the error, for maintainers.
+        retry: False if another attempt would fail in the same way.
         backoff_seconds: pause before the second attempt.
 
+    Returns:
+        Whether there will be another attempt.
+
     Raises:
-        LeaseLostError: the job is not this worker's any more.
+        LeaseLostError: the worker does not hold the job.
     """
     with writing(engine) as session:
         job = _held(session, lease)
@@ -197,15 +200,15 @@ def fail(
         pause = min(LONGEST_BACKOFF_SECONDS, backoff_seconds * 2 ** (job.attempts - 1))
         job.state, job.last_error, job.available_at = "queued", error, moment + timedelta(seconds=pause)
         job.submission.state = "queued"
-        _let_go(job)
+        _clear_lease(job)
         return True
 
 
 def release(engine: Engine, lease: Lease) -> None:
-    """Give a job back, undone and untried: the worker was asked to stop.
+    """Return a job to the queue because the worker stops. The attempt does not count.
 
     Raises:
-        LeaseLostError: the job is not this worker's any more.
+        LeaseLostError: the worker does not hold the job.
     """
     with writing(engine) as session:
         job = _held(session, lease)
@@ -213,25 +216,25 @@ def release(engine: Engine, lease: Lease) -> None:
         job.state, job.attempts, job.available_at = "queued", job.attempts - 1, moment
         job.submission.state = "queued"
         _log(session, job, moment, "given back", "the worker was stopped")
-        _let_go(job)
+        _clear_lease(job)
 
 
 def retry(engine: Engine, submission_id: int, *, account_id: int | None = None) -> None:
-    """Queue a failed job anew, with all its attempts.
+    """Queue a failed job again, with all its attempts.
 
     Args:
-        engine: of the board's database.
-        submission_id: of the submission.
-        account_id: of the maintainer who asks for it, for the log; None for the command line.
+        engine: engine of the board's database.
+        submission_id: number of the submission.
+        account_id: number of the maintainer's account, for the log; None for the command line.
 
     Raises:
-        NotFoundError: there is no failed job of this submission.
+        NotFoundError: the submission has no failed job.
     """
     with writing(engine) as session:
         job = session.scalars(select(Job).where(Job.submission_id == submission_id).with_for_update()).first()
         if job is None or job.state != "failed":
-            state = "there is none" if job is None else f"its job is {job.state}"
-            raise NotFoundError(f"submission {submission_id}: {state}, and only what failed is tried again")
+            state = "it does not exist" if job is None else f"its job is {job.state}"
+            raise NotFoundError(f"submission {submission_id}: {state}; only a failed verification can be retried")
         moment = now(session)
         job.state, job.attempts, job.available_at, job.finished_at = "queued", 0, moment, None
         job.submission.state = "queued"
@@ -239,17 +242,17 @@ def retry(engine: Engine, submission_id: int, *, account_id: int | None = None) 
 
 
 def waiting(session: Session) -> int:
-    """How many jobs are not done yet."""
+    """Return the number of jobs that are queued or running."""
     return len(session.scalars(select(Job.id).where(Job.state.in_(("queued", "running")))).all())
 
 
 def _held(session: Session, lease: Lease) -> Job:
     job = session.get(Job, lease.job_id, with_for_update=True)
     if job is None or job.state != "running" or job.lease_key != lease.key:
-        what = "there is none" if job is None else f"it is {job.state}"
+        what = "the job does not exist" if job is None else f"the job is {job.state}"
         if job is not None and job.state == "running":
-            what = f"its lease ended and {job.lease_owner} has it now"
-        raise LeaseLostError(f"job {lease.job_id} of worker {lease.worker}: {what}; what was computed is dropped")
+            what = f"its lease ended and {job.lease_owner} has claimed it"
+        raise LeaseLostError(f"job {lease.job_id} of worker {lease.worker}: {what}; the computation is discarded")
     return job
 
 
@@ -257,10 +260,10 @@ def _end(session: Session, job: Job, moment: datetime, error: str) -> None:
     job.state, job.finished_at, job.last_error = "failed", moment, error
     job.submission.state = "failed"
     _log(session, job, moment, "failed", f"after {job.attempts} of {job.maximum_attempts} attempts")
-    _let_go(job)
+    _clear_lease(job)
 
 
-def _let_go(job: Job) -> None:
+def _clear_lease(job: Job) -> None:
     job.lease_owner = job.lease_key = job.lease_until = job.progress = None
 
 

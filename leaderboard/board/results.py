@@ -1,4 +1,4 @@
-"""The result of a submission as it is stored: every run's ledger, and the summary that the standings read."""
+"""The result of a submission: the ledgers of its runs, the summary for the standings, and a maintainer's decision."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import math
 import zlib
 from datetime import datetime
 
+from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
-from agents.statistics import Interval
+from agents.analysis.statistics import Interval
 from alma_env import Ledger
-from leaderboard.database import METRICS, AuditFinding, Result, ResultRun, Submission
-from leaderboard.manifest import from_dict
+from leaderboard.database.engine import now, writing
+from leaderboard.database.tables import METRICS, Account, AuditFinding, Event, Result, ResultRun, State, Submission
+from leaderboard.errors import NotFoundError, SubmissionError
 from leaderboard.rules import MINIMUM_SEEDS, TICKS, budget_class
-from leaderboard.text_rules import storable
-from leaderboard.verification import Severity, Verification, VerifiedRun
+from leaderboard.submission.manifest import from_dict
+from leaderboard.text_safety import shown, storable
+from leaderboard.verification.result import Severity, Verification, VerifiedRun
 
-# What becomes of a submission, by the gravest finding.
-STATES: dict[Severity, str] = {"info": "verified", "suspicious": "flagged", "fatal": "rejected"}
+# State of a submission, by its most severe finding.
+STATES: dict[Severity, State] = {"info": "verified", "suspicious": "flagged", "fatal": "rejected"}
 
 
 def record(
@@ -26,9 +29,9 @@ def record(
     """Store a verification as the result of a submission.
 
     Raises:
-        ValueError: runs are missing, or are not of this submission.
+        ValueError: a run is missing, or does not belong to this submission.
     """
-    _require_whole(submission, verification)
+    _require_complete(submission, verification)
     runs = [_row(run) for run in sorted(verification.runs, key=lambda run: run.seed)]
     summary: dict[str, float | None] = {}
     if len(runs) >= MINIMUM_SEEDS:
@@ -69,8 +72,49 @@ def record(
 
 
 def ledger_of(run: ResultRun) -> Ledger:
-    """The ledger of a stored run, to the last bit."""
+    """Return the ledger of a stored run, bit for bit."""
     return Ledger.from_json(zlib.decompress(run.ledger).decode())
+
+
+def decide(engine: Engine, submission_id: int, maintainer: str, *, accept: bool, reason: str) -> None:
+    """Put a result on the board or take it off, and log the maintainer and the reason. The findings stay.
+
+    Args:
+        engine: engine of the board's database.
+        submission_id: number of the submission.
+        maintainer: name of the maintainer's account.
+        accept: True puts the result on the board, False takes it off.
+        reason: reason of the decision, for everyone.
+
+    Raises:
+        NotFoundError: there is no such result, or no such maintainer.
+        SubmissionError: the reason is empty, or the result has too few runs for a score.
+    """
+    if not reason.strip():
+        raise SubmissionError("reason='': a decision needs a reason for the log; write one")
+    with writing(engine) as session:
+        account = session.scalars(select(Account).where(Account.name == maintainer)).first()
+        if account is None or account.role != "maintainer" or account.disabled_at is not None:
+            raise NotFoundError(f"maintainer {shown(maintainer)}: not an active maintainer; give the name of one")
+        result = session.scalars(select(Result).where(Result.submission_id == submission_id).with_for_update()).first()
+        if result is None:
+            raise NotFoundError(f"submission {submission_id}: it has no result; wait for its verification")
+        if accept and result.seeds < MINIMUM_SEEDS:
+            raise SubmissionError(
+                f"submission {submission_id}: {result.seeds} verified runs, a score needs at least {MINIMUM_SEEDS}; "
+                "reject it"
+            )
+        result.published = accept
+        result.submission.state = "verified" if accept else "rejected"
+        session.add(
+            Event(
+                at=now(session),
+                kind="accepted" if accept else "rejected",
+                submission_id=submission_id,
+                account_id=account.id,
+                text=storable(reason.strip(), 4_000),
+            )
+        )
 
 
 def _row(run: VerifiedRun) -> ResultRun:
@@ -87,23 +131,23 @@ def _row(run: VerifiedRun) -> ResultRun:
     )
 
 
-def _require_whole(submission: Submission, verification: Verification) -> None:
+def _require_complete(submission: Submission, verification: Verification) -> None:
     wanted = sorted(from_dict(submission.manifest).seeds)
     seeds = sorted(run.seed for run in verification.runs)
     fatal = verification.worst == "fatal"
     if len(set(seeds)) != len(seeds) or not set(seeds) <= set(wanted) or (seeds != wanted and not fatal):
         raise ValueError(
-            f"runs of seeds {seeds}: submission {submission.id} has the seeds {wanted}; verify each of them once, or "
-            "say by a fatal finding why not"
+            f"seeds={seeds}: must be the seeds {wanted} of submission {submission.id}; verify each seed once, or add "
+            "a fatal finding"
         )
     rows = TICKS[submission.env_id] + 1
     for run in verification.runs:
         if len(run.ledger) != rows:
             raise ValueError(
-                f"seed {run.seed}: a ledger of {len(run.ledger)} rows; {submission.env_id} has {rows}; leave an "
-                "unfinished run out and say by a fatal finding why"
+                f"seed {run.seed}: {len(run.ledger)} rows in the ledger; {submission.env_id} has {rows}; leave out "
+                "an unfinished run and add a fatal finding"
             )
         if not all(math.isfinite(row.error) and row.error >= 0 for row in run.ledger):
-            raise ValueError(f"seed {run.seed}: an error is not a number from 0 on; score what the predictor answered")
+            raise ValueError(f"seed {run.seed}: every error must be finite and at least 0; compute the errors again")
         if not math.isfinite(sum(row.error for row in run.ledger)):
-            raise ValueError(f"seed {run.seed}: the sum of the errors is larger than any number; such runs have no CER")
+            raise ValueError(f"seed {run.seed}: the sum of its errors, the CER, must be finite; leave the run out")

@@ -1,18 +1,19 @@
-"""What the board shows: the standings of an environment under one version of the rules."""
+"""The standings of an environment under one version of the rules."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, get_args
 
+from pydantic import Field, NonNegativeInt
 from sqlalchemy import ColumnElement, Engine, func, select
 from sqlalchemy.orm import InstrumentedAttribute
 
-from agents.statistics import Interval
-from leaderboard.database import METRICS, Result, Submission
-from leaderboard.engine import reading
+from agents.analysis.statistics import Interval
+from leaderboard.database.engine import reading
+from leaderboard.database.tables import METRICS, Result, Submission
 from leaderboard.rules import RULES_VERSION
 
 Metric = Literal["cer", "mem", "comp", "paper_flops", "final_error", "seconds"]
@@ -24,26 +25,26 @@ class Standing:
     """One line of the standings: a submission with its verified means over seeds and their 95 % intervals.
 
     Attributes:
-        place: from 1, in the order and among the submissions that were asked for.
-        submission_id: of the submission.
-        name: of the submission.
-        authors: names.
-        env_id: of the environment.
-        rules_version: under which it was verified.
+        place: place from 1, in the requested order and among the submissions that pass the filters.
+        submission_id: number of the submission.
+        name: name of the submission.
+        authors: names of the authors.
+        env_id: id of the environment.
+        rules_version: version of the rules of the verification.
         method: id of the method.
-        waiting_time: in mega-batches, None where the manifest has none.
-        budget_class: decade of Comp, see `leaderboard.rules.budget_class`.
+        waiting_time: in mega-batches; None if the manifest has none.
+        budget_class: decade k of Comp: up to 10^k FLOPs.
         seeds: number of runs.
-        cer: cumulative error.
-        mem: sum of parameters over ticks.
-        comp: FLOPs executed.
+        cer: cumulative error rate: sum of the error over all ticks.
+        mem: sum of the parameters over all ticks.
+        comp: FLOPs of the whole stream.
         paper_flops: FLOPs by the paper's rule of thumb.
         final_error: error at the last tick.
         seconds: wall-clock time of the verification.
-        verified_at: when.
+        verified_at: time of the verification.
     """
 
-    place: int
+    place: Annotated[int, Field(ge=1)]
     submission_id: int
     name: str
     authors: tuple[str, ...]
@@ -51,8 +52,8 @@ class Standing:
     rules_version: str
     method: str
     waiting_time: int | None
-    budget_class: int
-    seeds: int
+    budget_class: NonNegativeInt
+    seeds: NonNegativeInt
     cer: Interval
     mem: Interval
     comp: Interval
@@ -63,34 +64,34 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Standings:
+class StandingsPage:
     """A page of the standings.
 
     Attributes:
-        lines: in order.
-        total: how many submissions there are on all pages.
+        lines: lines of this page.
+        total: number of submissions on all pages.
     """
 
     lines: tuple[Standing, ...]
-    total: int
+    total: NonNegativeInt
 
 
 @dataclass(frozen=True)
 class Board:
-    """An environment under one version of the rules.
+    """An environment under one version of the rules, and the values of its filters.
 
     Attributes:
-        env_id: of the environment.
+        env_id: id of the environment.
         rules_version: Major.Minor.
-        submissions: how many are shown.
-        methods: ids that the board can be filtered by.
-        budget_classes: decades of Comp that it can be filtered by.
-        waiting_times: waiting times that it can be filtered by.
+        submissions: number of published submissions.
+        methods: ids of their methods.
+        budget_classes: decades of their Comp.
+        waiting_times: their waiting times.
     """
 
     env_id: str
     rules_version: str
-    submissions: int
+    submissions: NonNegativeInt
     methods: tuple[str, ...]
     budget_classes: tuple[int, ...]
     waiting_times: tuple[int, ...]
@@ -108,45 +109,45 @@ def standings(
     descending: bool = False,
     limit: int = 50,
     offset: int = 0,
-) -> Standings:
-    """A page of an environment's standings. What is published has at least three seeds, see `leaderboard.results`.
+) -> StandingsPage:
+    """Return a page of an environment's standings. Each published submission has at least three seeds.
 
     Args:
-        engine: of the board's database.
-        env_id: of the environment.
-        rules_version: results of other versions are never among them.
-        method: of this method alone.
-        budget_class: of this decade of Comp alone.
-        waiting_time: of this waiting time alone.
-        sort: by the mean of which number; those who have the same stand in the order in which they were sent.
-        descending: the largest first.
-        limit: lines of the page, at most 1,000.
-        offset: lines before the page.
+        engine: engine of the board's database.
+        env_id: id of the environment.
+        rules_version: version of the rules; results of other versions are never included.
+        method: show only this method.
+        budget_class: show only this decade of Comp.
+        waiting_time: show only this waiting time.
+        sort: metric to sort by its mean; submissions with equal means are sorted by their numbers.
+        descending: whether the largest mean comes first.
+        limit: number of lines of the page, at most 1,000.
+        offset: number of lines before the page.
 
     Raises:
-        ValueError: an order, limit or offset that there is not.
+        ValueError: the metric, the limit or the offset is invalid.
     """
     if sort not in get_args(Metric):
-        raise ValueError(f"sort={sort!r}: must be one of {', '.join(METRICS)}")
+        raise ValueError(f"sort={sort!r}: must be one of {', '.join(METRICS)}; use sort='cer'")
     if not 1 <= limit <= LONGEST_PAGE:
-        raise ValueError(f"limit={limit}: a page has 1 to {LONGEST_PAGE} lines")
+        raise ValueError(f"limit={limit}: must be 1 to {LONGEST_PAGE} lines; request further pages by their offset")
     if not 0 <= offset < 2**31:
-        raise ValueError(f"offset={offset}: must be a number from 0 on")
-    chosen = _on_board(env_id, rules_version)
+        raise ValueError(f"offset={offset}: must be at least 0; use offset=0 for the first page")
+    conditions = _on_board(env_id, rules_version)
     for column, value in (
         (Result.method, method),
         (Result.budget_class, budget_class),
         (Result.waiting_time, waiting_time),
     ):
         if value is not None:
-            chosen.append(column == value)
+            conditions.append(column == value)
     key: InstrumentedAttribute[float | None] = getattr(Result, f"{sort}_mean")
     order: list[ColumnElement[Any]]
     order = [key.desc(), Result.submission_id.desc()] if descending else [key.asc(), Result.submission_id.asc()]
     with reading(engine) as session:
-        total = session.scalar(select(func.count()).select_from(Result).where(*chosen)) or 0
-        # The page's ids are read from an index alone, so that the lines before it are passed over and not read.
-        page = select(Result.submission_id).where(*chosen).order_by(*order).limit(limit).offset(offset).subquery()
+        total = session.scalar(select(func.count()).select_from(Result).where(*conditions)) or 0
+        # Select the ids from an index first, so that the database does not read the lines before the page.
+        page = select(Result.submission_id).where(*conditions).order_by(*order).limit(limit).offset(offset).subquery()
         rows = session.execute(
             select(Result, Submission.name, Submission.manifest["authors"])
             .join(page, page.c.submission_id == Result.submission_id)
@@ -157,7 +158,7 @@ def standings(
             _standing(place, result, name, authors)
             for place, (result, name, authors) in enumerate(rows, start=offset + 1)
         )
-    return Standings(lines, total)
+    return StandingsPage(lines, total)
 
 
 def _on_board(env_id: str, rules_version: str) -> list[ColumnElement[bool]]:
@@ -191,7 +192,7 @@ def _interval(result: Result, metric: str) -> Interval:
 
 
 def boards(engine: Engine) -> list[Board]:
-    """The environments and versions that have published results, and what each can be filtered by."""
+    """Return the environments and versions that have published results, and the values of their filters."""
     groups: dict[tuple[str, str], list[Any]] = {}
     with reading(engine) as session:
         columns = (Result.env_id, Result.rules_version, Result.method, Result.budget_class, Result.waiting_time)

@@ -1,4 +1,4 @@
-"""A submission enters the board: checked, stored, and queued, in one transaction."""
+"""Submit a package: check it, store it and queue its verification in one transaction."""
 
 from __future__ import annotations
 
@@ -10,33 +10,35 @@ from sqlalchemy import Engine, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from leaderboard import queue
-from leaderboard.accounts import find_or_make_account
-from leaderboard.archive import from_zip
-from leaderboard.check import check
-from leaderboard.database import Account, Event, Submission
-from leaderboard.engine import now, writing
+from leaderboard.accounts.accounts import find_or_make_account
+from leaderboard.board import queue
+from leaderboard.database.engine import now, writing
+from leaderboard.database.tables import Account, Event, State, Submission
 from leaderboard.errors import NotFoundError, SubmissionError, TooManyError
-from leaderboard.package import Package
 from leaderboard.rules import RULES_VERSION
-from leaderboard.text_rules import shown
+from leaderboard.submission.package import Package
+from leaderboard.submission.static_check import check
+from leaderboard.submission.zip_archive import from_zip
+from leaderboard.text_safety import shown
 
 DAY = timedelta(hours=24)
 
 
 @dataclass(frozen=True)
 class Submitted:
-    """What became of a package that was sent.
+    """The submission of a package.
 
     Attributes:
-        id: of the submission.
-        state: of the submission.
-        new: False where the same files had been sent before.
+        id: number of the submission.
+        state: state of the submission.
+        new: False if the same files were sent before.
+        digest: SHA-256 of the files.
     """
 
     id: int
-    state: str
+    state: State
     new: bool
+    digest: str
 
 
 def submit(
@@ -47,18 +49,18 @@ def submit(
     maximum_attempts: int = queue.MAXIMUM_ATTEMPTS,
     per_day: int | None = None,
 ) -> Submitted:
-    """Check a package, store it and queue its verification. The same files sent again are the submission of before.
+    """Check a package, store it and queue its verification. Files that were sent before are not stored again.
 
     Args:
-        engine: of the board's database.
+        engine: engine of the board's database.
         package: the files.
-        account: name of who sends them; made where there is none.
-        maximum_attempts: how often the verification is tried.
-        per_day: new submissions that an account may send in 24 hours; None for any number.
+        account: name of the sender's account; it is created if it does not exist.
+        maximum_attempts: maximum number of attempts to verify the submission.
+        per_day: maximum number of new submissions of an account in 24 hours; None for no limit.
 
     Raises:
-        SubmissionError: the check found errors; all of them are told.
-        TooManyError: the account sent as many as it may.
+        SubmissionError: the check found errors; the exception lists all of them.
+        TooManyError: the account has reached its limit.
     """
     report = check(package)
     if not report.ok:
@@ -70,12 +72,12 @@ def submit(
             with writing(engine) as session:
                 known = _known(session, package)
                 if known is not None:
-                    return Submitted(known.id, known.state, new=False)
+                    return Submitted(known.id, known.state, new=False, digest=package.digest)
                 sender = find_or_make_account(session, account)
                 archive = package.to_zip()
                 moment = now(session)
                 if per_day is not None:
-                    _require_room(session, sender, moment, per_day)
+                    _require_below_limit(session, sender, moment, per_day)
                 submission = Submission(
                     account_id=sender.id,
                     digest=package.digest,
@@ -93,9 +95,9 @@ def submit(
                 session.flush()
                 queue.enqueue(session, submission.id, maximum_attempts=maximum_attempts)
                 session.add(Event(at=moment, kind="submitted", submission_id=submission.id, account_id=sender.id))
-                return Submitted(submission.id, "queued", new=True)
+                return Submitted(submission.id, "queued", new=True, digest=package.digest)
         except IntegrityError:
-            # Another process sent the same files, or made the account, between the look and the write.
+            # Another process sent the same files or created the account between the query and the write.
             if last:
                 raise
     raise AssertionError("unreachable")
@@ -107,8 +109,8 @@ def _known(session: Session, package: Package) -> Submission | None:
     ).first()
 
 
-def _require_room(session: Session, account: Account, moment: datetime, per_day: int) -> None:
-    # Locked, so that two at once do not both find room for one more.
+def _require_below_limit(session: Session, account: Account, moment: datetime, per_day: int) -> None:
+    # The lock prevents that two concurrent submissions both pass the limit.
     session.refresh(account, with_for_update=True)
     newest = session.scalars(
         select(Submission.created_at)
@@ -119,14 +121,14 @@ def _require_room(session: Session, account: Account, moment: datetime, per_day:
     if len(newest) >= per_day:
         seconds = (newest[-1] + DAY - moment).total_seconds()
         raise TooManyError(
-            f"account {shown(account.name)}: sent {per_day} submissions in 24 hours, which is what the board takes; "
-            f"send the next in {math.ceil(seconds / 60)} minutes",
+            f"account {shown(account.name)}: sent {per_day} submissions in 24 hours, the limit of the board; "
+            f"send the next one in {math.ceil(seconds / 60)} minutes",
             seconds,
         )
 
 
 def package_of(session: Session, submission_id: int) -> Package:
-    """The files of a submission.
+    """Return the files of a submission.
 
     Raises:
         NotFoundError: there is no such submission.
@@ -138,5 +140,5 @@ def package_of(session: Session, submission_id: int) -> Package:
 
 
 def no_submission(submission_id: int) -> NotFoundError:
-    """The error of an id that nothing has."""
-    return NotFoundError(f"submission {submission_id}: there is none of this number; `status` lists them")
+    """Return the error for a submission that does not exist."""
+    return NotFoundError(f"submission {submission_id}: it does not exist; see the list of submissions")

@@ -1,4 +1,4 @@
-"""The ``alma-leaderboard`` command: begin a submission, check it, send it, verify what was sent, look and download."""
+"""The ``alma-leaderboard`` command: write, check, send and verify submissions; run and maintain a board."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from leaderboard.cli.verifying import load_verify
 from leaderboard.rules import RULES_VERSION
 
 __all__ = ["DATABASE_VARIABLE", "TOKEN_VARIABLE", "load_verify", "main"]
-_OF_THE_EXTRA = ("alembic", "fastapi", "httpx2", "jinja2", "psycopg", "pyarrow", "pydantic", "sqlalchemy", "uvicorn")
+_PACKAGES_OF_WEB = ("alembic", "fastapi", "httpx2", "jinja2", "psycopg", "pyarrow", "sqlalchemy", "uvicorn")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point of ``alma-leaderboard``; the exit status: 0, 1 for a submission with errors, 2 for a mistake."""
+    """Run ``alma-leaderboard``; return the exit status: 0, 1 for a submission with errors, 2 for any other error."""
     options = _parser().parse_args(arguments)
     console = Console()
     try:
@@ -29,11 +29,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (AlmaError, ValueError, LookupError, TimeoutError) as error:
         return _refuse(options, str(error))
     except ImportError as error:
-        if (error.name or "").split(".")[0] not in _OF_THE_EXTRA:
+        if (error.name or "").split(".")[0] not in _PACKAGES_OF_WEB:
             raise
-        return _refuse(options, f"the package {error.name} is missing; pip install 'alma-env[web]'")
+        return _refuse(options, f"the package {error.name} is missing; install it with pip install 'alma-env[web]'")
     except OSError as error:
-        return _refuse(options, f"{error.filename or 'a file'}: {error.strerror or error}; choose another place")
+        return _refuse(options, f"{error.filename or 'a file'}: {error.strerror or error}; choose another path")
     except KeyboardInterrupt:
         return 130
 
@@ -49,6 +49,6 @@ def _parser() -> argparse.ArgumentParser:
     version = f"alma-env {alma_env.__version__}, rules {RULES_VERSION}"
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(dest="name", required=True)
-    for subject in (submitting, verifying, serving, maintaining):
-        subject.add(commands)
+    for module in (submitting, verifying, serving, maintaining):
+        module.add(commands)
     return parser

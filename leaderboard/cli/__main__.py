@@ -1,4 +1,4 @@
-"""``python -m leaderboard.cli``."""
+"""Run ``alma-leaderboard`` as ``python -m leaderboard.cli``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the commands share: how they print, and where the board is: in a database, or on the web."""
+"""Options and output that the commands share, and access to the board in a database or on the web."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.markup import escape
 
-from leaderboard.check import Report
+from leaderboard.submission.static_check import Report
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from leaderboard.client import Client
+    from leaderboard.client.client import Client
 
-# What needs a database or the web is imported where it is used: a submission is begun and checked without the extra.
+# Modules that need the extra `web` are imported in functions, because `init` and `check` work without it.
 
 Commands = argparse._SubParsersAction  # has no public name
 
@@ -27,31 +27,33 @@ TOKEN_VARIABLE = "ALMA_LEADERBOARD_TOKEN"
 
 
 def add_database(command: argparse.ArgumentParser) -> None:
-    """``--database``."""
+    """Add the option ``--database``."""
     command.add_argument(
         "--database",
         metavar="URL",
         default=os.environ.get(DATABASE_VARIABLE),
-        help=f"such as sqlite:///board.db or postgresql://user@host/board; default: ${DATABASE_VARIABLE}",
+        help=f"URL such as sqlite:///board.db or postgresql://user@host/board; default: ${DATABASE_VARIABLE}",
     )
 
 
 def add_board(command: argparse.ArgumentParser) -> None:
-    """``--database``, or ``--url`` and ``--token``."""
+    """Add the options ``--database``, ``--url`` and ``--token``."""
     add_database(command)
-    command.add_argument("--url", help="of a board on the web, instead of a database")
+    command.add_argument("--url", help="address of a board on the web, instead of a database")
     command.add_argument(
-        "--token", default=os.environ.get(TOKEN_VARIABLE), help=f"of your account there; better in ${TOKEN_VARIABLE}"
+        "--token",
+        default=os.environ.get(TOKEN_VARIABLE),
+        help=f"your token for --url; safer in ${TOKEN_VARIABLE}",
     )
 
 
 def say(console: Console, message: str) -> None:
-    """Print a message as it is."""
+    """Print a message without markup and line breaks."""
     console.print(message, markup=False, highlight=False, soft_wrap=True)
 
 
 def print_report(report: Report, console: Console) -> None:
-    """What a check found."""
+    """Print the errors and warnings of a check."""
     for message in report.errors:
         console.print(f"[bold red]error[/] {escape(message)}", highlight=False, soft_wrap=True)
     for message in report.warnings:
@@ -59,21 +61,21 @@ def print_report(report: Report, console: Console) -> None:
 
 
 def database_url(options: argparse.Namespace) -> str:
-    """The URL of the database.
+    """Return the URL of the database.
 
     Raises:
-        ValueError: none was given.
+        ValueError: the user gave none.
     """
     if not options.database:
-        raise ValueError(f"no database; give --database sqlite:///board.db, or set {DATABASE_VARIABLE}")
+        raise ValueError(f"--database: missing; give --database sqlite:///board.db, or set {DATABASE_VARIABLE}")
     return str(options.database)
 
 
 @contextmanager
 def opened(options: argparse.Namespace) -> Iterator[Engine]:
-    """The database, for the time of a `with`."""
+    """Open the database, and close it at the end of the context."""
     url = database_url(options)
-    from leaderboard.migrations import open_database
+    from leaderboard.database.migrations import open_database
 
     engine = open_database(url)
     try:
@@ -84,8 +86,8 @@ def opened(options: argparse.Namespace) -> Iterator[Engine]:
 
 @contextmanager
 def connected(options: argparse.Namespace) -> Iterator[Client]:
-    """The board on the web, for the time of a `with`."""
-    from leaderboard.client import Client
+    """Connect to the board on the web, and close the connection at the end of the context."""
+    from leaderboard.client.client import Client
 
     with Client(options.url, options.token or None) as client:
         yield client

@@ -1,4 +1,4 @@
-"""``account``, ``token``, ``review``, ``retry``, ``baselines`` and ``upgrade``: for who maintains the board."""
+"""The commands of maintainers: ``account``, ``token``, ``review``, ``retry``, ``baselines`` and ``upgrade``."""
 
 from __future__ import annotations
 
@@ -17,67 +17,75 @@ def add(commands: Commands[argparse.ArgumentParser]) -> None:
     _add_account(commands)
     _add_token(commands)
 
-    review = commands.add_parser("review", help="put a result on the board, or take it off, and say why")
+    review = commands.add_parser("review", help="accept or reject a result, with a reason")
     review.set_defaults(command=_review)
-    review.add_argument("id", type=int, help="number of the submission")
+    review.add_argument("id", type=int, help="id of the submission")
     decision = review.add_mutually_exclusive_group(required=True)
-    decision.add_argument("--accept", action="store_true", help="the standings show it")
-    decision.add_argument("--reject", action="store_true", help="the standings do not")
-    review.add_argument("--reason", required=True, help="everyone can read it")
-    review.add_argument("--account", help="the maintainer's who decides, without --url")
+    decision.add_argument("--accept", action="store_true", help="show the result in the standings")
+    decision.add_argument("--reject", action="store_true", help="hide the result from the standings")
+    review.add_argument("--reason", required=True, help="reason of the decision, visible to everyone")
+    review.add_argument("--account", help="name of the maintainer who decides, for --database")
 
     retry = commands.add_parser("retry", help="queue a failed verification again")
     retry.set_defaults(command=_retry)
-    retry.add_argument("id", type=int, help="number of the submission")
+    retry.add_argument("id", type=int, help="id of the submission")
     for command in (review, retry):
         add_board(command)
 
-    baselines = commands.add_parser("baselines", help="put the project's own agents on the board, as `serve` does")
+    baselines = commands.add_parser("baselines", help="add the project's own agents to the board, as `serve` does")
     baselines.set_defaults(command=_baselines)
-    doing = baselines.add_mutually_exclusive_group()
-    doing.add_argument("--queue", action="store_true", help="to be verified here, whatever results are shipped")
-    doing.add_argument(
-        "--record", type=Path, metavar="FILE", help="write what this board verified of them instead, to be shipped"
+    action = baselines.add_mutually_exclusive_group()
+    action.add_argument("--queue", action="store_true", help="queue them for verification, without shipped results")
+    action.add_argument(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="write their verified results to a file instead",
     )
     add_database(baselines)
 
-    upgrade = commands.add_parser("upgrade", help="bring the database's tables up to date; stop workers first")
+    upgrade = commands.add_parser("upgrade", help="upgrade the tables of the database; stop the workers first")
     upgrade.set_defaults(command=_upgrade)
     add_database(upgrade)
 
 
 def _add_account(commands: Commands[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("account", help="who may send and maintain: add, disable, enable, list")
+    parser = commands.add_parser("account", help="add, disable, enable or list accounts")
     actions = parser.add_subparsers(dest="action", required=True)
-    adding = actions.add_parser("add", help="make an account, and print its first token")
+    adding = actions.add_parser("add", help="create an account, and print its first token")
     adding.set_defaults(command=_account_add)
-    adding.add_argument("account", help="its name")
+    adding.add_argument("account", help="name of the account")
     adding.add_argument("--role", choices=("submitter", "maintainer"), default="submitter")
-    disable = actions.add_parser("disable", help="its tokens open nothing, what waits to be verified ends")
+    disable = actions.add_parser("disable", help="refuse its tokens, and cancel its queued jobs")
     disable.set_defaults(command=_account_disable, disabled=True)
-    enable = actions.add_parser("enable", help="take that back")
+    enable = actions.add_parser("enable", help="accept the tokens of an account again")
     enable.set_defaults(command=_account_disable, disabled=False)
     for action in (disable, enable):
-        action.add_argument("account", help="its name")
-    listing = actions.add_parser("list", help="all accounts")
+        action.add_argument("account", help="name of the account")
+    listing = actions.add_parser("list", help="list all accounts")
     listing.set_defaults(command=_account_list)
     for action in (adding, disable, enable, listing):
         add_database(action)
 
 
 def _add_token(commands: Commands[argparse.ArgumentParser]) -> None:
-    parser = commands.add_parser("token", help="by what an account acts: make, revoke, list")
+    parser = commands.add_parser("token", help="make, revoke or list the tokens of an account")
     actions = parser.add_subparsers(dest="action", required=True)
-    make = actions.add_parser("make", help="make a token, and print it this once")
+    make = actions.add_parser("make", help="create a token, and print it once")
     make.set_defaults(command=_token_make)
     make.add_argument("account", help="name of the account")
-    make.add_argument("--name", dest="token_name", default="made by hand", help="what it is called")
-    make.add_argument("--scope", action="append", choices=("submit", "review", "manage"), help="may be repeated")
-    make.add_argument("--days", type=float, help="after which it ends; default never")
-    revoke = actions.add_parser("revoke", help="end a token, and the sessions that came from it")
+    make.add_argument("--name", dest="token_name", default="made by hand", help="name of the token")
+    make.add_argument(
+        "--scope",
+        action="append",
+        choices=("submit", "review", "manage"),
+        help="can be repeated; default all of the role",
+    )
+    make.add_argument("--days", type=float, help="days until the token ends; default never")
+    revoke = actions.add_parser("revoke", help="end a token and its sessions")
     revoke.set_defaults(command=_token_revoke)
-    revoke.add_argument("id", type=int, help="number of the token")
-    listing = actions.add_parser("list", help="the tokens of an account")
+    revoke.add_argument("id", type=int, help="id of the token")
+    listing = actions.add_parser("list", help="list the tokens of an account")
     listing.set_defaults(command=_token_list)
     listing.add_argument("account", help="name of the account")
     for action in (make, revoke, listing):
@@ -86,19 +94,19 @@ def _add_token(commands: Commands[argparse.ArgumentParser]) -> None:
 
 def _account_add(options: argparse.Namespace, console: Console) -> int:
     with opened(options) as engine:
-        from leaderboard.accounts import make_account
-        from leaderboard.tokens import issue_token
+        from leaderboard.accounts.accounts import make_account
+        from leaderboard.accounts.tokens import issue_token
 
         account = make_account(engine, options.account, options.role)
         token = issue_token(engine, account.id, "first token")
     say(console, f"account {account.id}: {account.name}, {account.role}")
-    say(console, f"its token, shown this once: {token.secret}")
+    say(console, f"first token, shown only now: {token.secret}")
     return 0
 
 
 def _account_disable(options: argparse.Namespace, console: Console) -> int:
     with opened(options) as engine:
-        from leaderboard.accounts import find_account, set_disabled
+        from leaderboard.accounts.accounts import find_account, set_disabled
 
         account = set_disabled(engine, find_account(engine, options.account).id, options.disabled)
     say(console, f"account {account.id}: {account.name}, {'disabled' if account.disabled_at else 'enabled'}")
@@ -107,31 +115,34 @@ def _account_disable(options: argparse.Namespace, console: Console) -> int:
 
 def _account_list(options: argparse.Namespace, console: Console) -> int:
     with opened(options) as engine:
-        from leaderboard.accounts import list_accounts
+        from leaderboard.accounts.accounts import list_accounts
 
         accounts, _ = list_accounts(engine, limit=100_000)
-    table = Table("id", "name", "role", "since", "disabled", box=None)
-    for one in accounts:
-        disabled = "" if one.disabled_at is None else f"{one.disabled_at:%Y-%m-%d}"
-        table.add_row(str(one.id), escape(one.name), one.role, f"{one.created_at:%Y-%m-%d}", disabled)
+    table = Table("id", "name", "role", "created", "disabled", box=None)
+    for account in accounts:
+        disabled = "" if account.disabled_at is None else f"{account.disabled_at:%Y-%m-%d}"
+        created = f"{account.created_at:%Y-%m-%d}"
+        table.add_row(str(account.id), escape(account.name), account.role, created, disabled)
     console.print(table)
     return 0
 
 
 def _token_make(options: argparse.Namespace, console: Console) -> int:
     with opened(options) as engine:
-        from leaderboard.accounts import find_account
-        from leaderboard.tokens import issue_token
+        from leaderboard.accounts.accounts import find_account
+        from leaderboard.accounts.tokens import issue_token
 
         account = find_account(engine, options.account)
         token = issue_token(engine, account.id, options.token_name, scopes=options.scope, days=options.days)
-    say(console, f"token {token.id} of {account.name}, for {', '.join(token.scopes)}, shown this once: {token.secret}")
+    say(
+        console, f"token {token.id} of {account.name}, scopes {', '.join(token.scopes)}, shown only now: {token.secret}"
+    )
     return 0
 
 
 def _token_revoke(options: argparse.Namespace, console: Console) -> int:
     with opened(options) as engine:
-        from leaderboard.tokens import revoke
+        from leaderboard.accounts.tokens import revoke
 
         revoke(engine, options.id)
     say(console, f"token {options.id}: revoked")
@@ -140,15 +151,15 @@ def _token_revoke(options: argparse.Namespace, console: Console) -> int:
 
 def _token_list(options: argparse.Namespace, console: Console) -> int:
     with opened(options) as engine:
-        from leaderboard.accounts import find_account
-        from leaderboard.tokens import tokens_of
+        from leaderboard.accounts.accounts import find_account
+        from leaderboard.accounts.tokens import tokens_of
 
         tokens = tokens_of(engine, find_account(engine, options.account).id)
-    table = Table("id", "name", "for", "made", "ends", "used", "revoked", box=None)
-    for one in tokens:
-        moments = (one.created_at, one.expires_at, one.last_used_at, one.revoked_at)
+    table = Table("id", "name", "scopes", "created", "expires", "last used", "revoked", box=None)
+    for token in tokens:
+        moments = (token.created_at, token.expires_at, token.last_used_at, token.revoked_at)
         days = ["" if moment is None else f"{moment:%Y-%m-%d}" for moment in moments]
-        table.add_row(str(one.id), escape(one.name), ", ".join(one.scopes), *days)
+        table.add_row(str(token.id), escape(token.name), ", ".join(token.scopes), *days)
     console.print(table)
     return 0
 
@@ -159,9 +170,9 @@ def _review(options: argparse.Namespace, console: Console) -> int:
             board.decide(options.id, accept=options.accept, reason=options.reason)
     else:
         if not options.account:
-            raise ValueError("--account: missing; a decision is logged with who made it, so give a maintainer's name")
+            raise ValueError("--account: missing; the log records the maintainer who decides; give --account NAME")
         with opened(options) as engine:
-            from leaderboard.review import decide
+            from leaderboard.board.results import decide
 
             decide(engine, options.id, options.account, accept=options.accept, reason=options.reason)
     say(console, f"submission {options.id}: {'on the board' if options.accept else 'rejected'}")
@@ -174,7 +185,7 @@ def _retry(options: argparse.Namespace, console: Console) -> int:
             board.retry(options.id)
     else:
         with opened(options) as engine:
-            from leaderboard import queue
+            from leaderboard.board import queue
 
             queue.retry(engine, options.id)
     say(console, f"submission {options.id}: queued")
@@ -183,20 +194,20 @@ def _retry(options: argparse.Namespace, console: Console) -> int:
 
 def _baselines(options: argparse.Namespace, console: Console) -> int:
     with opened(options) as engine:
-        from leaderboard import baselines
+        from leaderboard.board import baselines
 
         if options.record is not None:
             say(console, f"{options.record}: {baselines.record(engine, options.record)} results")
         else:
             adopted, queued = baselines.install(engine, results=b"" if options.queue else None)
-            say(console, f"{adopted} baselines have their shipped results now, {queued} are queued")
+            say(console, f"{adopted} baselines have shipped results, {queued} are queued")
     return 0
 
 
 def _upgrade(options: argparse.Namespace, console: Console) -> int:
     url = database_url(options)
-    from leaderboard.migrations import head, upgrade
+    from leaderboard.database.migrations import head, upgrade
 
     upgrade(url)
-    say(console, f"tables of version {head()}")
+    say(console, f"the tables have version {head()}")
     return 0

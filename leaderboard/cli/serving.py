@@ -1,4 +1,4 @@
-"""``serve``: the board on the web, and workers beside it."""
+"""The command ``serve``: the board on the web, with workers."""
 
 from __future__ import annotations
 
@@ -9,34 +9,37 @@ import sys
 
 from rich.console import Console
 
-from leaderboard.cli.common import Commands, add_database, database_url, say
+from leaderboard.cli.common import DATABASE_VARIABLE, Commands, add_database, database_url, say
 from leaderboard.cli.verifying import add_verify, load_verify
 
-BUSY_SECONDS = 5.0  # a request does not wait longer for the database
+BUSY_SECONDS = 5.0  # the longest wait of a request for the database
 
 
 def add(commands: Commands[argparse.ArgumentParser]) -> None:
     """Add the command."""
-    serve = commands.add_parser("serve", help="the board on the web, until it is stopped")
+    serve = commands.add_parser("serve", help="serve the board on the web until stopped")
     serve.set_defaults(command=_serve)
-    serve.add_argument("--host", default="127.0.0.1", help="address to listen at; 0.0.0.0 for everyone; default here")
-    serve.add_argument("--port", type=int, default=8000, help="to listen at, 0 for any that is free; default 8000")
-    serve.add_argument("--title", default="ALMA leaderboard", help="of the pages")
-    serve.add_argument("--https", action="store_true", help="it is reached by HTTPS, through a proxy that has the key")
-    serve.add_argument("--root-path", default="", metavar="/PATH", help="below which a proxy shows it")
+    serve.add_argument("--host", default="127.0.0.1", help="address; 0.0.0.0 for all interfaces; default 127.0.0.1")
+    serve.add_argument("--port", type=int, default=8000, help="port to listen on; 0 for any free port; default 8000")
+    serve.add_argument("--title", default="ALMA leaderboard", help="title of the pages")
+    serve.add_argument("--https", action="store_true", help="users connect by HTTPS, through a proxy")
+    serve.add_argument("--root-path", default="", metavar="/PATH", help="path below which a proxy serves the board")
     serve.add_argument(
         "--trusted-proxy",
         action="append",
         default=[],
         metavar="ADDRESS",
-        help="whose word about the client's address is taken; may be repeated; default nobody's",
+        help="proxy whose headers are trusted for the address of the client; can be repeated",
     )
     serve.add_argument(
-        "--registration", choices=("open", "closed"), default="closed", help="whether everyone makes an account"
+        "--registration",
+        choices=("open", "closed"),
+        default="closed",
+        help="whether everyone can create an account; default closed",
     )
-    serve.add_argument("--submissions-per-day", type=int, default=50, help="new ones of an account; default 50")
-    serve.add_argument("--no-baselines", action="store_true", help="do not put the project's own agents on the board")
-    serve.add_argument("--workers", type=int, default=0, help="verification workers to start beside it; default none")
+    serve.add_argument("--submissions-per-day", type=int, default=50, help="limit per account; default 50")
+    serve.add_argument("--no-baselines", action="store_true", help="do not add the project's own agents")
+    serve.add_argument("--workers", type=int, default=0, help="number of verification workers to start; default 0")
     add_verify(serve)
     add_database(serve)
 
@@ -44,20 +47,24 @@ def add(commands: Commands[argparse.ArgumentParser]) -> None:
 def _serve(options: argparse.Namespace, console: Console) -> int:
     url = database_url(options)
     if options.workers < 0 or not 0 <= options.port < 2**16:
-        raise ValueError(f"--workers {options.workers}, --port {options.port}: give 0 or more, and a port up to 65535")
+        raise ValueError(
+            f"--workers {options.workers}, --port {options.port}: must be at least 0, the port at most 65535"
+        )
     if options.root_path and not (options.root_path.startswith("/") and not options.root_path.endswith("/")):
-        raise ValueError(f"--root-path {options.root_path}: write it with a slash before and none behind, as in /board")
+        raise ValueError(
+            f"--root-path {options.root_path}: must begin with a slash and end without; write it like /board"
+        )
     if options.workers:
-        load_verify(options.verify)  # here a mistake is told, there it would be a worker that ends again and again
+        load_verify(options.verify)  # raises here; otherwise every worker would end with this error
     import uvicorn
     from sqlalchemy import make_url
 
-    from leaderboard import baselines
-    from leaderboard.accounts import has_maintainer
-    from leaderboard.migrations import open_database
+    from leaderboard.accounts.accounts import has_maintainer
+    from leaderboard.board import baselines
+    from leaderboard.database.migrations import open_database
     from leaderboard.web.app import create_app
-    from leaderboard.web.settings import Settings
-    from leaderboard.web.workers import beside
+    from leaderboard.web.guard.settings import Settings
+    from leaderboard.web.workers import running_workers
 
     settings = Settings(
         title=options.title,
@@ -86,8 +93,10 @@ def _serve(options: argparse.Namespace, console: Console) -> int:
             if not has_maintainer(engine):
                 shown = make_url(url).render_as_string(hide_password=True)
                 how = f"alma-leaderboard account add NAME --role maintainer --database {shown}"
-                say(console, f"it has no maintainer yet: {how}")
-            with beside(url, options.workers, options.verify):
+                say(console, f"the board has no maintainer yet; add one: {how}")
+            command = [sys.executable, "-m", "leaderboard.cli", "worker"]
+            command += ["--verify", options.verify, "--while-input-is-open"]
+            with running_workers(command, {DATABASE_VARIABLE: url}, options.workers):
                 uvicorn.Server(config).run(sockets=[listening])
         finally:
             engine.dispose()
@@ -97,7 +106,7 @@ def _serve(options: argparse.Namespace, console: Console) -> int:
 def _listening(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # With its protocol named: without, asyncio leaves Nagle's algorithm on, and every answer takes 40 ms longer.
+        # With an explicit protocol asyncio turns off Nagle's algorithm, which would delay every answer by 40 ms.
         opened = socket.socket(family, kind, protocol or socket.IPPROTO_TCP)
         try:
             opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -108,7 +117,7 @@ def _listening(host: str, port: int) -> socket.socket:
             raise
     except OSError as error:
         raise ValueError(
-            f"--host {host} --port {port}: cannot listen there ({error.strerror or error}); choose another port, such "
-            "as 0 for any that is free, or an address of this machine"
+            f"--host {host} --port {port}: cannot listen there ({error.strerror or error}); choose an address of this "
+            "machine and another port, or --port 0 for any free port"
         ) from error
     return opened

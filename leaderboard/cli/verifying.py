@@ -1,4 +1,4 @@
-"""``verify`` and ``worker``: running submissions again."""
+"""The commands that execute submissions: ``verify`` and ``worker``."""
 
 from __future__ import annotations
 
@@ -15,63 +15,63 @@ from typing import TYPE_CHECKING, cast
 from rich.console import Console
 from rich.table import Table
 
-from leaderboard import check
-from leaderboard.cli.common import Commands, add_database, database_url, opened, print_report, say
+from leaderboard.cli.common import Commands, add_database, opened, print_report, say
+from leaderboard.submission import static_check
 
 if TYPE_CHECKING:
-    from leaderboard.verification import Verify
+    from leaderboard.verification.result import Verifier
 
-DEFAULT_VERIFY = "leaderboard.verify:verify"
+DEFAULT_VERIFY = "leaderboard.verification.verify:verify"
 
 
 def add(commands: Commands[argparse.ArgumentParser]) -> None:
     """Add the commands."""
-    verifying = commands.add_parser("verify", help="run a submission again, in isolation, and print what comes out")
+    verifying = commands.add_parser("verify", help="run a submission in isolation, and print scores and findings")
     verifying.set_defaults(command=_verify)
-    verifying.add_argument("what", help="a folder, a zip of it, or the number of a submission in the database")
-    verifying.add_argument("--wall-seconds", type=float, help="after which a run is ended, default 6 hours")
+    verifying.add_argument("what", help="a folder, a zip of it, or the id of a submission in the database")
+    verifying.add_argument("--wall-seconds", type=float, help="time limit of a run, default 6 hours")
     verifying.add_argument(
-        "--allow-limited", action="store_true", help="where there is no isolation, make do with limits alone"
+        "--allow-limited", action="store_true", help="run with limits only if isolation is not available"
     )
     add_database(verifying)
 
-    worker = commands.add_parser("worker", help="verify what is queued, until it is stopped")
+    worker = commands.add_parser("worker", help="verify queued submissions until stopped")
     worker.set_defaults(command=_worker)
     add_verify(worker)
-    worker.add_argument("--worker-name", help="as it appears in the log of events; default: machine and process")
+    worker.add_argument("--worker-name", help="name in the audit log; default: machine and process")
     worker.add_argument(
-        "--lease", type=float, default=60.0, help="seconds after which a dead worker's job is another's"
+        "--lease", type=float, default=60.0, help="seconds until the job of a dead worker is queued again"
     )
-    worker.add_argument("--until-empty", action="store_true", help="end when nothing is queued")
-    # By which a worker ends with the server that started it, however that ends.
+    worker.add_argument("--until-empty", action="store_true", help="end when the queue is empty")
+    # With this option a worker ends when the server that started it ends, even if the server is killed.
     worker.add_argument("--while-input-is-open", action="store_true", help=argparse.SUPPRESS)
     add_database(worker)
 
 
 def add_verify(command: argparse.ArgumentParser) -> None:
-    """``--verify``."""
+    """Add the option ``--verify``."""
     command.add_argument(
         "--verify",
         default=DEFAULT_VERIFY,
         metavar="MODULE:FUNCTION",
-        help="what runs a submission again, as Python imports it; default: the sandbox of this project",
+        help="function that verifies a submission; default: the sandbox of this project",
     )
 
 
 def _verify(options: argparse.Namespace, console: Console) -> int:
-    from leaderboard.sandbox import Limits
-    from leaderboard.verify import verify
+    from leaderboard.sandbox.sandbox import Limits
+    from leaderboard.verification.verify import verify
 
     if options.what.isdecimal():
         with opened(options) as engine:
             from sqlalchemy.orm import Session
 
-            from leaderboard.submissions import package_of
+            from leaderboard.board.submissions import package_of
 
             with Session(engine) as session:
-                report = check.check(package_of(session, int(options.what)))
+                report = static_check.check(package_of(session, int(options.what)))
     else:
-        report = check.check_path(Path(options.what))
+        report = static_check.check_path(Path(options.what))
     print_report(report, console)
     if not report.ok:
         return 1
@@ -100,17 +100,17 @@ def _verify(options: argparse.Namespace, console: Console) -> int:
 
 def _worker(options: argparse.Namespace, console: Console) -> int:
     verify = load_verify(options.verify)
-    url = database_url(options)
-    from leaderboard.worker import work
-
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     if options.lease < 1:
-        raise ValueError(
-            f"--lease {options.lease}: a lease is renewed three times before it ends; give 1 second or more"
-        )
+        raise ValueError(f"--lease {options.lease}: must be at least 1 second; use --lease 60")
     if options.while_input_is_open:
         threading.Thread(target=_end_with_input, daemon=True).start()
-    done = work(url, verify, name=options.worker_name, lease_seconds=options.lease, until_empty=options.until_empty)
+    with opened(options) as engine:
+        from leaderboard.board.worker import work
+
+        done = work(
+            engine, verify, name=options.worker_name, lease_seconds=options.lease, until_empty=options.until_empty
+        )
     say(console, f"{done} submissions verified")
     return 0
 
@@ -121,20 +121,20 @@ def _end_with_input() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def load_verify(spec: str) -> Verify:
-    """The function of ``MODULE:FUNCTION``.
+def load_verify(spec: str) -> Verifier:
+    """Import the function of ``MODULE:FUNCTION``.
 
     Raises:
-        ValueError: it is no such thing.
+        ValueError: the text has another form, or names no function.
     """
     module, colon, name = spec.partition(":")
-    remedy = "write MODULE:FUNCTION, as in my_board.verify:verify, of a module that Python finds"
+    remedy = "write MODULE:FUNCTION, such as my_board.verify:verify, of a module that Python can import"
     if not (module and colon and name):
-        raise ValueError(f"--verify {spec}: {remedy}")
+        raise ValueError(f"--verify {spec}: must name a module and a function; {remedy}")
     try:
         found = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"--verify {spec}: {error}; {remedy}") from error
     if not callable(found):
-        raise ValueError(f"--verify {spec}: {name} is no function; {remedy}")
-    return cast("Verify", found)
+        raise ValueError(f"--verify {spec}: {name} is not a function; {remedy}")
+    return cast("Verifier", found)

@@ -1,4 +1,4 @@
-"""Open the board's database: SQLite in a file, or PostgreSQL by URL; and transactions that read or write."""
+"""Connect to the board's database, SQLite in a file or PostgreSQL, and open transactions that read or write."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from sqlalchemy.orm import Session
 
 from leaderboard.errors import DatabaseError
 
-BUSY_SECONDS = 30.0  # how long a writer of SQLite waits for another to finish
+BUSY_SECONDS = 30.0  # how long a writer of SQLite waits for another writer
 _EXAMPLES = "write sqlite:///board.db, or postgresql://user@host/board"
 
 
 def connect(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
-    """An engine for a URL. Nothing is created; see `leaderboard.migrations.upgrade`.
+    """Return an engine for a URL. No tables are created; see `leaderboard.database.migrations.upgrade`.
 
     Args:
-        url: of SQLite in a file or of PostgreSQL.
-        busy_seconds: how long a writer waits for another one to finish, before it is told that the database is busy.
+        url: of SQLite in a file, or of PostgreSQL.
+        busy_seconds: how long a writer of SQLite waits for another writer before it raises OperationalError.
 
     Raises:
-        DatabaseError: it is no URL of SQLite in a file or of PostgreSQL.
+        DatabaseError: the URL is invalid, or is of another kind of database.
     """
     parsed = _parse(url)
     if parsed.get_backend_name() == "postgresql":
-        # A server that was restarted is noticed before a transaction, not in it.
+        # Detects a restarted server before a transaction begins.
         return create_engine(parsed, pool_pre_ping=True)
     engine = create_engine(parsed)
 
@@ -52,14 +52,14 @@ def _parse(url: str) -> URL:
     if parsed.drivername in ("postgres", "postgresql", "postgresql+psycopg"):
         return parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername not in ("sqlite", "sqlite+pysqlite"):
-        raise DatabaseError(f"database {shown!r}: the board knows SQLite and PostgreSQL; {_EXAMPLES}")
+        raise DatabaseError(f"database {shown!r}: must be SQLite or PostgreSQL; {_EXAMPLES}")
     if parsed.database in (None, "", ":memory:"):
-        raise DatabaseError(f"database {shown!r}: in memory, where no worker could see it; name a file, {_EXAMPLES}")
+        raise DatabaseError(f"database {shown!r}: must be a file that workers can open; {_EXAMPLES}")
     return parsed
 
 
 def _prepare_sqlite(connection: sqlite3.Connection, busy_seconds: float) -> None:
-    # The driver would begin transactions late and in its own way; `_begin_sqlite` does it as asked.
+    # Turns off the driver's own transactions, which begin too late; `_begin_sqlite` begins them.
     connection.isolation_level = None
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout = {round(busy_seconds * 1000)}")
@@ -70,29 +70,29 @@ def _prepare_sqlite(connection: sqlite3.Connection, busy_seconds: float) -> None
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    # A transaction that begins by reading and then writes cannot wait for another writer: it would write on top of
-    # what it has not read. So who will write says so at the beginning, and waits there.
+    # A transaction that has read cannot wait for another writer before it writes, because its reads would be outdated.
+    # A transaction that will write therefore takes the lock at its beginning, and waits there.
     immediate = connection.get_execution_options().get("writes", False)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if immediate else "BEGIN")
 
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Session]:
-    """A transaction that changes nothing and sees one state of the database."""
+    """Open a transaction that reads one state of the database."""
     with Session(engine) as session:
         yield session
 
 
 @contextmanager
 def writing(engine: Engine) -> Iterator[Session]:
-    """A transaction that writes: all of it is kept, or nothing where anything raises."""
+    """Open a transaction that writes; an exception rolls all of it back."""
     with Session(engine.execution_options(writes=True)) as session, session.begin():
         yield session
 
 
 def now(session: Session) -> datetime:
-    """The database's clock, so that machines whose clocks differ agree on when a lease ends; SQLite is one machine."""
+    """Return the time of the database's clock, so that all machines agree on the end of a lease."""
     if session.get_bind().dialect.name == "postgresql":
         moment: datetime = session.scalars(select(func.clock_timestamp())).one()
         return moment.astimezone(UTC)
-    return datetime.now(UTC)
+    return datetime.now(UTC)  # all processes of an SQLite database are on one machine

@@ -3,18 +3,17 @@
     accounts ─┬─ tokens
               └─ submissions ─┬─ jobs        the queue: one per submission
                               ├─ results ─┬─ result_runs   one per seed, with the ledger
-                              │           └─ findings      what the audit noticed
-                              └─ events      who did what when
+                              │           └─ findings      of the audit
+                              └─ events      the audit log
 
-What the standings sort and filter by stands in ``results`` once more, computed when the result is written: a page of
-them reads one table by an index. The tables are made by the migrations, never from here; `leaderboard.engine` opens a
-database.
+``results`` also stores the values by which the standings sort and filter, so that one page of the standings reads one
+table by an index. Only the migrations create tables. `leaderboard.database.migrations.open_database` opens a database.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 from sqlalchemy import (
     JSON,
@@ -31,16 +30,18 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
 
-from leaderboard.columns import UtcDateTime, WholeNumber
+from leaderboard.database.column_types import UtcDateTime, WholeNumber
 
-ROLES = ("submitter", "maintainer")
-SUBMISSION_STATES = ("queued", "running", "verified", "flagged", "rejected", "failed")
-JOB_STATES = ("queued", "running", "finished", "failed")
+Role = Literal["submitter", "maintainer"]
+Scope = Literal["submit", "review", "manage"]
+State = Literal["queued", "running", "verified", "flagged", "rejected", "failed"]
+ROLES: tuple[Role, ...] = get_args(Role)
+SUBMISSION_STATES: tuple[State, ...] = get_args(State)
 METRICS = ("cer", "mem", "comp", "paper_flops", "final_error", "seconds")
 
 
 class Base(DeclarativeBase):
-    """Gives constraints names, so that migrations can name them."""
+    """Base of the tables; names every constraint, so that migrations can refer to it."""
 
     type_annotation_map: ClassVar = {float: Double}
     metadata = MetaData(
@@ -54,21 +55,21 @@ class Base(DeclarativeBase):
 
 
 class Account(Base):
-    """Who submits, or maintains the board."""
+    """A submitter, or a maintainer of the board."""
 
     __tablename__ = "accounts"
 
     id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(String(80), unique=True)
-    role: Mapped[str] = mapped_column(String(20), default="submitter")
+    role: Mapped[Role] = mapped_column(String(20), default="submitter")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     disabled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
 
 
 class Token(Base):
-    """What an account shows to act. Only its SHA-256 is kept: a stolen database opens no account.
+    """A secret with which an account acts. Only its SHA-256 is stored, so a stolen database gives no access.
 
-    One with a ``parent_id`` is a session of the web page, which came from that token and ends with it.
+    A token with a ``parent_id`` is a session of the web page. It was made from its parent token and ends with it.
     """
 
     __tablename__ = "tokens"
@@ -78,7 +79,7 @@ class Token(Base):
     parent_id: Mapped[int | None] = mapped_column(ForeignKey("tokens.id"), index=True)
     name: Mapped[str] = mapped_column(String(80))
     hash: Mapped[str] = mapped_column(String(64), unique=True)
-    scopes: Mapped[list[str]] = mapped_column(JSON)
+    scopes: Mapped[list[Scope]] = mapped_column(JSON)
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
     expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
     revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
@@ -89,7 +90,7 @@ class Token(Base):
 
 
 class Submission(Base):
-    """What was sent. The same files under the same rules are one submission, whoever sends them again."""
+    """A package that was submitted. Equal files under the same rules are one submission, whoever sends them."""
 
     __tablename__ = "submissions"
     __table_args__ = (
@@ -109,7 +110,7 @@ class Submission(Base):
     manifest: Mapped[dict[str, Any]] = mapped_column(JSON)
     package: Mapped[bytes] = mapped_column(LargeBinary, deferred=True)
     package_bytes: Mapped[int] = mapped_column(Integer)
-    state: Mapped[str] = mapped_column(String(20), default="queued")
+    state: Mapped[State] = mapped_column(String(20), default="queued")
     created_at: Mapped[datetime] = mapped_column(UtcDateTime)
 
     account: Mapped[Account] = relationship()
@@ -118,7 +119,7 @@ class Submission(Base):
 
 
 class Job(Base):
-    """The verification of a submission, as work to be done. See `leaderboard.queue`."""
+    """The verification of a submission, in the queue. See `leaderboard.board.queue`."""
 
     __tablename__ = "jobs"
     __table_args__ = (
@@ -143,15 +144,15 @@ class Job(Base):
 
 
 class Result(Base):
-    """The one result of a submission: means over seeds, half widths of their 95 % intervals, and what is filtered by.
+    """The result of a submission: means over seeds, half-widths of their 95 % intervals, and values for filters.
 
-    The summary is empty where a fatal finding came before three runs were complete. ``published`` says whether the
-    standings show it.
+    The means are empty if a fatal finding ended the verification before three runs were complete. The standings show
+    the result if ``published`` is true.
     """
 
     __tablename__ = "results"
-    # One index per number that the standings sort by; env, version and published come first, so that a page of them is
-    # read from the index in order.
+    # One index per number by which the standings sort. Env, version and published come first, so that a page is read
+    # from the index in order.
     __table_args__ = (
         *(
             Index(
@@ -160,7 +161,7 @@ class Result(Base):
             for metric in METRICS
         ),
         Index("ix_results_board_method", "env_id", "rules_version", "published", "method", "cer_mean"),
-        # What a board can be filtered by, counted from the index alone.
+        # The values of the filters are counted from this index, without the table.
         Index(
             "ix_results_filters",
             *("published", "env_id", "rules_version", "method", "budget_class", "waiting_time"),
@@ -201,7 +202,7 @@ class Result(Base):
 
 
 class ResultRun(Base):
-    """The verified run of one seed."""
+    """The verified run of a seed."""
 
     __tablename__ = "result_runs"
     __table_args__ = (UniqueConstraint("result_id", "seed"),)
@@ -221,7 +222,7 @@ class ResultRun(Base):
 
 
 class AuditFinding(Base):
-    """What the audit of a result noticed."""
+    """A finding of the audit of a result."""
 
     __tablename__ = "findings"
 
@@ -234,7 +235,7 @@ class AuditFinding(Base):
 
 
 class Event(Base):
-    """A line of the audit log; lines are added and never changed."""
+    """An entry of the audit log; entries are never changed."""
 
     __tablename__ = "events"
 

@@ -1,7 +1,7 @@
-"""From a deployed module to a program: what leaves a sandbox is data.
+"""Export a deployed module as a program, so that only data leaves the sandbox.
 
-The graph is traced by `torch.export` with the batch size left open; its operations are ATen's, as they run in eager
-PyTorch, so that the program answers to the last bit as the module does.
+`torch.export` traces the graph with a variable batch size. The program has the ATen operations that eager PyTorch runs,
+so its answers equal those of the module to the last bit.
 """
 
 from __future__ import annotations
@@ -17,38 +17,41 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from alma_env.predictor import Fingerprint, freeze, unwrap
-from leaderboard.program import Node, Program, ProgramError, Reference, operation
+from alma_env.scoring.evaluation import freeze, unwrap
+from alma_env.scoring.fingerprint import Fingerprint
+from leaderboard.errors import ProgramError
+from leaderboard.program.graph import Node, Program, Reference
+from leaderboard.program.operations import operation
 
 _REMEDY = (
-    "a predictor on the leaderboard is a module that torch.export can trace with an open batch size: no branches on "
-    "the values of tensors, no state that changes when it answers, PyTorch operations alone"
+    "deploy a module that torch.export can trace with a variable batch size: PyTorch operations only, no branches on "
+    "the values of tensors, no state that changes in a forward pass"
 )
 _KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer", InputKind.CONSTANT_TENSOR: "buffer"}
 
 
 def export(predictor: nn.Module, x: NDArray[Any]) -> Program:
-    """Write a predictor as a program.
+    """Export a predictor as a program.
 
     Args:
         predictor: raw inputs (n, ...) -> logits; a frozen copy of it is traced.
-        x: at least two raw inputs, of whose shape and dtype the test set's are.
+        x: at least two raw inputs with the shape and dtype of the test set's.
 
     Raises:
-        ProgramError: it cannot be traced, or needs operations or values that a program does not have.
+        ProgramError: the predictor cannot be traced, or needs operations or values that a program cannot have.
     """
     return _export(predictor, x)[0]
 
 
 def _export(predictor: nn.Module, x: NDArray[Any]) -> tuple[Program, dict[str, str]]:
-    """The program, and where in the module each of its tensors is."""
+    """Return the program, and by name of tensor its path in the module."""
     module = freeze(unwrap(predictor))
     try:
         with torch.no_grad():
             exported = torch.export.export(
                 module, (torch.from_numpy(np.array(x)),), dynamic_shapes=({0: Dim("n")},), strict=False
             )
-    except Exception as error:  # the tracer raises whatever the module's code does
+    except Exception as error:  # of the module's own code, too
         lines = str(error).strip().splitlines() or [""]
         raise ProgramError(
             f"predictor {type(predictor).__name__} cannot be written as a program ({type(error).__name__}: "
@@ -58,10 +61,10 @@ def _export(predictor: nn.Module, x: NDArray[Any]) -> tuple[Program, dict[str, s
 
 
 class Exporter:
-    """Writes one predictor after another; one of the structure of that before is not traced again.
+    """Export one predictor after another. A predictor with the structure of the previous one is not traced again.
 
     Args:
-        x: at least two raw inputs, of whose shape and dtype the test set's are.
+        x: at least two raw inputs with the shape and dtype of the test set's.
     """
 
     def __init__(self, x: NDArray[Any]) -> None:
@@ -71,29 +74,29 @@ class Exporter:
         self._sources: dict[str, str] = {}
 
     def program(self, predictor: nn.Module, mark: Fingerprint) -> Program:
-        """The predictor as a program.
+        """Return the predictor as a program.
 
         Args:
             predictor: as in `export`.
-            mark: its fingerprint.
+            mark: the predictor's fingerprint.
 
         Raises:
-            ProgramError: as `export`.
+            ProgramError: as in `export`.
         """
         module = unwrap(predictor)
-        there = dict(module.named_parameters(remove_duplicate=False)) | dict(
+        present = dict(module.named_parameters(remove_duplicate=False)) | dict(
             module.named_buffers(remove_duplicate=False)
         )
         structure = (
             mark.structure,
             module.training,
-            [(name, tensor.shape, tensor.dtype) for name, tensor in there.items()],
+            [(name, tensor.shape, tensor.dtype) for name, tensor in present.items()],
         )
-        constants = any(source not in there for source in self._sources.values())  # of the trace
+        constants = any(source not in present for source in self._sources.values())  # made by the trace
         if self._last is not None and mark.structure is not None and structure == self._structure and not constants:
-            tensors = {name: there[source].detach() for name, source in self._sources.items()}
+            tensors = {name: present[source].detach() for name, source in self._sources.items()}
             program = replace(self._last, tensors=tensors)
-            if program.parameters == mark.parameters:  # what was tied still is
+            if program.parameters == mark.parameters:  # the same parameters are tied
                 return program
         self._last, self._sources = _export(predictor, self.x)
         self._structure = structure
@@ -114,7 +117,7 @@ def _program(exported: ExportedProgram, module: nn.Module) -> tuple[Program, dic
             given = name
             continue
         if spec.kind not in _KINDS:
-            raise ProgramError(f"the predictor takes {spec.kind.name.lower()} {spec.target!r} as input; {_REMEDY}")
+            raise ProgramError(f"the predictor has {spec.kind.name.lower()} {spec.target!r} as an input; {_REMEDY}")
         tensor = values[spec.target]
         same = (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype, spec.kind)
         if tensor.numel() and same in seen:
@@ -125,7 +128,7 @@ def _program(exported: ExportedProgram, module: nn.Module) -> tuple[Program, dic
     nodes = [node for node in exported.graph.nodes if node.op not in ("placeholder", "output")]
     (outputs,) = exported.graph.output_node().args
     if given is None or len(outputs) != 1 or not isinstance(outputs[0], fx.Node):
-        raise ProgramError(f"the predictor must return one tensor of logits and change nothing; {_REMEDY}")
+        raise ProgramError(f"the predictor must return one tensor of logits and change no other tensor; {_REMEDY}")
     program = Program(
         input=given,
         nodes=tuple(_node(node) for node in nodes),
@@ -134,18 +137,18 @@ def _program(exported: ExportedProgram, module: nn.Module) -> tuple[Program, dic
         tensors=tensors,
         aliases=aliases,
     )
-    there = sum(parameter.numel() for parameter in module.parameters())
-    if program.parameters != there:
+    registered = sum(parameter.numel() for parameter in module.parameters())
+    if program.parameters != registered:
         raise ProgramError(
-            f"the program has {program.parameters:,} parameters and the module {there:,}: register each once, as an "
-            "nn.Parameter of the module"
+            f"the program has {program.parameters:,} parameters and the module {registered:,}: the numbers must be "
+            "equal; register each parameter once, as an nn.Parameter of the module"
         )
     return program, sources
 
 
 def _node(node: fx.Node) -> Node:
     if node.op != "call_function":
-        raise ProgramError(f"node {node.name!r} is a {node.op}: only operations are allowed; {_REMEDY}")
+        raise ProgramError(f"node {node.name!r} is a {node.op}: only calls of operations are allowed; {_REMEDY}")
     target = node.target
     if isinstance(target, torch._ops.OpOverload):
         name = str(target)
@@ -153,7 +156,7 @@ def _node(node: fx.Node) -> Node:
         name = f"operator.{target.__name__}"
     else:
         name = f"{getattr(target, '__module__', '')}.{getattr(target, '__name__', target)}"
-    operation(name)  # refuse it here, where its author sees it
+    operation(name)  # raises here, where the author sees the message
     return Node(node.name, name, tuple(map(_value, node.args)), {key: _value(v) for key, v in node.kwargs.items()})
 
 
@@ -163,5 +166,5 @@ def _value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_value(part) for part in value]
     if isinstance(value, slice):
-        raise ProgramError(f"a slice with {value}: index with torch.narrow or select instead")
+        raise ProgramError(f"a slice with {value}: a program cannot hold slices; index with torch.narrow or select")
     return value

@@ -1,4 +1,4 @@
-"""Runs a program, operation by operation, as a module that the environment's own scoring takes."""
+"""Run a program operation by operation, as a module that the environment can score."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from leaderboard.program import Program, ProgramError, Reference, operation, references
+from leaderboard.errors import ProgramError
+from leaderboard.program.graph import Program, Reference, references
+from leaderboard.program.operations import operation
 
 
 class ProgramModule(nn.Module):
     """A program as a module: raw inputs (n, ...) -> logits.
 
-    Its parameters and buffers are those of the program; nothing of the submission's code is in it.
+    The module has the parameters and buffers of the program, and runs none of the submission's code.
 
     Raises:
-        ProgramError: a forward pass raised, or changed one of the program's tensors.
+        ProgramError: a forward pass raised, or changed a tensor of the program.
     """
 
     def __init__(self, program: Program) -> None:
@@ -25,7 +27,7 @@ class ProgramModule(nn.Module):
         self.program = program
         for name, tensor in program.tensors.items():
             if hasattr(self, name):
-                raise ProgramError(f"tensor {name!r}: the name is a module's own; choose another")
+                raise ProgramError(f"tensor {name!r}: nn.Module has an attribute of this name; choose another name")
             if program.kinds[name] == "parameter":
                 self.register_parameter(name, nn.Parameter(tensor, requires_grad=False))
             else:
@@ -33,7 +35,7 @@ class ProgramModule(nn.Module):
         self._functions = [operation(node.target) for node in program.nodes]
         last = {name: place for place, node in enumerate(program.nodes) for name in _names(node)}
         last.pop(program.output, None)
-        # What no later operation needs is let go, as eager PyTorch does.
+        # Results that no later operation reads are freed, as in eager PyTorch.
         self._dead_after: list[list[str]] = [[] for _ in program.nodes]
         for place, node in enumerate(program.nodes):
             if node.name not in last and node.name != program.output:
@@ -43,7 +45,7 @@ class ProgramModule(nn.Module):
                 self._dead_after[place].append(name)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Raw inputs (n, ...) -> logits."""
+        """Return the logits (n, classes) of raw inputs (n, ...)."""
         program = self.program
         values: dict[str, Any] = {name: getattr(self, name) for name in program.tensors}
         values |= {name: values[other] for name, other in program.aliases.items()}
@@ -61,14 +63,19 @@ class ProgramModule(nn.Module):
             for name in dead:
                 values.pop(name, None)
         if any(getattr(self, name)._version != version for name, version in versions.items()):
-            raise ProgramError("the program changes its own tensors when it answers: an answer leaves no trace")
+            raise ProgramError(
+                "a forward pass changes the program's own tensors: must not; deploy a predictor without state"
+            )
         logits = values[program.output]
         if not isinstance(logits, Tensor):
-            raise ProgramError(f"output {program.output!r} is no tensor")
+            raise ProgramError(f"output {program.output!r}: must be a tensor")
         return torch.Tensor.clone(logits)
 
     def same_tensors(self, program: Program) -> bool:
-        """Whether its tensors are those of the program, bit for bit: some operations write without saying so."""
+        """Return whether the module's tensors equal the program's in every bit.
+
+        Some operations write to a tensor without increasing its version.
+        """
         return all(_bits(getattr(self, name)).equal(_bits(tensor)) for name, tensor in program.tensors.items())
 
 

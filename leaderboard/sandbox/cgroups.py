@@ -1,6 +1,7 @@
-"""Limits on a whole tree of processes, by the kernel's control groups, where this user may make some.
+"""Limit a whole tree of processes with the kernel's control groups, if this user can create them.
 
-Limits per process (`setrlimit`) do not add up over children, and bind root hardly at all; a control group does both.
+A control group limits the sum over all processes, also for root. Limits per process (`setrlimit`) are not summed over
+children, and most do not apply to root.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
-STALE_SECONDS = 3600.0  # an empty group of this age is left over from a worker that was killed
+STALE_SECONDS = 3600.0  # an empty group of this age belongs to a killed worker
 
 
 @dataclass(frozen=True)
 class ControlGroup:
-    """A group that processes can be put into.
+    """A control group.
 
     Attributes:
         folders: the group's folder in each hierarchy; version 2 has one hierarchy, version 1 one per controller.
@@ -29,11 +30,11 @@ class ControlGroup:
 
     @property
     def procs(self) -> list[Path]:
-        """Files to which a process writes its number to join."""
+        """Files to which a process writes its id to join the group."""
         return [folder / "cgroup.procs" for folder in self.folders]
 
     def cpu_seconds(self) -> float | None:
-        """CPU time of all its processes so far, those that ended included; None where it is not accounted."""
+        """Return the CPU time of all processes so far, including ended ones; None if the kernel does not count it."""
         for folder in self.folders:
             if (folder / "cpuacct.usage").exists():
                 return int((folder / "cpuacct.usage").read_text()) / 1e9
@@ -43,7 +44,7 @@ class ControlGroup:
         return None
 
     def memory_peak(self) -> int | None:
-        """Most bytes that it held; None where it is not accounted."""
+        """Return the peak memory in bytes; None if the kernel does not count it."""
         for folder in self.folders:
             for name in ("memory.max_usage_in_bytes", "memory.peak"):
                 if (folder / name).exists():
@@ -51,25 +52,25 @@ class ControlGroup:
         return None
 
     def kill(self) -> None:
-        """End all its processes."""
-        for _ in range(50):  # they may fork while they are counted
-            numbers = self.procs[0].read_text().split()
-            for number in numbers:
+        """Kill all processes of the group."""
+        for _ in range(50):  # processes can fork between the read and the kill
+            ids = self.procs[0].read_text().split()
+            for id in ids:
                 with suppress(ProcessLookupError):
-                    os.kill(int(number), signal.SIGKILL)
-            if not numbers:
+                    os.kill(int(id), signal.SIGKILL)
+            if not ids:
                 return
             time.sleep(0.02)
 
 
 @contextmanager
 def control_group(name: str, *, memory: int, processes: int) -> Iterator[ControlGroup | None]:
-    """A new group with these limits, removed at the end; None where this user may not make one that holds both.
+    """Create a group, and remove it at the end; None if this user cannot create a group with both limits.
 
     Args:
-        name: of its folder.
-        memory: bytes.
-        processes: processes and threads.
+        name: of the group's folder.
+        memory: limit in bytes.
+        processes: limit of processes and threads.
     """
     group = _make(name, memory, processes)
     try:
@@ -89,25 +90,25 @@ def _make(name: str, memory: int, processes: int) -> ControlGroup | None:
             ROOT / "cpuacct" / name: {},
         }
     for folder in plans:
-        _sweep(folder.parent)
-    made: list[Path] = []
+        _remove_stale(folder.parent)
+    created: list[Path] = []
     try:
         for folder, limits in plans.items():
             folder.mkdir()
-            made.append(folder)
+            created.append(folder)
             for file, value in limits.items():
                 if file == "memory.swap.max" and not (folder / file).exists():
-                    continue  # a kernel without accounting of swap
-                with os.fdopen(os.open(folder / file, os.O_WRONLY), "w") as handle:  # never creates it
+                    continue  # a kernel that does not count swap
+                with os.fdopen(os.open(folder / file, os.O_WRONLY), "w") as handle:  # never creates the file
                     handle.write(str(value))
     except OSError:
-        _remove(tuple(made))
+        _remove(tuple(created))
         return None
-    return ControlGroup(tuple(made))
+    return ControlGroup(tuple(created))
 
 
-def _sweep(parent: Path) -> None:
-    """Remove groups that nobody is left to remove; the kernel refuses where processes are in them."""
+def _remove_stale(parent: Path) -> None:
+    """Remove groups of killed workers; the kernel refuses to remove a group that has processes."""
     for folder in parent.glob("alma-*"):
         with suppress(OSError):
             if time.time() - folder.stat().st_mtime > STALE_SECONDS:
@@ -116,7 +117,7 @@ def _sweep(parent: Path) -> None:
 
 def _remove(folders: tuple[Path, ...]) -> None:
     for folder in folders:
-        for _ in range(50):  # the kernel takes a moment to reap what was killed
+        for _ in range(250):  # the kernel needs up to seconds to reap killed processes
             try:
                 folder.rmdir()
                 break

@@ -1,6 +1,6 @@
-"""Messages between judge, sandbox and evaluator: a JSON header and blobs of bytes over a pair of pipes.
+"""Messages between judge, contestant and evaluator: a JSON header and blobs of bytes over a pair of pipes.
 
-Nothing is unpickled, every length is bounded before anything of that length is read, and every wait has an end.
+Nothing is unpickled. Every length is checked before that many bytes are read, and every wait can have a deadline.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _LENGTH = struct.Struct(">Q")
 _DTYPES = ("uint8", "int32", "int64", "float32", "float64")
 
 
-class WireError(AlmaError):
-    """The other side closed the connection, took too long, or sent what is no message."""
+class ChannelError(AlmaError):
+    """The other side closed the connection, took too long, or sent malformed bytes."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """What was sent.
+    """A message.
 
     Attributes:
-        kind: what it is about.
+        kind: the request or answer, such as ``megabatch``.
         fields: plain JSON values.
-        blobs: bytes that go with them.
+        blobs: binary data, such as arrays.
     """
 
     kind: str
@@ -48,8 +48,8 @@ class Channel:
     """One end of a connection.
 
     Args:
-        reading, writing: file descriptors, which become non-blocking.
-        most: bytes of blobs that a message may bring.
+        reading, writing: file descriptors; they become non-blocking.
+        most: limit in bytes of the blobs of one received message.
     """
 
     def __init__(self, reading: int, writing: int, *, most: int = 2**31) -> None:
@@ -62,14 +62,14 @@ class Channel:
 
         Args:
             message: its fields must be JSON values.
-            deadline: on the clock `time.monotonic`.
+            deadline: on the clock `time.monotonic`; None for no deadline.
 
         Raises:
-            WireError: the other side is gone, or does not read.
+            ChannelError: the other side ended, or does not read until the deadline.
         """
         header = json.dumps([message.kind, dict(message.fields), [len(blob) for blob in message.blobs]]).encode()
         if len(header) > HEADER_BYTES:
-            raise WireError(f"a header of {len(header):,} bytes: at most {HEADER_BYTES:,}")
+            raise ChannelError(f"a header of {len(header):,} bytes: must have at most {HEADER_BYTES:,}")
         for part in (_LENGTH.pack(len(header)) + header, *message.blobs):
             self._write(memoryview(part).cast("B"), deadline)
 
@@ -77,23 +77,23 @@ class Channel:
         """Wait for a message.
 
         Raises:
-            WireError: the other side is gone, sends nothing, too much, or what is no message.
+            ChannelError: the other side ended, sends nothing until the deadline, too much, or malformed bytes.
         """
-        if deadline is not None and time.monotonic() > deadline:  # also where there is always something to read
-            raise WireError("the other side took too long")
+        if deadline is not None and time.monotonic() > deadline:  # also if there is always something to read
+            raise ChannelError("the other side took too long")
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size, deadline))
         if length > HEADER_BYTES:
-            raise WireError(f"a header of {length:,} bytes: at most {HEADER_BYTES:,}")
+            raise ChannelError(f"a header of {length:,} bytes: must have at most {HEADER_BYTES:,}")
         try:
             kind, fields, lengths = json.loads(bytes(self._read(length, deadline)))
             plain = isinstance(kind, str) and isinstance(fields, dict) and isinstance(lengths, list)
             sizes = [size for size in lengths if type(size) is int and size >= 0] if plain else []
         except (ValueError, TypeError, RecursionError) as error:
-            raise WireError(f"not a message: {str(error)[:200]}") from error
+            raise ChannelError(f"not a message: {str(error)[:200]}") from error
         if not plain or len(sizes) != len(lengths) or len(sizes) > BLOBS:
-            raise WireError("not a message: a header is its kind, its fields and the lengths of its blobs")
+            raise ChannelError("not a message: a header must be a kind, fields and the lengths of the blobs")
         if sum(sizes) > self.most:
-            raise WireError(f"{sum(sizes):,} bytes in a message: at most {self.most:,}")
+            raise ChannelError(f"{sum(sizes):,} bytes in a message: must have at most {self.most:,}")
         return Message(kind, fields, [self._read(size, deadline) for size in sizes])
 
     def close(self) -> None:
@@ -108,7 +108,7 @@ class Channel:
             except BlockingIOError:
                 self._wait(self.writing, selectors.EVENT_WRITE, deadline)
             except (BrokenPipeError, OSError) as error:
-                raise WireError(f"the other side is gone ({error})") from error
+                raise ChannelError(f"the other side ended ({error})") from error
 
     def _read(self, length: int, deadline: float | None) -> bytearray:
         out = bytearray()
@@ -119,48 +119,48 @@ class Channel:
                 self._wait(self.reading, selectors.EVENT_READ, deadline)
                 continue
             except OSError as error:
-                raise WireError(f"the other side is gone ({error})") from error
+                raise ChannelError(f"the other side ended ({error})") from error
             if not part:
-                raise WireError("the other side closed the connection")
+                raise ChannelError("the other side closed the connection")
             out += part
         return out
 
     def _wait(self, descriptor: int, event: int, deadline: float | None) -> None:
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
-            raise WireError("the other side took too long")
+            raise ChannelError("the other side took too long")
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, event)
             selector.select(left)
 
 
-def pair() -> tuple[tuple[int, int], tuple[int, int]]:
-    """Two pipes: (reading, writing) of one side, and of the other."""
-    here_reads, there_writes = os.pipe()
-    there_reads, here_writes = os.pipe()
-    return (here_reads, here_writes), (there_reads, there_writes)
+def pipe_pair() -> tuple[tuple[int, int], tuple[int, int]]:
+    """Open two pipes; return (reading, writing) descriptors of one side, and of the other side."""
+    first_reads, second_writes = os.pipe()
+    second_reads, first_writes = os.pipe()
+    return (first_reads, first_writes), (second_reads, second_writes)
 
 
-def described(array: NDArray[Any]) -> dict[str, Any]:
-    """dtype and shape of an array, as fields; its bytes are the blob."""
+def array_header(array: NDArray[Any]) -> dict[str, Any]:
+    """Return dtype and shape of an array as fields; `as_blob` returns its bytes."""
     return {"dtype": array.dtype.name, "shape": list(array.shape)}
 
 
 def as_blob(array: NDArray[Any]) -> memoryview:
-    """The bytes of an array, not copied where it is contiguous."""
+    """Return the bytes of an array, without a copy if it is contiguous."""
     return memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))  # type: ignore[arg-type]
 
 
-def as_array(blob: bytes | bytearray | memoryview, about: Any) -> NDArray[Any]:
-    """The array of a blob, a view of its bytes.
+def as_array(blob: bytes | bytearray | memoryview, header: Any) -> NDArray[Any]:
+    """Return the array of a blob and its `array_header`, as a view of the bytes.
 
     Raises:
-        WireError: dtype or shape are not allowed, or do not fit the bytes.
+        ChannelError: the dtype or the shape is not allowed, or does not fit the bytes.
     """
     try:
-        dtype, shape = np.dtype(about["dtype"]), tuple(about["shape"])
+        dtype, shape = np.dtype(header["dtype"]), tuple(header["shape"])
         if dtype.name not in _DTYPES or not all(type(side) is int and side >= 0 for side in shape) or len(shape) > 8:
             raise ValueError(f"dtype {dtype.name}, shape {shape}")
         return np.frombuffer(blob, dtype).reshape(shape)
     except (ValueError, TypeError, KeyError) as error:
-        raise WireError(f"not an array: {str(error)[:200]}") from error
+        raise ChannelError(f"not an array: {str(error)[:200]}") from error

@@ -1,9 +1,9 @@
-"""Where code of strangers runs: a process without network, data, or a file system that it could write to.
+"""Run submitted code in a process without network, without data sets and without a writable file system.
 
-With bubblewrap it has namespaces of its own for network, processes, users, mounts and IPC; it sees the interpreter,
-this project's packages and what it is given, all read-only, and a scratch folder in memory. Where bubblewrap does not
-work, only limits on memory, CPU time, files and processes are left: that is called `limited` and not `isolated`, and
-nothing runs so unless it is asked for by name.
+With bubblewrap the process is *isolated*: it has separate namespaces for network, processes, users, mounts and IPC. It
+sees the interpreter, this project's packages and the given folders, all read-only, and a scratch folder in memory.
+Without bubblewrap the process is only *limited* in memory, CPU time, files and processes. A caller must allow this
+explicitly.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from alma_env.data import data_root
+from alma_env.data.datasets import data_root
 from alma_env.errors import AlmaError
-from leaderboard.cgroups import ControlGroup, control_group
+from leaderboard.sandbox.cgroups import ControlGroup, control_group
 
 ISOLATED, LIMITED = "isolated", "limited"
 PACKAGES = ("alma_env", "agents", "leaderboard")
@@ -31,20 +31,20 @@ SCRATCH = "/scratch"
 
 
 class SandboxError(AlmaError):
-    """No sandbox of the wanted strength can be made here."""
+    """This machine cannot isolate a process, and the caller does not allow limits only."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a sandbox may use.
+    """The resources of a sandbox.
 
     Attributes:
-        memory: bytes of all its processes together, scratch included.
-        scratch: bytes of its scratch folder.
-        file: bytes of one file that it writes.
-        cpu_seconds: CPU time of each of its processes.
-        wall_seconds: until it is killed.
-        processes: processes and threads.
+        memory: bytes of all processes together, including scratch.
+        scratch: bytes of the scratch folder.
+        file: bytes of one written file.
+        cpu_seconds: CPU time of each process.
+        wall_seconds: time until the sandbox is killed.
+        processes: number of processes and threads.
     """
 
     memory: int = 8 * 2**30
@@ -57,7 +57,7 @@ class Limits:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not value > 0:
-                raise ValueError(f"{name}={value}: a limit must be positive")
+                raise ValueError(f"{name}={value}: must be positive; use a larger limit")
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Sandbox:
     """A process in a sandbox.
 
     Attributes:
-        process: the outermost one, which ends with all that it holds.
+        process: the outermost process; when it ends, all processes in the sandbox end.
         level: ``isolated`` or ``limited``.
-        group: its control group, if there is one.
+        group: the control group, None if this user cannot create one.
     """
 
     process: subprocess.Popen[bytes]
@@ -75,21 +75,21 @@ class Sandbox:
     group: ControlGroup | None
 
     def cpu_seconds(self) -> float | None:
-        """CPU time of all its processes so far; None where nobody accounts for it."""
+        """Return the CPU time of all processes so far; None if the kernel does not count it."""
         return None if self.group is None else self.group.cpu_seconds()
 
     def kill(self) -> None:
-        """End it and all that it started."""
+        """Kill the process and every process that it started."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         if self.group is not None:
-            self.group.kill()  # without a process namespace, what made itself a session of its own is still there
+            self.group.kill()  # without a process namespace, a process in a new session survives killpg
         self.process.wait()
 
 
 @cache
 def level_here() -> str:
-    """``isolated`` if bubblewrap works for this user, else ``limited``."""
+    """Return ``isolated`` if bubblewrap works for this user, else ``limited``."""
     if shutil.which("bwrap") is None:
         return LIMITED
     probe = [*_namespaces(), "--ro-bind", "/", "/", "--proc", "/proc", "--remount-ro", "/proc", "/bin/true"]
@@ -98,12 +98,12 @@ def level_here() -> str:
 
 @cache
 def _namespaces() -> tuple[str, ...]:
-    """Bubblewrap, and the namespaces that it makes."""
-    words = ("bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
-    told = subprocess.run(["bwrap", "--help"], capture_output=True, text=True, timeout=30, check=False).stdout
-    # In a user namespace of its own a process would have capabilities, and with them more of the kernel to attack.
-    # Bubblewrap can forbid that from 0.8 on.
-    return (*words, "--unshare-user", "--disable-userns") if "--disable-userns" in told else words
+    """Return the command of bubblewrap with the options of its namespaces."""
+    command = ("bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL")
+    help_text = subprocess.run(["bwrap", "--help"], capture_output=True, text=True, timeout=30, check=False).stdout
+    # A process that creates a user namespace has capabilities inside it, and can attack more of the kernel. Bubblewrap
+    # can forbid this since version 0.8.
+    return (*command, "--unshare-user", "--disable-userns") if "--disable-userns" in help_text else command
 
 
 @contextmanager
@@ -117,25 +117,25 @@ def sandboxed(
     output: int,
     allow_limited: bool = False,
 ) -> Iterator[Sandbox]:
-    """Run ``python -m module arguments`` in a sandbox, which ends with this context.
+    """Run ``python -m module arguments`` in a sandbox, which is killed at the end of the context.
 
     Args:
-        module: of this project.
-        arguments: its words.
-        limits: what it may use.
-        folders: path inside → folder outside, which it may read.
+        module: a module of this project.
+        arguments: command-line arguments.
+        limits: of the sandbox.
+        folders: path inside → folder outside; the process can read them.
         pass_fds: file descriptors that stay open.
-        output: descriptor that takes what it prints.
-        allow_limited: whether limits alone will do where isolation is not to be had.
+        output: file descriptor for standard output and standard error.
+        allow_limited: whether to run with limits only if isolation is not available.
 
     Raises:
-        SandboxError: this machine cannot isolate, and limits alone were not asked for.
+        SandboxError: isolation is not available, and ``allow_limited`` is False.
     """
     level = level_here()
     if level != ISOLATED and not allow_limited:
         raise SandboxError(
-            "no isolation on this machine: bubblewrap is missing or may not make namespaces; install it (Debian: "
-            "apt-get install bubblewrap), or ask for limits alone, which do not keep a cheater from files and network"
+            "no isolation on this machine: bubblewrap is missing or cannot create namespaces; install it (Debian: "
+            "apt-get install bubblewrap), or allow limits only, which do not protect files and network from cheaters"
         )
     inside = {name: folder.resolve() for name, folder in (folders or {}).items()}
     command = [sys.executable, "-m", module, *arguments]
@@ -144,13 +144,13 @@ def sandboxed(
             control_group(f"alma-{secrets.token_hex(8)}", memory=limits.memory, processes=limits.processes)
         )
         if level == ISOLATED:
-            words, environment, cwd = _bubblewrap(inside, limits), {}, "/"
+            isolation, environment, cwd = _bubblewrap(inside, limits), {}, "/"
         else:
             scratch = stack.enter_context(_temporary_folder())
             command = [str(inside[word]) if word in inside else word for word in command]
-            words, environment, cwd = [], _environment(str(scratch), _packages_root()), str(scratch)
+            isolation, environment, cwd = [], _environment(str(scratch), _packages_root()), str(scratch)
         process = subprocess.Popen(
-            [*_joined_to(group), *_prlimit(limits, group), *words, *_few_processes(limits, group), *command],
+            [*_joined_to(group), *_prlimit(limits, group), *isolation, *_few_processes(limits, group), *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -165,7 +165,7 @@ def sandboxed(
 
 
 def _joined_to(group: ControlGroup | None) -> list[str]:
-    """Words before a command that put it into the group first."""
+    """Return the prefix of a command that first joins the group."""
     if group is None:
         return []
     joins = "; ".join(f'echo $$ > "{file}"' for file in group.procs)
@@ -173,54 +173,54 @@ def _joined_to(group: ControlGroup | None) -> list[str]:
 
 
 def _prlimit(limits: Limits, group: ControlGroup | None) -> list[str]:
-    words = ["prlimit", f"--fsize={limits.file}", f"--cpu={limits.cpu_seconds}", "--core=0", "--nofile=1024"]
+    prefix = ["prlimit", f"--fsize={limits.file}", f"--cpu={limits.cpu_seconds}", "--core=0", "--nofile=1024"]
     if group is None:
-        words += [f"--as={limits.memory}"]
-    return [*words, "--"]
+        prefix += [f"--as={limits.memory}"]
+    return [*prefix, "--"]
 
 
 def _few_processes(limits: Limits, group: ControlGroup | None) -> list[str]:
-    """Words before the innermost command, whose processes a user namespace counts apart from the user's others."""
+    """Return the prefix of the innermost command. Inside the user namespace, only the sandbox's processes count."""
     return [] if group is not None else ["prlimit", f"--nproc={limits.processes}", "--"]
 
 
 def _bubblewrap(folders: Mapping[str, Path], limits: Limits) -> list[str]:
-    words = [*_namespaces(), "--clearenv", "--uid", "65534", "--gid", "65534", "--hostname", "sandbox"]
+    command = [*_namespaces(), "--clearenv", "--uid", "65534", "--gid", "65534", "--hostname", "sandbox"]
     for path in ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin"):
         if os.path.islink(path):
-            words += ["--symlink", os.readlink(path), path]
+            command += ["--symlink", os.readlink(path), path]
         elif os.path.isdir(path):
-            words += ["--ro-bind", path, path]
-    words += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
-    # The files of /proc/sys belong to root, and under a worker that is root the sandbox's user is root to them: who
-    # could write to them would set the kernel of the whole machine.
-    words += ["--proc", "/proc", "--remount-ro", "/proc"]
-    words += ["--dev", "/dev", "--size", str(limits.scratch), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
-    words += ["--ro-bind-try", "/etc/alternatives", "/etc/alternatives"]
-    words += ["--size", str(2**24), "--tmpfs", "/tmp"]  # first: the interpreter may lie below it
+            command += ["--ro-bind", path, path]
+    command += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    # If the worker is root, the sandbox's user owns the files of /proc/sys. Writing to them would change settings of
+    # the kernel for the whole machine.
+    command += ["--proc", "/proc", "--remount-ro", "/proc"]
+    command += ["--dev", "/dev", "--size", str(limits.scratch), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    command += ["--ro-bind-try", "/etc/alternatives", "/etc/alternatives"]
+    command += ["--size", str(2**24), "--tmpfs", "/tmp"]  # first, because the interpreter can be below /tmp
     for path in _interpreter():
         if not path.startswith("/usr/") and path != "/usr":
-            words += ["--ro-bind", path, path]
+            command += ["--ro-bind", path, path]
     for name in PACKAGES:
-        words += ["--ro-bind", str(_packages_root() / name), f"/program/{name}"]
-    for folder in hidden():
-        words += ["--size", "4096", "--tmpfs", str(folder), "--remount-ro", str(folder)]
+        command += ["--ro-bind", str(_packages_root() / name), f"/program/{name}"]
+    for folder in hidden_folders():
+        command += ["--size", "4096", "--tmpfs", str(folder), "--remount-ro", str(folder)]
     for name, folder in folders.items():
-        words += ["--ro-bind", str(folder), name]
-    words += ["--size", str(limits.scratch), "--tmpfs", SCRATCH]
-    words += ["--remount-ro", "/", "--chdir", SCRATCH]
+        command += ["--ro-bind", str(folder), name]
+    command += ["--size", str(limits.scratch), "--tmpfs", SCRATCH]
+    command += ["--remount-ro", "/", "--chdir", SCRATCH]
     for name, value in _environment(SCRATCH, Path("/program")).items():
-        words += ["--setenv", name, value]
-    return [*words, "--"]
+        command += ["--setenv", name, value]
+    return [*command, "--"]
 
 
-def hidden() -> list[Path]:
-    """Folders within what the sandbox sees that hold data of the streams, and are empty inside."""
+def hidden_folders() -> list[Path]:
+    """Return the folders with data of the streams that would be visible in the sandbox; inside they are empty."""
     folders = [data_root().resolve()]
     spec = importlib.util.find_spec("sklearn")
     if spec is not None and spec.origin is not None:
         folders.append(Path(spec.origin).resolve().parent / "datasets" / "data")
-    # Each under every name that it has inside: the interpreter may be there by a symbolic link, too.
+    # A folder can have several names inside, because the interpreter can also be reached by a symbolic link.
     return [
         Path(place) / folder.relative_to(os.path.realpath(place))
         for folder in folders
@@ -231,7 +231,7 @@ def hidden() -> list[Path]:
 
 
 def _interpreter() -> list[str]:
-    """Folders of the interpreter and its packages, as they are named and as they really are."""
+    """Return the folders of the interpreter and its packages, as given and with symbolic links resolved."""
     named = {sys.prefix, sys.base_prefix, sys.exec_prefix}
     return sorted(named | {os.path.realpath(path) for path in named})
 
@@ -250,7 +250,7 @@ def _environment(scratch: str, packages: Path) -> dict[str, str]:
 
 
 def _packages_root() -> Path:
-    return Path(__file__).resolve().parent.parent
+    return Path(__file__).resolve().parents[2]
 
 
 @contextmanager

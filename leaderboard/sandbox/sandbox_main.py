@@ -1,7 +1,8 @@
-"""Starts the program of a sandbox: ``python -m leaderboard.inside contestant|evaluator WORD...``.
+"""Start a program in a sandbox: ``python -m leaderboard.sandbox.sandbox_main MODULE WORD...`` calls ``MODULE.main``.
 
-Both import PyTorch, which is most of what a sandbox costs. Half a million objects come with it, and stay: the collector
-does not look for garbage among them, neither while they are made nor, once frozen, in every collection of the run.
+The programs import PyTorch, which takes most of a sandbox's start. The imports make half a million objects, which live
+as long as the process. The garbage collector is off during the imports, and `gc.freeze` excludes these objects from
+every later collection.
 """
 
 from __future__ import annotations
@@ -11,16 +12,12 @@ import importlib
 import os
 import sys
 
-PROGRAMS = {"contestant": ("agents", "torch._dynamo"), "evaluator": ()}  # and what each is going to import
-
 
 def main() -> int:
-    """Import the program and what it needs, then run it; the exit status."""
+    """Import the module and call its ``main`` with the other words; return the exit status."""
     name, words = sys.argv[1], sys.argv[2:]
     gc.disable()
-    program = importlib.import_module(f"leaderboard.{name}")
-    for module in PROGRAMS[name]:
-        importlib.import_module(module)
+    program = importlib.import_module(name)
     gc.freeze()
     gc.enable()
     status: int = program.main(words)
@@ -31,4 +28,4 @@ if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)  # threads and exit handlers of a submission are not waited for
+    os._exit(status)  # does not wait for threads and exit handlers of a submission

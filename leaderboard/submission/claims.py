@@ -1,7 +1,7 @@
-"""Claimed ledgers: what a submission says that its runs gave, ``ledgers/seed-<n>.jsonl``, one file per seed.
+"""Claimed ledgers: the ledgers of the authors' own runs, ``ledgers/seed-<n>.jsonl``, one file per seed.
 
-A claim is compared with the verified run and never shown as one. It comes from a stranger, so that nothing about its
-rows is taken for granted: `alma_env.Ledger` reads what runs wrote, and does not look at types.
+A verification compares claims with the verified runs; the board never shows them. A claim comes from a stranger, so
+this module checks every value. `alma_env.Ledger` reads the files of runs and does not check types.
 """
 
 from __future__ import annotations
@@ -14,30 +14,29 @@ from typing import Any
 
 from alma_env import Ledger, Row
 from leaderboard.errors import SubmissionError
-from leaderboard.manifest import Manifest
-from leaderboard.manifest_rules import LARGEST_INTEGER
 from leaderboard.rules import TICKS, error_limit
-from leaderboard.text_rules import refused_character, shown
+from leaderboard.submission.manifest import LARGEST_INTEGER, Manifest
+from leaderboard.text_safety import refused_character, shown
 
 FOLDER = "ledgers"
 _FILE = re.compile(rf"{FOLDER}/seed-(0|[1-9][0-9]{{0,9}})\.jsonl", re.ASCII)
 _DIGEST = re.compile(r"[0-9a-zA-Z:_.+=/-]{0,200}", re.ASCII)
-_REMEDY = "copy ledger.jsonl from the run's folder as it is"
+_REMEDY = "copy ledger.jsonl from the run's folder without changes"
 
 
 def claimed_ledgers(files: Mapping[str, bytes], manifest: Manifest) -> tuple[dict[int, Ledger], list[str]]:
-    """The claimed ledgers of a package by seed, and what is wrong with them. No ledgers at all are fine."""
-    there = [path for path in files if path.split("/")[0] == FOLDER]
-    if not there:
+    """Return the claimed ledgers of a package by seed, and the problems. A package without ledgers has no problem."""
+    present = [path for path in files if path.split("/")[0] == FOLDER]
+    if not present:
         return {}, []
     problems = []
     ledgers: dict[int, Ledger] = {}
-    for path in there:
+    for path in present:
         match = _FILE.fullmatch(path)
         seed = int(match[1]) if match else None
         if seed is None or seed not in manifest.seeds:
             known = ", ".join(f"{FOLDER}/seed-{seed}.jsonl" for seed in manifest.seeds)
-            problems.append(f"{shown(path)}: no ledger of the manifest's seeds; name them {known}, or take it out")
+            problems.append(f"{shown(path)}: not a ledger of the manifest's seeds; rename it to {known}, or remove it")
             continue
         try:
             ledgers[seed] = read_claim(files[path], manifest.env)
@@ -46,7 +45,7 @@ def claimed_ledgers(files: Mapping[str, bytes], manifest: Manifest) -> tuple[dic
     missing = [seed for seed in manifest.seeds if f"{FOLDER}/seed-{seed}.jsonl" not in files]
     if missing:
         problems.append(
-            f"{FOLDER}: no ledger of seed {', '.join(map(str, missing))}; claim every seed of the manifest, or none"
+            f"{FOLDER}: no ledger of seed {', '.join(map(str, missing))}; add the ledgers of all seeds, or none"
         )
     return ledgers, problems
 
@@ -55,7 +54,7 @@ def read_claim(content: bytes, env_id: str) -> Ledger:
     """Read one claimed ledger.
 
     Raises:
-        SubmissionError: a row is none, its numbers cannot be, or ticks are missing.
+        SubmissionError: a row is malformed, a number is impossible, or ticks are missing.
     """
     ledger = Ledger()
     ticks = TICKS[env_id]
@@ -64,7 +63,7 @@ def read_claim(content: bytes, env_id: str) -> Ledger:
     except UnicodeDecodeError as error:
         raise SubmissionError(f"byte {error.start} is not UTF-8; {_REMEDY}") from error
     if len(lines) != ticks + 1:
-        raise SubmissionError(f"{len(lines)} rows; {env_id} has ticks 0 to {ticks}, so {ticks + 1} rows; {_REMEDY}")
+        raise SubmissionError(f"{len(lines)} rows: must be {ticks + 1}, for ticks 0 to {ticks} of {env_id}; {_REMEDY}")
     for number, line in enumerate(lines, start=1):
         try:
             row = _row(line, error_limit(env_id))
@@ -82,13 +81,13 @@ def _row(line: str, error_limit: float) -> Row:
     _require("declared", values, isinstance(values.get("declared"), list), "a list of reasons")
     row = Row.from_dict(values)
     for name in ("tick", "parameters", "buffers", "paper_flops"):
-        _require(name, values, _whole(values[name]), "a whole number from 0 on")
+        _require(name, values, _whole(values[name]), "a whole number of at least 0")
     for name, most in (("error", error_limit), ("inference_flops", math.inf), ("seconds", math.inf)):
         _require(name, values, _number(values[name]) and 0 <= values[name] <= most, f"a number from 0 to {most:g}")
     for phase, flops in row.flops.items():
-        _require("flops", values, _whole(flops) and _plain(phase, 100), "whole numbers by short names of phases")
+        _require("flops", values, _whole(flops) and _is_short_text(phase, 100), "whole numbers by name of phase")
     for reason in row.declared:
-        _require("declared", values, _plain(reason, 500), "short texts")
+        _require("declared", values, _is_short_text(reason, 500), "short texts")
     digest = values["digest"]
     _require("digest", values, isinstance(digest, str) and _DIGEST.fullmatch(digest) is not None, "a short digest")
     _require("refused", values, isinstance(values["refused"], bool), "true or false")
@@ -108,7 +107,7 @@ def _number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def _plain(value: object, most: int) -> bool:
+def _is_short_text(value: object, most: int) -> bool:
     return isinstance(value, str) and len(value) <= most and refused_character(value) is None
 
 

@@ -1,4 +1,4 @@
-"""``submission.toml``: what a submission says of itself.
+"""``submission.toml``: the description that the authors give of their submission.
 
     name = "Single model that waits"
     authors = ["Ada Learner"]
@@ -8,81 +8,155 @@
     description = "One network, trained on five mega-batches at a time."
     contact = "ada@example.org"           # optional
 
-    [hyperparameters]                     # optional: names and plain values
+    [hyperparameters]                     # optional: names with a number, a text, true or false
     wait = 5
 
     [links]                               # optional: http or https
     code = "https://example.org/code"
 
-A manifest is written by strangers and shown to everyone, so each value has a rule, and everything that breaks one is
-told at once.
+Strangers write manifests, and everyone can read them. The types of the fields are their rules. An error lists all rules
+that a manifest breaks.
 """
 
 from __future__ import annotations
 
 import difflib
+import math
+import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
-from leaderboard import manifest_rules
+from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, StringConstraints, TypeAdapter, ValidationError
+
 from leaderboard.errors import SubmissionError
-from leaderboard.manifest_rules import Plain
-from leaderboard.text_rules import shown
+from leaderboard.rules import MAXIMUM_SEEDS, MINIMUM_SEEDS, TICKS
+from leaderboard.text_safety import refused_character, shown
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 MAXIMUM_BYTES = 64 * 1024  # of the file
+LARGEST_INTEGER = 2**63 - 1  # for JSON readers, Parquet and databases
+LARGEST_SEED = 2**32 - 1
+
+
+# Each function checks one value and raises ValueError with the rule and the remedy.
+
+
+def _visible(text: str, allowed: str = "") -> str:
+    refused = refused_character(text, allowed)
+    if refused is not None:
+        raise ValueError(f"contains {refused}; remove it")
+    return text
+
+
+def _known_env(env: object) -> str:
+    if not isinstance(env, str) or env not in TICKS:
+        near = difflib.get_close_matches(env, TICKS, n=1) if isinstance(env, str) and len(env) < 100 else []
+        remedy = f"did you mean {near[0]}?" if near else f"use one of {', '.join(TICKS)}"
+        raise ValueError(f"no environment of the board; {remedy}")
+    return env
+
+
+def _distinct(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(seeds)) < len(seeds):
+        raise ValueError("the seeds must differ; write each seed once")
+    return seeds
+
+
+def _number_or_text(value: object) -> bool | int | float | str:
+    if not isinstance(value, int | float | str):
+        raise ValueError("must be a number, a text, true or false; write a list or a table as text")
+    if isinstance(value, str):
+        if len(value) > 200:
+            raise ValueError(f"has {len(value)} characters; write at most 200")
+        return _visible(value)
+    if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+        raise ValueError("larger than 64 bits; write it as text, or as 1e20")
+    if not math.isfinite(value):
+        raise ValueError("not a finite number; write it as text, or remove it")
+    return value
+
+
+def _web_address(text: str) -> str:
+    remedy = "write it like https://example.org/code"
+    if not re.fullmatch("[!-~]{1,500}", text):
+        raise ValueError(f"an address has up to 500 ASCII characters and no spaces; {remedy}")
+    try:
+        parts = urlsplit(text)
+        host, _ = parts.hostname, parts.port  # both can raise
+    except ValueError as error:
+        raise ValueError(f"not an address ({error}); {remedy}") from error
+    if parts.scheme not in ("http", "https") or not host:
+        raise ValueError(f"only http and https addresses are allowed; {remedy}")
+    if "@" in parts.netloc or any(character in text for character in '\\"<>'):
+        raise ValueError(f"a user name, backslash, quote or bracket can disguise the target; {remedy}")
+    return text
+
+
+Text = Annotated[str, StringConstraints(strict=True, strip_whitespace=True, min_length=1)]
+Line = Annotated[Text, StringConstraints(max_length=80), AfterValidator(_visible)]
+Paragraphs = Annotated[Text, StringConstraints(max_length=4_000), AfterValidator(partial(_visible, allowed="\n\t"))]
+Contact = Annotated[Text, StringConstraints(max_length=200), AfterValidator(_visible)]
+Seed = Annotated[int, Field(strict=True, ge=0, le=LARGEST_SEED)]
+MethodId = Annotated[str, StringConstraints(strict=True, pattern="^[a-z0-9][a-z0-9+_.-]{0,39}$")]
+Key = Annotated[str, StringConstraints(strict=True, pattern="^[A-Za-z][A-Za-z0-9_-]{0,63}$")]
+Scalar = Annotated[bool | int | float | str, PlainValidator(_number_or_text)]
+Address = Annotated[str, Field(strict=True), AfterValidator(_web_address)]
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A submission's own words and numbers; made by `parse` or `from_dict`, which hold them to the rules.
+    """The contents of a ``submission.toml``. Only `parse` and `from_dict` check them.
 
     Attributes:
-        name: what the board shows, 1 to 80 characters.
+        name: the title on the board, 1 to 80 characters.
         authors: 1 to 20 names.
         env: id of the environment.
-        seeds: of the runs, at least 3 and no two alike; each seeds the stream and the agent.
+        seeds: of the runs, 3 to 20 different ones; each seeds the stream and the agent.
         method: id of the method, such as ``sm``: the board filters by it.
-        description: what it does, up to 4,000 characters, in lines.
-        hyperparameters: up to 64 names with a number, a text, true or false; ``wait``, where it is a whole number, is
-            the waiting time that the board filters by.
+        description: of the method, up to 4,000 characters, may have several lines.
+        hyperparameters: up to 64 names with a number, a text, true or false. The board filters by ``wait``, the waiting
+            time, if it is a whole number.
         links: up to 10 labels, each with an http or https address.
-        contact: how maintainers reach the authors; nobody else is shown it.
+        contact: how maintainers reach the authors; only the sender and maintainers see it.
     """
 
-    name: str
-    authors: tuple[str, ...]
-    env: str
-    seeds: tuple[int, ...]
-    method: str
-    description: str
-    hyperparameters: dict[str, Plain] = field(default_factory=dict)
-    links: dict[str, str] = field(default_factory=dict)
-    contact: str | None = None
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
+    name: Line
+    authors: Annotated[tuple[Line, ...], Field(min_length=1, max_length=20)]
+    env: Annotated[str, PlainValidator(_known_env)]
+    seeds: Annotated[
+        tuple[Seed, ...], Field(min_length=MINIMUM_SEEDS, max_length=MAXIMUM_SEEDS), AfterValidator(_distinct)
+    ]
+    method: MethodId
+    description: Paragraphs
+    hyperparameters: Annotated[dict[Key, Scalar], Field(max_length=64)] = field(default_factory=dict)
+    links: Annotated[dict[Key, Address], Field(max_length=10)] = field(default_factory=dict)
+    contact: Contact | None = None
 
     @property
     def waiting_time(self) -> int | None:
-        """The hyper-parameter ``wait``, where it is a whole number from 1 on."""
+        """The hyperparameter ``wait`` if it is a whole number from 1 on, else None."""
         wait = self.hyperparameters.get("wait")
         return wait if isinstance(wait, int) and not isinstance(wait, bool) and 1 <= wait < 2**31 else None
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it; `from_dict` gives the manifest back."""
-        values: dict[str, Any] = {
-            "name": self.name,
-            "authors": list(self.authors),
-            "env": self.env,
-            "seeds": list(self.seeds),
-            "method": self.method,
-            "description": self.description,
-            "hyperparameters": dict(self.hyperparameters),
-            "links": dict(self.links),
-        }
-        return values if self.contact is None else values | {"contact": self.contact}
+        """Return plain JSON values; `from_dict` is the inverse."""
+        values = vars(self) | {"authors": list(self.authors), "seeds": list(self.seeds)}
+        for name in ("hyperparameters", "links"):
+            values[name] = dict(values[name])
+        if self.contact is None:
+            del values["contact"]
+        return values
 
     def to_toml(self) -> str:
-        """As ``submission.toml`` has it; `parse` gives the manifest back."""
+        """Return the text of a ``submission.toml``; `parse` is the inverse."""
         values = self.to_dict()
         tables = {name: values.pop(name) for name in ("hyperparameters", "links")}
         lines = [f"{name} = {_toml(value)}" for name, value in values.items()]
@@ -96,20 +170,18 @@ def parse(content: bytes) -> Manifest:
     """Read ``submission.toml``.
 
     Raises:
-        SubmissionError: it is not TOML, or breaks rules; all that were found are told.
+        SubmissionError: the content is not TOML, or breaks rules; the error lists all of them.
     """
     if len(content) > MAXIMUM_BYTES:
         raise SubmissionError(
-            f"submission.toml: {len(content)} bytes, and at most {MAXIMUM_BYTES} are read; "
-            "put what is long into a file of its own and link to it"
+            f"submission.toml: {len(content)} bytes; at most {MAXIMUM_BYTES} are read; move long texts to another file "
+            "and link to it"
         )
     try:
         values = tomllib.loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise SubmissionError(
-            f"submission.toml: byte {error.start} is not UTF-8, and TOML is; save the file as UTF-8"
-        ) from error
-    except (ValueError, RecursionError, OverflowError) as error:  # of integers of thousands of digits, nested tables
+        raise SubmissionError(f"submission.toml: byte {error.start} is not UTF-8; save the file as UTF-8") from error
+    except (ValueError, RecursionError, OverflowError) as error:  # integers of thousands of digits, nested tables
         raise SubmissionError(
             f"submission.toml: not TOML ({shown(str(error), 200)}); `alma-leaderboard init` writes an example"
         ) from error
@@ -117,43 +189,68 @@ def parse(content: bytes) -> Manifest:
 
 
 def from_dict(values: Mapping[str, object]) -> Manifest:
-    """A manifest from plain values, as TOML or JSON give them.
+    """Make a manifest from plain values, as TOML or JSON give them.
 
     Raises:
-        SubmissionError: values break rules; all that were found are told.
+        SubmissionError: values break rules; the error lists all of them.
     """
-    problems: list[str] = []
-    for key in values:
-        if key not in _FIELDS:
-            near = difflib.get_close_matches(str(key), _FIELDS, n=1)
-            what = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(_FIELDS)}"
-            problems.append(f"{shown(key)}: unknown key; {what} A number of the agent goes into [hyperparameters]")
-    checked: dict[str, Any] = {}
-    for name, check in _FIELDS.items():
-        if name in values:
-            try:
-                checked[name] = check(name, values[name])
-            except SubmissionError as error:
-                problems += error.problems
-        elif name not in _OPTIONAL:
-            problems.append(f"{name}: missing, and the board needs it; add it as `alma-leaderboard init` writes it")
-    if problems:
-        raise SubmissionError(problems)
-    return Manifest(**checked)
+    try:
+        return _MANIFEST.validate_python(dict(values))
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+    # pydantic counts only the valid entries of a list: with a wrong entry it also reports that entries are missing.
+    wrong_inside = {details["loc"][0] for details in errors if len(details["loc"]) > 1}
+    errors = [each for each in errors if each["type"] != "too_short" or each["loc"][0] not in wrong_inside]
+    raise SubmissionError([_problem(details) for details in errors])
 
 
-_FIELDS: dict[str, Callable[[str, object], Any]] = {
-    "name": manifest_rules.text(80),
-    "authors": manifest_rules.authors,
-    "env": manifest_rules.env,
-    "seeds": manifest_rules.seeds,
-    "method": manifest_rules.method,
-    "description": manifest_rules.text(4_000, allowed="\n\t", what="text"),
-    "hyperparameters": manifest_rules.hyperparameters,
-    "links": manifest_rules.links,
-    "contact": manifest_rules.text(200),
+_MANIFEST = TypeAdapter(Manifest)
+_KEYS = tuple(Manifest.__dataclass_fields__)
+_RULES = {  # by pydantic's type of error
+    "string_type": "must be text",
+    "string_too_short": "must have at least {min_length} character",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_pattern_mismatch": "must match {pattern}",
+    "tuple_type": "must be a list",
+    "dict_type": "must be a table",
+    "too_short": "must have at least {min_length} entries",
+    "too_long": "must have at most {max_length} entries",
+    "int_type": "must be a whole number",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than_equal": "must be at most {le}",
 }
-_OPTIONAL = ("hyperparameters", "links", "contact")
+_REMEDIES = {
+    "name": "write 1 to 80 characters on one line, in quotes",
+    "authors": 'write 1 to 20 names in square brackets, as in ["Ada Learner"]',
+    "seeds": f"write {MINIMUM_SEEDS} to {MAXIMUM_SEEDS} different seeds from 0 to {LARGEST_SEED}, as in [0, 1, 2]",
+    "method": "write a short id like sm or growing-ensemble; the board filters by it",
+    "description": "write 1 to 4000 characters, in quotes",
+    "hyperparameters": "write up to 64 lines like `wait = 5` below a line [hyperparameters]",
+    "links": 'write up to 10 lines like `code = "https://example.org/code"` below a line [links]',
+    "contact": "write 1 to 200 characters, in quotes",
+}
+
+
+def _problem(error: ErrorDetails) -> str:
+    """Return the message of one broken rule."""
+    key, *inner = error["loc"]
+    if error["type"] == "unexpected_keyword_argument":
+        near = difflib.get_close_matches(str(key), _KEYS, n=1)
+        what = f"did you mean {near[0]}?" if near else f"the keys are {', '.join(_KEYS)}."
+        return f"{shown(key)}: unknown key; {what} A setting of the agent belongs in [hyperparameters]"
+    if error["type"] == "missing":
+        return f"{key}: missing; add it, as `alma-leaderboard init` does"
+    place = str(key)
+    for part in inner:
+        place += f"[{part}]" if isinstance(part, int) else f".{part}"
+    if inner and inner[-1] == "[key]":
+        place = f"a name in {key}"
+    context = error.get("ctx", {})
+    if error["type"] == "value_error":
+        rule = str(context["error"])
+    else:
+        rule = _RULES.get(error["type"], error["msg"]).format(**context) + "; " + _REMEDIES[str(key)]
+    return f"{place} = {shown(error['input'])}: {rule}"
 
 
 def _toml(value: object) -> str:
@@ -162,9 +259,8 @@ def _toml(value: object) -> str:
     if isinstance(value, list):
         return "[" + ", ".join(map(_toml, value)) + "]"
     if isinstance(value, str):
-        quoted = "".join(_ESCAPES.get(character, character) for character in value)
-        return f'"{quoted}"'
+        return '"' + value.translate(_ESCAPES) + '"'
     return repr(value)
 
 
-_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"}
+_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"})

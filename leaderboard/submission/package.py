@@ -1,8 +1,8 @@
-"""The files of a submission: from a folder or an archive, and what of them is refused.
+"""The files of a submission, and the rules for their names and sizes.
 
-Whoever sends an archive chooses every byte of it. So a package is first read into memory under limits, each name and
-size checked, and only then used: what a `Package` holds is plain files with plain names, whatever it came from. Nothing
-is ever unpacked by a library that follows names or links.
+A stranger chooses every byte of an archive. A package is therefore read into memory under limits, and each name and
+size is checked before use. A `Package` holds regular files with portable names, whatever its source was. No library
+that follows names or links ever unpacks an archive.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 
 from leaderboard.errors import PackageError
-from leaderboard.text_rules import shown
+from leaderboard.text_safety import shown
 
 MEBIBYTE = 2**20
 MAXIMUM_FILES = 200
 MAXIMUM_FILE_BYTES = 8 * MEBIBYTE
 MAXIMUM_BYTES = 16 * MEBIBYTE  # of all files together
-MAXIMUM_DEPTH = 8  # folders and the file's own name
+MAXIMUM_DEPTH = 8  # folders and the name of the file
 MAXIMUM_PATH = 200  # characters
 _COMPONENT = re.compile(r"[A-Za-z0-9._+=-]{1,100}", re.ASCII)
-_RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)  # devices, on Windows
+_RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)  # devices on Windows
 _FORMAT = b"alma-submission 1\n"
 
 
@@ -39,10 +39,10 @@ class Package:
 
     Attributes:
         files: content by relative path with slashes, in the order of paths.
-        left_out: what was there and does not belong to a submission: hidden files, compiled Python.
+        left_out: paths of the source that do not belong to a submission: hidden files, compiled Python.
 
     Raises:
-        PackageError: a name or a size breaks a rule; all that were found are told.
+        PackageError: names or sizes break rules; the error lists all of them.
     """
 
     files: Mapping[str, bytes]
@@ -57,7 +57,7 @@ class Package:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over paths and contents: the same however and whenever they were packed."""
+        """SHA-256 over paths and contents; independent of the archive format and of times."""
         digest = hashlib.sha256(_FORMAT)
         for path, content in self.files.items():
             for part in (path.encode(), content):
@@ -69,11 +69,11 @@ class Package:
         """Write the files into a new folder.
 
         Raises:
-            PackageError: there is something in the folder already.
+            PackageError: the folder is not empty.
         """
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
-            raise PackageError(f"{folder}: not empty, and files there could be mixed up; choose a new folder")
+            raise PackageError(f"{folder}: must be empty; choose a new folder")
         for path, content in self.files.items():
             file = folder / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ class Package:
                 opened.write(content)
 
     def to_zip(self) -> bytes:
-        """An archive of the files: the same bytes for the same files, on every machine, so nothing is compressed."""
+        """Return a zip archive. Equal files give equal bytes on every machine, because nothing is compressed."""
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
             for path, content in self.files.items():
@@ -90,7 +90,7 @@ class Package:
                 archive.writestr(info, content)
         return buffer.getvalue()
 
-    # The mapping of files is a view, which pickle does not know; workers hand packages to other processes.
+    # pickle cannot handle the mapping proxy, and workers send packages to other processes.
     def __getstate__(self) -> dict[str, object]:
         return {"files": dict(self.files), "left_out": self.left_out}
 
@@ -99,29 +99,12 @@ class Package:
         object.__setattr__(self, "files", MappingProxyType(state["files"]))  # type: ignore[arg-type]
 
 
-def read(path: Path) -> Package:
-    """The package in a folder, or in a zip archive.
-
-    Raises:
-        PackageError: it breaks rules.
-        OSError: it cannot be read.
-    """
-    if path.is_dir():
-        return from_folder(path)
-    if not path.is_file():
-        raise PackageError(f"{path}: neither a folder nor a file; give a folder with agent.py, or a zip of it")
-    from leaderboard.archive import MAXIMUM_ARCHIVE_BYTES, from_zip  # which builds on this module
-
-    with open(path, "rb") as file:
-        return from_zip(file.read(MAXIMUM_ARCHIVE_BYTES + 1))
-
-
 def from_folder(folder: Path) -> Package:
-    """The package in a folder.
+    """Read the package in a folder.
 
     Raises:
-        PackageError: it breaks rules.
-        OSError: it cannot be read.
+        PackageError: the folder breaks rules.
+        OSError: a file cannot be read.
     """
     files: dict[str, bytes] = {}
     left_out: list[str] = []
@@ -136,11 +119,11 @@ def _walk(folder: Path | str, prefix: str, left_out: list[str]) -> Iterator[tupl
     with os.scandir(folder) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             path = prefix + entry.name
-            if belongs_elsewhere(entry.name):
+            if is_left_out(entry.name):
                 left_out.append(path)
             elif entry.is_symlink():
                 raise PackageError(
-                    f"{shown(path)}: a symbolic link, which could lead out of the submission; put the file itself there"
+                    f"{shown(path)}: a symbolic link, which can point outside the submission; replace it with the file"
                 )
             elif entry.is_dir(follow_symlinks=False):
                 if path.count("/") + 1 >= MAXIMUM_DEPTH:
@@ -149,11 +132,11 @@ def _walk(folder: Path | str, prefix: str, left_out: list[str]) -> Iterator[tupl
             elif entry.is_file(follow_symlinks=False):
                 yield path, entry
             else:
-                raise PackageError(f"{shown(path)}: a device, pipe or socket; a submission is files and folders only")
+                raise PackageError(f"{shown(path)}: a device, pipe or socket, not a file or folder; remove it")
 
 
 def _read_file(entry: os.DirEntry[str], path: str, sizes: Sizes) -> bytes:
-    # The kind was looked at before; a link or pipe that took the file's place since then is not followed.
+    # The kind was checked before. A link or pipe that has replaced the file since then is not followed.
     descriptor = os.open(entry.path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     with open(descriptor, "rb") as file:
         content = file.read(MAXIMUM_FILE_BYTES + 1)
@@ -161,48 +144,48 @@ def _read_file(entry: os.DirEntry[str], path: str, sizes: Sizes) -> bytes:
     return content
 
 
-def belongs_elsewhere(name: str) -> bool:
-    """Whether a file or folder of this name is left out: hidden ones, and what Python or an archiver leaves behind."""
+def is_left_out(name: str) -> bool:
+    """Return whether a file or folder of this name is left out: hidden ones, by-products of Python and archivers."""
     hidden = name.startswith(".") and name not in (".", "..")
     return hidden or name in ("__pycache__", "__MACOSX") or name.endswith(".pyc")
 
 
 @dataclass
 class Sizes:
-    """Adds up sizes as files are read, so that reading stops at the limit and not after it."""
+    """Sums sizes while files are read, so that reading stops at the limit."""
 
     total: int = 0
 
     def check_count(self, count: int) -> None:
-        """Refuse more files than a submission may have."""
+        """Raise PackageError if there are more files than a submission can have."""
         if count > MAXIMUM_FILES:
             raise PackageError(
-                f"{count} files or more: at most {MAXIMUM_FILES} are taken; leave out what agent.py does not need"
+                f"{count} files or more: at most {MAXIMUM_FILES} are allowed; remove files that agent.py does not need"
             )
 
     def add(self, path: str, size: int) -> None:
-        """Count a file."""
+        """Add the size of a file; raise PackageError above the limits."""
         if size > MAXIMUM_FILE_BYTES:
             raise PackageError(
-                f"{shown(path)}: larger than {MAXIMUM_FILE_BYTES // MEBIBYTE} MiB, the most that a file may have; "
-                "what an agent learned before the stream began does not belong into a submission"
+                f"{shown(path)}: larger than {MAXIMUM_FILE_BYTES // MEBIBYTE} MiB, the maximum of a file; reduce it; "
+                "trained weights do not belong in a submission"
             )
         self.total += size
         if self.total > MAXIMUM_BYTES:
             raise PackageError(
-                f"{shown(path)}: with it the files are larger than {MAXIMUM_BYTES // MEBIBYTE} MiB together, the most "
-                "that a submission may have; leave out what agent.py does not need"
+                f"{shown(path)}: with this file the submission is larger than {MAXIMUM_BYTES // MEBIBYTE} MiB, the "
+                "maximum; remove files that agent.py does not need"
             )
 
 
 def require_names(paths: Iterable[str]) -> None:
-    """Refuse names that are not plain, the same on every system, and apart from each other.
+    """Check that paths are portable, and that every system can distinguish them.
 
     Raises:
-        PackageError: names break rules; all that were found are told.
+        PackageError: paths break rules; the error lists all of them.
     """
     problems: list[str] = []
-    seen: dict[str, str] = {}  # by how a system sees it that does not tell cases apart
+    seen: dict[str, str] = {}  # by lower-case path, as on a system that ignores case
     paths = list(paths)
     Sizes().check_count(len(paths))
     for path in paths:
@@ -212,7 +195,7 @@ def require_names(paths: Iterable[str]) -> None:
             continue
         same = seen.setdefault(path.lower(), path)
         if same != path:
-            problems.append(f"{shown(path)}: differs from {shown(same)} in case alone; rename one of them")
+            problems.append(f"{shown(path)}: differs from {shown(same)} only in case; rename one")
     for path in seen:
         for parent in PurePosixPath(path).parents:
             if str(parent) in seen:
@@ -229,36 +212,34 @@ def _folders_in_two_cases(paths: Iterable[str]) -> list[str]:
         for parent in PurePosixPath(path).parents:
             same = seen.setdefault(str(parent).lower(), str(parent))
             if same != str(parent):
-                problems.append(
-                    f"{shown(path)}: its folder differs from {shown(same)} in case alone; rename one of them"
-                )
+                problems.append(f"{shown(path)}: its folder differs from {shown(same)} only in case; rename one")
     return problems
 
 
 def _name_problem(path: str) -> str | None:
     if not isinstance(path, str) or not path:
-        return f"{shown(path)}: not a name; a file's name has at least one character"
+        return f"{shown(path)}: a name must have at least one character; rename it"
     if len(path) > MAXIMUM_PATH:
-        return f"{shown(path)}: {len(path)} characters, and a path has at most {MAXIMUM_PATH}; shorten it"
+        return f"{shown(path)}: {len(path)} characters: a path has at most {MAXIMUM_PATH}; shorten it"
     if "\\" in path or re.match("[A-Za-z]:", path):
-        return f"{shown(path)}: a backslash or a drive; paths are relative, with slashes"
+        return f"{shown(path)}: a path has no backslash or drive; write a relative path with slashes"
     if path.startswith("/"):
-        return f"{shown(path)}: absolute, and would lie outside the submission; make it relative"
+        return f"{shown(path)}: an absolute path is outside the submission; make it relative"
     components = path.split("/")
     if ".." in components:
-        return f"{shown(path)}: '..' leads out of the submission; take it out"
+        return f"{shown(path)}: '..' points outside the submission; remove it"
     if len(components) > MAXIMUM_DEPTH:
         return _too_deep(path)
     for component in components:
         if not _COMPONENT.fullmatch(component) or component == "." or component.endswith(".") or component[0] == "-":
             return (
-                f"{shown(path)}: {shown(component)} is no plain name; use up to 100 of A-Z, a-z, 0-9 and . _ + = -, "
-                "without a dot at the end or a dash at the beginning"
+                f"{shown(path)}: {shown(component)} is not a portable name; use up to 100 of A-Z, a-z, 0-9 and "
+                ". _ + = -, no dot at the end, no dash at the beginning"
             )
         if _RESERVED.fullmatch(component):
-            return f"{shown(path)}: {shown(component)} is a device on some systems; rename it"
+            return f"{shown(path)}: {shown(component)} is the name of a device on some systems; rename it"
     return None
 
 
 def _too_deep(path: str) -> str:
-    return f"{shown(path)}: deeper than {MAXIMUM_DEPTH} names; put it further up"
+    return f"{shown(path)}: more than {MAXIMUM_DEPTH} levels deep; move it up"

@@ -1,4 +1,4 @@
-"""``alma-leaderboard init``: a new submission that works as it is."""
+"""Write the template of a submission, for ``alma-leaderboard init``. The template passes the check and runs."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ FILES = ("agent.py", "submission.toml")
 
 
 def init(folder: Path) -> list[Path]:
-    """Write the template into a folder that has nothing in it yet, and return the files.
+    """Write the template into a new or empty folder, and return the paths of its files.
 
     Raises:
-        SubmissionError: there is something at the path already.
+        SubmissionError: the path is a file, or a folder that is not empty.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SubmissionError(f"{folder}: there is something already, and nothing is overwritten; choose a new name")
+        raise SubmissionError(f"{folder}: exists, and nothing is overwritten; choose a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     for name in FILES:
-        content = (resources.files("leaderboard") / "templates" / name).read_text(encoding="utf-8")
+        content = (resources.files("leaderboard.submission") / "templates" / name).read_text(encoding="utf-8")
         (folder / name).write_text(content, encoding="utf-8")
         written.append(folder / name)
     return written

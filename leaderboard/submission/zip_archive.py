@@ -1,8 +1,7 @@
-"""A submission as a zip archive, every byte of which was chosen by a stranger.
+"""Read a submission from a folder or a zip archive. A stranger chooses every byte of an archive.
 
-Of the standard library's reader only the table of contents is used. What it says is checked before anything is
-decompressed, and each file is decompressed here, up to the size that it may have and no byte further: that an archive
-says something else about itself does not matter.
+The standard library reads only the table of contents, whose entries are checked before anything is decompressed. This
+module decompresses each file itself and stops at the size limit, so an archive cannot lie about the sizes.
 """
 
 from __future__ import annotations
@@ -13,42 +12,59 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Mapping
+from pathlib import Path
 
 from leaderboard.errors import PackageError
-from leaderboard.package import (
+from leaderboard.submission.package import (
     MAXIMUM_BYTES,
     MAXIMUM_FILE_BYTES,
     MAXIMUM_FILES,
     MEBIBYTE,
     Package,
     Sizes,
-    belongs_elsewhere,
+    from_folder,
+    is_left_out,
     require_names,
 )
-from leaderboard.text_rules import shown
+from leaderboard.text_safety import shown
 
-MAXIMUM_ARCHIVE_BYTES = MAXIMUM_BYTES + MEBIBYTE  # every package fits, not compressed
-MAXIMUM_ENTRIES = 2 * MAXIMUM_FILES  # with folders, and what is left out
+MAXIMUM_ARCHIVE_BYTES = MAXIMUM_BYTES + MEBIBYTE  # holds every package without compression
+MAXIMUM_ENTRIES = 2 * MAXIMUM_FILES  # includes folders and files that are left out
 MAXIMUM_RATIO = 100  # of decompressed to compressed; text reaches about 20
-FREE_BYTES = 64 * 1024  # below which no ratio is looked at
+FREE_BYTES = 64 * 1024  # smaller files can have any ratio
 _CONTENTS_BYTES = MAXIMUM_ENTRIES * 2048  # of the table of contents; an entry has about 100
 _SYMLINK_OF_WINDOWS = 0x400  # reparse point
 _METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
-_REPACK = "pack the folder anew, for example with `zip -r my_agent.zip my_agent`"
-# What the standard library's reader raises on broken archives, beside its own error.
+_REPACK = "pack the folder again, for example with `zip -r my_agent.zip my_agent`"
+# The errors that the standard library raises on broken archives.
 _BROKEN = (zipfile.BadZipFile, struct.error, ValueError, OSError, NotImplementedError, LookupError, EOFError)
 
 
-def from_zip(archive: bytes) -> Package:
-    """The package in a zip archive. A single folder around the submission, as archivers make it, is taken off.
+def read(path: Path) -> Package:
+    """Read the package in a folder, or in a zip archive.
 
     Raises:
-        PackageError: it is broken, or breaks rules.
+        PackageError: the folder or the archive breaks rules.
+        OSError: a file cannot be read.
+    """
+    if path.is_dir():
+        return from_folder(path)
+    if not path.is_file():
+        raise PackageError(f"{path}: neither a folder nor a file; give a folder with agent.py, or a zip of it")
+    with open(path, "rb") as file:
+        return from_zip(file.read(MAXIMUM_ARCHIVE_BYTES + 1))
+
+
+def from_zip(archive: bytes) -> Package:
+    """Read the package in a zip archive. A single folder around the submission, as archivers make it, is removed.
+
+    Raises:
+        PackageError: the archive is broken, or breaks rules.
     """
     if len(archive) > MAXIMUM_ARCHIVE_BYTES:
         raise PackageError(
-            f"archive: larger than {MAXIMUM_ARCHIVE_BYTES // MEBIBYTE} MiB, the most that is read; "
-            "leave out what agent.py does not need"
+            f"archive: larger than {MAXIMUM_ARCHIVE_BYTES // MEBIBYTE} MiB, the maximum; "
+            "remove files that agent.py does not need"
         )
     _check_end(archive)
     try:
@@ -65,30 +81,30 @@ def from_zip(archive: bytes) -> Package:
 
 
 def _check_end(archive: bytes) -> None:
-    """Look at the record at the archive's end before a library believes it."""
+    """Check the record at the archive's end before the library reads it."""
     if not archive.startswith(b"PK\x03\x04"):
-        raise PackageError(f"archive: does not begin as a zip with files in it does; {_REPACK}")
+        raise PackageError(f"archive: must begin like a zip file that is not empty; {_REPACK}")
     end = len(archive) - 22
     if archive[end : end + 4] != b"PK\x05\x06" or archive[-2:] != b"\0\0":
         end = archive.rfind(b"PK\x05\x06", max(0, len(archive) - 22 - 0xFFFF))
     if end < 0 or end + 22 > len(archive):
-        raise PackageError(f"archive: its table of contents is missing, so it was cut short; {_REPACK}")
+        raise PackageError(f"archive: the table of contents is missing, so the archive is truncated; {_REPACK}")
     disk, first_disk, _, count, size, offset, comment = struct.unpack("<4H2LH", archive[end + 4 : end + 22])
     if archive[max(0, end - 20) : end].startswith(b"PK\x06\x07") or disk or first_disk:
-        raise PackageError(f"archive: of the large or divided kind, which no submission needs; {_REPACK}")
+        raise PackageError(f"archive: ZIP64 and multi-disk archives are not allowed; {_REPACK}")
     if count > MAXIMUM_ENTRIES or size > _CONTENTS_BYTES:
         raise PackageError(
             f"archive: {count} entries in a table of {size} bytes; a submission has at most {MAXIMUM_FILES} files; "
-            "leave out what agent.py does not need"
+            "remove files that agent.py does not need"
         )
     if offset + size != end or end + 22 + comment != len(archive):
-        raise PackageError(f"archive: something stands before, between or after its parts; {_REPACK}")
+        raise PackageError(f"archive: there are bytes before, between or after its parts; {_REPACK}")
 
 
 def _choose(entries: list[zipfile.ZipInfo]) -> tuple[dict[str, zipfile.ZipInfo], list[str]]:
-    """The entries that are files of the submission, by name, and the names that are left out."""
+    """Return the entries that are files of the submission, by name, and the names that are left out."""
     if len(entries) > MAXIMUM_ENTRIES:
-        raise PackageError(f"archive: {len(entries)} entries; at most {MAXIMUM_ENTRIES} are read; {_REPACK}")
+        raise PackageError(f"archive: {len(entries)} entries; at most {MAXIMUM_ENTRIES} are allowed; {_REPACK}")
     names: list[str] = []
     kept: dict[str, zipfile.ZipInfo] = {}
     left_out = []
@@ -97,10 +113,10 @@ def _choose(entries: list[zipfile.ZipInfo]) -> tuple[dict[str, zipfile.ZipInfo],
         folder = name.endswith("/")
         _check_kind(entry, name, folder)
         if name in names:
-            raise PackageError(f"{shown(name)}: stands there twice, and readers differ in which they take; {_REPACK}")
+            raise PackageError(f"{shown(name)}: two entries have this name; {_REPACK}")
         names.append(name)
         path = name.removesuffix("/")
-        if any(map(belongs_elsewhere, path.split("/"))):
+        if any(map(is_left_out, path.split("/"))):
             require_names([path])
             left_out.append(path)
         elif folder:
@@ -116,42 +132,42 @@ def _choose(entries: list[zipfile.ZipInfo]) -> tuple[dict[str, zipfile.ZipInfo],
 
 def _check_kind(entry: zipfile.ZipInfo, name: str, folder: bool) -> None:
     if entry.filename != name:
-        raise PackageError(f"{shown(name)}: its name reads otherwise on another system; {_REPACK}")
+        raise PackageError(f"{shown(name)}: the name is different on another system; {_REPACK}")
     if entry.flag_bits & 0x2041:  # encrypted, strongly encrypted, names hidden
-        raise PackageError(f"{shown(name)}: encrypted, and nobody here has the password; {_REPACK}")
+        raise PackageError(f"{shown(name)}: encrypted, but the password is unknown; {_REPACK}")
     kind = stat.S_IFMT(entry.external_attr >> 16)
     if kind == stat.S_IFLNK or entry.external_attr & _SYMLINK_OF_WINDOWS:
-        raise PackageError(f"{shown(name)}: a symbolic link, which could lead out; put the file itself there")
+        raise PackageError(f"{shown(name)}: a symbolic link, which can point outside; replace it with the file")
     if kind not in (0, stat.S_IFDIR if folder else stat.S_IFREG):
-        raise PackageError(f"{shown(name)}: neither a plain file nor a folder; a submission has nothing else")
+        raise PackageError(f"{shown(name)}: not a regular file or folder; remove it")
     if folder and entry.file_size:
-        raise PackageError(f"{shown(name)}: a folder with content of its own; {_REPACK}")
+        raise PackageError(f"{shown(name)}: a folder cannot have content; {_REPACK}")
     if entry.compress_type not in _METHODS:
         raise PackageError(
             f"{shown(name)}: compressed by method {entry.compress_type}; only {' and '.join(_METHODS.values())} are "
-            f"read; {_REPACK}"
+            f"allowed; {_REPACK}"
         )
 
 
 def _spans(archive: bytes, entries: list[zipfile.ZipInfo]) -> dict[int, tuple[int, int]]:
-    """Where each entry's compressed bytes begin and end, by the entry's offset; none shares a byte with another."""
+    """Return begin and end of each entry's compressed bytes, by the entry's offset; entries must not overlap."""
     spans = {}
     last = 0
     for entry in entries:
         start = entry.header_offset
         header = archive[start : start + 30]
         if len(header) < 30 or not header.startswith(b"PK\x03\x04"):
-            raise PackageError(f"{shown(entry.filename)}: nothing stands where it should begin; {_REPACK}")
+            raise PackageError(f"{shown(entry.filename)}: the archive has no entry at this offset; {_REPACK}")
         flags, method, name_length, extra_length = struct.unpack("<6xHH16xHH", header)
         name = archive[start + 30 : start + 30 + name_length]
         codec = "utf-8" if entry.flag_bits & 0x800 else "cp437"
         if name != entry.orig_filename.encode(codec, "replace") or (flags ^ entry.flag_bits) & 0x2041:
-            raise PackageError(f"{shown(entry.filename)}: has another name or kind in its own header; {_REPACK}")
+            raise PackageError(f"{shown(entry.filename)}: name or flags differ from the entry's header; {_REPACK}")
         if method != entry.compress_type:
-            raise PackageError(f"{shown(entry.filename)}: compressed in two ways at once; {_REPACK}")
+            raise PackageError(f"{shown(entry.filename)}: method differs from the entry's header; {_REPACK}")
         begin = start + 30 + name_length + extra_length
         if start < last or begin + entry.compress_size > len(archive):
-            raise PackageError(f"{shown(entry.filename)}: shares its bytes with another, as bombs do; {_REPACK}")
+            raise PackageError(f"{shown(entry.filename)}: shares bytes with another entry, as zip bombs do; {_REPACK}")
         last = begin + entry.compress_size
         spans[start] = (begin, last)
     return spans
@@ -167,20 +183,20 @@ def _decompress(archive: bytes, entry: zipfile.ZipInfo, span: tuple[int, int], s
     else:
         inflating = zlib.decompressobj(-zlib.MAX_WBITS)
         try:
-            # One byte more than is allowed tells a bomb, and nothing of it is kept.
+            # One byte above the limit is enough to detect a bomb.
             content = inflating.decompress(compressed, min(allowed, most) + 1)
         except zlib.error as error:
             raise PackageError(f"{shown(name)}: cannot be decompressed ({error}); {_REPACK}") from error
         whole = inflating.eof and not inflating.unused_data
     if len(content) > allowed:
         raise PackageError(
-            f"{shown(name)}: more than {MAXIMUM_RATIO} times as large as it is compressed, as bombs are; "
-            "take out what repeats itself"
+            f"{shown(name)}: more than {MAXIMUM_RATIO} times as large as when compressed, as in zip bombs; "
+            "remove repeated content"
         )
     sizes.add(name, len(content))
     if not whole or len(content) != entry.file_size or zlib.crc32(content) != entry.CRC:
         raise PackageError(
-            f"{shown(name)}: not the size or checksum that the archive says, so it is damaged; {_REPACK}"
+            f"{shown(name)}: size or checksum differ from the archive's table, so the file is damaged; {_REPACK}"
         )
     return content
 

@@ -1,8 +1,8 @@
-"""What a verified run looks like from outside, against what its submission says of itself.
+"""The audit: compare what a submission reports about a run with measurements that it cannot influence.
 
-The FLOPs of training are metered inside the sandbox, by code that a cheater can patch. They are held against what
-cannot be patched: the parameters that crossed, the inference FLOPs of the programs, and the CPU time that the kernel
-accounted. A finding is a reason for a person to look, with its numbers; it is no proof.
+The meter that counts training FLOPs runs in the sandbox, where a cheater can patch it. The audit compares the reported
+FLOPs with three measurements outside: the parameters that the judge received, the inference FLOPs of the programs, and
+the CPU time that the kernel counted. A finding states a reason for a review, with its numbers; it is not a proof.
 """
 
 from __future__ import annotations
@@ -11,200 +11,185 @@ import math
 from collections.abc import Iterator, Mapping
 
 from alma_env import Ledger
-from alma_env.shared import SHARED
-from leaderboard.play import Played
-from leaderboard.verification import Finding
+from alma_env.metering.shared_work import SHARED
+from leaderboard.verification.one_run import SandboxedRun
+from leaderboard.verification.result import SEVERITIES, Finding
 
-# One core's floating-point operations per second, far above what any core does: FLOPs that take less CPU time than this
-# were not executed.
+# FLOPs per second far above those of any CPU core: FLOPs that took less CPU time were not executed.
 FASTEST_CORE = 1e12
-# An honest learner reaches at least this many FLOPs per CPU second while it trains: the smallest networks of the paper
-# (some thousand multiply-adds per example), trained by the plain loop, are at 30 million or more.
+# An honest learner executes at least this many FLOPs per CPU second of training. The smallest networks of the paper
+# (some thousand multiply-adds per example) reach 30 million or more in the plain training loop.
 SLOWEST_TRAINING = 3e6
-# CPU seconds that no FLOPs explain, in a run and in a tick: compiling, tracing. Imports come before the first tick.
+# CPU seconds without FLOPs, per run and per tick: compiling, tracing. Imports happen before the first tick.
 OVERHEAD_SECONDS, OVERHEAD_OF_A_TICK = 30.0, 0.5
-# Of the error of the uniform guess: an untrained network is not below that.
+# As a share of the error of the uniform guess: an untrained network is not better than this.
 LUCK = 0.7
-# Numbers that a program has as arguments beside its parameters: shapes, axes, constants of normalisation.
+# Numbers among a program's arguments that are not parameters: shapes, axes, constants of normalization.
 FEW_LITERALS = 500
 
 
-def audit(played: Played) -> list[Finding]:
-    """All findings about one run, the gravest first."""
+def run_findings(run: SandboxedRun) -> list[Finding]:
+    """Return all findings about one run, the most severe first."""
     found = [
-        *_failure(played),
-        *_free_changes(played),
-        *_known_before(played),
-        *_free_inference(played),
-        *_mixed(played),
-        *_time(played),
-        *_paper_flops(played),
-        *_memory_hidden(played),
-        *_declared(played),
+        *_failure(run),
+        *_free_training(run),
+        *_known_before(run),
+        *_free_inference(run),
+        *_batch_dependent(run),
+        *_time(run),
+        *_paper_flops(run),
+        *_memory_hidden(run),
+        *_declared(run),
     ]
-    order = {"fatal": 0, "suspicious": 1, "info": 2}
-    return sorted(found, key=lambda finding: order[finding.severity])
+    return sorted(found, key=lambda finding: -SEVERITIES.index(finding.severity))
 
 
-def claims(claimed: Mapping[int, Ledger], verified: Mapping[int, Ledger]) -> list[Finding]:
-    """Ledgers that came with the submission, against those of its verification.
+def claim_findings(claimed: Mapping[int, Ledger], verified: Mapping[int, Ledger]) -> list[Finding]:
+    """Compare the ledgers of a submission with those of its verification, by seed.
 
-    Another machine may round otherwise, so that scores differ a little; what is shown is the verified one in any case.
+    Scores can differ slightly, because machines round differently. The board always shows the verified scores.
     """
     found = []
-    for seed, mine in claimed.items():
+    for seed, ledger in claimed.items():
         if seed not in verified:
             continue
-        said, seen = mine.score(), verified[seed].score()
-        for name, allowed in (("cer", 0.05), ("mem", 0.0), ("comp", 0.02)):
-            a, b = float(getattr(said, name)), float(getattr(seen, name))
-            if abs(a - b) > allowed * max(abs(b), 1e-12):
-                found.append(
-                    Finding(
-                        "suspicious",
-                        "claim",
-                        f"the submission claims {name} {a:.6g}; running it again gave {b:.6g}",
-                        seed,
-                    )
-                )
+        claimed_score, verified_score = ledger.score(), verified[seed].score()
+        for name, tolerance in (("cer", 0.05), ("mem", 0.0), ("comp", 0.02)):
+            a, b = float(getattr(claimed_score, name)), float(getattr(verified_score, name))
+            if abs(a - b) > tolerance * max(abs(b), 1e-12):
+                text = f"the submission claims {name} {a:.6g}; the verified run has {b:.6g}"
+                found.append(Finding("suspicious", "claim", text, seed))
     return found
 
 
-def _failure(played: Played) -> Iterator[Finding]:
-    if played.failure is not None:
-        yield Finding("fatal", "failed", played.failure)
+def _failure(run: SandboxedRun) -> Iterator[Finding]:
+    if run.failure is not None:
+        yield Finding("fatal", "failed", run.failure)
 
 
-def _free_changes(played: Played) -> Iterator[Finding]:
-    """Parameters that changed for less than the cheapest step that could have changed them."""
-    for row, seen in zip(played.ledger, played.observed, strict=True):
-        if not (seen.tick and seen.deployed and seen.changed):
+def _free_training(run: SandboxedRun) -> Iterator[Finding]:
+    """Find parameters that changed for fewer FLOPs than the cheapest training step costs."""
+    for row, evidence in zip(run.ledger, run.evidence, strict=True):
+        if not (evidence.tick and evidence.deployed and evidence.changed):
             continue
-        # A step on one example is a forward and at least one backward product of the same size.
+        # A step on one example is a forward pass and at least one backward product of the same size.
         cheapest = 2 * row.inference_flops
-        spent = _spent_since_last_deployment(played, seen.tick)
+        spent = _spent_since_last_deployment(run, evidence.tick)
         if spent < cheapest:
             yield Finding(
                 "suspicious",
                 "free-training",
-                f"tick {seen.tick}: {seen.changed:,} values of the predictor changed for {spent:,} "
-                f"FLOPs, and a training step on one example would cost at least {cheapest:,.0f}",
+                f"tick {evidence.tick}: {evidence.changed:,} values of the predictor changed for {spent:,} FLOPs, but "
+                f"a training step on one example costs at least {cheapest:,.0f}",
             )
-            return  # one is enough to have it looked at
+            return  # one finding is enough for a review
 
 
-def _spent_since_last_deployment(played: Played, tick: int) -> int:
+def _spent_since_last_deployment(run: SandboxedRun, tick: int) -> int:
     spent = 0
-    for seen in reversed(played.observed[: tick + 1]):
-        spent += seen.declared
-        if seen.deployed and seen.tick < tick:
-            return spent - seen.declared
+    for evidence in reversed(run.evidence[: tick + 1]):
+        if evidence.deployed and evidence.tick < tick:
+            return spent
+        spent += evidence.reported_flops
     return spent
 
 
-def _time(played: Played) -> Iterator[Finding]:
-    """FLOPs that were said to be spent, against the CPU time that was."""
-    known = [seen.cpu_seconds for seen in played.observed if seen.cpu_seconds is not None]
-    if len(known) < len(played.observed) - 1:
-        yield Finding("info", "no-cpu-time", "CPU time is not accounted on this machine")
+def _time(run: SandboxedRun) -> Iterator[Finding]:
+    """Compare the reported FLOPs with the CPU time."""
+    known = [evidence.cpu_seconds for evidence in run.evidence if evidence.cpu_seconds is not None]
+    if len(known) < len(run.evidence) - 1:
+        yield Finding("info", "no-cpu-time", "this machine does not count CPU time per sandbox")
         return
-    cpu, said = math.fsum(known), sum(seen.declared for seen in played.observed)
-    if said > FASTEST_CORE * cpu:
-        yield Finding(
-            "suspicious",
-            "too-fast",
-            f"{said:,} FLOPs in {cpu:.1f} CPU seconds, which no core can do",
-        )
-    most = OVERHEAD_SECONDS + OVERHEAD_OF_A_TICK * len(known) + said / SLOWEST_TRAINING
+    cpu, flops = math.fsum(known), sum(evidence.reported_flops for evidence in run.evidence)
+    if flops > FASTEST_CORE * cpu:
+        text = f"{flops:,} FLOPs in {cpu:.1f} CPU seconds: no core is that fast"
+        yield Finding("suspicious", "too-fast", text)
+    most = OVERHEAD_SECONDS + OVERHEAD_OF_A_TICK * len(known) + flops / SLOWEST_TRAINING
     if cpu > most:
         yield Finding(
             "suspicious",
             "too-slow",
-            f"{cpu:.0f} CPU seconds for {said:,} FLOPs; an honest run of so many takes at most "
-            f"{most:.0f}: something may have been computed beside the meter",
+            f"{cpu:.0f} CPU seconds for {flops:,} FLOPs: an honest run takes at most {most:.0f}; the submission may "
+            "have computed outside the meter",
         )
 
 
-def _known_before(played: Played) -> Iterator[Finding]:
-    """Right answers before anything was computed on the data that they could come from."""
-    classes = round(1 / max(1 - played.guess, 1e-9))
+def _known_before(run: SandboxedRun) -> Iterator[Finding]:
+    """Find correct answers before enough was computed on data."""
+    classes = round(1 / max(1 - run.guess, 1e-9))
     spent = 0
-    for row in played.ledger:
+    for row in run.ledger:
         spent += row.comp
-        # Whoever tells classes apart has looked at an example of each. Untrained networks come nowhere near.
+        # A learner that distinguishes the classes has seen an example of each. Untrained networks do not reach this.
         least = 2 * row.inference_flops * classes
-        if row.digest and row.error < LUCK * played.guess and spent <= least:
+        if row.digest and row.error < LUCK * run.guess and spent <= least:
             yield Finding(
                 "suspicious",
                 "known-before",
-                f"tick {row.tick}: error {row.error:.3f}, of guessing {played.guess:.3f}, after {spent:,} FLOPs; "
-                f"a training step on an example of each class would cost {least:,.0f}: the submission may have "
-                "brought what it knows",
+                f"tick {row.tick}: error {row.error:.3f} after {spent:,} FLOPs (uniform guess: {run.guess:.3f}), but a "
+                f"training step on an example of each class costs {least:,.0f}; the submission may contain trained "
+                "weights",
             )
             return
 
 
-def _free_inference(played: Played) -> Iterator[Finding]:
-    """Answers that are computed by operations that are free."""
-    for row, seen in zip(played.ledger, played.observed, strict=True):
-        # Scaling the inputs, activations and sums are far less than that in an honest network.
-        if seen.elements > row.inference_flops + 10 * played.input_size:
+def _free_inference(run: SandboxedRun) -> Iterator[Finding]:
+    """Find answers that operations without FLOPs compute."""
+    for row, evidence in zip(run.ledger, run.evidence, strict=True):
+        # In an honest network, scaling of inputs, activations and sums need far fewer elements.
+        if evidence.free_elements > row.inference_flops + 10 * run.input_size:
             yield Finding(
                 "suspicious",
                 "free-inference",
-                f"tick {row.tick}: {seen.elements:,.0f} elements per example go through operations that are free, and "
-                f"{row.inference_flops:,.0f} FLOPs are counted: products may be made of the former",
+                f"tick {row.tick}: {evidence.free_elements:,.0f} elements per example pass through operations without "
+                f"FLOPs, and only {row.inference_flops:,.0f} FLOPs are counted; such operations can compute products",
             )
             return
 
 
-def _mixed(played: Played) -> Iterator[Finding]:
-    """Predictors that learn from the test inputs that they are asked about together."""
-    worst = max(zip(played.ledger, played.observed, strict=True), key=lambda pair: pair[1].mixed, default=(None, None))[
-        1
-    ]
-    if worst is not None and worst.mixed > 0.01:
+def _batch_dependent(run: SandboxedRun) -> Iterator[Finding]:
+    """Find predictors that learn from the other test inputs in a batch."""
+    worst = max(run.evidence, key=lambda evidence: evidence.batch_dependent, default=None)
+    if worst is not None and worst.batch_dependent > 0.01:
         yield Finding(
             "suspicious",
             "batch-dependent",
-            f"tick {worst.tick}: {worst.mixed:.0%} of the test examples are answered otherwise in another batch; a "
-            "predictor must answer each by itself, without random numbers",
+            f"tick {worst.tick}: {worst.batch_dependent:.0%} of the test examples have another answer in another batch"
+            "; a predictor must treat each example separately, without random numbers",
         )
 
 
-def _paper_flops(played: Played) -> Iterator[Finding]:
-    """The paper's count is the contestant's word alone, and within a factor of what was executed in training."""
-    said, executed = (sum(getattr(row, name) for row in played.ledger) for name in ("paper_flops", "comp"))
-    if said < executed / 10:
-        yield Finding(
-            "suspicious",
-            "paper-flops",
-            f"{said:,} FLOPs by the paper's rule of thumb and {executed:,} executed: the rule gives about as many",
-        )
+def _paper_flops(run: SandboxedRun) -> Iterator[Finding]:
+    """Compare the paper's count, which only the contestant reports, with the executed FLOPs of training."""
+    paper, executed = (sum(getattr(row, name) for row in run.ledger) for name in ("paper_flops", "comp"))
+    if paper < executed / 10:
+        text = f"{paper:,} FLOPs by the paper's rule of thumb, but {executed:,} executed: the two must be similar"
+        yield Finding("suspicious", "paper-flops", text)
 
 
-def _memory_hidden(played: Played) -> Iterator[Finding]:
-    """Numbers of a program that Mem, which counts parameters alone, does not have."""
-    for row, seen in zip(played.ledger, played.observed, strict=True):
-        hidden = row.buffers + seen.wide + max(seen.literals - FEW_LITERALS, 0)
-        # Honest ones scale the inputs, and keep statistics of their layers.
-        if hidden > max(row.parameters / 4, min(row.parameters, 2 * played.input_size + 100)):
+def _memory_hidden(run: SandboxedRun) -> Iterator[Finding]:
+    """Find numbers in a program that are not parameters, so that Mem does not count them."""
+    for row, evidence in zip(run.ledger, run.evidence, strict=True):
+        hidden = row.buffers + evidence.wide + max(evidence.literals - FEW_LITERALS, 0)
+        # Honest programs scale the inputs and keep statistics of their layers.
+        if hidden > max(row.parameters / 4, min(row.parameters, 2 * run.input_size + 100)):
             yield Finding(
                 "suspicious",
                 "buffers",
-                f"tick {row.tick}: {row.buffers:,} scalars in buffers, {seen.literals:,} numbers in the graph, "
-                f"{seen.wide:,} scalars of more than 32 bits, and {row.parameters:,} parameters: Mem counts "
-                "parameters alone",
+                f"tick {row.tick}: {row.buffers:,} scalars in buffers, {evidence.literals:,} numbers in the graph and "
+                f"{evidence.wide:,} scalars of more than 32 bits, but {row.parameters:,} parameters; Mem counts only "
+                "parameters",
             )
             return
 
 
-def _declared(played: Played) -> Iterator[Finding]:
-    """FLOPs that the meter could not count and the learner declared; those that it left to other runs."""
-    reasons = {reason for row in played.ledger for reason in row.declared}
+def _declared(run: SandboxedRun) -> Iterator[Finding]:
+    """List FLOPs that the learner declared by hand, and FLOPs that are charged to other runs."""
+    reasons = {reason for row in run.ledger for reason in row.declared}
     shared = {reason for reason in reasons if reason.startswith(SHARED)}
     if shared:
-        yield Finding("suspicious", "shared", f"a run that is verified is alone, and is charged {'; '.join(shared)}")
+        text = f"a verified run shares no work with other runs, but is charged {'; '.join(shared)}"
+        yield Finding("suspicious", "shared", text)
     reasons -= shared
     if reasons:
         yield Finding("info", "declared", f"FLOPs declared by hand: {'; '.join(sorted(reasons))[:500]}")

@@ -1,9 +1,9 @@
-"""Inside the sandbox: a submission's agent, and an environment that asks the judge for everything.
+"""The contestant: run a submission's agent in a sandbox, on an environment whose data and scores are with the judge.
 
-``python -m leaderboard.inside contestant READING WRITING FOLDER``. The environment is `AlmaEnv` with its meter, its
-checks and its ledger; but mega-batches come from the judge, one at a time, and answers are scored there, on what is
-deployed as a program. Nothing that this process says is taken for true: see `leaderboard.judge` and
-`leaderboard.audit`.
+Started as ``python -m leaderboard.sandbox.sandbox_main leaderboard.verification.contestant READING WRITING FOLDER``.
+The environment is `AlmaEnv` with its meter, its checks and its ledger. The judge sends one mega-batch at a time, and
+scores each deployed predictor as a program. The judge trusts no message of this process: see
+`leaderboard.verification.judge` and `leaderboard.verification.audit`.
 """
 
 from __future__ import annotations
@@ -19,40 +19,46 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch._dynamo  # noqa: F401  used by submissions: loaded before the first tick
 from numpy.typing import NDArray
 from torch import nn
 
-from alma_env.data import DataSet
-from alma_env.env import AlmaEnv, Answered, Observation, paper_flops
+from agents import make  # noqa: F401  used by submissions: loads the learners before the first tick
+from alma_env.data.datasets import DataSet
+from alma_env.env import AlmaEnv, Observation
+from alma_env.episode import PendingAnswer
 from alma_env.errors import PredictorError
-from alma_env.meter import Charge
-from alma_env.predictor import Answer, Fingerprint
-from leaderboard.exporting import Exporter
-from leaderboard.program import Program
-from leaderboard.wire import Channel, Message, WireError, as_array
+from alma_env.metering.tally import Charge
+from alma_env.scoring.evaluation import Answer
+from alma_env.scoring.fingerprint import Fingerprint
+from leaderboard.program.export import Exporter
+from leaderboard.program.graph import Program
+from leaderboard.sandbox.channel import Channel, ChannelError, Message, as_array
 
 
 @dataclass(frozen=True)
 class RemoteStream:
-    """Mega-batches that the judge sends when their tick has come."""
+    """A stream whose mega-batches the judge sends at their tick."""
 
     channel: Channel
     seed: int
 
     def megabatch(self, tick: int) -> Observation:
-        """Of a tick that has come."""
+        """Request the mega-batch of a tick that has arrived."""
         self.channel.send(Message("megabatch", {"tick": tick}))
         reply = _reply(self.channel, "megabatch")
-        arrays = [as_array(blob, about).copy() for blob, about in zip(reply.blobs, reply.fields["arrays"], strict=True)]
+        arrays = [
+            as_array(blob, header).copy() for blob, header in zip(reply.blobs, reply.fields["arrays"], strict=True)
+        ]
         train_x, train_y, valid_x, valid_y = arrays
         return {"train": {"x": train_x, "y": train_y}, "valid": {"x": valid_x, "y": valid_y}}
 
 
 class RemoteEnv(AlmaEnv):
-    """`AlmaEnv` whose data and scores are elsewhere.
+    """`AlmaEnv` whose data and scores are with the judge.
 
     Attributes:
-        run_seed: seed of this run, of the stream and for the agent's own draws.
+        run_seed: seed of the run: of the stream, and for the agent's random numbers.
     """
 
     def __init__(self, channel: Channel, begin: Message) -> None:
@@ -65,31 +71,33 @@ class RemoteEnv(AlmaEnv):
     def _make_stream(self, seed: int) -> Any:
         if seed != self.run_seed:
             raise ValueError(
-                f"seed={seed}: the judge plays the stream of env.run_seed={self.run_seed}; reset with that"
+                f"seed={seed}: must be that of the judge's stream; reset with env.run_seed={self.run_seed}"
             )
         return RemoteStream(self.channel, seed)
 
     def megabatch(self, tick: int) -> Observation:
-        """Mega-batch D_tick, if it has arrived."""
+        """Return mega-batch D_tick, if it has arrived."""
         arrived = min(self.tick + 1, self.ticks)
         if not 1 <= tick <= arrived:
-            raise ValueError(f"tick={tick}: mega-batches 1 to {arrived} have arrived")
+            raise ValueError(
+                f"tick={tick}: must be one of the arrived mega-batches, 1 to {arrived}; wait for later ones"
+            )
         stream: Any = self._stream
         found: Observation = stream.megabatch(tick)
         return found
 
     def validation_error(self, predictor: nn.Module) -> float:
-        """Not here: the validation parts of mega-batches to come are with the judge."""
-        raise RuntimeError("validation_error(): data that has not arrived is not in the sandbox")
+        """Raise RuntimeError: the judge keeps the validation parts of later mega-batches."""
+        raise RuntimeError("validation_error(): the sandbox has only arrived data; use observation['valid']")
 
     def _answer(
         self, tick: int, predictor: nn.Module, mark: Fingerprint, stream: Any, steady_flops: Mapping[Any, float]
-    ) -> Answered:
+    ) -> PendingAnswer:
         program: Program = self._exporter.program(predictor, mark)
         self.channel.send(Message("answer", {"tick": tick}, [program.graph_bytes(), program.tensor_bytes()]))
         reply = _reply(self.channel, "answered")
-        # The error stays with the judge: told at every tick, it would be the test set to tune on.
-        return Answered(tick, Answer(math.nan, reply.fields["flops"], steady=True), mark)
+        # The judge keeps the error: an agent that knew it at every tick could tune on the test set.
+        return PendingAnswer(tick, Answer(math.nan, reply.fields["flops"], steady=True), mark)
 
     def _enter(self, answered: Answer, charge: Charge, *, refused: bool) -> None:
         super()._enter(answered, charge, refused=refused)
@@ -97,7 +105,7 @@ class RemoteEnv(AlmaEnv):
         fields = {
             "tick": row.tick,
             "flops": row.flops,
-            "paper_flops": paper_flops(charge),
+            "paper_flops": charge.paper_flops,
             "declared": list(row.declared),
             "refused": refused,
         }
@@ -109,13 +117,13 @@ def _reply(channel: Channel, kind: str) -> Message:
     if reply.kind == "refused":
         raise PredictorError(reply.fields["reason"])
     if reply.kind != kind:
-        raise WireError(f"the judge sent {reply.kind!r} where {kind!r} was due")
+        raise ChannelError(f"the judge sent {reply.kind!r} instead of {kind!r}")
     return reply
 
 
 def _data(fields: Mapping[str, Any], examples: NDArray[Any]) -> DataSet:
-    """The data set with all that is public of it, and no example: arrays of the right shapes that take no memory."""
-    about = fields["data"]
+    """Return a data set with the public properties only; its arrays have the true shapes, no content and no memory."""
+    public = fields["data"]
 
     def empty(n: int, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
         return np.broadcast_to(np.zeros((), dtype), (n, *shape))
@@ -123,16 +131,16 @@ def _data(fields: Mapping[str, Any], examples: NDArray[Any]) -> DataSet:
     shape, n = examples.shape[1:], int(fields["n_train"])
     data = object.__new__(DataSet)
     values = {
-        "name": about["data"],
+        "name": public["data"],
         "train_x": empty(n, shape, examples.dtype),
         "train_y": empty(n, (), np.int64),
         "test_x": empty(1, shape, examples.dtype),
         "test_y": empty(1, (), np.int64),
-        "classes": about["classes"],
-        "scale": about["scale"],
-        "mean": tuple(about["mean"]),
-        "std": tuple(about["std"]),
-        "digest": about["digest"],
+        "classes": public["classes"],
+        "scale": public["scale"],
+        "mean": tuple(public["mean"]),
+        "std": tuple(public["std"]),
+        "digest": public["digest"],
         "source": None,
     }
     for name, value in values.items():
@@ -140,8 +148,8 @@ def _data(fields: Mapping[str, Any], examples: NDArray[Any]) -> DataSet:
     return data
 
 
-def play(channel: Channel, folder: Path) -> None:
-    """One run: make the agent, take it through the stream."""
+def run_agent(channel: Channel, folder: Path) -> None:
+    """Make the agent and run it on the whole stream."""
     env = RemoteEnv(channel, channel.receive())
     agent = _load(folder).make_agent(env)
     untrained = getattr(agent, "predictor", None)
@@ -165,18 +173,18 @@ def _load(folder: Path) -> Any:
     return module
 
 
-def main(words: Sequence[str]) -> int:
-    """Entry point, see `leaderboard.inside`; the exit status."""
-    reading, writing, folder = words
+def main(arguments: Sequence[str]) -> int:
+    """Run the contestant and return the exit status; called by `leaderboard.sandbox.sandbox_main`."""
+    reading, writing, folder = arguments
     channel = Channel(int(reading), int(writing))
     try:
-        play(channel, Path(folder))
-    except WireError:
-        return 3  # the judge has ended it, and knows why
+        run_agent(channel, Path(folder))
+    except ChannelError:
+        return 3  # the judge has closed the connection and knows the reason
     except BaseException as error:
-        told = traceback.format_exc(limit=-20)
-        failed = {"error": f"{type(error).__name__}: {error}"[:2000], "traceback": told[-8000:]}
-        with contextlib.suppress(WireError):
+        trace = traceback.format_exc(limit=-20)
+        failed = {"error": f"{type(error).__name__}: {error}"[:2000], "traceback": trace[-8000:]}
+        with contextlib.suppress(ChannelError):
             channel.send(Message("failed", failed))
         return 1
     return 0

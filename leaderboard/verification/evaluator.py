@@ -1,10 +1,11 @@
-"""The evaluator: runs the programs that were deployed, on test inputs without labels, in a sandbox of its own.
+"""The evaluator: run deployed programs on the test inputs, without labels, in a separate sandbox.
 
-``python -m leaderboard.inside evaluator READING WRITING``: descriptors of its connection to the judge. It gets the
-inputs once, then one program per deployment, and answers with the logits and the FLOPs per example.
+Started as ``python -m leaderboard.sandbox.sandbox_main leaderboard.verification.evaluator READING WRITING``, with the
+file descriptors of its connection to the judge. The evaluator receives the test inputs once, then one program per
+deployment. It answers with the logits and the FLOPs per example.
 
-What it says of a program goes on to whoever sent it. Of what happened on the test inputs it says no more than that it
-happened: the text of an error can be made of the data that led to it.
+The contestant receives the evaluator's messages about its program. A message about a failure on the test inputs is
+therefore a fixed text: an error's own text could contain test data.
 """
 
 from __future__ import annotations
@@ -22,28 +23,29 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from alma_env.errors import AlmaError, UnknownCostError
-from alma_env.flops import rule
-from alma_env.predictor import freeze, run
-from alma_env.tasks import Classification
-from leaderboard.interpreter import ProgramModule
-from leaderboard.program import Program, ProgramError, read
-from leaderboard.wire import Channel, Message, WireError, as_array, as_blob, described
+from alma_env.metering.cost_table import rule
+from alma_env.scoring.evaluation import freeze, run
+from alma_env.scoring.tasks import Classification
+from leaderboard.errors import ProgramError
+from leaderboard.program.graph import Program, read
+from leaderboard.program.interpreter import ProgramModule
+from leaderboard.sandbox.channel import Channel, ChannelError, Message, array_header, as_array, as_blob
 
 UNSCORABLE = (
     "the program cannot be scored on the test inputs: an operation raised there, its logits are not floating-point "
-    "numbers of shape (n, classes) without NaN, or it changed its input or its own tensors. Which of them is not told, "
-    "because it could tell of the test set: run the predictor on a mega-batch to see it, or deploy another"
+    "numbers of shape (n, classes) without NaN, or it changed its input or its own tensors. The exact reason is "
+    "withheld, because it could reveal test data; run the predictor on a mega-batch to find it"
 )
 
 
-PROBED = 1_000  # examples, so that a look at a predictor costs a small part of its answer
+PROBED = 1_000  # examples; a small part of the cost of an answer
 
 
-class Elements(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the elements that go through operations which are free: a product of matrices can be made of those, too.
+class FreeElements(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the elements that pass through operations without FLOPs, which can also compute a matrix product.
 
     Attributes:
-        count: the larger of what each took and what it gave, summed.
+        count: sum over operations of the larger of input and output elements.
     """
 
     def __init__(self) -> None:
@@ -64,71 +66,74 @@ def _numel(values: Any) -> int:
 
 
 class Evaluator:
-    """Scores programs, one after another.
+    """Runs programs on the test inputs, one after another.
 
     Args:
         x: the test inputs.
-        classes: of the task.
+        classes: number of classes.
         batch_size: examples per forward pass.
     """
 
     def __init__(self, x: NDArray[Any], classes: int, batch_size: int) -> None:
         self.x, self.batch_size, self.task = x, batch_size, Classification(classes)
-        self._steady: tuple[bytes, float] | None = None  # of the graph before, if it costs the same on any data
+        self._steady: tuple[bytes, float] | None = None  # previous graph and its FLOPs, if data-independent
 
     def answer(self, graph: bytes, tensors: bytes) -> tuple[Tensor, dict[str, Any]]:
-        """The logits of a program, and what is told of it.
+        """Return the logits of a program, and its properties as fields of a message.
 
         Raises:
-            ProgramError: it is none, or cannot be scored; the text tells nothing of the test inputs.
+            ProgramError: the program is invalid or cannot be scored; the text reveals nothing about the test inputs.
         """
         program = read(graph, tensors)
         module = freeze(ProgramModule(program))
-        assert isinstance(module, ProgramModule)  # a copy of it
+        assert isinstance(module, ProgramModule)  # freeze returns a copy
         known = self._steady is not None and self._steady[0] == graph
         try:
             logits, flops, steady = run(
                 module,
                 self.x,
-                np.zeros(len(self.x), np.int64),  # nobody here knows the labels
+                np.zeros(len(self.x), np.int64),  # placeholders for the labels, which the judge keeps
                 task=self.task,
                 batch_size=self.batch_size,
                 steady_flops=self._steady[1] if known and self._steady is not None else None,
             )
             if not module.same_tensors(program):
                 raise ProgramError("the program changed its own tensors")
-            elements, mixed = self._probe(module, logits)
+            free_elements, batch_dependent = self._probe(module, logits)
         except UnknownCostError:
-            raise  # of an operation, and of nothing else
+            raise  # the text names only an operation
         except AlmaError as error:
-            traceback.print_exc()  # for those who run the leaderboard
+            traceback.print_exc()  # for the operators of the board
             raise ProgramError(UNSCORABLE) from error
         self._steady = (graph, flops) if steady else None
-        return logits, {"flops": flops, "elements": elements, "mixed": mixed, **_counts(program)}
+        measured = {"flops": flops, "free_elements": free_elements, "batch_dependent": batch_dependent}
+        return logits, measured | _counts(program)
 
     def _probe(self, module: ProgramModule, logits: Tensor) -> tuple[float, float]:
-        """Elements through free operations, per example; and the share of examples whose answer depends on their batch.
+        """Return the free elements per example, and the share of examples whose answer depends on their batch.
 
-        Examples drawn at random make another batch. By how much the first class leads there and led before differs by
-        rounding alone if the predictor looks at one example at a time. So does which class that is, which tells where
-        all leads are the same, or drowned by a constant.
+        The answers to a second batch of random test examples are compared with the first answers. The *lead* is the
+        difference between the highest and the second-highest logit. If a predictor treats each example separately, then
+        its leads in the two batches differ only by rounding, and the predicted classes are equal. The comparison of
+        classes also detects predictors whose leads are all equal, or are small next to a constant.
         """
         rows = np.random.default_rng().integers(len(self.x), size=min(self.batch_size, len(self.x), PROBED))
-        elements = Elements()
+        elements = FreeElements()
         with torch.random.fork_rng([]), torch.no_grad(), elements:
             torch.default_generator.manual_seed(0)
             again = module(torch.from_numpy(self.x[rows]))
-        (first, led), (_, leads) = _lead(logits[torch.from_numpy(rows)]), _lead(again)
-        moved = torch.where(led == leads, 0.0, (led - leads).abs())
-        rounding = 100 * torch.finfo(logits.dtype).eps * first.abs() + 1e-3 * led.median()
-        changed = again.argmax(1) != logits[torch.from_numpy(rows)].argmax(1)
-        return elements.count / len(rows), float((changed | ~(moved <= rounding)).double().mean())
+        before = logits[torch.from_numpy(rows)]
+        (highest, lead_before), (_, lead) = _lead(before), _lead(again)
+        difference = torch.where(lead_before == lead, 0.0, (lead_before - lead).abs())
+        rounding = 100 * torch.finfo(logits.dtype).eps * highest.abs() + 1e-3 * lead_before.median()
+        changed = again.argmax(1) != before.argmax(1)
+        return elements.count / len(rows), float((changed | ~(difference <= rounding)).double().mean())
 
 
 def _lead(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The highest logit of each example, and by how much it leads."""
-    first, second = logits.double().topk(2, dim=1).values.unbind(1)
-    return first, first - second
+    """Return the highest logit of each example, and its lead over the second-highest."""
+    highest, second = logits.double().topk(2, dim=1).values.unbind(1)
+    return highest, highest - second
 
 
 def _counts(program: Program) -> dict[str, int]:
@@ -142,10 +147,10 @@ def _counts(program: Program) -> dict[str, int]:
 
 
 def serve(channel: Channel) -> None:
-    """Answer until the judge closes the connection.
+    """Answer requests until the judge closes the connection.
 
     Raises:
-        WireError: it was closed.
+        ChannelError: the judge closed the connection.
     """
     begin = channel.receive()
     x = as_array(begin.blobs[0], begin.fields["x"])
@@ -154,18 +159,18 @@ def serve(channel: Channel) -> None:
     while True:
         graph, tensors = (bytes(blob) for blob in channel.receive().blobs)
         try:
-            logits, told = evaluator.answer(graph, tensors)
+            logits, fields = evaluator.answer(graph, tensors)
         except AlmaError as error:
             channel.send(Message("refused", {"reason": str(error)[:2000]}))
             continue
-        # In float32, which holds all shorter ones; in float64 as they are, since rounding could make two equal.
+        # float32 represents all shorter types. float64 stays, because rounding could make two logits equal.
         answer = (logits if logits.dtype == torch.float64 else logits.float()).numpy()
-        channel.send(Message("answered", {"logits": described(answer), **told}, [as_blob(answer)]))
+        channel.send(Message("answered", {"logits": array_header(answer), **fields}, [as_blob(answer)]))
 
 
-def main(words: Sequence[str]) -> int:
-    """Entry point, see `leaderboard.inside`; the exit status."""
-    reading, writing = words
-    with contextlib.suppress(WireError):  # the run is over
+def main(arguments: Sequence[str]) -> int:
+    """Run the evaluator and return the exit status; called by `leaderboard.sandbox.sandbox_main`."""
+    reading, writing = arguments
+    with contextlib.suppress(ChannelError):  # the run has ended
         serve(Channel(int(reading), int(writing)))
     return 0

@@ -1,4 +1,4 @@
-"""One verified run: contestant and evaluator in sandboxes, the judge between them."""
+"""Execute one run in isolation: contestant and evaluator in sandboxes, the judge between them."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from alma_env import AlmaEnv, Ledger, Row
-from leaderboard import wire
-from leaderboard.judge import EvaluatorError, Judge, Observed, RunFailedError
-from leaderboard.sandbox import Limits, Sandbox, sandboxed
+from leaderboard.sandbox.channel import Channel, pipe_pair
+from leaderboard.sandbox.sandbox import Limits, Sandbox, sandboxed
+from leaderboard.verification.judge import EvaluatorError, Evidence, Judge, RunFailedError
 
 PROGRAM_BYTES = 2**30  # of a program, which the judge keeps in memory for a tick
-OUTPUT_BYTES = 256 * 1024  # of what a submission prints, its beginning and its end
+OUTPUT_BYTES = 256 * 1024  # kept of a submission's output, half from the beginning and half from the end
 
 
 @dataclass(frozen=True)
-class Played:
-    """A run as far as it went.
+class SandboxedRun:
+    """A run in the sandbox, complete or failed.
 
     Attributes:
         seed: of the stream.
-        ledger: its rows; all of them if there is no failure.
-        observed: what was seen from outside, by tick.
-        failure: why it came to no end; None if it did.
-        output: what the submission printed.
+        ledger: the rows; all of them if the run is complete.
+        evidence: measurements of the judge, by tick.
+        failure: reason of the failure; None if the run is complete.
+        output: of the submission.
         level: ``isolated`` or ``limited``.
-        memory_peak: bytes; None where it is not accounted.
+        memory_peak: bytes; None if the kernel does not count them.
         guess: error of the uniform guess.
-        input_size: scalars of one input.
+        input_size: number of scalars of one input.
     """
 
     seed: int
     ledger: Ledger
-    observed: tuple[Observed, ...]
+    evidence: tuple[Evidence, ...]
     failure: str | None
     output: str
     level: str
@@ -47,7 +47,7 @@ class Played:
     input_size: int = 0
 
 
-def play(
+def run_sandboxed(
     env: AlmaEnv,
     submission: Path,
     seed: int,
@@ -55,51 +55,48 @@ def play(
     *,
     allow_limited: bool = False,
     on_row: Callable[[Row], None] = lambda row: None,
-) -> Played:
+) -> SandboxedRun:
     """Run a submission on the stream of a seed.
 
     Args:
         env: the environment, from ``alma_env.make``; it is not stepped.
-        submission: folder with ``agent.py``; its code runs in the sandbox alone.
-        seed: of the stream and for the agent.
+        submission: folder with ``agent.py``; only the sandbox executes its code.
+        seed: of the stream and of the agent.
         limits: of the sandbox.
-        allow_limited: whether limits alone will do where isolation is not to be had.
-        on_row: told of every row.
+        allow_limited: whether to run with limits only if isolation is not available.
+        on_row: called with every new row.
 
     Raises:
-        SandboxError: no sandbox can be made here.
-        EvaluatorError: the evaluator does not run here.
+        SandboxError: isolation is not available, and ``allow_limited`` is False.
+        EvaluatorError: the evaluator does not start.
     """
     limits = limits or Limits()
     with ExitStack() as stack:
-        # Two pipes: who has one end of a pipe can open the other, too, and would read what the evaluator prints.
-        output, told = stack.enter_context(_collected()), stack.enter_context(_collected())
-        mine, theirs = wire.pair()
-        contestant = stack.enter_context(
-            _connected(
-                "contestant",
-                theirs,
-                ["/submission"],
-                limits,
-                output,
-                {"/submission": submission},
-                allow_limited,
+
+        def start(
+            program: str, arguments: Sequence[str], limits: Limits, folders: Mapping[str, Path], most: int
+        ) -> tuple[Sandbox, Channel, _Output]:
+            # Each program has its own pipe: a process that has one end of a pipe can also open the other end, so with a
+            # common pipe the contestant could read the evaluator's output.
+            output = stack.enter_context(_collected_output())
+            ours, theirs = pipe_pair()
+            sandbox = stack.enter_context(
+                _sandbox_of(program, theirs, arguments, limits, output, folders, allow_limited)
             )
+            channel = Channel(*ours, most=most)
+            stack.callback(channel.close)
+            return sandbox, channel, output
+
+        contestant, requests, output = start(
+            "contestant", ["/submission"], limits, {"/submission": submission}, PROGRAM_BYTES
         )
-        channel = wire.Channel(*mine, most=PROGRAM_BYTES)
-        stack.callback(channel.close)
-        judging, answering = wire.pair()
-        # What a program needs beyond its tensors is small; it has no use for scratch or other processes.
-        stack.enter_context(
-            _connected("evaluator", answering, [], replace(limits, processes=64), told, {}, allow_limited)
-        )
-        evaluator = wire.Channel(*judging)
-        stack.callback(evaluator.close)
+        # A program needs little memory besides its tensors, no scratch folder and few processes.
+        _, answers, evaluator_output = start("evaluator", [], replace(limits, processes=64), {}, 2**31)
         judge = Judge(
             env,
             seed,
-            channel,
-            evaluator,
+            requests,
+            answers,
             deadline=time.monotonic() + limits.wall_seconds,
             cpu_seconds=contestant.cpu_seconds,
             on_row=on_row,
@@ -108,16 +105,16 @@ def play(
         try:
             judge.run()
         except RunFailedError as error:
-            failure = _with_exit(str(error), contestant)
+            failure = _with_exit_status(str(error), contestant)
         except EvaluatorError as error:
-            raise EvaluatorError(f"{error}\n{told.text()}") from error
+            raise EvaluatorError(f"{error}\n{evaluator_output.text()}") from error
         peak = None if contestant.group is None else contestant.group.memory_peak()
         level = contestant.level
         contestant.kill()
-    return Played(
+    return SandboxedRun(
         seed,
         judge.ledger,
-        tuple(judge.observed),
+        tuple(judge.evidence),
         failure,
         output.text(),
         level,
@@ -127,51 +124,51 @@ def play(
     )
 
 
-def _with_exit(failure: str, sandbox: Sandbox) -> str:
-    """The failure, and how the process ended if it did."""
+def _with_exit_status(failure: str, sandbox: Sandbox) -> str:
+    """Return the failure, with the exit status if the process ended with an unusual one."""
     try:
         status = sandbox.process.wait(0.5)
-    except Exception:  # it still runs
+    except Exception:  # the process is still running
         return failure
     if status in (0, 1, 3):
         return failure
-    killed = "out of memory, or of CPU time" if status in (-9, 137, -24, 152) else "see what it printed"
-    return f"{failure}; its process ended with status {status} ({killed})"
+    cause = "out of memory or CPU time" if status in (-9, 137, -24, 152) else "see its output"
+    return f"{failure}; the process ended with status {status} ({cause})"
 
 
 @contextmanager
-def _connected(
+def _sandbox_of(
     program: str,
     descriptors: tuple[int, int],
-    words: list[str],
+    arguments: Sequence[str],
     limits: Limits,
     output: _Output,
-    folders: dict[str, Path],
+    folders: Mapping[str, Path],
     allow_limited: bool,
 ) -> Iterator[Sandbox]:
-    """A sandbox that has these descriptors, which are closed here."""
+    """Start a module of this package in a sandbox. The descriptors are passed on, and closed in this process."""
     try:
-        made = sandboxed(
-            "leaderboard.inside",
-            [program, *map(str, descriptors), *words],
+        context = sandboxed(
+            "leaderboard.sandbox.sandbox_main",
+            [f"leaderboard.verification.{program}", *map(str, descriptors), *arguments],
             limits,
             folders=folders,
             pass_fds=descriptors,
             output=output.descriptor,
             allow_limited=allow_limited,
         )
-        sandbox = made.__enter__()
+        sandbox = context.__enter__()
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
     try:
         yield sandbox
     finally:
-        made.__exit__(None, None, None)
+        context.__exit__(None, None, None)
 
 
 class _Output:
-    """Keeps the beginning and the end of what is written to a pipe, however much it is."""
+    """Collects what is written to a pipe, and keeps only the beginning and the end."""
 
     def __init__(self) -> None:
         self._reading, self.descriptor = os.pipe()
@@ -190,19 +187,19 @@ class _Output:
                 self._dropped += over
 
     def close(self) -> None:
-        """All writers have ended."""
+        """Close the pipe after all writers have ended."""
         os.close(self.descriptor)
         self._thread.join(10)
         os.close(self._reading)
 
     def text(self) -> str:
-        """What was kept."""
+        """Return the kept output."""
         middle = f"\n[… {self._dropped:,} bytes left out …]\n" if self._dropped else ""
         return self._head.decode(errors="replace") + middle + self._tail.decode(errors="replace")
 
 
 @contextmanager
-def _collected() -> Iterator[_Output]:
+def _collected_output() -> Iterator[_Output]:
     output = _Output()
     try:
         yield output

@@ -1,29 +1,34 @@
-"""What a verification gives, and what it is: the seam between the queue and whatever runs a submission."""
+"""The result of a verification, and the type of a function that verifies: the seam between queue and verification."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from alma_env import Ledger
-from leaderboard.manifest import Manifest
-from leaderboard.package import Package
+
+if TYPE_CHECKING:  # the sandboxes import this package, and need neither
+    from leaderboard.submission.manifest import Manifest
+    from leaderboard.submission.package import Package
 
 Severity = Literal["info", "suspicious", "fatal"]
 SEVERITIES: tuple[Severity, ...] = ("info", "suspicious", "fatal")
 
+# Gets the progress of a verification as a short text. Raises LeaseLostError when the result would not be used.
+OnProgress = Callable[[str], None]
+
 
 @dataclass(frozen=True)
 class Finding:
-    """What an audit noticed.
+    """An observation of the audit.
 
     Attributes:
-        severity: ``info`` is said and no more; ``suspicious`` keeps the result off the board until a maintainer has
-            looked at it; ``fatal`` rejects the submission.
-        code: a short id of the kind of finding, such as ``claim-differs``.
+        severity: ``info`` has no effect; ``suspicious`` keeps the result off the board until a maintainer has reviewed
+            it; ``fatal`` rejects the submission.
+        code: a short id of the kind of finding, such as ``claim``.
         text: value, rule and remedy, for authors and maintainers.
-        seed: of the run that it is about, None for all of them.
+        seed: of the run, None for all runs.
     """
 
     severity: Severity
@@ -38,7 +43,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class VerifiedRun:
-    """One run of the submission, done again.
+    """A run of the submission, executed again.
 
     Attributes:
         seed: of the stream.
@@ -51,11 +56,11 @@ class VerifiedRun:
 
 @dataclass(frozen=True)
 class Verification:
-    """The result of running a submission again.
+    """The result of a verification.
 
     Attributes:
-        runs: one per seed of the manifest; fewer only beside a fatal finding.
-        findings: what the audit noticed.
+        runs: one per seed of the manifest; fewer only when a finding is fatal.
+        findings: of the audit.
         environment: versions, machine and kind of isolation, as plain values: what the numbers depend on.
     """
 
@@ -65,13 +70,25 @@ class Verification:
 
     @property
     def worst(self) -> Severity:
-        """The gravest severity among the findings; ``info`` where there is none."""
+        """The highest severity among the findings; ``info`` if there are none."""
         return max((finding.severity for finding in self.findings), key=SEVERITIES.index, default="info")
 
 
-# Told in a few words how far a verification is. It raises LeaseLostError where going on is of no use.
-Progress = Callable[[str], None]
+class Verifier(Protocol):
+    """A function that executes a submission's runs again, such as `leaderboard.verification.verify.verify`.
 
-# Runs a submission again. What it raises is an accident of the machine and is tried again, but for a SubmissionError,
-# which says that the submission itself cannot be run. What is wrong with an agent that does run is a fatal Finding.
-Verify = Callable[[Package, Manifest, Progress], Verification]
+    An agent that fails, or that looks like cheating, is a `Finding`. A `SubmissionError` means that the submission
+    cannot be run at all. Every other exception is taken for a fault of the machine, and the verification is retried.
+    """
+
+    def __call__(self, package: Package, manifest: Manifest, progress: OnProgress, /) -> Verification:
+        """Verify a submission.
+
+        Args:
+            package: the submission's files.
+            manifest: the contents of its ``submission.toml``.
+            progress: call it often; it raises `LeaseLostError` when the result would not be used.
+
+        Raises:
+            SubmissionError: the submission cannot be run.
+        """

@@ -1,4 +1,4 @@
-"""Verification: all runs of a submission again, in isolation, and what the audit noticed."""
+"""Execute all runs of a submission again, in isolation, and audit them."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import math
 import platform
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 
 import alma_env
 from alma_env import Row
-from leaderboard import audit
-from leaderboard.claims import claimed_ledgers
-from leaderboard.manifest import Manifest
-from leaderboard.package import Package
-from leaderboard.play import Played, play
-from leaderboard.sandbox import ISOLATED, Limits
-from leaderboard.verification import Finding, Progress, Verification, VerifiedRun
+from leaderboard.sandbox.sandbox import ISOLATED, Limits
+from leaderboard.submission.claims import claimed_ledgers
+from leaderboard.submission.manifest import Manifest
+from leaderboard.submission.package import Package
+from leaderboard.verification import audit
+from leaderboard.verification.one_run import SandboxedRun, run_sandboxed
+from leaderboard.verification.result import Finding, OnProgress, Verification, VerifiedRun
 
 PROGRESS_SECONDS = 2.0
 
@@ -27,24 +28,24 @@ PROGRESS_SECONDS = 2.0
 def verify(
     package: Package,
     manifest: Manifest,
-    progress: Progress = lambda text: None,
+    progress: OnProgress = lambda text: None,
     *,
     limits: Limits | None = None,
     allow_limited: bool = False,
 ) -> Verification:
-    """Run a submission again on every seed of its manifest.
+    """Run a submission on every seed of its manifest.
 
-    The first run that fails ends it: there is no score of fewer seeds.
+    The first run that fails ends the verification, because a score needs all seeds.
 
     Args:
         package: the submission's files.
-        manifest: what they say of themselves.
-        progress: told in a few words how far it is, every few seconds.
+        manifest: the contents of its ``submission.toml``.
+        progress: called every few seconds with the progress as a short text.
         limits: of the sandbox.
-        allow_limited: whether limits alone will do where isolation is not to be had; a finding says so then.
+        allow_limited: whether to run with limits only if isolation is not available; the result then has a finding.
 
     Raises:
-        SandboxError: no sandbox can be made here.
+        SandboxError: isolation is not available, and ``allow_limited`` is False.
         DataUnavailableError: the environment's data is not on this machine.
     """
     env = alma_env.make(manifest.env)
@@ -52,26 +53,28 @@ def verify(
     findings: list[Finding] = []
     levels: set[str] = set()
     used: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="alma-submission-") as place:
-        folder = Path(place) / "submission"
+    with tempfile.TemporaryDirectory(prefix="alma-submission-") as parent:
+        folder = Path(parent) / "submission"
         package.write(folder)
-        for path in (Path(place), folder, *folder.rglob("*")):
-            path.chmod(0o755 if path.is_dir() else 0o644)  # the sandbox's user is another
+        for path in (Path(parent), folder, *folder.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)  # readable for the sandbox's user
         for number, seed in enumerate(manifest.seeds, 1):
-            told = _Teller(progress, f"run {number} of {len(manifest.seeds)}, seed {seed}", env.ticks)
-            played = play(env, folder, seed, limits, allow_limited=allow_limited, on_row=told)
-            levels.add(played.level)
-            used.append(f"seed {seed}: {_used(played)}")
-            findings += [dataclasses.replace(finding, seed=seed) for finding in audit.audit(played)]
-            if played.failure is not None:
+            on_row = _progress_reporter(progress, f"run {number} of {len(manifest.seeds)}, seed {seed}", env.ticks)
+            run = run_sandboxed(env, folder, seed, limits, allow_limited=allow_limited, on_row=on_row)
+            levels.add(run.level)
+            used.append(f"seed {seed}: {_used(run)}")
+            findings += [dataclasses.replace(finding, seed=seed) for finding in audit.run_findings(run)]
+            if run.failure is not None:
                 break
-            runs.append(VerifiedRun(seed, played.ledger))
+            runs.append(VerifiedRun(seed, run.ledger))
     claimed, _ = claimed_ledgers(package.files, manifest)
-    findings += audit.claims(claimed, {run.seed: run.ledger for run in runs})
+    findings += audit.claim_findings(claimed, {verified.seed: verified.ledger for verified in runs})
     if levels - {ISOLATED}:
         findings.append(
             Finding(
-                "suspicious", "not-isolated", "this machine has no bubblewrap: limits alone were between code and data"
+                "suspicious",
+                "not-isolated",
+                "this machine has no bubblewrap, so the code could reach files and network; verify it again elsewhere",
             )
         )
     if sorted(manifest.seeds) != list(range(len(manifest.seeds))):
@@ -79,34 +82,34 @@ def verify(
             Finding(
                 "info",
                 "seeds",
-                f"the seeds are {', '.join(map(str, manifest.seeds))}, chosen by the authors; the first "
-                f"{len(manifest.seeds)} from 0 on cannot have been chosen for their results",
+                f"the authors chose the seeds {', '.join(map(str, manifest.seeds))}, perhaps for their results; the "
+                f"seeds 0 to {len(manifest.seeds) - 1} would leave no choice",
             )
         )
     return Verification(tuple(runs), tuple(findings), _environment(levels) | {"used": "; ".join(used)[:500]})
 
 
-def _used(played: Played) -> str:
-    """CPU time and memory of the submitted code, for a reader to hold against its FLOPs."""
-    known = [seen.cpu_seconds for seen in played.observed if seen.cpu_seconds is not None]
-    words = [f"{math.fsum(known):.1f} CPU seconds after tick 0"] if known else []
-    if played.memory_peak is not None:
-        words.append(f"{played.memory_peak / 2**20:.0f} MiB")
-    return ", ".join(words) or "not accounted on this machine"
+def _used(run: SandboxedRun) -> str:
+    """Return CPU time and memory of the submitted code as text, for comparison with its FLOPs."""
+    known = [tick.cpu_seconds for tick in run.evidence if tick.cpu_seconds is not None]
+    used = [f"{math.fsum(known):.1f} CPU seconds after tick 0"] if known else []
+    if run.memory_peak is not None:
+        used.append(f"{run.memory_peak / 2**20:.0f} MiB")
+    return ", ".join(used) or "not counted on this machine"
 
 
-class _Teller:
-    """Tells the progress of a run every few seconds."""
+def _progress_reporter(progress: OnProgress, prefix: str, ticks: int) -> Callable[[Row], None]:
+    """Return a function of a row that reports the progress of a run every few seconds."""
+    last = -PROGRESS_SECONDS
 
-    def __init__(self, progress: Progress, prefix: str, ticks: int) -> None:
-        self._progress, self._prefix, self._ticks = progress, prefix, ticks
-        self._told = -PROGRESS_SECONDS
-
-    def __call__(self, row: Row) -> None:
+    def report(row: Row) -> None:
+        nonlocal last
         now = time.monotonic()
-        if now - self._told >= PROGRESS_SECONDS or row.tick == self._ticks:
-            self._told = now
-            self._progress(f"{self._prefix}, tick {row.tick} of {self._ticks}")
+        if now - last >= PROGRESS_SECONDS or row.tick == ticks:
+            last = now
+            progress(f"{prefix}, tick {row.tick} of {ticks}")
+
+    return report
 
 
 def _environment(levels: set[str]) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""The board on the web: FastAPI, an API for programs and pages for people. It needs the extra ``web``."""
+"""The board on the web: a FastAPI application with an API and pages. It needs the extra ``web``."""

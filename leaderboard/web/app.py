@@ -1,35 +1,36 @@
-"""The application: the API and the pages behind the guard."""
+"""The web application: the API and the pages, behind the guard."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
 
-from fastapi import FastAPI
 from fastapi.staticfiles import StaticFiles
 from sqlalchemy import Engine
 
 import alma_env
 from leaderboard.web import api, pages
-from leaderboard.web.errors import handle_errors
-from leaderboard.web.limits import Limiter
-from leaderboard.web.security import Guard
-from leaderboard.web.settings import Settings
+from leaderboard.web.api.schemas import Application
+from leaderboard.web.guard.errors import handle_errors
+from leaderboard.web.guard.limits import Limiter
+from leaderboard.web.guard.security import Guard
+from leaderboard.web.guard.settings import Settings
+from leaderboard.web.view.render import error_page
 
 
-def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
-    """The web application of a board.
+def create_app(engine: Engine, settings: Settings | None = None) -> Application:
+    """Return the web application of a board.
 
     Args:
-        engine: of the board's database, whose tables are there.
-        settings: what the operator decides.
+        engine: engine of the board's database, whose tables exist.
+        settings: settings of the operator.
     """
     settings = settings or Settings()
-    app = FastAPI(
+    app = Application(
         title=settings.title,
         version=alma_env.__version__,
         openapi_url="/api/v1/openapi.json",
-        docs_url=None,  # FastAPI's pages load scripts from another site
+        docs_url=None,  # FastAPI's documentation pages load scripts from other sites
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,
@@ -41,6 +42,6 @@ def create_app(engine: Engine, settings: Settings | None = None) -> FastAPI:
     app.include_router(api.router)
     app.include_router(pages.router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=Path(__file__).parent / "static"), name="static")
-    handle_errors(app)
+    handle_errors(app, error_page)
     app.add_middleware(Guard, settings=settings)
     return app

@@ -1,61 +1,61 @@
-"""Verification workers beside a server: processes of their own, which end with it however it ends."""
+"""Worker processes next to a server: they end with the server, also if the server is killed."""
 
 from __future__ import annotations
 
 import logging
 import os
 import subprocess
-import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from leaderboard.cli.common import DATABASE_VARIABLE
-
-PAUSE_SECONDS = 5.0  # before a worker that ended is started again
-GRACE_SECONDS = 15.0  # in which a worker gives its job back
+PAUSE_SECONDS = 5.0  # before a worker that ended is replaced
+GRACE_SECONDS = 15.0  # for a worker to return its job to the queue
 log = logging.getLogger(__name__)
 
 
 @contextmanager
-def beside(database_url: str, count: int, verify: str) -> Iterator[None]:
-    """Have so many workers, for the time of a `with`. One that dies is replaced; the queue gives its job to another."""
-    over = threading.Event()
-    keepers = [
-        threading.Thread(target=_keep, args=(database_url, verify, over), name=f"keeper of worker {number}")
+def running_workers(command: Sequence[str], environment: Mapping[str, str], count: int) -> Iterator[None]:
+    """Run worker processes inside a ``with``. A worker that ends is replaced, and the queue reassigns its job.
+
+    Args:
+        command: command line of a worker. The worker must end when its standard input is closed.
+        environment: additional environment variables. A database URL belongs here, because it may contain a password
+            and every user of the machine can read command lines.
+        count: number of workers.
+    """
+    stop = threading.Event()
+    supervisors = [
+        threading.Thread(target=_supervise, args=(command, environment, stop), name=f"supervisor of worker {number}")
         for number in range(count)
     ]
-    for keeper in keepers:
-        keeper.start()
+    for supervisor in supervisors:
+        supervisor.start()
     try:
         yield
     finally:
-        over.set()
-        for keeper in keepers:
-            keeper.join()
+        stop.set()
+        for supervisor in supervisors:
+            supervisor.join()
 
 
-def _keep(database_url: str, verify: str, over: threading.Event) -> None:
-    while not over.is_set():
-        # The URL may have a password, which does not belong on a command line that everyone sees. The worker's input
-        # is a pipe that this process alone holds: where this process is killed it ends, and the worker with it.
+def _supervise(command: Sequence[str], environment: Mapping[str, str], stop: threading.Event) -> None:
+    while not stop.is_set():
+        # Only this process holds the pipe to the worker's input. The pipe closes if this process is killed.
         worker = subprocess.Popen(
-            [sys.executable, "-m", "leaderboard.cli", "worker", "--verify", verify, "--while-input-is-open"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            env=os.environ | {DATABASE_VARIABLE: database_url},
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env={**os.environ, **environment}
         )
         try:
-            while worker.poll() is None and not over.wait(0.2):
+            while worker.poll() is None and not stop.wait(0.2):
                 pass
         finally:
             assert worker.stdin is not None
-            worker.stdin.close()  # asks it to end
+            worker.stdin.close()  # the worker ends
             try:
-                worker.wait(GRACE_SECONDS if over.is_set() else None)
+                worker.wait(GRACE_SECONDS if stop.is_set() else None)
             except subprocess.TimeoutExpired:
                 worker.kill()
                 worker.wait()
-        if not over.is_set():
-            log.warning("worker %d ended with %s; another one is started", worker.pid, worker.returncode)
-            over.wait(PAUSE_SECONDS)
+        if not stop.is_set():
+            log.warning("worker %d ended with status %s; a new worker starts", worker.pid, worker.returncode)
+            stop.wait(PAUSE_SECONDS)

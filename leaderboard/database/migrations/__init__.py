@@ -1,4 +1,4 @@
-"""The history of the tables, as Alembic's migrations, and how a database is brought up to date."""
+"""The versions of the tables as Alembic migrations; open a database and upgrade it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import OperationalError
 
-from leaderboard.engine import BUSY_SECONDS, connect
+from leaderboard.database.engine import BUSY_SECONDS, connect
 from leaderboard.errors import DatabaseError
 
-_LOCK = 0x616C6D61  # "alma": the number of PostgreSQL's lock, by which one process migrates at a time
+_LOCK = 0x616C6D61  # "alma": id of the PostgreSQL lock that lets one process migrate at a time
 
 
 def upgrade(url: str) -> None:
-    """Make the tables, or bring them up to date. Nothing happens where they are; several processes may call it at once.
+    """Create the tables, or upgrade them to the newest version. Several processes can call this at once.
 
     Raises:
-        DatabaseError: the URL is none, or the database is of a newer version.
+        DatabaseError: the URL is invalid, or the tables have a newer version.
     """
     engine = connect(url)
     try:
@@ -39,14 +39,14 @@ def upgrade(url: str) -> None:
 
 
 def open_database(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
-    """An engine for a database whose tables are of this version. An empty database gets its tables.
+    """Return an engine for a database whose tables have the newest version. An empty database gets its tables.
 
     Args:
-        url: of SQLite in a file or of PostgreSQL.
-        busy_seconds: how long a writer waits for another one to finish, before it is told that the database is busy.
+        url: of SQLite in a file, or of PostgreSQL.
+        busy_seconds: how long a writer of SQLite waits for another writer before it raises OperationalError.
 
     Raises:
-        DatabaseError: the URL is none, nothing answers there, or the tables are of another version.
+        DatabaseError: the URL is invalid, the database does not answer, or the tables have another version.
     """
     engine = connect(url, busy_seconds=busy_seconds)
     shown = engine.url.render_as_string(hide_password=True)
@@ -55,43 +55,43 @@ def open_database(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     except OperationalError as error:
         engine.dispose()
         raise DatabaseError(
-            f"database {shown}: does not open ({str(error.orig).strip()}); give one that is there, or a new file in a "
-            "folder that is"
+            f"database {shown}: does not open ({str(error.orig).strip()}); give an existing database, or a new file "
+            "in an existing folder"
         ) from error
     with connection:
-        # In this order, since another process may be making the tables: who sees tables then sees their version, too.
+        # The tables first: another process can create them and their version between the two reads, in one transaction.
         tables = inspect(connection).get_table_names()
         found = current(connection)
     if found is None and not tables:
         upgrade(url)
     elif found is None:
         engine.dispose()
-        raise DatabaseError(f"database {shown}: has tables of something else; give the board a database of its own")
+        raise DatabaseError(f"database {shown}: has tables of another program; give the board a separate database")
     elif found != head():
         engine.dispose()
         raise DatabaseError(
-            f"database {shown}: its tables are of version {found}, this program's are {head()}; stop the workers, "
-            "make a copy and run `alma-leaderboard upgrade`, or install the version of alma-env that made them"
+            f"database {shown}: its tables have version {found}, this program needs {head()}; stop the workers, copy "
+            "the database and run `alma-leaderboard upgrade`, or install the version of alma-env that made the tables"
         )
     return engine
 
 
 def configuration() -> Config:
-    """Alembic's configuration: where the migrations lie."""
+    """Return Alembic's configuration with the folder of the migrations."""
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     return config
 
 
 def head() -> str:
-    """The newest version of the tables that this program knows."""
+    """Return the newest version of the tables that this program knows."""
     newest = ScriptDirectory.from_config(configuration()).get_current_head()
     assert newest is not None
     return newest
 
 
 def current(connection: Connection) -> str | None:
-    """The version of a database's tables, None where there are none."""
+    """Return the version of a database's tables; None if it has no tables."""
     return MigrationContext.configure(connection).get_current_revision()
 
 

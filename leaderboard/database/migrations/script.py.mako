@@ -12,10 +12,10 @@ depends_on = ${repr(depends_on)}
 
 
 def upgrade() -> None:
-    """Bring the tables here."""
+    """Upgrade to this version."""
     ${upgrades if upgrades else "pass"}
 
 
 def downgrade() -> None:
-    """And back."""
+    """Downgrade to the previous version."""
     ${downgrades if downgrades else "pass"}

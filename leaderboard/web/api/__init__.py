@@ -1,4 +1,4 @@
-"""The API under ``/api/v1``, for programs: `leaderboard.client`, curl, a page's script."""
+"""The API below ``/api/v1`` for programs such as `leaderboard.client` and curl."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens of one's own, and accounts for maintainers."""
+"""Operations on the caller's own tokens, and on accounts (only for maintainers)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Path, Query, Response
 
-from leaderboard import accounts, tokens
-from leaderboard.web import schemas
+from leaderboard.accounts import accounts, tokens
+from leaderboard.accounts.accounts import AccountInfo
+from leaderboard.accounts.tokens import NewToken, TokenInfo
+from leaderboard.client.client import Me, NewAccount
 from leaderboard.web.api.common import LARGEST_ID, NO_TOKEN, Database, Offset, errors, require
-from leaderboard.web.identity import Identity
+from leaderboard.web.api.schemas import AccountRequest, AccountsPage, TokenRequest
+from leaderboard.web.guard.identity import Identity
 
 router = APIRouter(tags=["accounts"])
 Caller = Annotated[Identity, Depends(require())]
@@ -19,28 +22,27 @@ TokenId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of a toke
 AccountId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of an account")]
 
 
-@router.get("/me", response_model=schemas.Me, responses=NO_TOKEN)
-def me(caller: Caller) -> object:
-    """Whom the token stands for, and what it may do."""
-    return caller
+@router.get("/me", responses=NO_TOKEN)
+def me(caller: Caller) -> Me:
+    """Return the account and the scopes of the token."""
+    return Me(caller.account_id, caller.name, caller.role, caller.scopes)
 
 
-@router.get("/tokens", response_model=list[schemas.Token], responses=NO_TOKEN)
-def list_tokens(engine: Database, caller: Owner) -> object:
-    """The account's tokens, the newest first."""
+@router.get("/tokens", responses=NO_TOKEN)
+def list_tokens(engine: Database, caller: Owner) -> list[TokenInfo]:
+    """Return the account's tokens, the newest first."""
     return tokens.tokens_of(engine, caller.account_id)
 
 
 @router.post(
     "/tokens",
     status_code=201,
-    response_model=schemas.NewToken,
-    responses={**NO_TOKEN, **errors(_409="the account has as many tokens as it may have")},
+    responses={**NO_TOKEN, **errors(_409="the account has the maximum number of tokens")},
 )
-def make_token(engine: Database, caller: Owner, wanted: schemas.TokenRequest) -> object:
-    """A new token, which may do no more than the one that asks for it."""
+def make_token(engine: Database, caller: Owner, body: TokenRequest) -> NewToken:
+    """Make a token with at most the scopes of the token that sends the request."""
     return tokens.issue_token(
-        engine, caller.account_id, wanted.name, scopes=wanted.scopes, days=wanted.days, within=caller.scopes
+        engine, caller.account_id, body.name, scopes=body.scopes, days=body.days, within=caller.scopes
     )
 
 
@@ -51,50 +53,46 @@ def make_token(engine: Database, caller: Owner, wanted: schemas.TokenRequest) ->
     responses={**NO_TOKEN, **errors(_404="the account has no such token")},
 )
 def revoke_token(engine: Database, caller: Owner, token_id: TokenId) -> Response:
-    """End a token, and the sessions of browsers that came from it."""
+    """Revoke a token and the browser sessions that were opened with it."""
     tokens.revoke(engine, token_id, caller.account_id)
     return Response(status_code=204)
 
 
-@router.get("/accounts", response_model=schemas.AccountsPage, responses=NO_TOKEN)
+@router.get("/accounts", responses=NO_TOKEN)
 def list_accounts(
     engine: Database,
     caller: Maintainer,
-    limit: Annotated[int, Query(ge=1, le=200, description="lines of the page")] = 50,
+    limit: Annotated[int, Query(ge=1, le=200, description="number of lines of the page")] = 50,
     offset: Offset = 0,
-) -> object:
-    """A page of the accounts, the first one first. For maintainers."""
-    lines, total = accounts.list_accounts(engine, limit=limit, offset=offset)
-    return {"lines": lines, "total": total}
+) -> AccountsPage:
+    """Return a page of the accounts, the oldest first. Only for maintainers."""
+    return AccountsPage(*accounts.list_accounts(engine, limit=limit, offset=offset))
 
 
 @router.post(
     "/accounts",
     status_code=201,
-    response_model=schemas.NewAccount,
     responses={**NO_TOKEN, **errors(_409="the name is taken")},
 )
-def make_account(engine: Database, caller: Maintainer, wanted: schemas.AccountRequest) -> object:
-    """A new account and its first token, which may do all that the role allows. For maintainers."""
-    account = accounts.make_account(engine, wanted.name, wanted.role, by=caller.account_id)
-    return {"account": account, "token": tokens.issue_token(engine, account.id, "first token")}
+def make_account(engine: Database, caller: Maintainer, body: AccountRequest) -> NewAccount:
+    """Make an account and its first token, which has all scopes of the role. Only for maintainers."""
+    account = accounts.make_account(engine, body.name, body.role, by=caller.account_id)
+    return NewAccount(account, tokens.issue_token(engine, account.id, "first token"))
 
 
 @router.post(
     "/accounts/{account_id}/disable",
-    response_model=schemas.Account,
-    responses={**NO_TOKEN, **errors(_404="there is no such account", _409="it is your own")},
+    responses={**NO_TOKEN, **errors(_404="there is no such account", _409="it is the caller's own account")},
 )
-def disable_account(engine: Database, caller: Maintainer, account_id: AccountId) -> object:
-    """Disable an account: its tokens and sessions open nothing. What it has sent stays. For maintainers."""
+def disable_account(engine: Database, caller: Maintainer, account_id: AccountId) -> AccountInfo:
+    """Disable an account: its tokens and sessions become invalid, its submissions stay. Only for maintainers."""
     return accounts.set_disabled(engine, account_id, True, by=caller.account_id)
 
 
 @router.post(
     "/accounts/{account_id}/enable",
-    response_model=schemas.Account,
     responses={**NO_TOKEN, **errors(_404="there is no such account")},
 )
-def enable_account(engine: Database, caller: Maintainer, account_id: AccountId) -> object:
-    """Enable an account that was disabled. For maintainers."""
+def enable_account(engine: Database, caller: Maintainer, account_id: AccountId) -> AccountInfo:
+    """Enable a disabled account. Only for maintainers."""
     return accounts.set_disabled(engine, account_id, False, by=caller.account_id)

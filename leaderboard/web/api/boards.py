@@ -1,4 +1,4 @@
-"""Boards and their standings, and whether the server is well."""
+"""Operations on boards and standings, and the state of the server."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 import alma_env
-from leaderboard import export, queue, rules, standings
-from leaderboard.engine import reading
+from leaderboard import rules
+from leaderboard.board import export, queue, standings
+from leaderboard.board.standings import LONGEST_PAGE, Board, Metric, StandingsPage
+from leaderboard.database.engine import reading
 from leaderboard.errors import NotFoundError
-from leaderboard.standings import LONGEST_PAGE, Metric
-from leaderboard.web import schemas
 from leaderboard.web.api.common import LARGEST_ID, Database, EnvId, Offset, RulesVersion, errors
-from leaderboard.web.limits import spend
+from leaderboard.web.api.schemas import Health
+from leaderboard.web.guard.limits import spend
 
 router = APIRouter(tags=["boards"])
 MEDIA_TYPES = {
@@ -26,35 +27,35 @@ MEDIA_TYPES = {
 
 
 @router.get("/health")
-def health(engine: Database) -> schemas.Health:
-    """Whether the server and its database answer."""
+def health(engine: Database) -> Health:
+    """Return the state of the server and its database."""
     with reading(engine) as session:
         waiting = queue.waiting(session)
-    return schemas.Health(status="ok", version=alma_env.__version__, rules_version=rules.RULES_VERSION, waiting=waiting)
+    return Health(status="ok", version=alma_env.__version__, rules_version=rules.RULES_VERSION, waiting=waiting)
 
 
-@router.get("/boards", response_model=list[schemas.Board])
-def boards(engine: Database) -> object:
-    """The environments and versions that have published results, and what each can be filtered by."""
+@router.get("/boards")
+def boards(engine: Database) -> list[Board]:
+    """Return the environments and versions that have published results, and the values of their filters."""
     return standings.boards(engine)
 
 
-@router.get("/boards/{env_id}/{rules_version}", response_model=schemas.StandingsPage)
+@router.get("/boards/{env_id}/{rules_version}")
 def board(
     engine: Database,
     env_id: EnvId,
     rules_version: RulesVersion,
-    method: Annotated[str | None, Query(pattern=r"^[a-z0-9+_.-]{1,40}$", description="of this method alone")] = None,
-    budget_class: Annotated[int | None, Query(ge=0, le=1000, description="of this decade of Comp alone")] = None,
+    method: Annotated[str | None, Query(pattern=r"^[a-z0-9+_.-]{1,40}$", description="show only this method")] = None,
+    budget_class: Annotated[int | None, Query(ge=0, le=1000, description="show only this decade of Comp")] = None,
     waiting_time: Annotated[
-        int | None, Query(ge=0, le=LARGEST_ID, description="of this waiting time alone, in mega-batches")
+        int | None, Query(ge=0, le=LARGEST_ID, description="show only this waiting time, in mega-batches")
     ] = None,
-    sort: Annotated[Metric, Query(description="by the mean of which number")] = "cer",
-    descending: Annotated[bool, Query(description="the largest first")] = False,
-    limit: Annotated[int, Query(ge=1, le=LONGEST_PAGE, description="lines of the page")] = 50,
+    sort: Annotated[Metric, Query(description="metric to sort by its mean")] = "cer",
+    descending: Annotated[bool, Query(description="whether the largest mean comes first")] = False,
+    limit: Annotated[int, Query(ge=1, le=LONGEST_PAGE, description="number of lines of the page")] = 50,
     offset: Offset = 0,
-) -> object:
-    """A page of the standings; empty for a board that has no published result."""
+) -> StandingsPage:
+    """Return a page of the standings. It is empty if the board has no published result."""
     return standings.standings(
         engine,
         env_id,
@@ -73,9 +74,9 @@ def board(
     "/boards/{env_id}/{rules_version}/export",
     response_class=Response,
     responses={
-        **errors(_404="no result of this board is published"),
+        **errors(_404="the board has no published result"),
         200: {
-            "description": "a file",
+            "description": "the board as a file",
             "content": {
                 "application/json": {"schema": {"type": "array", "items": {"type": "object"}}},
                 "text/csv": {"schema": {"type": "string"}},
@@ -89,14 +90,14 @@ def export_board(
     engine: Database,
     env_id: EnvId,
     rules_version: RulesVersion,
-    format: Annotated[Literal["csv", "json", "parquet"], Query(description="of the file")] = "csv",
-    runs: Annotated[bool, Query(description="one line per verified run, not one per submission")] = False,
+    format: Annotated[Literal["csv", "json", "parquet"], Query(description="format of the file")] = "csv",
+    runs: Annotated[bool, Query(description="one line per verified run instead of one line per submission")] = False,
 ) -> Response:
-    """The whole board as a file."""
+    """Return the whole board as a file."""
     spend(request, "exports")
     records = (export.runs if runs else export.submissions)(engine, env_id, rules_version)
     if not records:
-        raise NotFoundError(f"{env_id}, rules {rules_version}: no result is published; `/api/v1/boards` lists boards")
+        raise NotFoundError(f"{env_id}, rules {rules_version}: no published result; `/api/v1/boards` lists the boards")
     name = f"{env_id}-{rules_version}{'-runs' if runs else ''}.{format}"
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / f"board.{format}"

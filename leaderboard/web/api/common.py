@@ -1,44 +1,46 @@
-"""What the operations of the API share: who may call, what ids are, which errors each can answer with."""
+"""Shared parts of the API's operations: callers and permissions, types of parameters, error responses."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import Depends, HTTPException, Path, Query, Request, Security
+from fastapi import Depends, Path, Query, Request, Security
 from fastapi.security import HTTPBearer
 from sqlalchemy import Engine
 
-from leaderboard.details import Details
+from leaderboard.board.details import Details
+from leaderboard.database.tables import Scope
 from leaderboard.rules import TICKS
-from leaderboard.web.identity import Identity, check_csrf, identity
-from leaderboard.web.limits import spend
-from leaderboard.web.schemas import Problem, Scope
+from leaderboard.web.api.schemas import Problem
+from leaderboard.web.guard import identity
+from leaderboard.web.guard.identity import Identity
+from leaderboard.web.guard.limits import spend
 
-LARGEST_ID = 2**31 - 1  # of both databases
+LARGEST_ID = 2**31 - 1  # in SQLite and PostgreSQL
 
 Responses = dict[int | str, dict[str, Any]]
 
 
-def errors(**words: str) -> Responses:
-    """Answers with a `Problem`, as the OpenAPI document has them: ``errors(_404="no such submission")``."""
-    return {int(status[1:]): {"model": Problem, "description": text} for status, text in words.items()}
+def errors(**descriptions: str) -> Responses:
+    """Return error responses for the OpenAPI document, such as ``errors(_404="no such submission")``."""
+    return {int(status[1:]): {"model": Problem, "description": text} for status, text in descriptions.items()}
 
 
 ANY_ERROR = errors(
-    _400="the request cannot be read",
-    _401="the token in the header opens nothing",
-    _413="larger than what is read",
-    _422="a value breaks a rule, which is told",
-    _429="too often; `Retry-After` says when to come back",
-    _500="a mistake of the server",
-    _503="the database does not answer; `Retry-After` says when to try again",
+    _400="the request is malformed",
+    _401="the token in the header is invalid",
+    _413="the request is too large",
+    _422="a value breaks a rule; the problems name both",
+    _429="too many requests; `Retry-After` gives the seconds to wait",
+    _500="an error of the server",
+    _503="the database does not respond; `Retry-After` gives the seconds to wait",
 )
-NO_TOKEN = errors(_401="no token, or one that opens nothing", _403="the token does not allow it")
-TOKEN_OR_NONE: dict[str, Any] = {"security": [{}, {"token": []}]}  # who shows one may see more
+NO_TOKEN = errors(_401="the token is missing or invalid", _403="the token does not allow this operation")
+TOKEN_OR_NONE: dict[str, Any] = {"security": [{}, {"token": []}]}  # the response to a token may contain more
 NO_SUBMISSION = errors(_404="there is no such submission")
 
-_bearer = HTTPBearer(auto_error=False, scheme_name="token", description="A token of an account: `Bearer alma_…`")
+_bearer = HTTPBearer(auto_error=False, scheme_name="token", description="token of an account: `Bearer alma_…`")
 
 SubmissionId = Annotated[int, Path(ge=1, le=LARGEST_ID, description="number of a submission")]
 EnvId = Annotated[
@@ -46,51 +48,42 @@ EnvId = Annotated[
 ]
 RulesVersion = Annotated[str, Path(pattern=r"^[0-9]{1,4}\.[0-9]{1,4}$", description="Major.Minor", examples=["0.1"])]
 Seed = Annotated[int, Path(ge=0, le=2**32 - 1, description="seed of a run")]
-Offset = Annotated[int, Query(ge=0, le=LARGEST_ID, description="lines before the page")]
+Offset = Annotated[int, Query(ge=0, le=LARGEST_ID, description="number of lines before the page")]
 
 
 def engine_of(request: Request) -> Engine:
-    """The database of the application."""
+    """Return the engine of the application's database."""
     engine: Engine = request.app.state.engine
     return engine
 
 
 Database = Annotated[Engine, Depends(engine_of)]
-MaybeCaller = Annotated[Identity | None, Depends(identity)]
+MaybeCaller = Annotated[Identity | None, Depends(identity.identity)]
 
 
 def require(scope: Scope | None = None, *, maintainer: bool = False) -> Callable[..., Identity]:
-    """A dependency: whoever calls, with this scope, counted where something changes.
+    """Return a dependency that gives the caller and requires a scope or a maintainer.
 
-    A browser's session may call, too; where something changes, with the page's token in ``X-CSRF-Token``.
+    A browser's session can call the API as well. A request that changes something counts towards the caller's rate
+    limit, and needs the page's token in the header ``X-CSRF-Token`` if it comes from a session.
     """
 
     def caller(request: Request, _: Annotated[object, Security(_bearer)]) -> Identity:
-        found = identity(request)
-        if found is None:
-            raise HTTPException(
-                401,
-                "this needs a token; send the header `Authorization: Bearer alma_…` with one of yours",
-                headers={"WWW-Authenticate": "Bearer"},
-            )
-        if request.method not in ("GET", "HEAD"):
-            check_csrf(request, request.headers.get("x-csrf-token"))
+        found = identity.identity(request)
+        if found is not None and request.method not in ("GET", "HEAD"):
+            identity.check_csrf(request, request.headers.get("x-csrf-token"))
             if found.by == "token":
                 spend(request, "changes", found.account_id)
-        if maintainer and not found.is_maintainer:
-            raise HTTPException(403, f"account {found.name} is no maintainer's; ask a maintainer of the board")
-        if scope is not None and scope not in found.scopes:
-            raise HTTPException(403, f"the token has not the scope {scope}; use or make one that has it")
-        return found
+        return identity.require(request, scope, maintainer=maintainer)
 
     return caller
 
 
 def reviews(caller: Identity | None) -> bool:
-    """Whether someone may see what maintainers see."""
+    """Whether the caller may see what only maintainers see."""
     return caller is not None and caller.is_maintainer and "review" in caller.scopes
 
 
 def may_download(caller: Identity | None, found: Details) -> bool:
-    """Whether someone may have a submission's files: everyone once its result is published, before that its sender."""
+    """Whether the caller may have a submission's files. Before its result is published, only its sender may."""
     return found.published or reviews(caller) or (caller is not None and caller.account_id == found.account_id)

@@ -1,19 +1,17 @@
-"""A submission's files: how they come in, and who may have them."""
+"""Operations that send and return a submission's files."""
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, HTTPException, Request, Response
 from sqlalchemy import Engine
 from starlette.concurrency import run_in_threadpool
 
-from leaderboard.archive import from_zip
-from leaderboard.details import details
-from leaderboard.engine import reading
-from leaderboard.submissions import Submitted, package_of, submit
-from leaderboard.web import schemas
+from leaderboard.board.details import details
+from leaderboard.board.submissions import Submitted, package_of, submit
+from leaderboard.database.engine import reading
+from leaderboard.submission.zip_archive import from_zip
 from leaderboard.web.api.common import (
     NO_SUBMISSION,
     NO_TOKEN,
@@ -25,9 +23,10 @@ from leaderboard.web.api.common import (
     may_download,
     require,
 )
-from leaderboard.web.identity import Identity
-from leaderboard.web.limits import spend
-from leaderboard.web.settings import Settings
+from leaderboard.web.guard.errors import root_path
+from leaderboard.web.guard.identity import Identity
+from leaderboard.web.guard.limits import spend, upload_time
+from leaderboard.web.guard.settings import Settings
 
 router = APIRouter(tags=["submissions"])
 Sender = Annotated[Identity, Depends(require("submit"))]
@@ -38,40 +37,32 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
 @router.post(
     "/submissions",
     status_code=201,
-    response_model=schemas.Submitted,
     responses={
         **NO_TOKEN,
-        200: {"model": schemas.Submitted, "description": "the same files were sent before, by anyone"},
-        201: {"description": "stored, and queued for verification"},
-        **errors(_408="the archive took too long to arrive", _415="not an archive by its Content-Type"),
+        200: {"model": Submitted, "description": "the same files were sent before, by any account"},
+        201: {"description": "stored and queued for verification"},
+        **errors(_408="the upload took too long", _415="the Content-Type is not that of a zip"),
     },
     openapi_extra={"requestBody": {"required": True, "content": {ZIP: _BINARY}}},
 )
-async def send(request: Request, response: Response, engine: Database, caller: Sender) -> object:
-    """Send a submission, as a zip of its folder. The same files are one submission, however often they are sent."""
+async def send(request: Request, response: Response, engine: Database, caller: Sender) -> Submitted:
+    """Send a submission as a zip of its folder. The same files are always one submission."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != ZIP:
-        raise HTTPException(415, f"send a zip of the submission's folder, with the header `Content-Type: {ZIP}`")
+        raise HTTPException(415, f"Content-Type: must be {ZIP}; send a zip of the submission's folder with this header")
     settings: Settings = request.app.state.settings
-    async with request.app.state.uploads:  # an archive and what is in it are in memory
-        try:
-            async with asyncio.timeout(settings.upload_seconds):
-                archive = await request.body()
-        except TimeoutError as error:
-            raise HTTPException(
-                408, f"the archive did not arrive in {settings.upload_seconds:g} s; try again"
-            ) from error
-        made, digest = await run_in_threadpool(_receive, engine, archive, caller, settings.submissions_per_day)
-    if not made.new:
+    async with request.app.state.uploads:  # limits the archives in memory
+        async with upload_time(settings.upload_seconds):
+            archive = await request.body()
+        sent = await run_in_threadpool(_receive, engine, archive, caller, settings.submissions_per_day)
+    if not sent.new:
         response.status_code = 200
-    root = request.scope.get("root_path", "").rstrip("/")
-    response.headers["Location"] = f"{root}/api/v1/submissions/{made.id}"
-    return {"id": made.id, "state": made.state, "new": made.new, "digest": digest}
+    response.headers["Location"] = f"{root_path(request.scope)}/api/v1/submissions/{sent.id}"
+    return sent
 
 
-def _receive(engine: Engine, archive: bytes, caller: Identity, per_day: int) -> tuple[Submitted, str]:
-    package = from_zip(archive)
-    return submit(engine, package, caller.name, per_day=per_day), package.digest
+def _receive(engine: Engine, archive: bytes, caller: Identity, per_day: int) -> Submitted:
+    return submit(engine, from_zip(archive), caller.name, per_day=per_day)
 
 
 @router.get(
@@ -79,18 +70,18 @@ def _receive(engine: Engine, archive: bytes, caller: Identity, per_day: int) -> 
     response_class=Response,
     responses={
         **NO_SUBMISSION,
-        **errors(_403="not published; its sender and maintainers may have it"),
-        200: {"description": "the files, as a zip that is the same for the same files", "content": {ZIP: _BINARY}},
+        **errors(_403="not published; only its sender and maintainers may have the files"),
+        200: {"description": "the files as a zip; equal files give equal zips", "content": {ZIP: _BINARY}},
     },
     openapi_extra=TOKEN_OR_NONE,
 )
 def package(request: Request, engine: Database, caller: MaybeCaller, submission_id: SubmissionId) -> Response:
-    """The files of a submission."""
+    """Return the files of a submission."""
     spend(request, "downloads")
     if not may_download(caller, details(engine, submission_id)):
         raise HTTPException(
             403,
-            f"submission {submission_id}: its files are shown once its result is; log in as its sender to have them",
+            f"submission {submission_id}: its files are not public before its result; log in as its sender",
         )
     with reading(engine) as session:
         content = package_of(session, submission_id).to_zip()

@@ -1,25 +1,27 @@
-"""What the API sends and takes, as its OpenAPI document says it.
+"""Bodies of requests, and answers that only the API gives; and the OpenAPI document.
 
-FLOPs and parameter counts of single runs are whole numbers of any size: whoever reads them needs more than 64 bits.
+All other answers are the dataclasses of `leaderboard.board`, `leaderboard.accounts` and `leaderboard.client`. FLOPs and
+parameter counts of single runs are whole numbers of any size: a reader needs more than 64 bits.
 """
 
 from __future__ import annotations
 
+import json
+import re
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import FastAPI
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
-from leaderboard.rules import MAXIMUM_SEEDS
+from leaderboard.accounts.accounts import AccountInfo
+from leaderboard.board.details import Run
+from leaderboard.database.tables import Role, Scope
+from leaderboard.verification.result import Finding
 
-Role = Literal["submitter", "maintainer"]
-Scope = Literal["submit", "review", "manage"]
-State = Literal["queued", "running", "verified", "flagged", "rejected", "failed"]
-Severity = Literal["info", "suspicious", "fatal"]
-Whole = Annotated[int, Field(ge=0)]
-# What JSON Schema has no short words for stands in a format of its own; `leaderboard.tokens.plain_name` holds to it.
+# A format, because JSON Schema has no short rule for such texts. `leaderboard.accounts.tokens.plain_name` checks it.
 PLAIN_TEXT = "plain-text"
-_PLAIN_TEXT_RULE = "not blank, and without control characters, invisible or direction-changing ones"
 Name = Annotated[
     str,
     Field(
@@ -27,277 +29,140 @@ Name = Annotated[
         max_length=80,
         json_schema_extra={"format": PLAIN_TEXT},
         examples=["Ada"],
-        description=_PLAIN_TEXT_RULE,
+        description="not blank, without control characters and without invisible or direction-changing characters",
     ),
 ]
 
 
-class Model(BaseModel):
-    """Read from dataclasses and rows by their attributes."""
+@dataclass(frozen=True)
+class Problem:
+    """An error: the value that is wrong, the rule and the remedy.
 
-    model_config = ConfigDict(from_attributes=True)
+    Attributes:
+        detail: all problems, one per line.
+        problems: each problem.
+    """
 
-
-class Body(BaseModel):
-    """Of a request: a field that is not known is a mistake, and so is 1 for true."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
-class Problem(Model):
-    """An error: what is wrong, which rule it breaks and what helps."""
-
-    detail: str = Field(description="all problems, in lines")
-    problems: list[str] = Field(description="each problem by itself")
+    detail: str
+    problems: list[str]
 
 
-class Health(Model):
-    """Whether the server and its database answer."""
+@dataclass(frozen=True)
+class Health:
+    """State of the server.
+
+    Attributes:
+        status: ok if the server and its database answer.
+        version: version of alma-env.
+        rules_version: version of the rules under which new submissions are verified.
+        waiting: number of submissions that are queued or running.
+    """
 
     status: Literal["ok"]
-    version: str = Field(description="of alma-env")
-    rules_version: str = Field(description="under which submissions are taken now")
-    waiting: Whole = Field(description="submissions that are queued or being verified")
-
-
-class Interval(Model):
-    """A mean over seeds and its 95 % interval, mean ± half; half is null for a single seed."""
-
-    mean: float
-    half: float | None
-    n: Whole = Field(description="number of seeds")
-
-
-class Board(Model):
-    """An environment under one version of the rules, and what its standings can be filtered by."""
-
-    env_id: str
+    version: str
     rules_version: str
-    submissions: Whole
-    methods: list[str]
-    budget_classes: list[int]
-    waiting_times: list[int]
+    waiting: NonNegativeInt
 
 
-class Standing(Model):
-    """One line of the standings."""
+@dataclass(frozen=True)
+class ClaimedRun:
+    """The claimed and the verified run of one seed.
 
-    place: int = Field(ge=1, description="in the order and among the submissions that were asked for")
-    submission_id: int
-    name: str
-    authors: list[str]
-    env_id: str
-    rules_version: str
-    method: str
-    waiting_time: int | None = Field(description="in mega-batches")
-    budget_class: Whole = Field(description="k of Comp up to 10^k FLOPs")
-    seeds: Whole
-    cer: Interval = Field(description="cumulative error over all ticks")
-    mem: Interval = Field(description="sum of parameters over all ticks")
-    comp: Interval = Field(description="FLOPs executed")
-    paper_flops: Interval = Field(description="FLOPs by the paper's rule of thumb")
-    final_error: Interval
-    seconds: Interval = Field(description="of the verification")
-    verified_at: datetime
-
-
-class StandingsPage(Model):
-    """A page of the standings."""
-
-    lines: list[Standing]
-    total: Whole = Field(description="on all pages")
-
-
-class Sent(Model):
-    """A submission in a list."""
-
-    id: int
-    name: str
-    account: str
-    env_id: str
-    rules_version: str
-    method: str
-    waiting_time: int | None
-    state: State
-    progress: str | None
-    created_at: datetime
-
-
-class SubmissionsPage(Model):
-    """A page of the submissions, the last one first."""
-
-    lines: list[Sent]
-    total: Whole = Field(description="on all pages")
-
-
-class Submitted(Model):
-    """What became of an archive that was sent."""
-
-    id: int
-    state: State
-    new: bool = Field(description="false where the same files had been sent before")
-    digest: str = Field(description="of the files")
-
-
-class Manifest(Model):
-    """What a submission says of itself; texts of strangers, which are to be escaped wherever they are shown."""
-
-    name: str
-    authors: list[str]
-    env: str
-    seeds: list[int]
-    method: str
-    description: str
-    hyperparameters: dict[str, bool | int | float | str]
-    links: dict[str, str]
-
-
-class Run(Model):
-    """The verified run of one seed."""
-
-    seed: Whole
-    cer: float
-    mem: Whole
-    comp: Whole
-    paper_flops: Whole
-    final_error: float
-    seconds: float
-
-
-class Finding(Model):
-    """What the audit noticed."""
-
-    severity: Severity
-    code: str
-    text: str
-    seed: int | None
-
-
-class Happened(Model):
-    """A line of a submission's history."""
-
-    at: datetime
-    kind: str
-    text: str = Field(description="empty where it tells about machines, which is for maintainers")
-
-
-class Submission(Model):
-    """One submission."""
-
-    id: int
-    account: str
-    account_id: int
-    digest: str
-    rules_version: str
-    state: State
-    published: bool = Field(description="whether the standings show it")
-    manifest: Manifest
-    contact: str | None = Field(description="for its sender and maintainers")
-    created_at: datetime
-    attempts: Whole
-    progress: str | None
-    last_error: str | None = Field(description="why the last attempt failed; for maintainers")
-    runs: list[Run] = Field(max_length=MAXIMUM_SEEDS)
-    findings: list[Finding]
-    environment: dict[str, str] = Field(description="versions, machine and isolation of the verification")
-    worker: str | None = Field(description="which verified it; for maintainers")
-    verified_at: datetime | None
-    events: list[Happened]
-
-
-class ClaimedRun(Model):
-    """What the submission claims of one seed, beside what was verified."""
+    Attributes:
+        seed: seed of the run.
+        claimed: what the submission claims; only for its sender and maintainers until the result is published.
+        verified: the verified run.
+    """
 
     seed: int
-    claimed: Run | None = Field(description="for its sender and maintainers until the result is published")
+    claimed: Run | None
     verified: Run | None
 
 
-class Audit(Model):
-    """What the audit noticed, and the claims that it compared."""
+@dataclass(frozen=True)
+class Audit:
+    """The findings of the audit, and the claims that it compared."""
 
-    findings: list[Finding]
+    findings: tuple[Finding, ...]
     runs: list[ClaimedRun]
     environment: dict[str, str]
     verified_at: datetime | None
 
 
+@dataclass(frozen=True)
+class AccountsPage:
+    """A page of the accounts, the oldest first."""
+
+    lines: list[AccountInfo]
+    total: NonNegativeInt
+
+
+class Body(BaseModel):
+    """Body of a request. Unknown fields are errors, and values are not converted (1 is not true)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
 class Decision(Body):
-    """A maintainer's decision about a result, and why."""
+    """A maintainer's decision about a result, and the reason."""
 
     accept: bool
     reason: Annotated[str, Field(min_length=1, max_length=4_000, pattern=r"[^\s\x00]")]
 
 
-class Me(Model):
-    """Whom a token stands for."""
-
-    account_id: int
-    name: str
-    role: Role
-    scopes: list[Scope]
-
-
-class Token(Model):
-    """What is known of a token; its secret is not."""
-
-    id: int
-    name: str
-    scopes: list[Scope]
-    created_at: datetime
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    last_used_at: datetime | None
-
-
 class TokenRequest(Body):
-    """A token to be made."""
+    """A request for a new token."""
 
     name: Name
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=3)] | None = Field(
-        None, description="by default those of the token that asks"
+        None, description="default: the scopes of the token that sends the request"
     )
     days: Annotated[float, Field(gt=0, le=3650)] | None = Field(
-        None, description="after which it ends; by default never"
+        None, description="lifetime of the token; by default the token does not expire"
     )
-
-
-class NewToken(Model):
-    """A token as it is shown once."""
-
-    id: int
-    secret: str = Field(description="keep it; it is not stored and not shown again")
-    name: str
-    scopes: list[Scope]
-    expires_at: datetime | None
-
-
-class Account(Model):
-    """An account."""
-
-    id: int
-    name: str
-    role: Role
-    created_at: datetime
-    disabled_at: datetime | None
-
-
-class AccountsPage(Model):
-    """A page of the accounts, the first one first."""
-
-    lines: list[Account]
-    total: Whole
 
 
 class AccountRequest(Body):
-    """An account to be made."""
+    """A request for a new account."""
 
     name: Name
     role: Role = "submitter"
 
 
-class NewAccount(Model):
-    """An account and its first token, which is shown once."""
+# Names of the schemas in the OpenAPI document, where they are not the names of the classes.
+_SCHEMA_NAMES = {
+    "AccountInfo": "Account",
+    "Details": "Submission",
+    "HistoryEntry": "Happened",
+    "ListedSubmission": "Sent",
+    "TokenInfo": "Token",
+}
+_ATTRIBUTE = re.compile(r"^    (\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
 
-    account: Account
-    token: NewToken
+
+class Application(FastAPI):
+    """A FastAPI application whose OpenAPI document describes fields by the ``Attributes`` of docstrings."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the OpenAPI document."""
+        if self.openapi_schema is None:
+            text = json.dumps(super().openapi())
+            for name, schema_name in _SCHEMA_NAMES.items():
+                text = text.replace(f'"#/components/schemas/{name}"', f'"#/components/schemas/{schema_name}"')
+            self.openapi_schema = json.loads(text)
+            schemas = self.openapi_schema["components"]["schemas"]
+            for name in list(schemas):
+                schema = schemas[_SCHEMA_NAMES.get(name, name)] = schemas.pop(name)
+                schema["title"] = _SCHEMA_NAMES.get(name, name)
+                _describe(schema)
+        return self.openapi_schema
+
+
+def _describe(schema: dict[str, Any]) -> None:
+    summary, _, attributes = schema.get("description", "").partition("\n\nAttributes:\n")
+    schema["description"] = summary.replace("\n\n", "\n")
+    for name, text in _ATTRIBUTE.findall(attributes):
+        if name in schema["properties"]:
+            schema["properties"][name]["description"] = re.sub(r"\s+", " ", text)
+    if schema.get("additionalProperties") is not False:  # an answer, and not the body of a request
+        schema["required"] = list(schema["properties"])  # answers have all fields, also those with a default

@@ -1,4 +1,4 @@
-"""Pictures of results as SVG, drawn here so that they need neither JavaScript nor an image library.
+"""Charts of results as SVG. They need neither JavaScript nor an image library.
 
-They carry no colours: classes do, which the style sheet fills in for light and dark.
+Elements have classes instead of colours. The style sheet sets the colours of the light and the dark theme.
 """

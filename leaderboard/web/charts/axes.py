@@ -1,4 +1,4 @@
-"""Scales from numbers to places in a picture, and the axes that show them."""
+"""Scales that map values to coordinates, and axes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from markupsafe import Markup
 from leaderboard.web.charts.numbers import power, tick
 from leaderboard.web.charts.svg import element
 
-_NOTHING = 1e-12  # what is not larger has no place on a logarithmic axis but that of 0
+_NOTHING = 1e-12  # a logarithmic axis shows values up to this as 0
 
 Marks = Sequence[tuple[float, str]]  # value and label
 
 
 @dataclass(frozen=True)
 class Frame:
-    """The rectangle of a picture in which the data are drawn."""
+    """The rectangle of a chart that contains the data, in coordinates of the SVG."""
 
     width: int = 560
     height: int = 340
@@ -29,29 +29,29 @@ class Frame:
 
     @property
     def x_end(self) -> int:
-        """Its right edge."""
+        """The right edge."""
         return self.width - self.right
 
     @property
     def y_end(self) -> int:
-        """Its lower edge."""
+        """The lower edge."""
         return self.height - self.bottom
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Numbers to places, linear or logarithmic.
+    """A linear or logarithmic map from values to coordinates.
 
-    On a logarithmic one a number that has no logarithm stands at the low end, which is a decade below the smallest that
-    has one and is labelled 0.
+    A logarithmic scale maps values without a logarithm to its low end. This end is a decade below the smallest value
+    that has a logarithm, and its label is 0.
 
     Attributes:
-        low: number at ``start``.
-        high: number at ``end``.
-        start: a coordinate.
-        end: a coordinate.
-        logarithmic: by the number's logarithm.
-        marks: numbers to be labelled.
+        low: value at ``start``.
+        high: value at ``end``.
+        start: coordinate of the low end.
+        end: coordinate of the high end.
+        logarithmic: whether the scale is logarithmic.
+        marks: labelled values.
     """
 
     low: float
@@ -62,7 +62,7 @@ class Scale:
     marks: Marks
 
     def __call__(self, value: float) -> float:
-        """The place of a number; what lies outside stands at the edge."""
+        """Return the coordinate of a value. Values outside the scale are mapped to its ends."""
         low, high = self.low, self.high
         if self.logarithmic:
             value = math.log10(max(value, low))
@@ -71,17 +71,17 @@ class Scale:
         return self.start + share * (self.end - self.start)
 
 
-_CLOSE = 1e-9  # of two numbers, relative to their size
+_CLOSE = 1e-9  # relative difference of two equal values
 
 
 def linear(low: float, high: float, start: float, end: float, *, pad: float = 0.0) -> Scale:
-    """A linear scale whose ends are at least the given numbers, with about five round marks.
+    """Return a linear scale that contains the given values, with about five round marks.
 
     >>> linear(0, 9.3, 0, 100).marks
     [(0.0, '0'), (2.0, '2'), (4.0, '4'), (6.0, '6'), (8.0, '8')]
     """
     size = max(abs(low), abs(high))
-    if not high - low > _CLOSE * max(size, _NOTHING):  # one number, but for rounding
+    if not high - low > _CLOSE * max(size, _NOTHING):  # the values are equal, apart from rounding
         half = 0.5 * (size if size > _NOTHING else 1.0)
         low, high = low - half, low + half
     span = high - low
@@ -99,7 +99,7 @@ def _round_step(rough: float) -> float:
 
 
 def logarithmic(values: Sequence[float], start: float, end: float) -> Scale:
-    """A logarithmic scale on which all values have their place, with marks at powers of ten, or at 1, 2, 5 of each.
+    """Return a logarithmic scale that contains all values, with marks at 10^k, or at 1, 2 and 5 times 10^k.
 
     >>> logarithmic([2e3, 4e6], 0, 100).marks
     [(10000.0, '10⁴'), (100000.0, '10⁵'), (1000000.0, '10⁶')]
@@ -131,16 +131,16 @@ def logarithmic(values: Sequence[float], start: float, end: float) -> Scale:
 
 
 def axes(frame: Frame, x: Scale, y: Scale, x_title: str, y_title: str) -> Markup:
-    """Both axes, with grid lines, labels and titles."""
+    """Draw both axes with grid lines, labels and titles."""
     lines, labels = [], []
     for value, label in x.marks:
-        place = x(value)
-        lines.append(element("path", d=f"M{place:.1f} {frame.top}V{frame.y_end}"))
-        labels.append(element("text", label, x=round(place, 1), y=frame.y_end + 18, text_anchor="middle"))
+        at = x(value)
+        lines.append(element("path", d=f"M{at:.1f} {frame.top}V{frame.y_end}"))
+        labels.append(element("text", label, x=round(at, 1), y=frame.y_end + 18, text_anchor="middle"))
     for value, label in y.marks:
-        place = y(value)
-        lines.append(element("path", d=f"M{frame.left} {place:.1f}H{frame.x_end}"))
-        labels.append(element("text", label, x=frame.left - 8, y=round(place + 4, 1), text_anchor="end"))
+        at = y(value)
+        lines.append(element("path", d=f"M{frame.left} {at:.1f}H{frame.x_end}"))
+        labels.append(element("text", label, x=frame.left - 8, y=round(at + 4, 1), text_anchor="end"))
     middle_x, middle_y = (frame.left + frame.x_end) / 2, (frame.top + frame.y_end) / 2
     titles = [
         element("text", x_title, x=middle_x, y=frame.height - 8, text_anchor="middle"),

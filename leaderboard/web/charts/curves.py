@@ -1,4 +1,4 @@
-"""Error curves: the error at every tick, mean over seeds, with a band of one standard deviation."""
+"""Error curves: the mean error over seeds at every tick, with a band of one standard deviation."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 
 from leaderboard.web.charts.axes import Frame, linear, logarithmic
 from leaderboard.web.charts.axes import axes as draw_axes
-from leaderboard.web.charts.svg import element, path, picture
+from leaderboard.web.charts.svg import chart, element, path
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Curve:
-    """The errors of one submission.
+    """The error curve of one submission.
 
     Attributes:
-        label: its name.
-        mean: over seeds, of every tick from 0.
-        deviation: standard deviation over seeds; zeros where there is one seed.
-        lowest: over seeds.
-        highest: over seeds.
-        seeds: how many.
+        label: name of the submission.
+        mean: (T,) mean over seeds at ticks 0 to B.
+        deviation: (T,) standard deviation over seeds; zeros for one seed.
+        lowest: (T,) minimum over seeds.
+        highest: (T,) maximum over seeds.
+        seeds: number of seeds.
     """
 
     label: str
@@ -38,21 +38,21 @@ class Curve:
 
     @classmethod
     def of(cls, label: str, errors: Sequence[Sequence[float]]) -> Curve:
-        """Of the errors of all seeds, each from tick 0 on.
+        """Return the curve of the errors of all seeds, each from tick 0 on.
 
         Raises:
-            ValueError: there is no seed, or they have different ticks.
+            ValueError: there is no seed, or the seeds have different numbers of ticks.
         """
         lengths = {len(of_seed) for of_seed in errors}
         if len(lengths) != 1:
-            raise ValueError(f"seeds with {sorted(lengths)} errors: a curve needs one and the same number of ticks")
+            raise ValueError(f"lengths={sorted(lengths)}: seeds must have equal numbers of ticks; give all errors")
         table = np.array(errors, np.float64)
         deviation = table.std(axis=0, ddof=1) if len(table) > 1 else np.zeros(table.shape[1])
         return cls(label, table.mean(axis=0), deviation, table.min(axis=0), table.max(axis=0), len(table))
 
 
 def lines(curve: Curve) -> Markup:
-    """The numbers of a curve as lines of a table: tick, mean, deviation, lowest, highest."""
+    """Return a curve as lines of an HTML table: tick, mean, deviation, lowest, highest."""
     columns = (curve.mean, curve.deviation, curve.lowest, curve.highest)
     return Markup("").join(
         Markup(f'<tr><th scope="row" class="number">{tick}</th>{cells}</tr>')
@@ -63,13 +63,14 @@ def lines(curve: Curve) -> Markup:
 
 
 def draw(curves: Sequence[Curve], *, measure: str, is_rate: bool, id: str) -> Markup:
-    """The picture of one or two curves.
+    """Draw one or two curves.
 
     Args:
-        curves: to draw; the style sheet knows colours for two.
-        measure: what the error is: ``test error``, ``perplexity``.
-        is_rate: errors are rates, whose axis begins at 0; others get a logarithmic axis, as the paper's perplexities.
-        id: of the picture on the page.
+        curves: the curves; the style sheet has colours for two.
+        measure: name of the error: ``test error`` or ``perplexity``.
+        is_rate: whether errors are rates. Their axis starts at 0. Perplexities have a logarithmic axis, as in the
+            paper.
+        id: id of the chart on the page.
     """
     frame = Frame(width=640, height=320)
     ticks = max(len(curve.mean) for curve in curves) - 1
@@ -83,11 +84,11 @@ def draw(curves: Sequence[Curve], *, measure: str, is_rate: bool, id: str) -> Ma
     )
     drawn = []
     for number, curve in enumerate(curves):
-        places = [x(tick) for tick in range(len(curve.mean))]
+        across = [x(tick) for tick in range(len(curve.mean))]
         upper = [y(float(value)) for value in curve.mean + curve.deviation]
         lower = [y(float(value)) for value in np.maximum(curve.mean - curve.deviation, 0.0)]
-        line = [(place, y(float(value))) for place, value in zip(places, curve.mean, strict=True)]
-        band = [*zip(places, upper, strict=True), *reversed(list(zip(places, lower, strict=True)))]
+        line = [(at, y(float(value))) for at, value in zip(across, curve.mean, strict=True)]
+        band = [*zip(across, upper, strict=True), *reversed(list(zip(across, lower, strict=True)))]
         drawn.append(
             element(
                 "g",
@@ -97,16 +98,16 @@ def draw(curves: Sequence[Curve], *, measure: str, is_rate: bool, id: str) -> Ma
                 class_=f"curve curve-{number + 1}",
             )
         )
-    told = "; ".join(
+    summary = "; ".join(
         f"{curve.label}: from {curve.mean[0]:.3g} at tick 0 to {curve.mean[-1]:.3g} at tick {len(curve.mean) - 1}"
         for curve in curves
     )
     suffix = "" if is_rate else " (logarithmic)"
-    return picture(
+    return chart(
         frame.width,
         frame.height,
         f"{measure[0].upper()}{measure[1:]} at every tick",
-        f"{told}. The numbers stand in the table below the picture.",
+        f"{summary}. The table below the chart has the numbers.",
         draw_axes(frame, x, y, "mega-batches seen (ticks)", f"{measure}{suffix}"),
         *drawn,
         id=id,

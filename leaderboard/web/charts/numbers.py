@@ -1,16 +1,14 @@
-"""Numbers as pages and pictures show them."""
+"""Formats of numbers on pages and in charts."""
 
 from __future__ import annotations
 
-import math
+from agents.analysis.statistics import Interval
 
-from agents.statistics import Interval
-
-PLAIN_BELOW = 10_000  # from here on FLOPs and parameters are written with a power of ten
+PLAIN_BELOW = 10_000  # larger FLOPs and parameter counts are written with a power of ten
 
 
 def count(value: float | int, digits: int = 2) -> str:
-    """FLOPs or parameters, short: whole where that is short, otherwise with a power of ten.
+    """Format FLOPs or parameters: a small number as it is, a large one with a power of ten.
 
     >>> count(1234), count(123_456_789), count(9.999e9), count(10**30)
     ('1,234', '1.23e8', '1.00e10', '1.00e30')
@@ -22,14 +20,14 @@ def count(value: float | int, digits: int = 2) -> str:
 
 
 def exact(value: int) -> str:
-    """Every digit, in groups: ``123,456,789``."""
+    """Format a number with all its digits: ``123,456,789``."""
     return f"{value:,}"
 
 
 def count_interval(interval: Interval) -> tuple[str, str]:
-    """Mean and half width of FLOPs or parameters, with the same power of ten where that shows both.
+    """Format mean and half width of FLOPs or parameters, with the same power of ten if it suits both.
 
-    One value has no half width.
+    The half width of a single value is empty.
 
     >>> count_interval(Interval(1.234e9, 2.5e7, 3)), count_interval(Interval(50.0, 3.2, 3))
     (('1.23e9', '0.03e9'), ('50', '3'))
@@ -47,7 +45,7 @@ def count_interval(interval: Interval) -> tuple[str, str]:
 
 
 def decimals(interval: Interval, digits: int) -> tuple[str, str]:
-    """Mean and half width with so many digits after the point; no half width for one value.
+    """Format mean and half width with a number of decimals. The half width of a single value is empty.
 
     >>> decimals(Interval(1.234, 0.5, 3), 2)
     ('1.23', '0.50')
@@ -56,7 +54,7 @@ def decimals(interval: Interval, digits: int) -> tuple[str, str]:
 
 
 def signed(pair: tuple[str, str]) -> tuple[str, str]:
-    """A mean and its half width, as a difference: with its sign.
+    """Add the sign to a formatted mean, for a difference.
 
     >>> signed(("1.23", "0.50")), signed(("-1.23", "0.50"))
     (('+1.23', '0.50'), ('−1.23', '0.50'))
@@ -66,7 +64,7 @@ def signed(pair: tuple[str, str]) -> tuple[str, str]:
 
 
 def duration(seconds: float) -> str:
-    """Wall-clock time in the unit that fits.
+    """Format wall-clock time in a suitable unit.
 
     >>> duration(0.25), duration(75), duration(5400), duration(200_000)
     ('0.2 s', '1 min 15 s', '1 h 30 min', '2 d 7 h')
@@ -82,7 +80,7 @@ def duration(seconds: float) -> str:
 
 
 def tick(value: float) -> str:
-    """The label of a linear axis: as many digits as it needs.
+    """Format the label of a linear axis with the necessary digits.
 
     >>> tick(0.25), tick(20.0), tick(1500.0), tick(2e6)
     ('0.25', '20', '1,500', '2e6')
@@ -94,7 +92,7 @@ def tick(value: float) -> str:
 
 
 def power(exponent: int) -> str:
-    """A power of ten as a picture has it.
+    """Format a power of ten for a chart.
 
     >>> power(12), power(-3)
     ('10¹²', '10⁻³')
@@ -103,8 +101,3 @@ def power(exponent: int) -> str:
 
 
 _RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-
-
-def finite(value: float) -> float:
-    """A coordinate; NaN and infinities, which no picture has, as 0."""
-    return value if math.isfinite(value) else 0.0

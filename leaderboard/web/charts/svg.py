@@ -1,4 +1,4 @@
-"""Elements of SVG as text. Every attribute and every text is escaped, whoever wrote it."""
+"""SVG elements as text. Every attribute and every text is escaped."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from markupsafe import Markup, escape
 
 
 def element(name: str, /, *children: str | Markup, **attributes: object) -> Markup:
-    """An element. A child that is a plain text is escaped; an attribute that is None is left out.
+    """Return an element. A child that is a plain string is escaped. Attributes that are None are left out.
 
-    A trailing underscore of an attribute's name is dropped and the others become hyphens.
+    A trailing underscore of an attribute's name is removed, and other underscores become hyphens.
 
     >>> element("text", "<b>", x=1.50, class_="a")
     Markup('<text x="1.5" class="a">&lt;b&gt;</text>')
@@ -29,7 +29,7 @@ def _value(value: object) -> str:
 
 
 def number(value: float) -> str:
-    """A coordinate in as few characters as a screen can show.
+    """Format a coordinate with at most two decimals.
 
     >>> number(1.0), number(1.25001), number(-0.001)
     ('1', '1.25', '0')
@@ -39,7 +39,7 @@ def number(value: float) -> str:
 
 
 def path(points: Iterable[tuple[float, float]], *, closed: bool = False) -> str:
-    """The ``d`` of a line through points.
+    """Return the ``d`` attribute of a line through points.
 
     >>> path([(0, 1), (2.5, 3)])
     'M0 1L2.5 3'
@@ -47,16 +47,16 @@ def path(points: Iterable[tuple[float, float]], *, closed: bool = False) -> str:
     return "M" + "L".join(f"{number(x)} {number(y)}" for x, y in points) + ("Z" if closed else "")
 
 
-def picture(width: int, height: int, title: str, description: str, *children: Markup, id: str) -> Markup:
-    """A whole picture, which a screen reader reads as its title and its description.
+def chart(width: int, height: int, title: str, description: str, *children: Markup, id: str) -> Markup:
+    """Return a chart. A screen reader reads its title and its description.
 
     Args:
-        width: of the coordinates; the style sheet sets the size.
-        height: of the coordinates.
-        title: what it shows, in a few words.
-        description: what can be seen in it.
-        children: its elements.
-        id: no other element of the page begins its id so.
+        width: width of the view box; the style sheet sets the size on the page.
+        height: height of the view box.
+        title: short title.
+        description: description of the content.
+        children: elements of the chart.
+        id: prefix of the ids of title and description; it must be unique on the page.
     """
     return element(
         "svg",

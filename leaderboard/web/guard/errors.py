@@ -1,9 +1,9 @@
-"""What becomes of errors: a status, and the problems in words, as JSON for programs or as a page for people."""
+"""Responses to errors: a status and the problems, as JSON for programs or as a page for people."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -12,54 +12,74 @@ from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from starlette.exceptions import HTTPException
 from starlette.routing import Match
+from starlette.types import Scope
 
 from leaderboard.errors import AccountError, ConflictError, NotFoundError, SubmissionError, TooManyError
-from leaderboard.text_rules import printable, storable
-from leaderboard.web import pages
-from leaderboard.web.limits import too_many
-from leaderboard.web.paths import is_api
+from leaderboard.text_safety import printable, storable
+from leaderboard.web.guard.limits import too_many
 
 BUSY_SECONDS = 5
+API = "/api/"
+ErrorPage = Callable[[Request, int, str, Sequence[str]], Response]  # request, status, title, problems
 _TITLES = {
-    400: "This request cannot be read",
+    400: "Invalid request",
     401: "Log in first",
     403: "Not allowed",
-    404: "There is nothing here",
-    405: "This cannot be done here",
-    408: "It took too long to arrive",
-    409: "Something stands against it",
+    404: "Not found",
+    405: "Method not allowed",
+    408: "The upload took too long",
+    409: "Conflict",
     413: "Too large",
-    415: "Not a format that is read here",
-    422: "Not like this",
+    415: "Unsupported format",
+    422: "Invalid values",
     429: "Too many requests",
-    500: "A mistake of this server",
+    500: "Server error",
     503: "The database is busy",
 }
 log = logging.getLogger(__name__)
 
 
+def root_path(scope: Scope) -> str:
+    """Return the prefix of ``--root-path``, without a slash at its end; empty if there is none."""
+    prefix: str = scope.get("root_path", "").rstrip("/")
+    return prefix
+
+
+def route_path(scope: Scope) -> str:
+    """Return the path of a request below the prefix of ``--root-path``."""
+    path: str = scope["path"]
+    root = root_path(scope)
+    return path[len(root) :] if root and path.startswith(root + "/") else path
+
+
 def respond_with_error(
     request: Request, status: int, problems: Sequence[str], headers: dict[str, str] | None = None
 ) -> Response:
-    """An error, as JSON for programs and as a page for people."""
+    """Respond with JSON below ``/api/`` and with a page elsewhere. `handle_errors` sets how a page is rendered."""
     title = _TITLES.get(status, f"Error {status}")
-    if is_api(request.scope):
+    if route_path(request.scope).startswith(API):
         detail = "\n".join(problems) or title
         return JSONResponse({"detail": detail, "problems": list(problems)}, status, headers)
     if status in (401, 429) or status >= 500:
-        # Nobody is looked up for these: the database may be what failed, and a token that is none stays one.
+        # Do not look up the caller: the database may have failed, and an invalid token would raise again.
         request.state.identity = getattr(request.state, "identity", None)
     try:
-        response = pages.error_page(request, status, title, problems)
+        response: Response = request.app.state.error_page(request, status, title, problems)
     except Exception:
-        log.exception("the page of an error cannot be made")
+        log.exception("the error page cannot be rendered")
         response = PlainTextResponse("\n".join((title, *problems)), status)
     response.headers.update(headers or {})
     return response
 
 
-def handle_errors(app: FastAPI) -> None:
-    """Give each kind of error its status and its words."""
+def handle_errors(app: FastAPI, error_page: ErrorPage) -> None:
+    """Register a handler for every kind of error.
+
+    Args:
+        app: the application.
+        error_page: renders an error as a page.
+    """
+    app.state.error_page = error_page
 
     def http(request: Request, error: HTTPException) -> Response:
         headers = dict(error.headers or {})
@@ -87,8 +107,8 @@ def handle_errors(app: FastAPI) -> None:
         return respond_with_error(request, 429, [str(error)], dict(headers or {}))
 
     def busy(request: Request, error: Exception) -> Response:
-        log.warning("the database does not answer: %s", getattr(error, "orig", None) or error)
-        problem = f"the database does not answer at the moment; try again in {BUSY_SECONDS} s"
+        log.warning("the database does not respond: %s", getattr(error, "orig", None) or error)
+        problem = f"the database does not respond; try again in {BUSY_SECONDS} s"
         return respond_with_error(request, 503, [problem], {"Retry-After": str(BUSY_SECONDS)})
 
     for kind, handler in (
@@ -107,7 +127,7 @@ def handle_errors(app: FastAPI) -> None:
 
 
 def _allowed(request: Request) -> list[str]:
-    # A route knows its own methods alone, and several routes may share a path.
+    # A route knows only its own methods, and several routes may share a path.
     found = []
     for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
         scope = {**request.scope, "method": method}
@@ -117,7 +137,7 @@ def _allowed(request: Request) -> list[str]:
 
 
 def _validation_problem(error: dict[str, object]) -> str:
-    # What was sent is not repeated: it may be what no answer can be written with.
+    # The value is not repeated, because it may contain what JSON or HTML cannot express.
     place = error.get("loc")
     where = ".".join(str(part) for part in place) if isinstance(place, tuple | list) else "request"
     return printable(storable(f"{where}: {error.get('msg', 'not valid')}", 300))

@@ -1,7 +1,7 @@
-"""Who a request comes from: a program with a token, a browser with a session, or nobody that is known.
+"""The caller of a request: a program with a token, a browser with a session, or unknown; and CSRF protection.
 
-No secret of the server exists: a session is a row of the database, and the token against cross-site requests is derived
-from the browser's own cookie by HMAC. So several processes of a server agree, and a restart logs nobody out.
+The server has no secret of its own. A session is a row of the database, and the CSRF token is an HMAC of the browser's
+own cookie. Several server processes therefore agree, and a restart does not end sessions.
 """
 
 from __future__ import annotations
@@ -16,46 +16,37 @@ from urllib.parse import urlsplit
 from fastapi import HTTPException, Request, Response
 from sqlalchemy import Engine
 
-from leaderboard import tokens
-from leaderboard.tokens import Caller
-from leaderboard.web.limits import spend
-from leaderboard.web.settings import Settings
+from leaderboard.accounts import tokens
+from leaderboard.accounts.tokens import Caller
+from leaderboard.database.tables import Scope
+from leaderboard.web.guard.limits import spend
+from leaderboard.web.guard.settings import Settings
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
-_RELOAD = "reload the form and send it again"
+_OTHER_SITE = "the request comes from another site; open the form on this board and send it from there"
 
 
 @dataclass(frozen=True)
-class Identity:
-    """Who a request comes from.
+class Identity(Caller):
+    """The caller of a request.
 
     Attributes:
-        account_id: of the account.
-        name: of the account.
-        role: submitter or maintainer.
-        scopes: what the token allows: submit, review, manage.
-        by: a token in the header, or a session's cookie.
-        token_id: of the token; of a session, the token that it came from.
+        by: whether a token in the header or the cookie of a session identifies the caller.
     """
 
-    account_id: int
-    name: str
-    role: str
-    scopes: tuple[str, ...]
     by: Literal["token", "session"]
-    token_id: int
 
     @property
     def is_maintainer(self) -> bool:
-        """Whether this is a maintainer's account; what it may do is in the scopes."""
+        """Whether the account is a maintainer's. The scopes may allow less."""
         return self.role == "maintainer"
 
 
 def identity(request: Request) -> Identity | None:
-    """Who a request comes from; None for nobody that is known. It asks the database once per request.
+    """Return the caller of a request; None if the caller is unknown. It queries the database once per request.
 
     Raises:
-        HTTPException: 401, the header has a token that opens nothing; 429, there were too many such.
+        HTTPException: 401, the token in the header is invalid; 429, too many requests had invalid tokens.
     """
     if not hasattr(request.state, "identity"):
         request.state.identity = _identity(request)
@@ -73,31 +64,59 @@ def _identity(request: Request) -> Identity | None:
             spend(request, "log_ins")
             raise HTTPException(
                 401,
-                "the Authorization header has no token that is valid here; write `Bearer alma_…` with one of yours "
-                "that is neither revoked nor over",
+                "Authorization: the header has no valid token; send `Bearer alma_…` with a token that is neither "
+                "revoked nor expired",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        return _of(caller, "token")
+        return _identity_of(caller, "token")
     cookie = request.cookies.get(session_cookie(request))
     caller = tokens.authenticate_session(engine, cookie) if cookie else None
-    return _of(caller, "session") if caller else None
+    return _identity_of(caller, "session") if caller else None
 
 
-def _of(caller: Caller, by: Literal["token", "session"]) -> Identity:
-    return Identity(caller.account_id, caller.name, caller.role, caller.scopes, by, caller.token_id)
+def _identity_of(caller: Caller, by: Literal["token", "session"]) -> Identity:
+    return Identity(**vars(caller), by=by)
+
+
+def require(request: Request, scope: Scope | None = None, *, maintainer: bool = False) -> Identity:
+    """Return the caller.
+
+    Args:
+        request: the request.
+        scope: scope that the caller's token must have; None if any token will do.
+        maintainer: whether the caller must be a maintainer.
+
+    Raises:
+        HTTPException: 401, the caller is unknown; 403, the caller is not allowed to do this; 429, as `identity` does.
+    """
+    caller = identity(request)
+    if caller is None:
+        raise HTTPException(
+            401,
+            "the request has no valid token or session; log in again, or send the header "
+            "`Authorization: Bearer alma_…` with a valid token",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+    if maintainer and not caller.is_maintainer:
+        raise HTTPException(403, f"account {caller.name}: not a maintainer; ask a maintainer of the board")
+    if scope is not None and scope not in caller.scopes:
+        raise HTTPException(
+            403, f"scope {scope}: the token does not have it; use a token that has it, or make one on your account page"
+        )
+    return caller
 
 
 def log_in(request: Request, response: Response, token: str) -> Identity:
-    """Open a session of a token and give the browser its cookie. Check `check_csrf` before.
+    """Open a session with a token and set the browser's cookie. Call `check_csrf` first.
 
     Raises:
-        HTTPException: 401, the token opens nothing; 429, there were too many such attempts.
+        HTTPException: 401, the token is invalid; 429, too many attempts had invalid tokens.
     """
     settings: Settings = request.app.state.settings
     opened = tokens.open_session(request.app.state.engine, token.strip(), settings.session_hours)
     if opened is None:
-        spend(request, "log_ins")  # of those who guess alone: a classroom may log in at once from one address
-        raise HTTPException(401, "this token opens nothing here; it may be mistyped, revoked or over")
+        spend(request, "log_ins")  # only failures count: a class may log in from one address at once
+        raise HTTPException(401, "token: mistyped, revoked or expired; copy it again or use another one")
     caller, secret = opened
     response.set_cookie(
         session_cookie(request),
@@ -108,12 +127,12 @@ def log_in(request: Request, response: Response, token: str) -> Identity:
         httponly=True,
         samesite="lax",
     )
-    request.state.identity = _of(caller, "session")
-    return _of(caller, "session")
+    request.state.identity = _identity_of(caller, "session")
+    return _identity_of(caller, "session")
 
 
 def log_out(request: Request, response: Response) -> None:
-    """End the browser's session and take its cookie. Check `check_csrf` before."""
+    """End the browser's session and delete its cookie. Call `check_csrf` first."""
     cookie = request.cookies.get(session_cookie(request))
     if cookie:
         tokens.close_session(request.app.state.engine, cookie)
@@ -127,9 +146,9 @@ def log_out(request: Request, response: Response) -> None:
 
 
 def csrf_token(request: Request) -> str:
-    """What a form of this browser carries in its hidden field ``csrf``.
+    """Return the value of the hidden field ``csrf`` of this browser's forms.
 
-    A browser without a session gets a cookie for that, with the response, from `leaderboard.web.security`.
+    A browser without a session gets a cookie for it from `leaderboard.web.guard.security`.
     """
     key = _csrf_key(request)
     if key is None:
@@ -138,30 +157,30 @@ def csrf_token(request: Request) -> str:
 
 
 def check_csrf(request: Request, sent: str | None) -> None:
-    """Refuse what another site's page made the browser send, and count what changes something by a session.
+    """Refuse requests that another site's page made the browser send, and count changes by a session.
 
-    Requests with a token in the header are no browser's.
+    Requests with a token in the header do not come from browsers, so they pass.
 
     Raises:
-        HTTPException: 403, from another site or outdated; 429, the account changes too much in a minute.
+        HTTPException: 403, the request is from another site or the form is outdated; 429, the account sends too much.
     """
     if request.method in _SAFE_METHODS or "authorization" in request.headers:
         return
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise HTTPException(403, "this request comes from another site; open the form here and send it from there")
+        raise HTTPException(403, _OTHER_SITE)
     origin = request.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
-        raise HTTPException(403, "this request comes from another site; open the form here and send it from there")
+        raise HTTPException(403, _OTHER_SITE)
     key = _csrf_key(request)
     if key is None or sent is None or not hmac.compare_digest(_derived(key).encode(), sent.encode("utf-8", "replace")):
-        raise HTTPException(403, f"the form is outdated, or cookies are switched off; {_RELOAD}")
+        raise HTTPException(403, "the form is outdated or cookies are disabled; reload the form and send it again")
     caller = identity(request)
     if caller is not None:
         spend(request, "changes", caller.account_id)
 
 
 def _csrf_key(request: Request) -> str | None:
-    # The session's cookie where it is valid, else the visit's: a form from before a session ended is refused.
+    # The cookie of a valid session, else of the visit: a form that is older than the end of a session is refused.
     if "authorization" not in request.headers and identity(request) is not None:
         cookie = request.cookies.get(session_cookie(request))
         if cookie:
@@ -175,17 +194,17 @@ def _derived(key: str) -> str:
 
 
 def session_cookie(request: Request) -> str:
-    """The name of the session's cookie. With HTTPS it is one that no neighbouring site can plant."""
+    """Return the name of the session's cookie. With HTTPS, other sites of the domain cannot set this cookie."""
     return "__Host-alma-session" if request.app.state.settings.https else "alma-session"
 
 
 def visit_cookie(request: Request) -> str:
-    """The name of the cookie of a browser that is not logged in."""
+    """Return the name of the cookie of a browser without a session."""
     return "__Host-alma-visit" if request.app.state.settings.https else "alma-visit"
 
 
 def local_path(path: str | None, default: str = "/") -> str:
-    """Where to go after a log in: a path of this board, or the default. Another site's address is never followed.
+    """Return the path if it is a path of this board, else the default. A login never leads to another site.
 
     >>> local_path("/submit?a=1"), local_path("//evil.example"), local_path("https://evil.example"), local_path(None)
     ('/submit?a=1', '/', '/', '/')

@@ -1,37 +1,39 @@
-"""How often a client address or an account may do something: token buckets, in the memory of this process.
+"""Rate limits of client addresses and accounts: token buckets in the memory of this process.
 
-Several processes of a server count each on their own, and a restart begins anew: this keeps one client from taking
-everything, and guessing slow. What must hold exactly, such as submissions per day, is counted in the database.
+The processes of a server count independently, and a restart resets the counts. The limits keep one client from using
+all resources, and make guessing slow. Exact limits, such as submissions per day, are counted in the database.
 """
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import asynccontextmanager
 from typing import Literal
 
 from fastapi import HTTPException, Request
 
-from leaderboard.web.settings import Rate, Settings
+from leaderboard.web.guard.settings import Rate, Settings
 
 Kind = Literal["requests", "changes", "log_ins", "registrations", "exports", "downloads"]
 _MOST_BUCKETS = 20_000
 
 
 class Limiter:
-    """Token buckets by key: each holds up to ``burst`` and is refilled by ``per_minute``."""
+    """Token buckets by key. A bucket holds up to ``burst`` tokens and gains ``per_minute`` tokens a minute."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # what is in it, and when it was
+        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()  # tokens, and the time of this count
 
     def spend(self, key: Hashable, rate: Rate) -> float:
-        """Take one out of a bucket; 0 if there was one, else the seconds until there will be."""
+        """Take a token out of a bucket. Return 0, or the seconds until the next token if the bucket is empty."""
         if rate.per_minute == 0:
             return 0.0
         moment = self._clock()
@@ -41,15 +43,20 @@ class Limiter:
             waits = 0.0 if left >= 1 else (1 - left) * 60 / rate.per_minute
             self._buckets[key] = (left if waits else left - 1, moment)
             if len(self._buckets) > _MOST_BUCKETS:
-                self._buckets.popitem(last=False)  # who was not here for the longest time
+                self._buckets.popitem(last=False)  # the least recently used bucket
             return waits
 
 
 def spend(request: Request, kind: Kind, account_id: int | None = None) -> None:
-    """Count something that a client, or an account, does.
+    """Count a request of a client address, or of an account.
+
+    Args:
+        request: the request.
+        kind: the limit that it counts towards.
+        account_id: number of the account; None for the client address.
 
     Raises:
-        HTTPException: 429, with ``Retry-After``: too often.
+        HTTPException: 429 with ``Retry-After``, the limit is reached.
     """
     settings: Settings = request.app.state.settings
     limiter: Limiter = request.app.state.limiter
@@ -59,14 +66,28 @@ def spend(request: Request, kind: Kind, account_id: int | None = None) -> None:
         raise too_many(seconds)
 
 
+@asynccontextmanager
+async def upload_time(seconds: float) -> AsyncIterator[None]:
+    """Limit the time in which an archive arrives, inside a ``with``.
+
+    Raises:
+        HTTPException: 408, the archive took longer.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError as error:
+        raise HTTPException(408, f"the archive did not arrive within {seconds:g} s; try again") from error
+
+
 def too_many(seconds: float) -> HTTPException:
-    """The answer to more than is let through."""
+    """Return the error of a request beyond its limit."""
     wait = max(1, math.ceil(seconds))
-    return HTTPException(429, f"too many requests; wait {wait} s and try again", headers={"Retry-After": str(wait)})
+    return HTTPException(429, f"too many requests; try again in {wait} s", headers={"Retry-After": str(wait)})
 
 
 def client_network(host: str | None) -> str:
-    """What counts as one client: an IPv4 address, or the 64 bits of an IPv6 address that name a network.
+    """Return the network that counts as one client: an IPv4 address, or the /64 network of an IPv6 address.
 
     >>> client_network("192.0.2.7"), client_network("2001:db8::1"), client_network("2001:db8::2"), client_network(None)
     ('192.0.2.7', '2001:db8::/64', '2001:db8::/64', 'unknown')

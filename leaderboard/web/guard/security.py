@@ -1,6 +1,6 @@
-"""What every request passes: limits of size and rate on the way in, security headers on the way out.
+"""The outermost layer of the application: limits of size and rate for requests, security headers for responses.
 
-Scripts and styles come from this server alone, and none stand in a page; nobody frames a page; nothing guesses types.
+The headers allow scripts and styles only as files of this server, and forbid frames and guessed content types.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from leaderboard.text_rules import shown
-from leaderboard.web.errors import respond_with_error
-from leaderboard.web.identity import visit_cookie
-from leaderboard.web.limits import spend
-from leaderboard.web.paths import route_path
-from leaderboard.web.settings import Settings
+from leaderboard.text_safety import shown
+from leaderboard.web.guard.errors import respond_with_error, route_path
+from leaderboard.web.guard.identity import visit_cookie
+from leaderboard.web.guard.limits import spend
+from leaderboard.web.guard.settings import Settings
 
-_FORM_OVERHEAD = 64 * 1024  # what a form adds to the archive in it
+_FORM_OVERHEAD = 64 * 1024  # bytes that a form adds to its archive
 _CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
@@ -40,7 +39,7 @@ _HEADERS = {
     "content-security-policy": _CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # Not no-referrer: with it browsers send `Origin: null` with the board's own forms.
+    # With no-referrer, browsers would send `Origin: null` with the board's own forms.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -50,7 +49,7 @@ log = logging.getLogger(__name__)
 
 
 class Guard:
-    """The outermost layer of the application."""
+    """The outermost ASGI layer of the application."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self.app = app
@@ -61,45 +60,45 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        if scope["method"] == "HEAD":  # what GET would answer, without the body
+        if scope["method"] == "HEAD":  # the response of GET without its body
             scope["method"] = "GET"
             send = _without_body(send)
         request = Request(scope, receive)
-        answer = _Answer(request, self.settings, send)
+        response = _Response(request, self.settings, send)
         limit = self._body_limit(request)
         try:
             spend(request, "requests")
             _require_length(request.headers, limit)
-            await self.app(scope, _limited(receive, limit), answer)
+            await self.app(scope, _limited(receive, limit), response)
         except HTTPException as error:
-            await answer.with_error(error.status_code, str(error.detail), dict(error.headers or {}))
+            await response.send_error(error.status_code, str(error.detail), dict(error.headers or {}))
         except ClientDisconnect:
-            log.info("a client went away before its request had arrived")
+            log.info("a client disconnected before its request was complete")
         except Exception:
             log.exception("%s %s", shown(request.method), shown(route_path(scope), 200))
-            if answer.begun:
+            if response.started:
                 raise
-            await answer.with_error(500, "this is not your mistake; tell the maintainers when it happened")
+            await response.send_error(500, "an error of the server; tell the maintainers when it happened")
 
     def _body_limit(self, request: Request) -> int:
         uploads = request.method == "POST" and route_path(request.scope) in ("/api/v1/submissions", "/submit")
         return self.settings.upload_bytes + _FORM_OVERHEAD if uploads else self.settings.form_bytes
 
 
-class _Answer:
-    """Sends the answer, with the headers that every answer has."""
+class _Response:
+    """Sends a response with the headers of every response."""
 
     def __init__(self, request: Request, settings: Settings, send: Send) -> None:
         self.request, self.settings, self.send = request, settings, send
-        self.begun = False
+        self.started = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.begun = True
+            self.started = True
             self._add(MutableHeaders(scope=message))
         await self.send(message)
 
-    async def with_error(self, status: int, problem: str, headers: dict[str, str] | None = None) -> None:
+    async def send_error(self, status: int, problem: str, headers: dict[str, str] | None = None) -> None:
         response = await run_in_threadpool(respond_with_error, self.request, status, [problem], headers)
         await response(self.request.scope, self.request.receive, self)
 
@@ -127,13 +126,13 @@ class _Answer:
 def _require_length(headers: Headers, limit: int) -> None:
     text = headers.get("content-length", "0")
     if not (text.isascii() and text.isdecimal()) or len(text) > 18:
-        raise HTTPException(400, "Content-Length is no number of bytes")
+        raise HTTPException(400, "Content-Length: must be a number of bytes; correct the header")
     if int(text) > limit:
         raise _too_large(limit)
 
 
 def _limited(receive: Receive, limit: int) -> Receive:
-    """Of a body that does not say its length, too, no more is read than may be."""
+    """Limit the bytes that are read from a body, also from a body without a Content-Length."""
     read = 0
 
     async def receive_some() -> Message:
@@ -149,7 +148,7 @@ def _limited(receive: Receive, limit: int) -> Receive:
 
 
 def _too_large(limit: int) -> HTTPException:
-    return HTTPException(413, f"larger than {limit:,} bytes, the most that is read here; send less")
+    return HTTPException(413, f"the body must have at most {limit:,} bytes; send less")
 
 
 def _without_body(send: Send) -> Send:

@@ -1,50 +1,47 @@
-"""What the operator of a board decides."""
+"""The settings of a board's operator."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from leaderboard.archive import MAXIMUM_ARCHIVE_BYTES
+from leaderboard.submission.zip_archive import MAXIMUM_ARCHIVE_BYTES
 
 Registration = Literal["open", "closed"]
 
 
 @dataclass(frozen=True)
 class Rate:
-    """How much is let through: ``burst`` at once, and ``per_minute`` in the long run; 0 per minute means no limit."""
+    """A rate limit: ``burst`` requests at once, ``per_minute`` in the long run; 0 per minute means no limit."""
 
     per_minute: float
     burst: int
 
     def __post_init__(self) -> None:
         if self.per_minute < 0 or self.burst < 1:
-            raise ValueError(f"{self}: give 0 or more per minute (0: no limit) and a burst of 1 or more")
-
-
-UNLIMITED = Rate(0, 1)
+            raise ValueError(f"{self}: must be at least 0 per minute (0: no limit) and a burst of at least 1")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the operator of a board decides.
+    """The settings of a board's operator. Rate limits count per account or per client address.
 
     Attributes:
-        title: of the pages.
-        https: whether the board is reached by HTTPS: cookies are then sent by it alone, and browsers told to stay.
-        registration: whether everyone makes an account of their own, or maintainers make them.
-        session_hours: after which a browser has to log in again.
-        submissions_per_day: new ones of an account in 24 hours; maintainers too.
-        upload_bytes: of a submission's archive.
-        form_bytes: of any other request.
-        upload_seconds: in which an archive has to arrive.
-        uploads_at_once: archives that are in memory at a time; others wait.
-        requests: of a client address.
-        changes: requests that write, of an account.
-        log_ins: attempts with tokens that open nothing, of a client address.
-        registrations: of a client address.
-        exports: of whole boards, of a client address.
-        downloads: of submissions' files, and of audits, which read them; of a client address.
+        title: title of the pages.
+        https: whether browsers reach the board by HTTPS. Cookies are then sent only by HTTPS, and HSTS is on.
+        registration: open if everyone can make an account, closed if only maintainers make accounts.
+        session_hours: hours after which a browser must log in again.
+        submissions_per_day: maximum number of new submissions of an account in 24 hours, also of a maintainer.
+        upload_bytes: maximum size of a submission's archive.
+        form_bytes: maximum size of any other request.
+        upload_seconds: maximum time of an upload.
+        uploads_at_once: number of archives that may be in memory at the same time; other uploads wait.
+        requests: all requests of a client address.
+        changes: requests of an account that change something.
+        log_ins: attempts of a client address with invalid tokens.
+        registrations: registrations of a client address.
+        exports: exports of whole boards by a client address.
+        downloads: downloads of a submission's files or audits by a client address.
     """
 
     title: str = "ALMA leaderboard"
@@ -59,15 +56,15 @@ class Settings:
     requests: Rate = field(default=Rate(3_000, 600))
     changes: Rate = field(default=Rate(120, 60))
     log_ins: Rate = field(default=Rate(30, 30))
-    registrations: Rate = field(default=Rate(2, 60))  # a classroom may share one address
+    registrations: Rate = field(default=Rate(2, 60))  # a class may share one address
     exports: Rate = field(default=Rate(30, 10))
     downloads: Rate = field(default=Rate(120, 60))
 
     def __post_init__(self) -> None:
         if self.registration not in get_args(Registration):
-            raise ValueError(f"registration={self.registration!r}: must be open or closed")
+            raise ValueError(f"registration={self.registration!r}: must be open or closed; use registration='closed'")
         for name in ("session_hours", "submissions_per_day", "upload_bytes", "form_bytes", "upload_seconds"):
             if getattr(self, name) <= 0:
-                raise ValueError(f"{name}={getattr(self, name)}: must be more than 0")
+                raise ValueError(f"{name}={getattr(self, name)}: must be more than 0; leave it out for the default")
         if self.uploads_at_once < 1:
-            raise ValueError(f"uploads_at_once={self.uploads_at_once}: must be 1 or more")
+            raise ValueError(f"uploads_at_once={self.uploads_at_once}: must be at least 1; use uploads_at_once=1")

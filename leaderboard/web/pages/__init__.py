@@ -1,12 +1,11 @@
-"""The pages for people: rendered here, complete without JavaScript."""
+"""The pages of the board. They are rendered on the server and work without JavaScript."""
 
 from fastapi import APIRouter
 
-from leaderboard.web.pages import account, boards, compare, review, sending, sessions, submissions
-from leaderboard.web.pages.render import error_page
+from leaderboard.web.pages import account, boards, compare, review, sessions, submissions, submit
 
 router = APIRouter()
-for _part in (boards, submissions, compare, sending, sessions, account, review):
+for _part in (boards, submissions, compare, submit, sessions, account, review):
     router.include_router(_part.router)
 
-__all__ = ["error_page", "router"]
+__all__ = ["router"]

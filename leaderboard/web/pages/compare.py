@@ -1,36 +1,37 @@
-"""Two submissions side by side: numbers with their difference over common seeds, curves, configurations."""
+"""The comparison of two submissions: metrics with paired differences, error curves, hyper-parameters."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fastapi import APIRouter
 from markupsafe import Markup
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 
-from agents.statistics import Interval, paired
+from agents.analysis.statistics import Interval, paired
+from leaderboard.board.submissions import no_submission
 from leaderboard.errors import NotFoundError
 from leaderboard.web.charts import curves
-from leaderboard.web.pages.asked import AskedError, whole_number
 from leaderboard.web.pages.boards import COLUMNS
-from leaderboard.web.pages.described import Described, describe, is_rate, state_of
-from leaderboard.web.pages.render import error_page, html, remembered, text
-from leaderboard.web.pages.shared import shared
+from leaderboard.web.view.forms import redirect
+from leaderboard.web.view.page_state import page_state
+from leaderboard.web.view.render import cached_html, html, render
+from leaderboard.web.view.submission_view import SubmissionView, is_rate, state_and_event, submission_view
+from leaderboard.web.view.urls import QueryError, whole_number
 
 router = APIRouter()
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A number of both.
+    """A metric of both submissions.
 
     Attributes:
-        metric: its name.
-        a: of the first, None where it has none.
-        b: of the second.
-        between: a − b, paired over the seeds that both have; None where they have none in common.
+        metric: id of the metric.
+        a: interval of the first submission; None if it has no score.
+        b: interval of the second submission; None if it has no score.
+        between: a − b, paired over the common seeds; None if there is no common seed.
     """
 
     metric: str
@@ -40,123 +41,96 @@ class Difference:
 
     @property
     def better(self) -> str:
-        """``a`` or ``b`` where the interval of the difference leaves zero out; smaller is better."""
+        """``a`` or ``b`` if the interval of the difference excludes zero, else empty. Smaller is better."""
         if self.between is None or self.between.half is None or abs(self.between.mean) <= self.between.half:
             return ""
         return "a" if self.between.mean < 0 else "b"
 
 
 @dataclass(frozen=True)
-class Setting:
-    """A hyper-parameter of both; None where one has it not."""
-
-    name: str
-    a: object
-    b: object
-
-
-@dataclass(frozen=True)
-class Comparison:
+class Pair:
     """Two submissions, side by side.
 
     Attributes:
-        a: the first.
-        b: the second.
-        comparable: whether they are of one board, so that their numbers mean the same.
-        differences: by metric.
-        settings: configuration.
-        common_seeds: how many seeds both have.
+        a: the first submission.
+        b: the second submission.
+        comparable: whether both are on the same board, so that their numbers have the same meaning.
+        differences: one per metric.
+        settings: lines of the table of hyper-parameters: name, value of a, value of b; None for a missing value.
+        common_seeds: number of seeds that both have.
     """
 
-    a: Described
-    b: Described
+    a: SubmissionView
+    b: SubmissionView
     comparable: bool
     differences: tuple[Difference, ...]
-    settings: tuple[Setting, ...]
+    settings: tuple[tuple[str, object, object], ...]
     common_seeds: int
 
-    def picture(self) -> Markup | None:
-        """Both error curves, None where there are not two of the same board."""
-        if not self.comparable or self.a.played is None or self.b.played is None:
+    def chart(self) -> Markup | None:
+        """Both error curves; None if the submissions are not on the same board or have no runs."""
+        if not self.comparable or self.a.ledgers is None or self.b.ledgers is None:
             return None
-        both = [self.a.played.curve, self.b.played.curve]
-        rate = is_rate(self.a.found.manifest.env)
+        both = [self.a.ledgers.curve, self.b.ledgers.curve]
+        rate = is_rate(self.a.details.manifest.env)
         return curves.draw(both, measure=self.a.measure, is_rate=rate, id="comparison")
 
 
 def compare(request: Request) -> Response:
-    """Two submissions, or a form that asks which."""
+    """Compare two submissions, or show a form to choose them."""
     query = request.query_params
-    ticked = query.getlist("id")
+    ticked = query.getlist("id")  # the checkboxes of the standings
     if len(ticked) == 2:
-        root = request.scope.get("root_path", "").rstrip("/")
-        try:
-            a, b = (whole_number("id", number) for number in ticked)
-        except AskedError as error:
-            return error_page(request, 400, "This address asks for what there is not", [str(error)])
-        return RedirectResponse(f"{root}/compare?a={a}&b={b}", 303)
-    a_text, b_text = (query.get("a") or (ticked[0] if len(ticked) == 1 else "")).strip(), (query.get("b") or "").strip()
+        a, b = (whole_number("id", number) for number in ticked)
+        return redirect(request, f"/compare?a={a}&b={b}")
+    texts = [(query.get("a") or (ticked[0] if len(ticked) == 1 else "")).strip(), (query.get("b") or "").strip()]
     if len(ticked) > 2:
-        return _form(request, 400, "", "", [f"{len(ticked)} submissions: two are compared at a time; tick two"])
-    if not (a_text and b_text):
-        missing = ["one submission: two are compared; give the number of another one"] if a_text or b_text else []
-        return _form(request, 400 if missing else 200, a_text, b_text, missing)
+        return _form(request, 400, ["", ""], [f"{len(ticked)} submissions: only two can be compared; select two"])
+    if not all(texts):
+        problems = ["one submission: a comparison needs two; give the number of another one"] if any(texts) else []
+        return _form(request, 400 if problems else 200, texts, problems)
     try:
-        ids = whole_number("a", a_text.removeprefix("#")), whole_number("b", b_text.removeprefix("#"))
-    except AskedError as error:
-        return _form(request, 400, a_text, b_text, [str(error)])
-    common = shared(request)
-    states = [state_of(common.engine, id) for id in ids]
-    missing = [
-        f"submission {id}: there is none of this number; it stands in the address of a submission's page"
-        for id, state in zip(ids, states, strict=True)
-        if state is None
-    ]
+        ids = [whole_number(name, text.removeprefix("#")) for name, text in zip("ab", texts, strict=True)]
+    except QueryError as error:
+        return _form(request, 400, texts, [str(error)])
+    state = page_state(request)
+    found = [state_and_event(state.engine, id) for id in ids]
+    missing = [str(no_submission(id)) for id, one in zip(ids, found, strict=True) if one is None]
     if missing:
-        return _form(request, 404, a_text, b_text, missing)
-    version = (*states, common.versions.board())
+        return _form(request, 404, texts, missing)
 
     def make() -> str:
-        found = side_by_side(describe(common, ids[0]), describe(common, ids[1]))
-        return text(request, "compare.html", section="boards", it=found, columns=COLUMNS)
+        pair = side_by_side(*(submission_view(state, id) for id in ids))
+        return render(request, "compare.html", section="boards", pair=pair, columns=COLUMNS)
 
     try:
-        return remembered(request, ("compare", ids), version, make)
-    except NotFoundError as error:  # taken away between the look and the reading
-        return _form(request, 404, a_text, b_text, [str(error)])
+        return cached_html(request, ("compare", *ids), (*found, state.versions.board()), make)
+    except NotFoundError as error:  # deleted between the two queries
+        return _form(request, 404, texts, [str(error)])
 
 
-def _form(request: Request, status: int, a: str, b: str, problems: list[str]) -> Response:
-    return html(request, "compare_form.html", status, section="boards", a=a[:20], b=b[:20], wrong=problems)
+def _form(request: Request, status: int, texts: list[str], problems: list[str]) -> Response:
+    a, b = (text[:20] for text in texts)
+    return html(request, "compare_form.html", status, section="boards", a=a, b=b, problems=problems)
 
 
-def side_by_side(a: Described, b: Described) -> Comparison:
+def side_by_side(a: SubmissionView, b: SubmissionView) -> Pair:
     """Compare two submissions."""
-    comparable = (a.found.manifest.env, a.found.rules_version) == (b.found.manifest.env, b.found.rules_version)
+    first, second = a.details.manifest, b.details.manifest
+    comparable = (first.env, a.details.rules_version) == (second.env, b.details.rules_version)
     differences = []
     for metric, _, _ in COLUMNS:
-        of_a, of_b = _by_seed(a, metric), _by_seed(b, metric)
-        between = paired(of_a, of_b) if comparable else None
+        by_seed = [{run.seed: float(getattr(run, metric)) for run in one.details.runs} for one in (a, b)]
+        between = paired(*by_seed) if comparable else None
         differences.append(Difference(metric, a.intervals.get(metric), b.intervals.get(metric), between))
-    names = dict.fromkeys([*a.found.manifest.hyperparameters, *b.found.manifest.hyperparameters])
-    settings = [
-        Setting("method", a.found.manifest.method, b.found.manifest.method),
-        Setting("seeds", _seeds(a), _seeds(b)),
-        *(
-            Setting(name, a.found.manifest.hyperparameters.get(name), b.found.manifest.hyperparameters.get(name))
-            for name in names
-        ),
+    settings: list[tuple[str, object, object]] = [
+        ("method", first.method, second.method),
+        ("seeds", ", ".join(map(str, first.seeds)), ", ".join(map(str, second.seeds))),
     ]
-    common = {run.seed for run in a.found.runs} & {run.seed for run in b.found.runs}
-    return Comparison(a, b, comparable, tuple(differences), tuple(settings), len(common))
-
-
-def _by_seed(one: Described, metric: str) -> Mapping[int, float]:
-    return {run.seed: float(getattr(run, metric)) for run in one.found.runs}
-
-
-def _seeds(one: Described) -> str:
-    return ", ".join(str(seed) for seed in one.found.manifest.seeds)
+    for name in dict.fromkeys([*first.hyperparameters, *second.hyperparameters]):
+        settings.append((name, first.hyperparameters.get(name), second.hyperparameters.get(name)))
+    common = {run.seed for run in a.details.runs} & {run.seed for run in b.details.runs}
+    return Pair(a, b, comparable, tuple(differences), tuple(settings), len(common))
 
 
 router.add_route("/compare", compare, methods=["GET"], include_in_schema=False)

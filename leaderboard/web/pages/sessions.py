@@ -1,4 +1,4 @@
-"""To log in with a token, to log out, and to make an account."""
+"""Login with a token, logout, and registration of an account."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leaderboard.accounts import register as register_account
+from leaderboard.accounts.accounts import register as register_account
 from leaderboard.errors import AccountError, ConflictError
-from leaderboard.web.identity import csrf_token, identity, local_path, log_in, log_out
-from leaderboard.web.limits import spend
-from leaderboard.web.pages.forms import field, go, posted
-from leaderboard.web.pages.render import html
+from leaderboard.web.guard.identity import csrf_token, identity, local_path, log_in, log_out
+from leaderboard.web.guard.limits import spend
+from leaderboard.web.view.forms import field, form_endpoint, redirect
+from leaderboard.web.view.render import html
 
 router = APIRouter()
 
 
 def login_page(request: Request) -> Response:
-    """The form to log in."""
+    """Show the login form."""
     after = local_path(request.query_params.get("next"), "/account")
-    return go(request, after) if identity(request) is not None else _login_form(request, after)
+    return redirect(request, after) if identity(request) is not None else _login_form(request, after)
 
 
 def _login_form(request: Request, after: str, status: int = 200, problems: tuple[str, ...] = ()) -> Response:
@@ -32,15 +32,15 @@ def _login_form(request: Request, after: str, status: int = 200, problems: tuple
         section="account",
         csrf=csrf_token(request),
         after=after,
-        wrong=problems,
+        problems=problems,
         open=request.app.state.settings.registration == "open",
     )
 
 
 def login(request: Request, form: FormData) -> Response:
-    """Open a session for the browser."""
+    """Open a session of the browser."""
     after = local_path(field(form, "next"), "/account")
-    response = go(request, after)
+    response = redirect(request, after)
     try:
         log_in(request, response, field(form, "token"))
     except HTTPException as error:
@@ -52,14 +52,14 @@ def login(request: Request, form: FormData) -> Response:
 
 def logout(request: Request, form: FormData) -> Response:
     """End the browser's session."""
-    response = go(request, "/")
+    response = redirect(request, "/")
     log_out(request, response)
     return response
 
 
 def register_page(request: Request) -> Response:
-    """The form to make an account, where everyone may."""
-    return go(request, "/account") if identity(request) is not None else _register_form(request)
+    """Show the registration form."""
+    return redirect(request, "/account") if identity(request) is not None else _register_form(request)
 
 
 def _register_form(request: Request, name: str = "", status: int = 200, problems: tuple[str, ...] = ()) -> Response:
@@ -70,15 +70,15 @@ def _register_form(request: Request, name: str = "", status: int = 200, problems
         section="account",
         csrf=csrf_token(request),
         name=name,
-        wrong=problems,
+        problems=problems,
         open=request.app.state.settings.registration == "open",
     )
 
 
 def register(request: Request, form: FormData) -> Response:
-    """Make an account, show its first token, and open a session with it."""
+    """Make an account, show its first token and open a session."""
     if request.app.state.settings.registration != "open":
-        raise HTTPException(403, "accounts are made by maintainers here; ask one of them")
+        raise HTTPException(403, "registration is closed; ask a maintainer of the board for an account")
     spend(request, "registrations")
     name = field(form, "name")
     try:
@@ -92,7 +92,7 @@ def register(request: Request, form: FormData) -> Response:
 
 
 router.add_route("/login", login_page, methods=["GET"], include_in_schema=False)
-router.add_route("/login", posted(login), methods=["POST"], include_in_schema=False)
-router.add_route("/logout", posted(logout), methods=["POST"], include_in_schema=False)
+router.add_route("/login", form_endpoint(login), methods=["POST"], include_in_schema=False)
+router.add_route("/logout", form_endpoint(logout), methods=["POST"], include_in_schema=False)
 router.add_route("/register", register_page, methods=["GET"], include_in_schema=False)
-router.add_route("/register", posted(register), methods=["POST"], include_in_schema=False)
+router.add_route("/register", form_endpoint(register), methods=["POST"], include_in_schema=False)

@@ -1,4 +1,4 @@
-"""The submissions: as they came in, and one of them with all that is known about it."""
+"""The list of submissions, and the page of one submission."""
 
 from __future__ import annotations
 
@@ -9,52 +9,44 @@ from sqlalchemy import Engine, func, select
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leaderboard.database import SUBMISSION_STATES, Submission
-from leaderboard.engine import reading
+from leaderboard.board.listing import list_submissions
+from leaderboard.board.submissions import no_submission
+from leaderboard.database.engine import reading
+from leaderboard.database.tables import SUBMISSION_STATES, Submission
 from leaderboard.errors import NotFoundError
-from leaderboard.recent import recent
-from leaderboard.text_rules import shown
-from leaderboard.web.pages.asked import PAGE_LINES, AskedError, whole_number
+from leaderboard.text_safety import shown
 from leaderboard.web.pages.boards import COLUMNS
-from leaderboard.web.pages.described import describe, state_of
-from leaderboard.web.pages.render import error_page, html, remembered, text
-from leaderboard.web.pages.shared import shared
+from leaderboard.web.view.page_state import page_state
+from leaderboard.web.view.render import cached_html, error_page, html, render
+from leaderboard.web.view.submission_view import state_and_event, submission_view
+from leaderboard.web.view.urls import PAGE_LINES, QueryError, whole_number
 
 router = APIRouter()
 
-WAITING = ("queued", "running")  # of these, what the page shows changes without an event
+WAITING = ("queued", "running")  # the progress of these changes without an event
 
 
 def all_submissions(request: Request) -> Response:
-    """The submissions that came last, of one state or of all."""
+    """List the submissions in one state or in all states, the newest first."""
     query = request.query_params
-    try:
-        state = query.get("state") or None
-        if state is not None and state not in SUBMISSION_STATES:
-            raise AskedError(f"state={shown(state)}: must be one of {', '.join(SUBMISSION_STATES)}; mend the address")
-        page = whole_number("page", query["page"]) if query.get("page") else 1
-    except AskedError as error:
-        return error_page(request, 400, "This address asks for what there is not", [str(error)])
-    offset = min((page - 1) * PAGE_LINES, 2**31 - 1)
-    engine = shared(request).engine
-    lines, total = recent(engine, state=state, limit=PAGE_LINES, offset=offset)
-
-    def address(number: int) -> str:
-        return f"/submissions?{f'state={state}&' if state else ''}page={number}"
-
+    state = query.get("state") or None
+    if state is not None and state not in SUBMISSION_STATES:
+        raise QueryError(f"state={shown(state)}: must be one of {', '.join(SUBMISSION_STATES)}; correct the address")
+    number = whole_number("page", query["page"]) if query.get("page") else 1
+    engine = page_state(request).engine
+    page = list_submissions(engine, state=state, limit=PAGE_LINES, offset=min((number - 1) * PAGE_LINES, 2**31 - 1))
     return html(
         request,
         "submissions.html",
         section="submissions",
-        lines=lines,
-        total=total,
+        page=page,
         state=state,
         states=SUBMISSION_STATES,
         by_state=_by_state(engine),
-        page=page,
-        pages=max(1, -(-total // PAGE_LINES)),
-        page_address=address,
-        waiting=any(line.state in WAITING for line in lines),
+        number=number,
+        pages=max(1, -(-page.total // PAGE_LINES)),
+        page_url=lambda number: f"/submissions?{f'state={state}&' if state else ''}page={number}",
+        waiting=any(line.state in WAITING for line in page.lines),
     )
 
 
@@ -65,25 +57,28 @@ def _by_state(engine: Engine) -> dict[str, int]:
 
 
 def submission(request: Request) -> Response:
-    """All that is known about one submission."""
-    common = shared(request)
+    """Show one submission."""
+    shared = page_state(request)
     try:
         id = whole_number("submission", request.path_params["id"])
-        state = state_of(common.engine, id)
-        if state is None:
-            raise NotFoundError(f"submission {id}: there is none of this number; the list of submissions has them all")
-    except (AskedError, NotFoundError) as error:
-        return error_page(request, 404, "There is no such submission", [str(error)])
-    context: dict[str, Any] = {"section": "submissions", "columns": COLUMNS}
-    if state[0] in WAITING:
-        return html(request, "submission.html", it=describe(common, id), live=3, **context)
-    # Its place depends on the others of its board.
-    version = (state[1], common.versions.board())
-    return remembered(
+        found = state_and_event(shared.engine, id)
+        if found is None:
+            raise no_submission(id)
+    except (QueryError, NotFoundError) as error:
+        return error_page(request, 404, "Submission not found", [str(error)])
+    state, last_event = found
+
+    def context(live: int) -> dict[str, Any]:
+        view = submission_view(shared, id)
+        return {"section": "submissions", "columns": COLUMNS, "view": view, "live": live}
+
+    if state in WAITING:
+        return html(request, "submission.html", **context(live=3))
+    return cached_html(
         request,
         ("submission", id),
-        version,
-        lambda: text(request, "submission.html", it=describe(common, id), live=0, **context),
+        (last_event, shared.versions.board()),  # of the board, because the page shows the place on the board
+        lambda: render(request, "submission.html", **context(live=0)),
     )
 
 

@@ -1,14 +1,14 @@
-// What the pages do better with JavaScript. Without it everything works.
+// Enhancements of the pages. All pages work without JavaScript.
 "use strict";
 
-// A word beside the pointer.
+// Shows a tooltip next to the pointer.
 function tip(figure, text, x, y) {
   let box = figure.querySelector(".tip");
   if (!text) { box?.remove(); return; }
   if (!box) {
     box = document.createElement("div");
     box.className = "tip";
-    box.setAttribute("aria-hidden", "true"); // the same stands in the tables
+    box.setAttribute("aria-hidden", "true"); // the tables have the same text
     figure.append(box);
   }
   box.textContent = text;
@@ -17,15 +17,15 @@ function tip(figure, text, x, y) {
   box.style.top = `${Math.max(0, y - box.offsetHeight - 10)}px`;
 }
 
-// Pareto pictures: a dot says what it is, leads to its submission, and shows its line of the standings; and back.
+// Pareto charts: a dot shows a tooltip, links to its submission, and highlights its line of the standings.
 function pareto(figure) {
   const root = document.querySelector(".brand").getAttribute("href");
   for (const dot of figure.querySelectorAll("circle[data-submission]")) {
     const title = dot.querySelector("title");
     const text = title.textContent;
-    title.remove(); // or the browser would show it, too
+    title.remove(); // otherwise the browser shows it as well
     const id = dot.dataset.submission;
-    const light = (on) => {
+    const highlight = (on) => {
       for (const other of document.querySelectorAll(`circle[data-submission="${id}"], tr[data-row="${id}"]`)) {
         other.classList.toggle("lit", on);
       }
@@ -33,13 +33,14 @@ function pareto(figure) {
     dot.addEventListener("pointermove", (event) => {
       const box = figure.getBoundingClientRect();
       tip(figure, text, event.clientX - box.left, event.clientY - box.top);
-      light(true);
+      highlight(true);
     });
-    dot.addEventListener("pointerleave", () => { tip(figure, ""); light(false); });
+    dot.addEventListener("pointerleave", () => { tip(figure, ""); highlight(false); });
     dot.addEventListener("click", () => { location.href = `${root}submissions/${id}`; });
   }
 }
 
+// Lines of the standings highlight their dots.
 function rows() {
   for (const row of document.querySelectorAll("tr[data-row]")) {
     const dots = document.querySelectorAll(`circle[data-submission="${row.dataset.row}"]`);
@@ -50,7 +51,7 @@ function rows() {
   }
 }
 
-// Error curves: the numbers of the tick under the pointer, read from the table below.
+// Error curves: a tooltip shows the numbers of the tick under the pointer, from the table below the chart.
 function curves(figure) {
   const chart = figure.querySelector("svg.chart");
   const heads = [...figure.querySelectorAll("table thead th")].map((cell) => cell.textContent);
@@ -73,29 +74,29 @@ function curves(figure) {
   chart.addEventListener("pointerleave", () => { tip(figure, ""); cursor.remove(); });
 }
 
-// Compare: two and no more, and a bar that stays in sight.
+// Comparison: limits the selection to two submissions, and describes it in the bar.
 function compare(form) {
   const bar = form.querySelector("[data-compare]");
   const button = bar.querySelector("button");
-  const said = bar.querySelector("span");
+  const message = bar.querySelector("span");
   let picked = [...form.querySelectorAll("input[name=id]:checked")];
   const show = () => {
     bar.classList.toggle("some", picked.length > 0);
     button.disabled = picked.length !== 2;
-    said.textContent = ["Tick two submissions.", "One is ticked; tick another.", "Two are ticked."][picked.length];
+    message.textContent = ["Select two submissions.", "One submission is selected. Select another one.", "Two submissions are selected."][picked.length];
   };
   form.addEventListener("change", (event) => {
     const box = event.target;
     if (box.name !== "id") return;
     picked = picked.filter((other) => other !== box);
     if (box.checked) picked.push(box);
-    if (picked.length > 2) picked.shift().checked = false; // the one that was ticked first
+    if (picked.length > 2) picked.shift().checked = false; // the first of the three
     show();
   });
   show();
 }
 
-// A page that waits for something looks again by itself, until there is nothing to wait for.
+// Live pages: reloads the content every data-live seconds, until the page has no such attribute.
 function live(main) {
   const seconds = Number(main.dataset.live);
   if (!seconds) return;
@@ -117,11 +118,12 @@ function live(main) {
           main.dataset.live = fresh.dataset.live ?? "";
         }
       }
-    } catch { /* the server is away; it will be asked again */ }
+    } catch { /* the server does not respond; the next reload may succeed */ }
     live(main);
   }, seconds * 1000);
 }
 
+// Adds a copy button to blocks of code.
 function copies(within) {
   for (const block of within.querySelectorAll(".code")) {
     const button = document.createElement("button");
@@ -140,7 +142,7 @@ function copies(within) {
 }
 
 function enhance(within) {
-  within.querySelectorAll(".pictures figure").forEach(pareto);
+  within.querySelectorAll(".charts figure").forEach(pareto);
   within.querySelectorAll("figure[data-curves]").forEach(curves);
   within.querySelectorAll("form.compare-form").forEach(compare);
   copies(within);

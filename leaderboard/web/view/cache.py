@@ -1,4 +1,4 @@
-"""What was made a moment ago and is still good: pages, and what they are made of."""
+"""A cache of pages and of their contents, and the version of the board that its entries belong to."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Generic, TypeVar
 
 from sqlalchemy import Engine, bindparam, func, select
 
-from leaderboard.database import Event
+from leaderboard.database.tables import Event
 
 T = TypeVar("T")
 
-LASTING_SECONDS = 10.0
-# What happens to a submission without any change to the standings.
-_BESIDE_THE_BOARD = frozenset(
+LIFETIME_SECONDS = 10.0
+# Kinds of events that do not change the standings.
+_NOT_IN_STANDINGS = frozenset(
     ("submitted", "claimed", "lease expired", "attempt failed", "given back", "failed", "queued again")
 )
 
 
-class Remembered(Generic[T]):
-    """The values that were used last, each good for one version of the board and for some seconds.
+class VersionedCache(Generic[T]):
+    """A cache of the most recently used values. An entry is valid for one version of the board and for some seconds.
 
-    The seconds are for PostgreSQL, where an event can become visible after one with a larger number. Who asks for what
-    another thread is making waits for it.
+    The lifetime is for PostgreSQL, where an event can become visible after an event with a larger number. Several
+    threads that need the same value compute it once: the others wait.
     """
 
     def __init__(
-        self, most: int, seconds: float = LASTING_SECONDS, clock: Callable[[], float] = time.monotonic
+        self, most: int, seconds: float = LIFETIME_SECONDS, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._most, self._seconds, self._clock = most, seconds, clock
         self._entries: OrderedDict[Hashable, tuple[Hashable, float, T]] = OrderedDict()
@@ -37,7 +37,7 @@ class Remembered(Generic[T]):
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, version: Hashable, make: Callable[[], T]) -> T:
-        """The value of a key; made where there is none of this version, or where it is too old."""
+        """Return the value of a key. It is computed if there is no entry of this version or the entry is too old."""
         with self._lock:
             found = self._fresh(key, version)
             if found is not None:
@@ -48,7 +48,7 @@ class Remembered(Generic[T]):
                 found = self._fresh(key, version)
             if found is not None:
                 return found[2]
-            until = self._clock() + self._seconds  # from before it was read
+            until = self._clock() + self._seconds  # counted from before the computation
             try:
                 value = make()
             except BaseException:
@@ -76,7 +76,7 @@ _KINDS = select(Event.kind).where(Event.id > bindparam("seen"), Event.submission
 
 
 class Versions:
-    """Which state of the board a page shows, by the log of events: everything that a page shows writes one."""
+    """Versions of the board, from the log of events: every change that a page shows writes an event."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -84,18 +84,18 @@ class Versions:
         self._seen = self._board = -1
 
     def latest(self) -> int:
-        """The number of the last event: changes with everything that happens to a submission."""
-        return self._look()[0]
+        """Return the number of the last event. It changes with every event of a submission."""
+        return self._query()[0]
 
     def board(self) -> int:
-        """Changes with what the standings show: a submission that is only sent or taken in hand does not change it."""
-        return self._look()[1]
+        """Return the version of the standings. Sending or starting a submission does not change it."""
+        return self._query()[1]
 
-    def _look(self) -> tuple[int, int]:
+    def _query(self) -> tuple[int, int]:
         with self._lock:
             seen = self._seen
         kinds = None
-        # By a bare connection: this is asked with every request.
+        # A bare connection is faster than a session, and every request needs this query.
         with self._engine.connect() as connection:
             last = connection.scalar(_LAST) or 0
             if -1 < seen < last:
@@ -103,7 +103,7 @@ class Versions:
         with self._lock:
             if kinds is None and last != self._seen and self._seen == -1:
                 self._board = last
-            elif kinds is not None and not kinds <= _BESIDE_THE_BOARD:
+            elif kinds is not None and not kinds <= _NOT_IN_STANDINGS:
                 self._board = max(self._board, last)
             self._seen = max(self._seen, last)
             return last, self._board

@@ -1,4 +1,4 @@
-"""Forms: read, refused where they come from another site, and answered."""
+"""Form requests: their endpoints, their fields, and redirects after them."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import FormData
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from leaderboard.web.identity import Identity, check_csrf, identity
+from leaderboard.web.guard.errors import root_path
+from leaderboard.web.guard.identity import check_csrf
 
 Handler = Callable[[Request, FormData], Response]
 
 
-def posted(handle: Handler) -> Callable[[Request], Awaitable[Response]]:
-    """An endpoint for a form without files; what it does may wait for the database."""
+def form_endpoint(handle: Handler) -> Callable[[Request], Awaitable[Response]]:
+    """Return an endpoint for a form without files. The handler runs in a thread, so it may use the database."""
 
     async def endpoint(request: Request) -> Response:
         async with request.form(max_files=0, max_fields=30) as form:
@@ -32,32 +32,16 @@ def _checked(handle: Handler, request: Request, form: FormData) -> Response:
 
 
 def field(form: FormData, name: str) -> str:
-    """A field's text; empty where there is none."""
+    """Return the text of a field; empty if the field is missing."""
     value = form.get(name)
     return value if isinstance(value, str) else ""
 
 
-def go(request: Request, address: str) -> RedirectResponse:
-    """To another page, after a form or instead of a page."""
-    return RedirectResponse(request.scope.get("root_path", "").rstrip("/") + address, 303)
+def redirect(request: Request, url: str, status: int = 303) -> RedirectResponse:
+    """Redirect to another page of the board."""
+    return RedirectResponse(root_path(request.scope) + url, status)
 
 
-def log_in_first(request: Request, address: str) -> RedirectResponse:
-    """To the page to log in, and from there to where one wanted to go."""
-    return go(request, f"/login?next={quote(address, safe='')}")
-
-
-def require(request: Request, scope: str, *, maintainer: bool = False) -> Identity:
-    """Who sends a form.
-
-    Raises:
-        HTTPException: 401, nobody that is known; 403, not allowed to.
-    """
-    caller = identity(request)
-    if caller is None:
-        raise HTTPException(401, "your session is over; log in and send the form again")
-    if maintainer and not caller.is_maintainer:
-        raise HTTPException(403, f"account {caller.name} is no maintainer's; ask a maintainer of the board")
-    if scope not in caller.scopes:
-        raise HTTPException(403, f"your token has not the scope {scope}; log in with one that has it")
-    return caller
+def redirect_to_login(request: Request, url: str) -> RedirectResponse:
+    """Redirect to the login page, which leads to the URL after the login."""
+    return redirect(request, f"/login?next={quote(url, safe='')}")

@@ -1,4 +1,4 @@
-"""The numbers that the Pareto pictures show: of a whole board, read at once and kept."""
+"""The numbers of the Pareto charts, for a whole board."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Engine, select
 
-from leaderboard.database import Result, Submission
-from leaderboard.engine import reading
+from leaderboard.database.engine import reading
+from leaderboard.database.tables import Result, Submission
 from leaderboard.web.charts.pareto import Cloud
 
 
@@ -19,13 +19,13 @@ class Points:
     """All published results of a board, one entry per submission.
 
     Attributes:
-        ids: of the submissions.
+        ids: numbers of the submissions.
         method: ids of the methods.
         budget_class: decades of Comp.
-        waiting_time: in mega-batches, 0 where there is none.
-        cer: means over seeds.
-        comp: means over seeds.
-        mem: means over seeds.
+        waiting_time: in mega-batches; 0 if the manifest has none.
+        cer: mean CER over seeds.
+        comp: mean Comp over seeds.
+        mem: mean Mem over seeds.
     """
 
     ids: NDArray[np.int64]
@@ -39,7 +39,7 @@ class Points:
     def cloud(
         self, cost: NDArray[np.float64], method: str | None, budget_class: int | None, waiting_time: int | None
     ) -> Cloud:
-        """CER against a cost, of what the filters choose."""
+        """Return CER against a cost for the submissions that pass the filters; None disables a filter."""
         chosen = np.ones(len(self.ids), bool)
         for column, value in (
             (self.method, method),
@@ -52,7 +52,7 @@ class Points:
 
 
 def read(engine: Engine, env_id: str, rules_version: str) -> Points:
-    """The points of a board."""
+    """Read the points of a board from the database."""
     columns = (
         Result.submission_id,
         Result.method,
@@ -62,7 +62,7 @@ def read(engine: Engine, env_id: str, rules_version: str) -> Points:
         Result.comp_mean,
         Result.mem_mean,
     )
-    with engine.connect() as connection:  # bare rows: of ten thousand, objects would take three times as long
+    with engine.connect() as connection:  # rows, not ORM objects: three times as fast for 10,000 results
         rows = connection.execute(
             select(*columns).where(
                 Result.env_id == env_id, Result.rules_version == rules_version, Result.published.is_(True)
@@ -81,7 +81,7 @@ def read(engine: Engine, env_id: str, rules_version: str) -> Points:
 
 
 def names(engine: Engine, ids: Iterable[int]) -> dict[int, str]:
-    """Names of submissions."""
+    """Read names of submissions from the database."""
     wanted = sorted(set(ids))
     if not wanted:
         return {}

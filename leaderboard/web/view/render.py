@@ -1,4 +1,4 @@
-"""Pages from templates. Whatever a database or a visitor says is a text, and is escaped as one."""
+"""Pages from templates. The templates escape every value of the database and of visitors."""
 
 from __future__ import annotations
 
@@ -20,18 +20,34 @@ from starlette.responses import Response
 import alma_env
 from leaderboard.rules import RULES_VERSION, TICKS, budget_class_text
 from leaderboard.web.charts import numbers
-from leaderboard.web.pages import addresses
-from leaderboard.web.pages.shared import Page, shared
+from leaderboard.web.guard.errors import root_path
+from leaderboard.web.view import urls
+from leaderboard.web.view.page_state import RenderedPage, page_state
 
 _WEB = Path(__file__).parent.parent
 STATIC = _WEB / "static"
-_SMALL = 1_000  # bytes, below which packing saves nothing
+_SMALL = 1_000  # bytes; compressing less saves nothing
 _TYPE = "text/html; charset=utf-8"
+
+
+# Texts for the kinds of events in a submission's history.
+_EVENTS = {
+    "submitted": "sent",
+    "claimed": "a worker started the verification",
+    "lease expired": "the worker was lost; another worker will start again",
+    "attempt failed": "the attempt failed on the worker's side",
+    "given back": "the worker was stopped; another worker will start again",
+    "failed": "the verification failed",
+    "verified": "verified",
+    "flagged": "verified with suspicious findings; a maintainer will decide",
+    "rejected": "rejected",
+    "accepted": "accepted by a maintainer",
+}
 
 
 @cache
 def _static(name: str) -> str:
-    """A file of the style, with its content's digest, so that a browser never keeps an old one."""
+    """Return the URL of a static file. The digest in it makes browsers load a changed file."""
     digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
     return f"/static/{name}?v={digest}"
 
@@ -40,31 +56,31 @@ def _moment(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
-def _plain(value: bool | int | float | str) -> str:
-    """A plain value as a manifest has it."""
+def _toml(value: bool | int | float | str) -> str:
+    """Return a hyper-parameter as text, in the notation of the manifest."""
     return ("false", "true")[value] if isinstance(value, bool) else str(value)
 
 
 def _value(pair: tuple[str, str]) -> Markup:
-    """A mean and its half width. As a function, since a page has hundreds of them and Jinja's macros are slow."""
+    """Return a mean and its half width as HTML. It is not a Jinja macro, because a page has hundreds of them."""
     mean, half = escape(pair[0]), escape(pair[1])
     below = f'<span class="half">± {half}</span>' if half else ""
     return Markup(f'<span class="mean">{mean}</span>{below}')
 
 
 def _authors(names: Sequence[str]) -> str:
-    """The first three of them."""
+    """Return the first three authors."""
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _paragraphs(text: str) -> list[list[str]]:
-    """A text as paragraphs of lines."""
+    """Split a text into paragraphs of lines."""
     blocks = [block.strip("\n") for block in text.replace("\r\n", "\n").split("\n\n")]
     return [block.split("\n") for block in blocks if block.strip()]
 
 
 def _web_link(address: str) -> str | None:
-    """An address that may be linked to: http or https. None for others, which are shown as a text."""
+    """Return a URL if a page may link to it: http or https. Return None for others, which are shown as text."""
     try:
         parts = urlsplit(address)
     except ValueError:
@@ -85,7 +101,7 @@ _templates.globals.update(
     rules_now=RULES_VERSION,
     ticks=TICKS,
     static=_static,
-    to=addresses,
+    urls=urls,
     budget_class_text=budget_class_text,
 )
 _templates.filters.update(
@@ -97,8 +113,9 @@ _templates.filters.update(
     signed_count=lambda interval: numbers.signed(numbers.count_interval(interval)),
     signed_decimals=lambda interval, digits: numbers.signed(numbers.decimals(interval, digits)),
     signed_duration=lambda seconds: ("−" if seconds < 0 else "+") + numbers.duration(abs(seconds)),
+    event=lambda kind: _EVENTS.get(kind, kind),
     moment=_moment,
-    plain=_plain,
+    toml=_toml,
     value=_value,
     authors=_authors,
     paragraphs=_paragraphs,
@@ -106,10 +123,10 @@ _templates.filters.update(
 )
 
 
-def text(request: Request, template: str, **context: Any) -> str:
-    """A page as text. ``root`` is what stands before every address where the board is not at a server's root."""
+def render(request: Request, template: str, **context: Any) -> str:
+    """Render a template. Its variable ``root`` is the prefix of every URL (``--root-path``)."""
     return _templates.get_template(template).render(
-        root=request.scope.get("root_path", "").rstrip("/"),
+        root=root_path(request.scope),
         title=request.app.state.settings.title,
         section=context.pop("section", ""),
         **context,
@@ -117,18 +134,23 @@ def text(request: Request, template: str, **context: Any) -> str:
 
 
 def html(request: Request, template: str, status: int = 200, **context: Any) -> Response:
-    """A page for one visitor, which nobody keeps."""
-    body = text(request, template, **context)
+    """Respond with a page for one visitor. Browsers and proxies do not store it."""
+    body = render(request, template, **context)
     return Response(body, status, {"Cache-Control": "no-store"}, _TYPE)
 
 
-def remembered(request: Request, key: Hashable, version: Hashable, make: Callable[[], str]) -> Response:
-    """A page that is the same for everyone, made once for a version of the board and for some seconds.
+def cached_html(request: Request, key: Hashable, version: Hashable, make: Callable[[], str]) -> Response:
+    """Respond with a page that is the same for every visitor, from the cache if possible.
 
-    A browser that has it already, by its tag, is told so and gets nothing.
+    The response has status 304 and no body if the browser already has this page, by its ETag.
+
+    Args:
+        request: the request.
+        key: key of the page in the cache.
+        version: version of the board that the page shows.
+        make: renders the page.
     """
-    root = request.scope.get("root_path", "")
-    page = shared(request).pages.get((root, key), version, lambda: _page(make()))
+    page = page_state(request).pages.get((root_path(request.scope), key), version, lambda: _rendered(make()))
     headers = {"Cache-Control": "no-cache", "ETag": page.tag, "Vary": "Accept-Encoding"}
     if page.tag in request.headers.get("if-none-match", ""):
         return Response(None, 304, headers)
@@ -138,24 +160,24 @@ def remembered(request: Request, key: Hashable, version: Hashable, make: Callabl
     return Response(body, 200, headers, _TYPE)
 
 
-def _page(text: str) -> Page:
+def _rendered(text: str) -> RenderedPage:
     body = text.encode()
-    # The tag is weak: the packed page and the plain one have the same.
+    # The ETag is weak, because the compressed page has the same one.
     tag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
-    return Page(body, gzip.compress(body, 5, mtime=0) if len(body) >= _SMALL else b"", tag)
+    return RenderedPage(body, gzip.compress(body, 5, mtime=0) if len(body) >= _SMALL else b"", tag)
 
 
 def error_page(request: Request, status: int, title: str, problems: Sequence[str] = ()) -> Response:
-    """What went wrong, as a page.
+    """Respond with an error as a page.
 
     Args:
-        request: that it answers.
-        status: of HTTP.
-        title: in a few words.
-        problems: what is wrong with which value, and the remedy.
+        request: the request.
+        status: HTTP status.
+        title: heading of the page.
+        problems: messages that name the value, the rule and the remedy.
     """
-    phrase = HTTPStatus(status).phrase  # which is all that the framework says, and nothing that helps
-    said = [problem for problem in problems if problem != phrase]
-    if status == 404 and not said:
-        said = ["This address leads nowhere; what is here is reached from the boards"]
-    return html(request, "error.html", status, code=status, heading=title, problems=said)
+    phrase = HTTPStatus(status).phrase  # the framework's own text, which does not help a visitor
+    shown = [problem for problem in problems if problem != phrase]
+    if status == 404 and not shown:
+        shown = ["No page has this address; start from the boards"]
+    return html(request, "error.html", status, code=status, heading=title, problems=shown)

@@ -1,14 +1,24 @@
-"""Where things are, from the board's root on."""
+"""URLs of pages and of the API, and the query of a page of the standings."""
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast, get_args
+from urllib.parse import quote, urlencode
+
+from starlette.exceptions import HTTPException
+
+from leaderboard.board.standings import Metric
+from leaderboard.text_safety import shown
 
 API = "/api/v1"
+PAGE_LINES = 50
+_LARGEST = 2**31 - 1  # the largest integer that the database stores
 
 
 def board(env_id: str, rules_version: str) -> str:
-    """The standings of an environment under a version of the rules.
+    """Return the URL of the standings of an environment, from the board's root on.
 
     >>> board("Digits-ALMA-v0", "0.1")
     '/boards/Digits-ALMA-v0/0.1'
@@ -17,30 +27,133 @@ def board(env_id: str, rules_version: str) -> str:
 
 
 def export(env_id: str, rules_version: str, format: str) -> str:
-    """A board as a file."""
+    """Return the URL of a board as a file."""
     return f"{API}{board(env_id, rules_version)}/export?format={format}"
 
 
 def submission(id: int) -> str:
-    """The page of a submission."""
+    """Return the URL of a submission's page."""
     return f"/submissions/{id}"
 
 
 def submission_json(id: int) -> str:
-    """A submission for programs."""
+    """Return the URL of a submission as JSON."""
     return f"{API}/submissions/{id}"
 
 
 def package(id: int) -> str:
-    """The files of a submission."""
+    """Return the URL of a submission's files."""
     return f"{API}/submissions/{id}/package"
 
 
 def ledger(id: int, seed: int) -> str:
-    """The ledger of a verified run."""
+    """Return the URL of the ledger of a verified run."""
     return f"{API}/submissions/{id}/ledgers/{seed}"
 
 
 def openapi() -> str:
-    """What the API can do, for programs."""
+    """Return the URL of the OpenAPI document."""
     return f"{API}/openapi.json"
+
+
+class QueryError(HTTPException):
+    """A value in a URL or a form is invalid: status 400."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(400, problem)
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+def whole_number(name: str, text: str, low: int = 1, high: int = _LARGEST) -> int:
+    """Parse a whole number of a URL or a form.
+
+    Raises:
+        QueryError: the text is not a number, or the number is out of range.
+    """
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else None
+    if number is None or not low <= number <= high:
+        raise QueryError(f"{name}={shown(text)}: must be a whole number from {low} to {high}; correct the value")
+    return number
+
+
+@dataclass(frozen=True)
+class BoardQuery:
+    """The query of a page of the standings.
+
+    Attributes:
+        env_id: id of the environment.
+        rules_version: Major.Minor.
+        sort: metric to sort by.
+        descending: whether the largest mean comes first.
+        method: show only this method.
+        budget_class: show only this decade of Comp.
+        waiting_time: show only this waiting time.
+        page: number of the page, from 1.
+    """
+
+    env_id: str
+    rules_version: str
+    sort: Metric = "cer"
+    descending: bool = False
+    method: str | None = None
+    budget_class: int | None = None
+    waiting_time: int | None = None
+    page: int = 1
+
+    @classmethod
+    def parse(cls, env_id: str, rules_version: str, query: Mapping[str, str]) -> BoardQuery:
+        """Parse the query of a URL. Empty values are ignored, because forms send all their fields.
+
+        Raises:
+            QueryError: a value is invalid.
+        """
+        sort = query.get("sort") or "cer"
+        if sort not in get_args(Metric):
+            raise QueryError(f"sort={shown(sort)}: must be one of {', '.join(get_args(Metric))}; correct the address")
+        descending = query.get("descending") or "0"
+        if descending not in ("0", "1"):
+            raise QueryError(f"descending={shown(descending)}: must be 0 or 1; correct the address")
+
+        def number(name: str, low: int) -> int | None:
+            return whole_number(name, query[name], low) if query.get(name) else None
+
+        return cls(
+            env_id,
+            rules_version,
+            cast(Metric, sort),
+            descending == "1",
+            # No method has a longer name, and the query is a key of the cache of pages.
+            (query.get("method") or "")[:40].replace("\0", "") or None,
+            number("budget_class", 0),
+            number("waiting_time", 1),
+            number("page", 1) or 1,
+        )
+
+    @property
+    def offset(self) -> int:
+        """Number of lines before the page."""
+        return min((self.page - 1) * PAGE_LINES, _LARGEST)
+
+    @property
+    def filters(self) -> dict[str, Any]:
+        """The filters; None for a filter that is not set."""
+        return {"method": self.method, "budget_class": self.budget_class, "waiting_time": self.waiting_time}
+
+    @property
+    def filtered(self) -> bool:
+        """Whether a filter is set."""
+        return any(value is not None for value in self.filters.values())
+
+    def url(self, **changes: Any) -> str:
+        """Return the URL of this page with changes, from the board's root on. It leaves out default values."""
+        wanted = replace(self, **changes)
+        values = {
+            "sort": wanted.sort if wanted.sort != "cer" else None,
+            "descending": 1 if wanted.descending else None,
+            **wanted.filters,
+            "page": wanted.page if wanted.page > 1 else None,
+        }
+        query = urlencode({name: value for name, value in values.items() if value is not None})
+        return board(wanted.env_id, wanted.rules_version) + (f"?{query}" if query else "")

@@ -1,4 +1,4 @@
-"""The first tables."""
+"""The first version of the tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WHOLE = sa.String(40)
 
 
 def upgrade() -> None:
-    """Bring the tables here."""
+    """Upgrade to this version."""
     op.create_table(
         "accounts",
         sa.Column("id", sa.Integer(), nullable=False),
@@ -202,7 +202,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """And back."""
+    """Downgrade to the previous version."""
     op.drop_table("result_runs")
     op.drop_table("findings")
     op.drop_table("results")

@@ -1,4 +1,4 @@
-"""Sessions of the web page: tokens that came from a token, live for some hours and end with it."""
+"""Sessions of the web page: tokens that were made from another token and end with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Bring the tables here."""
+    """Upgrade to this version."""
     with op.batch_alter_table("tokens") as table:
         table.add_column(sa.Column("parent_id", sa.Integer(), nullable=True))
         table.create_foreign_key("fk_tokens_parent_id_tokens", "tokens", ["parent_id"], ["id"])
@@ -20,7 +20,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """And back. Sessions go, since without their column they would be tokens like others."""
+    """Downgrade to the previous version. Sessions are deleted, because without their column they would be tokens."""
     op.execute("DELETE FROM tokens WHERE parent_id IS NOT NULL")
     with op.batch_alter_table("tokens") as table:
         table.drop_index("ix_tokens_parent_id")

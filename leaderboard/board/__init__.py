@@ -1,0 +1,1 @@
+"""The board: submissions, the verification queue, results and standings."""

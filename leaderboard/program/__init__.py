@@ -1,0 +1,1 @@
+"""A predictor as data: how a program is written, read and run."""

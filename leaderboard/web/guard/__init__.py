@@ -1,0 +1,1 @@
+"""Checks of every request: rate limits, security headers, the caller's identity, error responses."""

@@ -1,0 +1,1 @@
+"""What the pages share: URLs, forms, templates, views of data, and caches."""
