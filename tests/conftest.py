@@ -1,4 +1,4 @@
-"""Fixtures that several tests share."""
+"""Fixtures for several test modules."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from torch import nn
 
 import agents
 import alma_env
-from agents.switch_size import SwitchSize
-from alma_env._torchvision import datasets
+from agents.networks.switch_size import SwitchSize
+from alma_env.data.image_files import datasets
 
 from . import postgresql
 
 
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[str]:
-    """The URL of a PostgreSQL of the tests' own, started once, when the first test asks for it."""
+    """Start a PostgreSQL server for the tests, once, when a test first uses it; return its URL."""
     with postgresql.cluster() as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def postgresql_database(postgresql_server: str) -> Callable[..., AbstractContextManager[str]]:
-    """Make a database there, by name and template, for the time of a `with`; its URL."""
+    """Return a context manager that creates a database by name and template, and gives its URL."""
     return partial(postgresql.database, postgresql_server)
 
 
 @pytest.fixture
 def real_data() -> Callable[..., alma_env.DataSet]:
-    """Load a real data set by name from the folder ALMA_DATA; the test is skipped when it is not there."""
+    """Return a function that loads a real data set by name from the folder ALMA_DATA, or skips the test."""
 
     def load(name: str, **options: str) -> alma_env.DataSet:
         if not os.environ.get("ALMA_DATA"):
-            pytest.skip("ALMA_DATA is not set: it names a folder with the data sets in torchvision's layout")
+            pytest.skip("ALMA_DATA is not set; set it to a folder with the data sets in torchvision's layout")
         try:
             return alma_env.load(name, download=False, **options)
         except alma_env.DataUnavailableError as error:
@@ -49,7 +49,7 @@ def real_data() -> Callable[..., alma_env.DataSet]:
 
 @pytest.fixture
 def dense_gpt2() -> Callable[[int, SwitchSize], nn.Module]:
-    """Make the GPT-2 of `transformers` for a vocabulary and a size, without dropout and with the exact GELU."""
+    """Return a function that makes the GPT-2 of `transformers` without dropout and with the exact GELU."""
     datasets()  # lets transformers import torchvision on a CPU build of torch
     transformers = pytest.importorskip("transformers")
 
@@ -75,7 +75,7 @@ def dense_gpt2() -> Callable[[int, SwitchSize], nn.Module]:
 
 @pytest.fixture
 def goes_on_after_any_tick() -> Callable[..., None]:
-    """Check that a run which is saved and restored at any tick ends with the same ledger, the seconds aside."""
+    """Check that a run that is saved and restored at any tick ends with the same ledger, except for the seconds."""
 
     def check(
         make_env: Callable[[], alma_env.AlmaEnv], make_agent: Callable[[alma_env.AlmaEnv], agents.AnytimeAgent]

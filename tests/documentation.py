@@ -1,11 +1,11 @@
-"""The pages of the documentation as blocks of code, and the commands in them as bash understands them.
+"""The code blocks of the documentation pages, and the commands in them as bash parses them.
 
-A block's fence says what becomes of it:
+The fence of a block determines what the tests do with the block:
 
-    python, sh                     it is executed
-    … title="takes hours"          or another of `NOT_RUN`: too long, or it needs more than a test has; it is checked
-    … title="sweep.toml"           the name of a file: it is written beside what is executed, for the blocks below
-    text                           what is printed, or a drawing
+    python, sh                     execute it
+    … title="takes hours"          (or another title of `NOT_RUN`) check its names, because a test cannot execute it
+    … title="sweep.toml"           (a file name) write it to this file, for the blocks below
+    text                           nothing; it shows an output or a drawing
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PAGES = {page.name: page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
-NOT_RUN = ("takes minutes", "takes hours", "needs a GPU", "needs a network", "needs CleanRL", "what nginx is told")
+NOT_RUN = ("takes minutes", "takes hours", "needs a GPU", "needs a network", "needs CleanRL", "nginx configuration")
 EXECUTED = ("python", "sh")
 
 _BLOCK = re.compile(
@@ -25,7 +25,7 @@ _BLOCK = re.compile(
 )
 _FENCE = re.compile(r"^\s*```", re.MULTILINE)
 _INLINE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
-# Commands that bash hands to the test; it finds no other, since its PATH is empty.
+# Commands that bash passes to the test. Bash finds no other commands, because its PATH is empty.
 _COMMANDS = ("alma", "alma-leaderboard", "pip", "pytest", "python", "torchrun", "createuser", "createdb")
 
 
@@ -35,10 +35,10 @@ class Block:
 
     Attributes:
         page: file name.
-        line: where it begins.
-        language: the fence's.
-        title: the fence's, or empty.
-        code: what is between the fences.
+        line: line number of the opening fence.
+        language: language of the fence.
+        title: title of the fence, or empty.
+        code: the lines between the fences.
     """
 
     page: str
@@ -49,12 +49,12 @@ class Block:
 
     @property
     def is_file(self) -> bool:
-        """Whether its title names a file that later blocks use."""
+        """Whether the title names a file that later blocks use."""
         return re.fullmatch(r"[\w/-]+\.(toml|py|txt|md)", self.title) is not None
 
     @property
     def is_run(self) -> bool:
-        """Whether it is executed."""
+        """Whether the tests execute the block."""
         return self.language in EXECUTED and self.title not in NOT_RUN and not self.is_file
 
     def __str__(self) -> str:
@@ -62,10 +62,10 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    """The fenced blocks of a page, in order.
+    """Return the fenced blocks of a page, in order.
 
     Raises:
-        ValueError: a fence is not of the form above.
+        ValueError: a fence does not have the form above.
     """
     text = page.read_text()
     found = [
@@ -78,20 +78,20 @@ def blocks(page: Path) -> list[Block]:
 
 
 def prose(page: Path) -> str:
-    """A page without its blocks."""
+    """Return the text of a page without its blocks."""
     return _BLOCK.sub("", page.read_text())
 
 
 def inline_code(page: Path) -> list[str]:
-    """What stands between single backticks in a page's prose, in one line each."""
+    """Return the inline code of the prose of a page, each on one line."""
     return [" ".join(code.split()) for code in _INLINE.findall(prose(page))]
 
 
 def commands(script: str, folder: Path) -> list[list[str]]:
-    """The words of each command that a script would run, with its loops and variables gone through by bash.
+    """Return the words of each command of a script; bash expands its loops and variables.
 
     Raises:
-        AssertionError: the script fails, or has a command that is not known here.
+        AssertionError: the script fails, or has an unknown command.
     """
     hand_over = " ".join(
         f"""function {name} {{ printf '%s\\0' "$(( $# + 1 ))" {name} "$@" >&3; }};""" for name in _COMMANDS

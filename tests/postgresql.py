@@ -1,4 +1,4 @@
-"""A PostgreSQL of the tests' own: a new cluster in a temporary folder, reached by a socket there alone."""
+"""A PostgreSQL server for the tests: a new cluster in a temporary folder, reachable only through a socket there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import sqlalchemy
 
 
 def programs() -> Path | None:
-    """The folder of initdb and pg_ctl: of the path, else the newest of Debian's packages."""
+    """Return the folder of initdb and pg_ctl: from PATH, else of the newest Debian package."""
     found = shutil.which("initdb")
     if found:
         return Path(found).resolve().parent
@@ -27,10 +27,10 @@ def programs() -> Path | None:
 
 @contextmanager
 def cluster() -> Iterator[str]:
-    """A running server; the URL of its maintenance database. Skips the test where there can be none."""
+    """Start a server and give the URL of its maintenance database; skip the test if no server can be started."""
     folder = programs()
     if folder is None:
-        pytest.skip("PostgreSQL's programs are not installed: apt-get install postgresql")
+        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
     become: dict[str, Any] = {}
     home = Path(tempfile.mkdtemp(prefix="alma-pg-"))
     try:
@@ -38,7 +38,7 @@ def cluster() -> Iterator[str]:
             try:
                 user = pwd.getpwnam("postgres")
             except KeyError:
-                pytest.skip("this is root, which PostgreSQL refuses, and there is no user postgres")
+                pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
             os.chown(home, user.pw_uid, user.pw_gid)
             become = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
@@ -61,7 +61,7 @@ def cluster() -> Iterator[str]:
 
 @contextmanager
 def database(server: str, name: str, template: str = "template1") -> Iterator[str]:
-    """A copy of a database, an empty one, for the time of a test; its URL."""
+    """Create a database from a template (by default an empty one), give its URL, and drop it at the end."""
     engine = sqlalchemy.create_engine(
         server.replace("postgresql:", "postgresql+psycopg:"),
         isolation_level="AUTOCOMMIT",

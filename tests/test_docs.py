@@ -1,4 +1,4 @@
-"""What the documentation shows is so: its code runs as it stands, its commands exist, its pages are complete."""
+"""The code of the documentation runs, its commands and names exist, and its pages are complete."""
 
 from __future__ import annotations
 
@@ -13,20 +13,24 @@ from types import ModuleType
 
 import pytest
 
+import agents.cli
 import alma_env
 import leaderboard.cli
-from agents import backbones, cli
-from agents.methods import methods_for
-from agents.policy_specs import policy_from
-from agents.recipes import recipe_for
-from agents.stage import StageSettings
-from agents.words import key_values
-from alma_env.data import TEXT
+from agents.catalogue import backbones
+from agents.catalogue.methods import methods_for
+from agents.catalogue.recipes import recipe_for
+from agents.cli.parser import build_parser
+from agents.policies.specs import policy_from
+from agents.policies.validation import key_values
+from agents.training.settings import StageSettings
+from alma_env.data.datasets import TEXT
 from alma_env.registration import PROTOCOLS, TEXT_ID, keywords_of
 
 from .documentation import EXECUTED, NOT_RUN, PAGES, ROOT, Block, blocks, commands, inline_code
 
-PROGRAMS = {"alma": cli, "alma-leaderboard": leaderboard.cli}
+PROGRAMS = {"alma": agents.cli, "alma-leaderboard": leaderboard.cli}
+PARSERS = {"alma": build_parser, "alma-leaderboard": leaderboard.cli._parser}
+PACKAGES = ("alma_env", "agents", "leaderboard")
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
@@ -45,15 +49,13 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch,
             exec(compile(block.code, str(block), "exec"), vars(module))
         elif block.is_run:
             for name, *words in commands(block.code, tmp_path):
-                assert name in PROGRAMS, (
-                    f"{block}: {name} cannot be run by a test; mark the block with one of {NOT_RUN}"
-                )
+                assert name in PROGRAMS, f"{block}: a test cannot run {name}; give the block a title of {NOT_RUN}"
                 status = PROGRAMS[name].main(words)
                 assert status == 0, f"{block}: {name} {' '.join(words)}\n{capsys.readouterr().err}"
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_what_is_too_long_to_run_names_commands_options_and_modules_that_exist(page, tmp_path):
+def test_the_commands_options_and_modules_of_blocks_that_are_not_executed_exist(page, tmp_path):
     for block in blocks(PAGES[page]):
         if block.title in NOT_RUN and block.language == "python":
             _check_imports(block)
@@ -63,7 +65,7 @@ def test_what_is_too_long_to_run_names_commands_options_and_modules_that_exist(p
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_block_says_what_becomes_of_it(page):
+def test_the_fence_of_every_block_determines_its_treatment(page):
     for block in blocks(PAGES[page]):
         treated = block.language == "text" or block.title in NOT_RUN or block.is_file
         assert treated or (block.language in EXECUTED and not block.title), f"{block}: {block.language} {block.title!r}"
@@ -73,22 +75,38 @@ def test_every_block_says_what_becomes_of_it(page):
 def test_the_commands_in_a_pages_prose_exist(page, capsys):
     for code in inline_code(PAGES[page]):
         name, *words = code.split()
-        if name == "pytest" and words:
-            _check_pytest(f"{page}: {code}", words)
+        if (name == "pytest" and words) or name == "-k":
+            _check_pytest(f"{page}: {code}", code.split())
         elif name in PROGRAMS and words:
             command = [word for word in itertools.takewhile(str.islower, words) if not word.startswith("-")]
             with pytest.raises(SystemExit) as end:
-                PROGRAMS[name]._parser().parse_args([*command, "--help"])
+                PARSERS[name]().parse_args([*command, "--help"])
             assert end.value.code == 0, f"{page}: {code}"
-            told = capsys.readouterr().out
+            printed = capsys.readouterr().out
             options = [word.partition("=")[0] for word in words if word.startswith("--")]
-            assert all(option in told for option in options), f"{page}: {code}"
+            assert all(option in printed for option in options), f"{page}: {code}"
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_the_files_that_a_page_links_to_exist(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", PAGES[page].read_text()):
         assert (PAGES[page].parent / target).exists(), f"{page}: {target}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page != "architecture.md"])
+def test_the_paths_and_names_in_a_pages_prose_exist(page):
+    for code in inline_code(PAGES[page]):
+        if re.fullmatch(rf"({'|'.join(PACKAGES)}|docs|tests)/[\w./-]*", code):
+            assert (ROOT / code).exists(), f"{page}: {code}"
+        elif re.fullmatch(rf"({'|'.join(PACKAGES)})(\.\w+)+", code):
+            assert _exists(code), f"{page}: {code}"
+
+
+def test_the_glossary_defines_each_term_once():
+    text = PAGES["concepts.md"].read_text().partition("## Glossary")[2]
+    terms = [term for line in re.findall(r"^\| ([^|]+) \|", text, re.MULTILINE)[2:] for term in line.split(", ")]
+    assert len(terms) > 50
+    assert len(set(terms)) == len(terms)
 
 
 def test_the_reference_has_every_public_name_of_the_environment():
@@ -103,6 +121,20 @@ def test_the_readme_prints_a_score(tmp_path, monkeypatch, capsys):
     assert re.search(r"CER \d+\.\d\d, Mem \d+, Comp \d+, final error 0\.\d+", capsys.readouterr().out)
 
 
+def _exists(dotted: str) -> bool:
+    """Whether a dotted name is a module, or an attribute of a module or class."""
+    parts = dotted.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[length:]:
+            found = getattr(found, name, None)
+        return found is not None
+    return False
+
+
 def _check_command(where: str, name: str, words: Sequence[str]) -> None:
     if name == "torchrun":
         at = words.index("-m")
@@ -110,9 +142,9 @@ def _check_command(where: str, name: str, words: Sequence[str]) -> None:
         name, words = "alma", words[at + 2 :]
     if name in PROGRAMS:
         try:
-            options = PROGRAMS[name]._parser().parse_args(words)
+            options = PARSERS[name]().parse_args(words)
         except SystemExit:
-            pytest.fail(f"{where}\nis refused by its parser")
+            pytest.fail(f"{where}\nthe parser refuses this command")
         if (name, options.name) == ("alma", "run"):
             _check_run(where, options)
     elif name == "pip":
@@ -123,11 +155,11 @@ def _check_command(where: str, name: str, words: Sequence[str]) -> None:
 
 
 def _check_run(where: str, options: object) -> None:
-    """Environment, agent, policies and the keys of --set, which the parser alone does not know."""
+    """Check environment, agent, policies and the keys of --set, which the parser does not check."""
     protocol = {"data": TEXT} if options.env == TEXT_ID else PROTOCOLS[options.env]
     recipe = recipe_for(protocol["data"])
     method = methods_for(recipe.backbone)[options.agent]
-    known = {*keywords_of(options.env), *method.keywords, *backbones.keywords_of(recipe.backbone), "growth"}
+    known = {*keywords_of(options.env), *method.keywords, *backbones.own_keywords(recipe.backbone), "growth"}
     known |= set(StageSettings.__dataclass_fields__)
     assert key_values(options.set).keys() <= known, where
     for policy in options.policy:
@@ -136,13 +168,14 @@ def _check_run(where: str, options: object) -> None:
 
 
 def _check_pytest(where: str, words: Sequence[str]) -> None:
-    """The files exist, and the words after -k occur in them."""
+    """Check that the files exist, and that a test function in them has the word after -k in its name."""
     paths = [ROOT / word for word in words if "/" in word or word.endswith(".py")]
     assert all(path.exists() for path in paths), where
     if "-k" in words:
-        files = [file for path in paths for file in ([path] if path.is_file() else path.rglob("test_*.py"))]
+        searched = paths or [ROOT / "tests"]
+        files = [file for path in searched for file in ([path] if path.is_file() else path.rglob("test_*.py"))]
         chosen = words[list(words).index("-k") + 1]
-        assert any(chosen in file.read_text() for file in files), where
+        assert any(re.search(rf"def test_\w*{chosen}", file.read_text()) for file in files), where
 
 
 def _check_imports(block: Block) -> None:

@@ -1,16 +1,25 @@
-"""Runs that nobody ran: configurations and ledgers made by hand, for what reads, draws and compares finished runs."""
+"""Finished runs with invented results, for tests of code that reads, draws and compares finished runs."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from agents.anytime import StageRecord
-from agents.finished import FinishedRun
+from agents.learners.anytime import StageRecord
+from agents.runs.ledger_columns import LedgerColumns
+from agents.runs.load import FinishedRun
 from alma_env import Ledger, Row
 from alma_env.ledger import row_to_json
+
+
+def finished_run(
+    folder: Path, config: dict[str, Any], ledger: Ledger, stages: Sequence[StageRecord] = ()
+) -> FinishedRun:
+    """Return the finished run with this ledger and these stages."""
+    return FinishedRun(folder, config, LedgerColumns.from_ledger(ledger), tuple(stages))
 
 
 def made_run(
@@ -27,7 +36,7 @@ def made_run(
     folder: str = "made",
     **settings: Any,
 ) -> FinishedRun:
-    """A run whose error falls with training, width and seed in a way that can be told from its numbers."""
+    """Return a run whose error depends on its stages, width and seed in a known way."""
     growth = "every" if agent in ("gens", "gmoe") else "never"
     schedule = policy or {"wait": wait, "replay": replay, "growth": growth}
     protocol: dict[str, Any] = {"data": "Text" if text else "Digits", "ticks": ticks}
@@ -56,11 +65,11 @@ def made_run(
         rows.append(
             Row(tick, error, parameters, 2, 2.0 * parameters, flops, sum(flops.values()), (), digest, False, 0.01)
         )
-    return FinishedRun.of(Path(folder) / f"{agent}-{width}-{wait}-{seed}", config, Ledger(rows), stages)
+    return finished_run(Path(folder) / f"{agent}-{width}-{wait}-{seed}", config, Ledger(rows), stages)
 
 
 def write(run: FinishedRun, folder: Path) -> Path:
-    """A run as `agents.runs` leaves it, without its checkpoint."""
+    """Write a run folder without a checkpoint."""
     path = folder / run.folder.name
     path.mkdir(parents=True)
     (path / "config.json").write_text(json.dumps(run.config))

@@ -49,11 +49,11 @@ def test_the_score_is_the_sum_of_the_rows(ledger):
     assert Ledger([*ledger.rows, row(3, refused=True)]).score().truncated
 
 
-def test_regret_is_the_error_beyond_the_oracles(ledger):
+def test_regret_is_the_error_in_excess_of_the_oracles(ledger):
     oracle = Ledger([row(0), row(1, error=0.05), row(2, error=0.25)])
     assert ledger.score().regret is None
     assert ledger.score(oracle=oracle).regret == pytest.approx(0 + (0.2 - 0.05) + (0.1 + 0.2 / 3 - 0.25))
-    with pytest.raises(ValueError, match="oracle with 1 ticks beside 2"):
+    with pytest.raises(ValueError, match="oracle with 1 ticks, ledger with 2"):
         ledger.score(oracle=Ledger([row(0), row(1)]))
 
 
@@ -82,7 +82,7 @@ def test_an_empty_ledger_has_no_score():
         Ledger().score()
 
 
-def test_a_broken_file_is_refused_with_its_line(ledger):
+def test_an_invalid_line_is_refused_with_its_number(ledger):
     lines = ledger.to_json().splitlines()
     with pytest.raises(ValueError, match="line 2: not a ledger row"):
         Ledger.from_json(lines[0] + "\n{broken\n")

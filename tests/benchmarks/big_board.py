@@ -1,4 +1,4 @@
-"""A board of 10,000 made submissions, for benchmarks of what reads it."""
+"""A board of 10,000 synthetic submissions, for benchmarks of the pages and queries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 SUBMISSIONS = 10_000
-WITH_LEDGERS = 100  # of them, whose pages can be asked for
+WITH_LEDGERS = 100  # submissions with ledgers, whose pages can be requested
 ENV = "MNIST-ALMA-v0"
 
 
@@ -26,11 +26,11 @@ def ledger(numbers: random.Random):
 
 
 def fill(engine) -> None:
-    """10,000 verified submissions on one board, in a few large statements; a hundred of them have their runs."""
+    """Write 10,000 verified submissions in a few large statements; the first 100 have runs with ledgers."""
     from sqlalchemy import insert
 
-    from leaderboard.database import METRICS, Account, Event, Result, ResultRun, Submission
-    from leaderboard.engine import writing
+    from leaderboard.database.engine import writing
+    from leaderboard.database.tables import METRICS, Account, Event, Result, ResultRun, Submission
     from leaderboard.rules import RULES_VERSION, budget_class
 
     numbers, moment = random.Random(0), datetime.now(UTC)
@@ -61,7 +61,7 @@ def fill(engine) -> None:
                 "created_at": moment,
             }
         )
-        # Who spends more errs less, with a wide spread: the front has some dozens.
+        # A higher Comp gives a lower CER, with a wide spread, so the Pareto front has some dozens of submissions.
         means = {f"{metric}_mean": numbers.uniform(1, 100) for metric in METRICS} | {"comp_mean": comp, "mem_mean": mem}
         means["cer_mean"] = 20 + 300 * numbers.betavariate(2, 4) * (15 - np.log10(comp)) / 6
         results.append(
@@ -82,10 +82,10 @@ def fill(engine) -> None:
         )
         if id <= WITH_LEDGERS:
             for seed in range(3):
-                played = ledger(numbers)
-                score = played.score()
+                verified = ledger(numbers)
+                score = verified.score()
                 runs.append(
-                    {"result_id": id, "seed": seed, "ledger": zlib.compress(played.to_json().encode())}
+                    {"result_id": id, "seed": seed, "ledger": zlib.compress(verified.to_json().encode())}
                     | {metric: getattr(score, metric) for metric in METRICS}
                 )
     with writing(engine) as session:

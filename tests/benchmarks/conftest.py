@@ -1,4 +1,4 @@
-"""What all benchmarks have in common."""
+"""Fixtures for all benchmarks."""
 
 from __future__ import annotations
 

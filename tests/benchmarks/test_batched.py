@@ -1,7 +1,9 @@
-"""Several seeds in one batch against one of them, as ratios within one run.
+"""A batch of several seeds against a single run, as ratios of CPU times within one process.
 
-CPU time of one thread, on MNIST; the ways take turns, stage by stage, and the least time of a stage counts, since
-other work on the machine only ever adds to it. ALMA_DATA=… OMP_NUM_THREADS=1 pytest -m benchmark -s (this file)
+The variants train on MNIST with one thread and take turns, stage by stage. The least time of a stage counts, because
+other work on the machine can only increase it.
+
+ALMA_DATA=… OMP_NUM_THREADS=1 pytest -m benchmark -s tests/benchmarks/test_batched.py
 """
 
 from __future__ import annotations
@@ -16,9 +18,9 @@ import torch
 
 import agents
 import alma_env
-from agents.allocator import keep_freed_memory
-from agents.anytime import AnytimeAgent
-from agents.batched import train_batch
+from agents.learners.anytime import AnytimeAgent
+from agents.learners.seed_batch import train_batch
+from agents.sweeps.process_setup import keep_freed_memory
 from alma_env import AlmaEnv
 
 pytestmark = pytest.mark.benchmark
@@ -27,12 +29,12 @@ Run = tuple[AlmaEnv, AnytimeAgent]
 
 
 @pytest.fixture(autouse=True)
-def memory_as_in_the_command_line() -> None:
+def memory_settings_of_the_command_line() -> None:
     keep_freed_memory()
 
 
 class Batch:
-    """Runs in lock-step; a single one trains by itself."""
+    """Runs that advance tick by tick together; a single run trains without a batch."""
 
     def __init__(self, data: alma_env.DataSet, seeds: int, **keywords: Any) -> None:
         self.runs = []
@@ -43,7 +45,7 @@ class Batch:
             self.runs.append((env, agent))
 
     def stage(self) -> tuple[float, float]:
-        """CPU seconds of the next stage's training, and of it and all that belongs to its ticks."""
+        """Return the CPU seconds of the next stage: of its training, and of its ticks including the training."""
         start, training = time.process_time(), 0.0
         deployed: list[Any] = [None] * len(self.runs)
         while deployed[0] is None:
@@ -72,26 +74,28 @@ class Batch:
 
 
 @pytest.mark.parametrize("wait", [1, 10])
-@pytest.mark.parametrize(("width", "seeds", "asked"), [(32, 8, 3), (4, 32, 5)])
-def test_seeds_in_one_batch_against_one(
-    benchmark: Any, real_data: Callable[..., alma_env.DataSet], width: int, seeds: int, asked: int, wait: int
+@pytest.mark.parametrize(("width", "seeds", "target"), [(32, 8, 3), (4, 32, 5)])
+def test_a_batch_of_seeds_against_a_single_run(
+    benchmark: Any, real_data: Callable[..., alma_env.DataSet], width: int, seeds: int, target: int, wait: int
 ) -> None:
     data = real_data("MNIST")
     make = partial(Batch, data, width=width, wait=wait)
-    ways = {(engine, number): make(number, engine=engine) for engine in ("plain", "compiled") for number in (1, seeds)}
-    least = dict.fromkeys(ways, (float("inf"), float("inf")))
+    variants = {
+        (engine, number): make(number, engine=engine) for engine in ("plain", "compiled") for number in (1, seeds)
+    }
+    least = dict.fromkeys(variants, (float("inf"), float("inf")))
 
     def take_turns() -> None:
         for stage in range(6 if wait == 1 else 2):
-            for way, batch in ways.items():
-                least[way] = tuple(map(min, least[way], batch.stage()))  # type: ignore[assignment]
-            if stage == 0:  # the same work, or the ratios say nothing; rounding grows from stage to stage
-                losses = [batch.runs[0][1].history[0].validation_loss for batch in ways.values()]
+            for variant, batch in variants.items():
+                least[variant] = tuple(map(min, least[variant], batch.stage()))  # type: ignore[assignment]
+            if stage == 0:  # the ratios need equal work; the rounding differences grow from stage to stage
+                losses = [batch.runs[0][1].history[0].validation_loss for batch in variants.values()]
                 assert losses == pytest.approx(losses[:1] * len(losses), rel=1e-2)
 
     benchmark.pedantic(take_turns, rounds=1, iterations=1)
-    print(f"\nMNIST h={width} w={wait}: {seeds} seeds in one batch, asked {asked} x one")
-    for place, what in enumerate(("training alone", "with the answers")):
+    print(f"\nMNIST h={width} w={wait}: {seeds} seeds in one batch; target {target} x the time of one run")
+    for place, what in enumerate(("training", "with its ticks")):
         for engine, one in (("plain", "plain"), ("compiled", "compiled"), ("compiled", "plain")):
             batch, single = least[engine, seeds][place], least[one, 1][place]
             benchmark.extra_info[f"{engine} / {one}, {what}"] = batch / single
@@ -99,16 +103,16 @@ def test_seeds_in_one_batch_against_one(
                 f"  {what:16} {engine:8} batch {1e3 * batch:8.0f} ms, one {one:8} run {1e3 * single:7.0f} ms: "
                 f"{batch / single:5.2f} x"
             )
-    flops = max(row.comp for row in ways["compiled", 1].runs[0][0].ledger)
+    flops = max(row.comp for row in variants["compiled", 1].runs[0][0].ledger)
     rate = flops / least["compiled", 1][0]
     print(
-        f"  one compiled run: {flops / 1e9:.2f} GFLOP per stage, {rate / 1e9:.0f} GFLOP/s; {asked} x its time would "
-        f"be {seeds / asked * rate / 1e9:.0f}; products of 1,024 x 1,024 here: {_of_square_products() / 1e9:.0f}"
+        f"  one compiled run: {flops / 1e9:.2f} GFLOP per stage, {rate / 1e9:.0f} GFLOP/s; at the target the batch "
+        f"reaches {seeds / target * rate / 1e9:.0f}; products of 1,024 x 1,024 reach {_square_products() / 1e9:.0f}"
     )
 
 
-def _of_square_products() -> float:
-    """FLOPs per second of one thread where nothing else takes time."""
+def _square_products() -> float:
+    """Return the FLOPs per second of one thread in large matrix products."""
     one, other, least = torch.randn(1024, 1024), torch.randn(1024, 1024), float("inf")
     for _ in range(10):
         begin = time.process_time()

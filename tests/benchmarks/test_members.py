@@ -1,6 +1,7 @@
-"""Members at once against members one after another and against the single model, as ratios within one run.
+"""Members trained at once against members trained one after another and against the single model.
 
-CPU time of one thread, on real mega-batches; the ways take turns, stage by stage, and the first stage warms up.
+The ratios compare CPU times of one thread on real mega-batches. The learners take turns, stage by stage, and the first
+stage is a warm-up.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import pytest
 import torch
 
 import agents
-from agents.allocator import keep_freed_memory
-from agents.stage import Examples
+from agents.sweeps.process_setup import keep_freed_memory
+from agents.training.stage import Examples
 from alma_env import AlmaEnv
 
 pytestmark = pytest.mark.benchmark
 
 
 @pytest.fixture(autouse=True)
-def memory_as_in_the_command_line():
+def memory_settings_of_the_command_line():
     keep_freed_memory()
 
 
@@ -43,7 +44,7 @@ def take_turns(benchmark, title: str, learners: dict, data: list) -> dict[str, f
     seconds: dict[str, list[float]] = {name: [] for name in learners}
     losses: dict[str, float] = {}
 
-    def all_in_turns() -> None:
+    def take_all_turns() -> None:
         for train, valid in data:
             for name, learner in learners.items():
                 start = time.process_time()
@@ -51,9 +52,9 @@ def take_turns(benchmark, title: str, learners: dict, data: list) -> dict[str, f
                 seconds[name].append(time.process_time() - start)
                 losses.setdefault(name, report.best_loss)
 
-    benchmark.pedantic(all_in_turns, rounds=1, iterations=1)
+    benchmark.pedantic(take_all_turns, rounds=1, iterations=1)
     for name in losses:
-        if f"{name} apart" in losses:  # the same work, or the ratio says nothing; rounding grows from stage to stage
+        if f"{name} apart" in losses:  # the ratio needs equal work; the rounding differences grow from stage to stage
             assert losses[name] == pytest.approx(losses[f"{name} apart"], rel=1e-2)
     medians = {name: float(np.median(values[1:])) for name, values in seconds.items()}
     print(f"\n{title}: " + ", ".join(f"{name} {1e3 * value:.0f} ms" for name, value in medians.items()))
@@ -108,13 +109,13 @@ def test_a_mixture_of_k_experts(benchmark, real_data, data, width, epochs):
 
 
 def test_a_tick_of_a_growing_ensemble_by_its_number_of_members(benchmark, real_data):
-    """Without training: what the environment and the learner do for members that are frozen, and recognised."""
+    """Measure the ticks without their training: the environment identifies the frozen members by content."""
     env = AlmaEnv(real_data("MNIST"), 500)
     agent = agents.make("gens", env, width=4, epochs=1, engine="plain")
     observation, _ = env.reset(seed=0, options={"predictor": agent.predictor})
     ticks: list[float] = []
 
-    def play() -> None:
+    def run() -> None:
         nonlocal observation
         for _ in range(400):
             with env.meter:
@@ -123,7 +124,7 @@ def test_a_tick_of_a_growing_ensemble_by_its_number_of_members(benchmark, real_d
             observation = env.step(predictor)[0]
             ticks.append(time.process_time() - start)
 
-    benchmark.pedantic(play, rounds=1, iterations=1)
+    benchmark.pedantic(run, rounds=1, iterations=1)
     few, many = (float(np.median(ticks[members - 20 : members])) for members in (100, 400))
     print(
         f"\na tick of gEns: {1e3 * few:.1f} ms with 100 members, {1e3 * many:.1f} ms with 400: "

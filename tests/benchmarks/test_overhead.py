@@ -1,7 +1,8 @@
-"""What the environment and its meter add to a training loop, as ratios within one run.
+"""The overhead of the environment and its meter on a training loop, as ratios within one process.
 
-The loop without them is the same learner on the same stream, with a plain evaluation after each training. CPU time of
-one thread; the two loops take turns, mega-batch by mega-batch, so that a machine whose speed drifts slows both.
+The loop without them trains the same learner on the same stream, with a plain evaluation after each training. The
+benchmark measures CPU time of one thread. The two loops take turns, mega-batch by mega-batch, so a drifting speed of
+the machine affects both.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ import pytest
 import torch
 
 import agents
-from agents.allocator import keep_freed_memory
+from agents.sweeps.process_setup import keep_freed_memory
 from alma_env import AlmaEnv
 
 pytestmark = pytest.mark.benchmark
 
 
 def evaluate(predictor, x, y, batch_size) -> float:
-    """The evaluation that a loop of one's own would have."""
+    """Evaluate as a simple training loop does."""
     predictor.eval()
     wrong = 0
     with torch.no_grad():
@@ -39,14 +40,15 @@ def evaluate(predictor, x, y, batch_size) -> float:
     [
         pytest.param("MNIST", 500, 10_000, 80, {"engine": "compiled"}, id="MLP-32-compiled"),
         pytest.param("MNIST", 500, 10_000, 12, {"engine": "plain"}, id="MLP-32-plain"),
-        # Many short turns, since neighbours disturb long ones; what a stage costs beside its epochs counts 50-fold.
+        # Other processes disturb long turns, so there are many short ones. With 2 epochs, the overhead per stage counts
+        # 50-fold.
         pytest.param("CIFAR10", 100, 1_000, 25, {"epochs": 2}, id="VGG19-32"),
     ],
 )
-def test_environment_and_meter_beside_the_same_loop_without_them(
+def test_a_loop_with_environment_and_meter_against_the_same_loop_without_them(
     benchmark, real_data, data, ticks, test_images, turns, agent
 ):
-    keep_freed_memory()  # as the command line does
+    keep_freed_memory()  # like the command line
     data = real_data(data)
     data = dataclasses.replace(data, test_x=data.test_x[:test_images], test_y=data.test_y[:test_images], source=None)
     env = AlmaEnv(data, ticks)
@@ -65,8 +67,8 @@ def test_environment_and_meter_beside_the_same_loop_without_them(
             predictor = metered.observe(observation)
         observation, *_ = env.step(predictor)
         with_env.append(time.process_time() - start)
-        assert env.ledger[tick].error == error  # the same computation, bit for bit
-    # The first tick compiles, or counts the steps that are charged later.
+        assert env.ledger[tick].error == error  # the same computation to the last bit
+    # The first tick is left out: it compiles, or counts the steps that are charged later.
     ratios = np.array(with_env[1:]) / np.array(without[1:])
     low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
     benchmark.extra_info.update(ratio=middle, quartiles=(low, high), with_env=with_env, without=without)
@@ -93,7 +95,7 @@ def test_a_tick_without_training(benchmark, real_data):
 
 
 def test_loading_cifar10_and_building_the_stream(benchmark, real_data):
-    """In a process of its own: seconds, and peak memory of the whole process."""
+    """Measure seconds and peak memory in a new process."""
     real_data("CIFAR10")
     code = (
         "import time; t = time.perf_counter(); import alma_env; i = time.perf_counter();"

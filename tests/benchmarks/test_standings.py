@@ -1,4 +1,4 @@
-"""How long a page of the standings takes on a board of 10,000 submissions."""
+"""The time of the query of a standings page on a board of 10,000 submissions."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.benchmark
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_page_of_the_standings_of_10000_submissions(benchmark, kind, tmp_path, request):
     pytest.importorskip("sqlalchemy")
-    from leaderboard.migrations import open_database
-    from leaderboard.standings import boards, standings
+    from leaderboard.board.standings import boards, standings
+    from leaderboard.database.migrations import open_database
 
     sqlite = f"sqlite:///{tmp_path / 'board.db'}"
     engine = open_database(sqlite if kind == "sqlite" else request.getfixturevalue("postgresql_server"))
@@ -34,7 +34,7 @@ def test_a_page_of_the_standings_of_10000_submissions(benchmark, kind, tmp_path,
         {"method": "sm", "waiting_time": 10, "budget_class": 11},
     ]
     milliseconds: dict[str, list[float]] = {}
-    processor: list[float] = []  # of this process, which neighbours do not disturb: with SQLite, all of the work
+    processor: list[float] = []  # CPU time of this process; with SQLite it covers all of the work
     for _ in range(40):
         for page in pages:
             start, busy = time.perf_counter(), time.process_time()

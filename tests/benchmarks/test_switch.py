@@ -1,6 +1,7 @@
-"""Training steps of the Switch Transformer beside those of a dense GPT-2, and what the meter adds to them.
+"""Training steps of the Switch Transformer against those of a dense GPT-2, and the overhead of the meter.
 
-Ratios within one run, in CPU time of one thread; the steps take turns, so that a machine whose speed drifts slows all.
+The ratios compare CPU times of one thread within one process. The steps take turns, so a drifting speed of the machine
+affects all of them.
 
 OMP_NUM_THREADS=1 pytest -m benchmark -s tests/benchmarks/test_switch.py
 """
@@ -18,12 +19,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from agents import stage
-from agents.allocator import keep_freed_memory
-from agents.settings import StageSettings
-from agents.switch import SwitchTransformer
-from agents.switch_size import SIZES, SwitchSize
-from alma_env.meter import Meter
+from agents.networks.switch import SwitchTransformer
+from agents.networks.switch_size import SIZES, SwitchSize
+from agents.sweeps.process_setup import keep_freed_memory
+from agents.training.settings import StageSettings
+from agents.training.step import new_optimizer, train_mini_batch
+from alma_env.metering import Meter
 
 pytestmark = pytest.mark.benchmark
 
@@ -55,8 +56,8 @@ def test_four_experts_and_one_against_the_dense_gpt2_of_transformers(
     rates = {step: sequences * tokens / median(times[step]) for step in times}
     benchmark.extra_info.update(ratios=ratios, rates=rates)
     benchmark.pedantic(lambda: None, rounds=1)
-    told = ", ".join(f"{step} {rates[step]:,.0f} ({ratios[step]:.2f} x)" for step in steps)
-    print(f"\n{name}, {vocabulary} words, {sequences} x {tokens} tokens: tokens/s in training {told}")
+    summary = ", ".join(f"{step} {rates[step]:,.0f} ({ratios[step]:.2f} x)" for step in steps)
+    print(f"\n{name}, {vocabulary} words, {sequences} x {tokens} tokens: tokens/s in training {summary}")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_four_experts_and_one_against_the_dense_gpt2_of_transformers(
         pytest.param(SIZES["tiny"], 8_000, 8, 128, id="tiny-1024-tokens"),
     ],
 )
-def test_the_meter_beside_no_meter_and_beside_counting_each_step(
+def test_a_step_with_the_meter_against_no_meter_and_against_counting_in_full(
     benchmark: Any, size: SwitchSize, vocabulary: int, sequences: int, tokens: int
 ) -> None:
     model, optimizer, settings = switch(vocabulary, size, 4)
@@ -79,14 +80,14 @@ def test_the_meter_beside_no_meter_and_beside_counting_each_step(
             with meter:
                 start = time.process_time()
                 step(model, optimizer, x, y, settings)
-                return time.process_time() - start  # without the seals, which are laid once in a stage
+                return time.process_time() - start  # without the provenance, which is recorded once per stage
 
         return run
 
     steps = {
         "off": switch_step(vocabulary, size, 4, (model, optimizer, settings)),
-        "on": metered(stage._train_batch),
-        "in full": metered(stage._train_batch.fn),
+        "on": metered(train_mini_batch),
+        "in full": metered(train_mini_batch.fn),
     }
     times = in_turns(steps, vocabulary, (sequences, tokens), turns=40)
     ratios = {step: median(own / off for off, own in zip(times["off"], times[step], strict=True)) for step in times}
@@ -99,8 +100,8 @@ def test_the_meter_beside_no_meter_and_beside_counting_each_step(
 
 
 def in_turns(steps: dict[str, Step], vocabulary: int, shape: tuple[int, int], turns: int) -> dict[str, list[float]]:
-    """Seconds of each step, turn by turn; the first three turns, which count and allocate, are left out."""
-    keep_freed_memory()  # as the command line does
+    """Return the seconds of each step by turn, without the first three turns, which count and allocate."""
+    keep_freed_memory()  # like the command line
     generator = torch.Generator().manual_seed(0)
     times: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(turns + 3):
@@ -117,12 +118,12 @@ def switch(
 ) -> tuple[SwitchTransformer, torch.optim.Optimizer, StageSettings]:
     model = SwitchTransformer(vocabulary, size, experts=experts, generator=torch.Generator().manual_seed(0)).train()
     settings = StageSettings(optimizer="adam", learning_rate=1e-4)
-    return model, stage._fresh_optimizer(model, settings)[0], settings
+    return model, new_optimizer(model, settings)[0], settings
 
 
 def switch_step(vocabulary: int, size: SwitchSize, experts: int, parts: tuple[Any, ...] | None = None) -> Step:
     model, optimizer, settings = parts or switch(vocabulary, size, experts)
-    return lambda x, y: stage._train_batch(model, optimizer, x, y, settings)
+    return lambda x, y: train_mini_batch(model, optimizer, x, y, settings)
 
 
 def gpt2_step(model: nn.Module) -> Step:

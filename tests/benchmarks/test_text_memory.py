@@ -1,8 +1,8 @@
-"""A stream of text is built once and then read from the disk: its memory does not grow with the corpus.
+"""The memory of a text stream does not grow with the corpus, because the stream is built once and read from the disk.
 
-The corpus is made of the lines of real text, in another order for each copy of it, so that no two documents are alike.
-ALMA_TEXT names the text (a folder or a file; without it the text that comes with the package), ALMA_TEXT_MEBIBYTES the
-size of the corpus. The stream is made and read in a process of its own, whose memory is sampled from outside.
+The corpus repeats the lines of a real text, in another order for each copy, so that no two documents are equal.
+ALMA_TEXT is the folder or file of the text (default: the text of the package). ALMA_TEXT_MEBIBYTES is the size of the
+corpus. A child process builds and reads the stream, and this process samples its memory.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ import pytest
 
 pytest.importorskip("tokenizers")
 
-from alma_env import corpus
-from alma_env.text import tiny_text
+from alma_env.text import documents
+from alma_env.text.stream import tiny_text
 
 pytestmark = [
     pytest.mark.benchmark,
-    pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from Linux' /proc"),
+    pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the memory is read from /proc of Linux"),
 ]
 
-# Each line that it prints begins a phase; it goes on when it is told to, after its memory has been read.
+# Each printed line ends a phase. The child continues when it receives a line, after its memory has been read.
 CHILD = """
 import sys
 import numpy as np
 import torch
-from alma_env.text import text_stream
-from alma_env.tokens import tokenizers
+from alma_env.text.stream import text_stream
+from alma_env.text.tokenizer import tokenizers
 
 def phase(*words):
     print(*words, flush=True)
@@ -57,16 +57,16 @@ phase("read", read)
 
 
 def write_corpus(source: str, folder: Path, size: int) -> None:
-    """At least `size` bytes of documents, of 1 to 30 lines each, in several files."""
-    files = corpus.files_of(source, "ALMA_TEXT")
-    lines = [line for file in files for document in corpus.documents(file) for line in document.split(b"\n")]
-    draw, written, copies = random.Random(0), 0, 0
+    """Write at least `size` bytes of documents of 1 to 30 lines each, in several files."""
+    files = documents.files_of(source, "ALMA_TEXT")
+    lines = [line for file in files for document in documents.documents(file) for line in document.split(b"\n")]
+    numbers, written, copies = random.Random(0), 0, 0
     while written < size:
-        draw.shuffle(lines)
+        numbers.shuffle(lines)
         with (folder / f"copy-{copies:05}.txt").open("wb") as out:
             start = 0
             while start < len(lines):
-                end = start + draw.randint(1, 30)
+                end = start + numbers.randint(1, 30)
                 out.write(b"\n".join(lines[start:end]) + b"\n\n")
                 start = end
             written += out.tell()
@@ -74,7 +74,7 @@ def write_corpus(source: str, folder: Path, size: int) -> None:
 
 
 def mebibytes(pid: int) -> dict[str, float]:
-    """Resident memory of a process now, and at its highest; anonymous memory is all that is not mapped from a file."""
+    """Return the resident memory of a process, its peak, and the anonymous memory (not mapped from a file), in MiB."""
     status = Path(f"/proc/{pid}/status").read_text()
     fields = (line.split(":") for line in status.splitlines())
     return {name: int(value.split()[0]) / 1024 for name, value in fields if name in ("VmRSS", "VmHWM", "RssAnon")}
@@ -82,7 +82,7 @@ def mebibytes(pid: int) -> dict[str, float]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Removed at the end, unlike pytest's own: it holds the corpus and its tokens."""
+    """Create a folder for the corpus and its tokens, and remove it at the end (pytest keeps its own folders)."""
     with tempfile.TemporaryDirectory() as name:
         yield Path(name)
 
@@ -114,7 +114,7 @@ def test_the_memory_of_a_stream_is_a_small_part_of_its_corpus(benchmark, folder)
             time.sleep(0.01)
     assert child.returncode == 0
     (_, before), (built, building), (read, reading) = phases.items()
-    # The peak of the kernel's own count, VmHWM and not ru_maxrss, in which a child inherits the peak of its parent.
+    # VmHWM is the peak of this process. ru_maxrss of a child would include the peak of its parent.
     resident = {name: phase["VmHWM"] - before["VmRSS"] for name, phase in (("build", building), ("all", reading))}
     own = {name: phase["anonymous"] - before["RssAnon"] for name, phase in (("build", building), ("read", reading))}
     most = max(own.values())

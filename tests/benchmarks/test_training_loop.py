@@ -1,4 +1,4 @@
-"""How much faster a stage is than the loop that a tutorial would write, both in one run, in turns, in CPU time.
+"""A stage against a training loop as in a tutorial: ratios of CPU times; the loops take turns within one process.
 
 ALMA_DATA=… OMP_NUM_THREADS=1 pytest -m benchmark -s tests/benchmarks/test_training_loop.py
 """
@@ -21,9 +21,12 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import alma_env
-from agents.networks import MLP, VGG19, Normalize, Predictor
-from agents.stage import Engine, Examples, StageSettings, train_stage
-from alma_env import _torchvision
+from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
+from agents.training.engines import ENGINES
+from agents.training.seeding import StageGenerators
+from agents.training.settings import EngineName, StageSettings
+from agents.training.stage import Examples, train_stage
+from alma_env.data import image_files
 
 pytestmark = pytest.mark.benchmark
 
@@ -67,7 +70,7 @@ def test_a_stage_on_cifar10_against_a_tutorial_loop_with_a_transform_per_image(
     benchmark: Any, real_data: RealData, width: int
 ) -> None:
     data = real_data("CIFAR10")
-    _torchvision.datasets()  # makes torchvision importable on a CPU build of torch
+    image_files.datasets()  # makes torchvision importable on a CPU build of torch
     transforms = importlib.import_module("torchvision.transforms")
     stages = mega_batches(data, ticks=100, wait=1, count=5)
     ours, bf16 = (vgg19(data, width) for _ in range(2))
@@ -97,7 +100,7 @@ def test_a_stage_on_cifar10_against_a_tutorial_loop_with_a_transform_per_image(
 
 
 class Pictures(Dataset[tuple[Tensor, int]]):
-    """As torchvision's data sets: a PIL image per example, transformed when it is asked for."""
+    """A data set like torchvision's: one PIL image per example, transformed on access."""
 
     def __init__(self, examples: Examples, transform: Callable[[Any], Tensor]) -> None:
         self.images = examples.x.permute(0, 2, 3, 1).contiguous().numpy()
@@ -137,16 +140,16 @@ def tutorial_loop(
 
 
 def compare(benchmark: Any, title: str, loops: dict[str, Callable[[int], object]], stages: int, epochs: int) -> None:
-    """Run all loops stage by stage, in turns; the first stage warms up."""
+    """Run all loops in turns, stage by stage; the first stage is a warm-up."""
     seconds: dict[str, list[float]] = {name: [] for name in loops}
 
-    def all_in_turns() -> None:
+    def take_all_turns() -> None:
         for stage in range(stages):
             for name, loop in loops.items():
                 with cpu_seconds(seconds[name]):
                     loop(stage)
 
-    benchmark.pedantic(all_in_turns, rounds=1, iterations=1)
+    benchmark.pedantic(take_all_turns, rounds=1, iterations=1)
     first = next(iter(loops))
     print(f"\n{title:20}", end="")
     for name in loops:
@@ -167,13 +170,13 @@ def cpu_seconds(into: list[float]) -> Iterator[None]:
     into.append(time.process_time() - start)
 
 
-def run(predictor: Predictor, stage: MegaBatch, settings: StageSettings, engine: Engine) -> None:
+def run(predictor: Predictor, stage: MegaBatch, settings: StageSettings, engine: EngineName) -> None:
     order, augment = (torch.Generator().manual_seed(seed) for seed in (0, 1))
-    train_stage(predictor, *stage, settings, order=order, augment=augment, engine=engine)
+    train_stage(predictor, *stage, settings, [StageGenerators(order, augment)], engine=ENGINES[engine])
 
 
 def mega_batches(data: alma_env.DataSet, *, ticks: int, wait: int, count: int) -> list[MegaBatch]:
-    """The gathered mega-batches of the first `count` stages."""
+    """Return the gathered mega-batches of the first `count` stages."""
     size = len(data.train_y) // ticks
     order = np.random.default_rng(0).permutation(len(data.train_y))
     stages = []

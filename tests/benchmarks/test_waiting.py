@@ -1,6 +1,4 @@
-"""Steps per second of the surrogate, and what the decision environment adds to the learner's own time.
-
-CPU time of one thread.
+"""Steps per second of the surrogate, and the overhead of the decision environment, in CPU time of one thread.
 
 OMP_NUM_THREADS=1 pytest -m benchmark -s tests/benchmarks/test_waiting.py
 """
@@ -18,8 +16,8 @@ import pytest
 import agents
 import alma_env
 from agents.policies import fixed_wait
-from agents.waiting.shipped import curves_for
-from agents.waiting.surrogate import SurrogateVectorEnv
+from agents.rl.learning_curve import curves_for
+from agents.rl.surrogate import SurrogateVectorEnv
 
 pytestmark = pytest.mark.benchmark
 
@@ -39,8 +37,8 @@ def test_steps_per_second_of_the_surrogate(benchmark, curves, probability):
     n = 4096
     env = SurrogateVectorEnv(n, curves=curves_for(STREAM, "sm", 4, None) * curves)
     env.reset(seed=0)
-    draw = np.random.default_rng(0)
-    actions = iter([(draw.random(n) < probability).astype(int) for _ in range(16)] * 100)
+    generator = np.random.default_rng(0)
+    actions = iter([(generator.random(n) < probability).astype(int) for _ in range(16)] * 100)
     seconds(lambda: env.step(next(actions)), 20)
     each = median(seconds(lambda: env.step(next(actions)), 20) for _ in range(20))
     benchmark.extra_info["steps_per_second"] = n / each
@@ -51,20 +49,20 @@ def test_steps_per_second_of_the_surrogate(benchmark, curves, probability):
 @pytest.mark.parametrize("episodes", [64, 4096])
 def test_steps_per_second_through_stable_baselines3(benchmark, episodes):
     pytest.importorskip("stable_baselines3")
-    from agents.waiting.sb3 import SurrogateVecEnv
+    from agents.rl.sb3 import SurrogateVecEnv
 
     env = SurrogateVecEnv(SurrogateVectorEnv(episodes, stream=STREAM, width=4))
     env.reset()
-    draw = np.random.default_rng(0)
-    actions = iter([draw.integers(0, 2, episodes) for _ in range(16)] * 100)
+    generator = np.random.default_rng(0)
+    actions = iter([generator.integers(0, 2, episodes) for _ in range(16)] * 100)
     each = median(seconds(lambda: env.step(next(actions)), 20) for _ in range(20))
     benchmark.extra_info["steps_per_second"] = episodes / each
     benchmark.pedantic(lambda: None, rounds=1)
     print(f"\n{episodes} episodes: {episodes / each:,.0f} steps/s")
 
 
-def test_a_decision_beside_the_learners_own_time(benchmark):
-    """The same run by its policy, in turns with the run by actions; ticks without training, where nothing else is."""
+def test_the_overhead_of_a_decision(benchmark):
+    """Compare a run by a policy with the same run by actions, on ticks without training; the two take turns."""
     width = {"width": 4, "epochs": 1}
     alma = alma_env.make(STREAM)
     env = gym.make("alma_env:Digits-ALMA-Wait-v0", **width).unwrapped
@@ -82,11 +80,11 @@ def test_a_decision_beside_the_learners_own_time(benchmark):
         for _ in range(alma.ticks - 1):
             env.step(0)
 
-    ways = {"policy": by_policy, "actions": by_actions}
-    times: dict[str, list[float]] = {name: [] for name in ways}
+    variants = {"policy": by_policy, "actions": by_actions}
+    times: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(30):
-        for name, way in ways.items():
-            times[name].append(seconds(way, 1) / (alma.ticks - 1))
+        for name, variant in variants.items():
+            times[name].append(seconds(variant, 1) / (alma.ticks - 1))
     added = median(np.subtract(times["actions"], times["policy"])[3:])
     benchmark.extra_info["seconds_per_decision"] = added
     benchmark.pedantic(lambda: None, rounds=1)

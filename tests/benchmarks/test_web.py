@@ -1,4 +1,4 @@
-"""How fast the pages are on a board of 10,000 submissions: one server process, asked from another one."""
+"""The speed of the web pages on a board of 10,000 submissions, with one server process and one client process."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ pytestmark = pytest.mark.benchmark
 BOARD = f"/boards/{ENV}/0.1"
 CONNECTIONS = 8
 SECONDS = 10.0
-PAUSES = (None, 9.0, 3.0)  # between changes of the board: none, once in the ten seconds, three times
-WARM_UP_SECONDS = 5.0  # in which most pages are asked for once
+PAUSES = (None, 9.0, 3.0)  # seconds between changes of the board: no change, one change, three changes
+WARM_UP_SECONDS = 5.0  # most pages are requested once during the warm-up
 SERVER = """
 import sys, uvicorn
-from leaderboard.migrations import open_database
+from leaderboard.database.migrations import open_database
 from leaderboard.web.app import create_app
-from leaderboard.web.settings import UNLIMITED, Settings
-app = create_app(open_database(sys.argv[1]), Settings(requests=UNLIMITED))  # all requests come from one address here
+from leaderboard.web.guard.settings import Rate, Settings
+app = create_app(open_database(sys.argv[1]), Settings(requests=Rate(0, 1)))  # all requests come from one address here
 uvicorn.run(app, port=int(sys.argv[2]), log_level="warning", access_log=False)
 """
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    """A server in a process of its own: its port, the engine of its board, its number."""
+    """Start a server process; give its port, the engine of its board, and its process id."""
     pytest.importorskip("fastapi")
-    from leaderboard.migrations import open_database
+    from leaderboard.database.migrations import open_database
 
     url = f"sqlite:///{tmp_path_factory.mktemp('web') / 'board.db'}"
     engine = open_database(url)
@@ -63,7 +63,7 @@ def server(tmp_path_factory):
 
 
 class Connection:
-    """A connection that is kept open, with as little work on this side as can be."""
+    """An open connection with little work on the side of the client."""
 
     async def open(self, port: int) -> Connection:
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", port, limit=2**22)
@@ -82,8 +82,8 @@ class Connection:
 
 
 def table_pages() -> list[str]:
-    """Distinct pages of the standings: orders, filters, far pages."""
-    from leaderboard.database import METRICS
+    """Return distinct pages of the standings, by order, filter and page number."""
+    from leaderboard.database.tables import METRICS
 
     pages = [
         f"{BOARD}?sort={sort}&descending={way}&page={n}" for sort in METRICS for way in (0, 1) for n in (1, 7, 150)
@@ -94,12 +94,12 @@ def table_pages() -> list[str]:
 
 
 def processor_seconds(pid: int) -> float:
-    """What a process has used so far: other than the clock, it hardly depends on what else the machine does."""
+    """Return the CPU seconds of a process; unlike the wall time, they hardly depend on other processes."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def told(name: str, seconds: list[float]) -> None:
+def report(name: str, seconds: list[float]) -> None:
     p50, p95, p99 = 1e3 * np.quantile(seconds, (0.5, 0.95, 0.99))
     print(f"\n{name}: p50 {p50:.1f} ms, p95 {p95:.1f} ms, p99 {p99:.1f} ms (n={len(seconds)})", end="")
 
@@ -108,16 +108,16 @@ def unpacked(body: bytes) -> str:
     return zlib.decompress(body, 31).decode() if body[:2] == b"\x1f\x8b" else body.decode()
 
 
-def test_latency_of_pages_that_are_made_anew_and_of_repeated_ones(server, benchmark):
+def test_the_latency_of_computed_and_of_cached_pages(server, benchmark):
     port, _, pid = server
 
     async def measure() -> tuple[list[float], ...]:
         connection = await Connection().open(port)
-        made, repeated, first, busy = [], [], [], []
-        for kind in (first, made, repeated):
+        computed, cached, first, busy = [], [], [], []
+        for kind in (first, computed, cached):
             pages = [f"{BOARD}?page=3"] if kind is first else table_pages()
             before = processor_seconds(pid)
-            for path in pages * (5 if kind is repeated else 1):
+            for path in pages * (5 if kind is cached else 1):
                 start = time.perf_counter()
                 status, body = await connection.get(path)
                 kind.append(time.perf_counter() - start)
@@ -125,14 +125,14 @@ def test_latency_of_pages_that_are_made_anew_and_of_repeated_ones(server, benchm
                 assert unpacked(body).count("data-row=") == 50
             busy.append(1e3 * (processor_seconds(pid) - before) / len(kind))
         await connection.close()
-        return first, made, repeated, busy
+        return first, computed, cached, busy
 
-    first, made, repeated, busy = asyncio.run(measure())
+    first, computed, cached, busy = asyncio.run(measure())
     print(f"\nthe very first page, which reads the whole board: {1e3 * first[0]:.0f} ms", end="")
-    told("distinct pages of the standings, each made anew", made)
-    told("the same again", repeated)
-    print(f"\nprocessor time of the server per page: {busy[1]:.1f} ms made anew, {busy[2]:.1f} ms again", end="")
-    benchmark.extra_info.update(made=made, repeated=repeated)
+    report("distinct pages of the standings, computed", computed)
+    report("the same pages, from the cache", cached)
+    print(f"\nCPU time of the server per page: {busy[1]:.1f} ms computed, {busy[2]:.1f} ms from the cache", end="")
+    benchmark.extra_info.update(computed=computed, cached=cached)
     benchmark.pedantic(lambda: None)
 
 
@@ -160,22 +160,22 @@ def addresses(numbers: random.Random) -> str:
     }[kind]
 
 
-def happens(pause: float | None) -> str:
-    return "nothing happens" if pause is None else f"the board changes every {pause:g} s"
+def changes(pause: float | None) -> str:
+    return "no changes" if pause is None else f"the board changes every {pause:g} s"
 
 
-@pytest.mark.parametrize("pause", PAUSES, ids=happens)
+@pytest.mark.parametrize("pause", PAUSES, ids=changes)
 def test_requests_per_second_of_one_process(server, pause, benchmark):
     port, engine, pid = server
     numbers = random.Random(1)
-    asked = [addresses(numbers) for _ in range(20_000)]
+    paths = [addresses(numbers) for _ in range(20_000)]
     seconds: list[float] = []
     statuses: Counter[int] = Counter()
 
     async def client(until: float) -> None:
         connection = await Connection().open(port)
         while time.perf_counter() < until:
-            path = asked[sum(statuses.values()) % len(asked)]
+            path = paths[sum(statuses.values()) % len(paths)]
             start = time.perf_counter()
             status, body = await connection.get(path)
             seconds.append(time.perf_counter() - start)
@@ -184,8 +184,8 @@ def test_requests_per_second_of_one_process(server, pause, benchmark):
         await connection.close()
 
     async def publish(until: float) -> None:
-        from leaderboard.database import Event
-        from leaderboard.engine import writing
+        from leaderboard.database.engine import writing
+        from leaderboard.database.tables import Event
 
         while pause is not None and time.perf_counter() + pause / 2 < until:
             await asyncio.sleep(pause / 2)
@@ -205,11 +205,11 @@ def test_requests_per_second_of_one_process(server, pause, benchmark):
     used = processor_seconds(pid) - before
     assert set(statuses) == {200}
     print(
-        f"\n{happens(pause)}: {len(seconds) / SECONDS:.0f} requests/s, {CONNECTIONS} connections, {SECONDS:.0f} s",
+        f"\n{changes(pause)}: {len(seconds) / SECONDS:.0f} requests/s, {CONNECTIONS} connections, {SECONDS:.0f} s",
         end="",
     )
-    told("of these", seconds)
-    print(f"\nper second of the server's processor time: {len(seconds) / used:.0f} requests", end="")
+    report("of these", seconds)
+    print(f"\nper second of the server's CPU time: {len(seconds) / used:.0f} requests", end="")
     print(f"\nmixture in percent: {MIXTURE}", end="")
     benchmark.extra_info.update(requests_per_second=len(seconds) / SECONDS)
     benchmark.pedantic(lambda: None)

@@ -1,4 +1,4 @@
-"""Submissions and ledgers for tests, and the two databases."""
+"""Submissions, ledgers and verifications for tests, and databases of both kinds."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import pytest
 from sqlalchemy import Engine
 
 from alma_env import Ledger, Row
-from leaderboard.engine import connect
-from leaderboard.migrations import upgrade
-from leaderboard.package import Package
+from leaderboard.database.engine import connect
+from leaderboard.database.migrations import upgrade
 from leaderboard.rules import TICKS
-from leaderboard.verification import Finding, Verification, VerifiedRun
+from leaderboard.submission.package import Package
+from leaderboard.verification.result import Finding, Verification, VerifiedRun
 
 
 def ledger_of(seed: int, env_id: str = "Digits-ALMA-v0", comp: int = 1000) -> Ledger:
-    """A ledger as a run of this seed could have written it."""
+    """Return a ledger such as a run of this seed could write."""
     return Ledger(
         [
             Row(
@@ -57,7 +57,7 @@ def manifest_text(**changes: object) -> str:
 
 
 def package_of(agent: str = "def make_agent(env):\n    return None\n", **changes: object) -> Package:
-    """A submission that passes every check."""
+    """Return a submission that passes the check."""
     return Package({"agent.py": agent.encode(), "submission.toml": manifest_text(**changes).encode()})
 
 
@@ -67,20 +67,20 @@ def package() -> Package:
 
 
 def verification_of(seeds=(0, 1, 2), *findings: Finding, comp: int = 1000) -> Verification:
-    """A verification as it could have come out."""
+    """Return the verification of an honest submission, with the given findings."""
     runs = tuple(VerifiedRun(seed, ledger_of(seed, comp=comp)) for seed in seeds)
     return Verification(runs, tuple(findings), {"torch": "2", "isolation": "none, a test"})
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Of database."""
+    """Return the kind of database."""
     return request.param
 
 
 @pytest.fixture
 def database_url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of an empty database, of either kind."""
+    """Return the URL of an empty database."""
     if kind == "sqlite":
         yield f"sqlite:///{tmp_path / 'board.db'}"
         return
@@ -90,7 +90,7 @@ def database_url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> I
 
 @pytest.fixture(scope="session")
 def sqlite_board(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A file with the board's tables, to be copied."""
+    """Return an SQLite file with the board's tables, to be copied."""
     file = tmp_path_factory.mktemp("board") / "board.db"
     upgrade(f"sqlite:///{file}")
     return file
@@ -98,7 +98,7 @@ def sqlite_board(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def postgresql_board(postgresql_database: Callable[..., AbstractContextManager[str]]) -> Iterator[str]:
-    """The name of a database with the board's tables, to be copied."""
+    """Return the name of a PostgreSQL database with the board's tables, to be copied."""
     with postgresql_database("board") as url:
         upgrade(url)
         yield "board"
@@ -106,7 +106,7 @@ def postgresql_board(postgresql_database: Callable[..., AbstractContextManager[s
 
 @pytest.fixture
 def board_url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """The URL of a database with the board's tables, of either kind."""
+    """Return the URL of a database with the board's tables."""
     if kind == "sqlite":
         shutil.copy(request.getfixturevalue("sqlite_board"), tmp_path / "board.db")
         yield f"sqlite:///{tmp_path / 'board.db'}"
@@ -118,7 +118,7 @@ def board_url(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iter
 
 @pytest.fixture
 def engine(board_url: str) -> Iterator[Engine]:
-    """A database with the board's tables, of either kind, opened."""
+    """Open a database with the board's tables."""
     opened = connect(board_url)
     yield opened
     opened.dispose()
@@ -126,7 +126,7 @@ def engine(board_url: str) -> Iterator[Engine]:
 
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Callable[..., int]]:
-    """Start a worker, or with a list of arguments the command line, in a process of its own; its number."""
+    """Return a function that starts a worker, or a command with the given arguments, and returns the process id."""
     process = subprocess.Popen(
         [sys.executable, Path(__file__).with_name("nursery.py")],
         stdin=subprocess.PIPE,
@@ -139,7 +139,7 @@ def nursery() -> Iterator[Callable[..., int]]:
         process.stdin.write(line + "\n")
         process.stdin.flush()
         while not (line := process.stdout.readline().strip()).isdigit():
-            assert line == "begun", line  # what workers print
+            assert line == "started", line  # printed by workers
         return int(line)
 
     yield start

@@ -1,4 +1,4 @@
-"""Verifications that take no time, for the tests of the queue: what they give depends on the submission alone."""
+"""Fast verifiers for the tests of the queue; their results depend only on the submission."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import time
 
 from alma_env import Ledger, Row
 from leaderboard.rules import TICKS
-from leaderboard.verification import Verification, VerifiedRun
+from leaderboard.verification.result import Verification, VerifiedRun
 
 
 def number_in(name: str) -> int:
-    """The number that a test has put into a submission's name."""
+    """Return the number at the end of a submission's name."""
     return int(name.split()[-1])
 
 
 def verify(package, manifest, progress) -> Verification:
-    """Takes some milliseconds. The runs of `number 7` cost 7 FLOPs a tick, so that no result is taken for another's."""
+    """Return runs after some milliseconds. A submission named `number 7` costs 7 FLOPs per tick, so results differ."""
     number = number_in(manifest.name)
     for seed in manifest.seeds:
         progress(f"seed {seed}")
@@ -29,8 +29,8 @@ def verify(package, manifest, progress) -> Verification:
 
 
 def verify_for_ever(package, manifest, progress) -> Verification:
-    """Until somebody stops it."""
-    print("begun", flush=True)
+    """Run until the worker is stopped."""
+    print("started", flush=True)
     while True:
-        progress("still")
+        progress("running")
         time.sleep(0.01)

@@ -1,12 +1,12 @@
-"""Pages as a browser without JavaScript gets them, and what stands on the board, for tests of the pages."""
+"""Parsed pages, forms and published submissions for tests of the pages."""
 
 from __future__ import annotations
 
 from html.parser import HTMLParser
 
-from leaderboard import queue
-from leaderboard.submissions import submit
-from leaderboard.verification import Verification, VerifiedRun
+from leaderboard.board import queue
+from leaderboard.board.submissions import submit
+from leaderboard.verification.result import Verification, VerifiedRun
 
 from .conftest import ledger_of, package_of
 
@@ -14,7 +14,7 @@ BOARD = "/boards/Digits-ALMA-v0/0.1"
 
 
 def publish(engine, *findings, comp=1000, seeds=(0, 1, 2), wait=None, links="", **manifest) -> int:
-    """A submission that was run again."""
+    """Submit and verify a submission."""
     package = package_of(seeds=list(seeds), **manifest)
     files = dict(package.files)
     hyper = f"[hyperparameters]\nwait = {wait}\nwidth = {comp}\n" if wait else ""
@@ -28,7 +28,7 @@ def publish(engine, *findings, comp=1000, seeds=(0, 1, 2), wait=None, links="", 
 
 
 class Read(HTMLParser):
-    """A page: its elements in order, with their attributes, and its text."""
+    """A parsed page: its elements in order, with their attributes, and its text."""
 
     def __init__(self, response, status=200) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Read(HTMLParser):
 
     @property
     def rows(self) -> list[int]:
-        """Submissions of the standings, in order."""
+        """Numbers of the submissions of the standings, in order."""
         return [int(a["data-row"]) for a in self.all("tr") if "data-row" in a]
 
 
@@ -62,7 +62,7 @@ def get(client, path, status=200, **headers) -> Read:
 
 
 def form(client, path, target, status=303, files=None, **values):
-    """Fill in the form of a page that goes to a target, and send it."""
+    """Fill in the form of a page and send it to its target."""
     page = get(client, path)
     assert page.all("form", action=target), page.text
     hidden = {a["name"]: a["value"] for a in page.all("input", type="hidden")}

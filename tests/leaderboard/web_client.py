@@ -1,4 +1,4 @@
-"""A browser without a window, and accounts, for tests of the web."""
+"""A test client of the web application, and accounts, for tests of the web."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Engine
 from starlette.testclient import TestClient
 
-from leaderboard.accounts import make_account
-from leaderboard.tokens import issue_token
+from leaderboard.accounts.accounts import make_account
+from leaderboard.accounts.tokens import issue_token
 from leaderboard.web.app import create_app
-from leaderboard.web.settings import UNLIMITED, Settings
+from leaderboard.web.guard.settings import Rate, Settings
 
-# No test is to be slowed down by what keeps strangers slow.
+UNLIMITED = Rate(0, 1)
+# Without rate limits, which would slow down the tests.
 SETTINGS = Settings(
     registration="open",
     requests=UNLIMITED,
@@ -26,7 +27,7 @@ SETTINGS = Settings(
 
 
 def client_of(engine: Engine, **changes: object) -> TestClient:
-    """Talks to an application of this database, without a server between."""
+    """Return a client of an application with this database, without a server."""
     return TestClient(create_app(engine, replace(SETTINGS, **changes)), base_url="http://board", follow_redirects=False)
 
 

@@ -1,4 +1,4 @@
-"""Tables say what is better, and whether that is more than the luck of the seeds."""
+"""Tables show which settings are better, and whether the differences are significant."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
-from agents import cli, packed, tables, tables_text
-from agents.finished import FinishedRun
-from agents.statistics import band, holm, paired_p
-from agents.tables import HIGHER, LOWER, UNTESTED
+from agents.analysis import tables, tables_text
+from agents.analysis.statistics import band, holm, paired_p
+from agents.analysis.tables import HIGHER, LOWER, UNTESTED
+from agents.cli import main
+from agents.runs import load
+from agents.runs.load import FinishedRun
 from alma_env import Ledger
 
-from .made_runs import made_run
+from ..made_runs import finished_run, made_run
 
 
 def run(agent: str, errors: float, seed: int, **changes: object) -> FinishedRun:
-    """A run whose error is the same at all ticks."""
+    """Return a run with a constant error."""
     made = made_run(agent, seed=seed, **changes)
-    return FinishedRun.of(
-        made.folder, made.config, Ledger([dataclasses.replace(row, error=errors) for row in made.ledger])
-    )
+    ledger = Ledger([dataclasses.replace(row, error=errors) for row in made.ledger])
+    return finished_run(made.folder, made.config, ledger)
 
 
-NOISE = (0.00, 0.03, 0.01, -0.02)  # of the streams
+NOISE = (0.00, 0.03, 0.01, -0.02)  # effect of each stream
 OWN = {"sm": (0.000, 0.001, 0.002, 0.004), "ens": (0.001, 0.000, 0.004, 0.002), "umix": (0.003, 0.004, 0.000, 0.001)}
 RUNS = [
-    run(agent, level + luck + own, seed)
+    run(agent, level + noise + own, seed)
     for agent, level in (("sm", 0.5), ("ens", 0.4), ("umix", 0.402))
-    for seed, (luck, own) in enumerate(zip(NOISE, OWN[agent], strict=True))
+    for seed, (noise, own) in enumerate(zip(NOISE, OWN[agent], strict=True))
 ]
 
 
@@ -41,21 +42,21 @@ def entries(comparison: tables.Comparison, heading: str = "CER") -> dict[str, ta
     return {line.name: line.entries[heading] for line in comparison.lines}
 
 
-def test_a_paired_test_sees_through_the_luck_of_the_streams() -> None:
+def test_a_paired_test_removes_the_effect_of_the_streams() -> None:
     (found,) = tables.compare(RUNS)
     by_name = entries(found)
     assert by_name["SM"].mark == HIGHER
     assert by_name["Ens"].best
-    assert by_name["UMix"].mark == ""  # not told apart
+    assert by_name["UMix"].mark == ""  # not significant
     cers = {name: [one.score.cer for one in RUNS if one.config["agent"]["id"] == name] for name in OWN}
-    # The best of three lines is one of three pairs.
+    # With the best of three lines, three pairs could be compared.
     p_values = holm([ttest_rel(cers[name], cers["ens"]).pvalue for name in ("sm", "umix")], tests=3)
     assert [by_name[name].p for name in ("SM", "UMix")] == pytest.approx(p_values)
     interval = by_name["SM"].interval
-    assert interval.half > 0.5 - 0.4  # which intervals side by side would not
+    assert interval.half > 0.5 - 0.4  # too wide to show the difference without pairing
 
 
-def test_against_a_named_line_lower_is_marked_as_lower() -> None:
+def test_against_a_named_line_lower_lines_are_marked() -> None:
     for name in ("sm", "SM"):
         (found,) = tables.compare(RUNS, against=name)
         assert entries(found)["SM"].mark == ""
@@ -63,10 +64,10 @@ def test_against_a_named_line_lower_is_marked_as_lower() -> None:
         assert entries(found)["Ens"].difference.n == 4
 
 
-def test_lines_without_common_seeds_are_not_tested_and_say_so() -> None:
+def test_lines_without_common_seeds_are_marked_as_not_tested() -> None:
     (found,) = tables.compare([*RUNS, run("gens", 0.45, 7), run("gens", 0.46, 8)])
     assert entries(found)["gEns"].mark == UNTESTED
-    assert f"{UNTESTED}: fewer than two seeds in common" in tables_text.caption(found)
+    assert f"{UNTESTED}: not tested" in tables_text.caption(found)
 
 
 def test_one_seed_has_no_interval_and_no_test() -> None:
@@ -76,24 +77,24 @@ def test_one_seed_has_no_interval_and_no_test() -> None:
     assert "±" not in tables_text.markdown(found)
 
 
-def test_lines_are_compared_within_what_they_have_in_common() -> None:
-    runs = [*RUNS, *(run("sm", 0.2 + luck, seed, width=16) for seed, luck in enumerate(NOISE))]
+def test_lines_are_compared_within_groups_that_share_values() -> None:
+    runs = [*RUNS, *(run("sm", 0.2 + noise, seed, width=16) for seed, noise in enumerate(NOISE))]
     (found,) = tables.compare(runs, by=("env", "width"), against="sm")
     assert [line.group for line in found.lines].count("Digits-ALMA-v0, width 4, w = 5") == 3
     assert any("no line ens" in note for note in tables.compare(runs, by=("width",), against="ens")[0].notes)
-    with pytest.raises(ValueError, match="--against sm: 2 lines of .* may be meant .SM-4; SM-16 .*--by env width when"):
+    with pytest.raises(ValueError, match="--against sm: 2 lines of .*SM-4; SM-16 .*--by env width when"):
         tables.compare(runs, against="sm")
     assert entries(tables.compare(runs, against="SM-16")[0])["SM-16"].best
 
 
-def test_what_cannot_be_compared_is_refused() -> None:
-    with pytest.raises(ValueError, match="--by seed: lines have env, agent, width, when, replay in common"):
+def test_unknown_keys_and_lines_are_refused() -> None:
+    with pytest.raises(ValueError, match="--by seed: .*env, agent, width, when, replay"):
         tables.compare(RUNS, by=("seed",))
-    with pytest.raises(ValueError, match="--against ff: no line is called that"):
+    with pytest.raises(ValueError, match="--against ff: no line has this name"):
         tables.compare(RUNS, against="ff")
 
 
-def test_perplexities_have_a_table_of_their_own() -> None:
+def test_perplexities_have_a_separate_table() -> None:
     text = [made_run("sm", seed=seed, text=True, env="Text-ALMA-v0", ticks=4) for seed in (0, 1)]
     found = tables.compare([*RUNS, *text])
     assert [one.measure.heading for one in found] == ["CER", "average perplexity"]
@@ -109,25 +110,25 @@ def test_perplexities_have_a_table_of_their_own() -> None:
     }
 
 
-def test_the_three_formats_say_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    packed.write(RUNS, tmp_path / "some.jsonl.xz")
+def test_the_three_formats_hold_the_same_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load.pack(RUNS, tmp_path / "some.jsonl.xz")
     words = ["table", str(tmp_path / "some.jsonl.xz"), "--against", "sm"]
-    assert cli.main(words) == 0
+    assert main(words) == 0
     assert "| SM | 4 | 10.6" in capsys.readouterr().out
     for form, ending in (("latex", ".tex"), ("markdown", ".md"), ("csv", ".csv")):
-        assert cli.main([*words, "--format", form, "--out", str(tmp_path / "table")]) == 0
+        assert main([*words, "--format", form, "--out", str(tmp_path / "table")]) == 0
         text = (tmp_path / f"table{ending}").read_text()
         assert "SM" in text
         assert "8.54" in text
     latex = (tmp_path / "table.tex").read_text()
-    assert latex.count(r"\textbf{") == 2 + 3 + 3  # Mem and Comp are the same in all three
+    assert latex.count(r"\textbf{") == 2 + 3 + 3  # Mem and Comp are equal in all three lines
     assert r"95 \% interval" in latex
     assert "↓" not in latex
     rows = list(csv.DictReader(io.StringIO((tmp_path / "table.csv").read_text())))
     assert {row["significant"] for row in rows if row["setting"] == "Ens" and row["measure"] == "CER"} == {"True"}
 
 
-def test_p_values_are_those_of_the_paired_test_and_holms_correction_keeps_their_order() -> None:
+def test_p_values_equal_those_of_scipy_and_holms_correction_keeps_their_order() -> None:
     these, those = {0: 3.0, 1: 5.5, 2: 4.0, 9: 1.0}, {0: 2.0, 1: 4.0, 2: 4.5}
     assert paired_p(these, those) == pytest.approx(ttest_rel([3.0, 5.5, 4.0], [2.0, 4.0, 4.5]).pvalue)
     assert paired_p({0: 1.0}, {0: 2.0}) is None

@@ -1,18 +1,19 @@
-"""`alma policy compare`: schedules side by side, paired by seed."""
+"""`alma policy compare`: comparison of schedules, paired by seed."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 
 import pytest
 from scipy.stats import ttest_rel
 
-from agents import finished, run_folder
+from agents.analysis.prices import Prices
+from agents.analysis.statistics import Interval, paired
+from agents.analysis.waiting_comparison import compare
 from agents.cli import main
-from agents.statistics import Interval, paired
-from agents.waiting.comparison import compare
-from agents.waiting.prices import Prices
+from agents.runs import load, run_folder
 
 QUICK = ["--set", "epochs=20", "ticks=8", "--width", "4"]
 
@@ -21,13 +22,13 @@ QUICK = ["--set", "epochs=20", "ticks=8", "--width", "4"]
 def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("runs")
     assert main(["run", *QUICK, "--seeds", "0", "1", "2", "--wait", "1", "2", "8", "--out", str(out)]) == 0
-    for seed in ("0", "1", "2"):  # its lots are those of the run's seed
-        lots = f"random:probability=0.5,seed={seed}"
-        assert main(["run", *QUICK, "--seeds", seed, "--policy", lots, "--out", str(out)]) == 0
+    for seed in ("0", "1", "2"):  # each run has its own random seed
+        policy = f"random:probability=0.5,seed={seed}"
+        assert main(["run", *QUICK, "--seeds", seed, "--policy", policy, "--out", str(out)]) == 0
     return out
 
 
-def test_the_interval_of_paired_differences_is_that_of_the_t_test():
+def test_the_interval_of_paired_differences_equals_that_of_scipy():
     these, those = {0: 3.0, 1: 5.5, 2: 4.0, 9: 1.0}, {0: 2.0, 1: 4.0, 2: 4.5}
     expected = ttest_rel([3.0, 5.5, 4.0], [2.0, 4.0, 4.5]).confidence_interval(0.95)
     found = paired(these, those)
@@ -40,7 +41,7 @@ def test_the_interval_of_paired_differences_is_that_of_the_t_test():
 
 
 def test_schedules_are_ranked_by_cer_and_paired_with_the_best_fixed_wait(folder):
-    found, left_out = finished.find(folder)
+    found, left_out = load.find(folder)
     assert left_out == []
     (one,) = compare(found)
     assert one.title == "Digits-ALMA-v0, sm 4"
@@ -60,15 +61,15 @@ def test_schedules_are_ranked_by_cer_and_paired_with_the_best_fixed_wait(folder)
 
 
 def test_prices_are_added_to_the_cost(folder):
-    found, _ = finished.find(folder)
-    (free,), (dear,) = compare(found), compare(found, Prices(flops=2e6, parameters=3.0))
+    found, _ = load.find(folder)
+    (free,), (priced,) = compare(found), compare(found, Prices(flops=2e6, parameters=3.0))
     score = next(run for run in found if "wait8" in run.folder.name and run.config["seed"] == 1).ledger.score()
-    cost = next(schedule for schedule in dear.schedules if schedule.wait == 8).costs[1]
+    cost = next(schedule for schedule in priced.schedules if schedule.wait == 8).costs[1]
     assert cost == pytest.approx(score.cer + 2e6 * score.comp / 1e12 + 3 * score.mem / 1e6)
-    assert {schedule.name for schedule in free.schedules} == {schedule.name for schedule in dear.schedules}
+    assert {schedule.name for schedule in free.schedules} == {schedule.name for schedule in priced.schedules}
 
 
-def test_the_command_prints_a_line_for_each_schedule_and_draws(capsys, folder, monkeypatch):
+def test_the_command_prints_a_line_for_each_schedule_and_draws_a_figure(capsys, folder, monkeypatch):
     monkeypatch.setenv("COLUMNS", "140")
     assert main(["policy", "compare", str(folder)]) == 0
     out = capsys.readouterr().out
@@ -77,28 +78,36 @@ def test_the_command_prints_a_line_for_each_schedule_and_draws(capsys, folder, m
     assert (folder / "waiting.png").stat().st_size > 10_000
 
 
-def test_what_cannot_be_compared_is_said(capsys, folder, tmp_path):
-    found, _ = finished.find(folder)
+def test_a_folder_without_runs_and_a_negative_price_are_refused(capsys, folder, tmp_path):
     assert main(["policy", "compare", str(tmp_path)]) == 2
     assert "no ledger.jsonl in or below it" in capsys.readouterr().err
     assert main(["policy", "compare", str(folder), "--flops-price", "-1"]) == 2
     assert "a price must not be negative" in capsys.readouterr().err
 
-    # Two runs of one schedule and seed, which differ in the lots that it draws.
-    lots = [run for run in found if "random" in run.folder.name]
-    lots[1].config["seed"] = lots[0].config["seed"]
-    with pytest.raises(ValueError, match="a second run of this schedule with seed"):
-        compare(lots)
+
+def test_several_random_seeds_on_one_stream_are_several_schedules(folder):
+    random = [run for run in load.find(folder)[0] if "random" in run.folder.name]
+    same = [random[0], dataclasses.replace(random[1], config={**random[1].config, "seed": random[0].seed})]
+    (one,) = compare(same)
+    assert len({schedule.name for schedule in one.schedules}) == 2
 
 
-def test_an_unfinished_run_is_left_out_and_said(capsys, folder, tmp_path):
+def test_a_run_with_other_threads_is_counted_once(folder):
+    found, _ = load.find(folder)
+    again = dataclasses.replace(found[0], config={**found[0].config, "threads": 7})
+    (one,) = compare([*found, again])
+    assert {schedule.cost.n for schedule in one.schedules} == {3}
+    assert "counted once" in one.notes[0]
+
+
+def test_an_unfinished_run_is_left_out_with_a_message(capsys, folder, tmp_path):
     source = next(path for path in (folder / "Digits-ALMA-v0").iterdir() if "wait1-" in path.name)
     half = tmp_path / "half"
     half.mkdir()
-    (half / "config.json").write_text(json.dumps(run_folder.read_config(source)))
+    (half / "config.json").write_text(json.dumps(run_folder.read_config(source).to_dict()))
     lines = (source / "ledger.jsonl").read_text().splitlines(keepends=True)
     (half / "ledger.jsonl").write_text("".join(lines[:4]))
     assert main(["policy", "compare", str(tmp_path)]) == 2
-    said = capsys.readouterr()
-    assert "unfinished, 5 ticks to go; left out" in said.out
-    assert "no finished run" in said.err
+    output = capsys.readouterr()
+    assert "unfinished, 5 ticks to go; left out" in output.out
+    assert "no finished run" in output.err

@@ -1,4 +1,4 @@
-"""What is known beforehand of a run's trainings is what the run then does."""
+"""The effort that is known before a run equals the effort of the run."""
 
 from itertools import pairwise
 
@@ -6,11 +6,16 @@ import pytest
 
 import agents
 import alma_env
-from agents.trainings import times_the_size, trainings
+from agents.catalogue.data_facts import facts_of
+from agents.catalogue.effort import effort_of, planned_stages, size_ratio
+from agents.catalogue.run_config import AgentConfig
+from agents.catalogue.spec import RunSpec, resolve
+
+SPEC = RunSpec("Digits-ALMA-v0", "sm", 4, wait=2, settings={"epochs": 2, "ticks": 4})
 
 
 @pytest.mark.parametrize(
-    ("keywords", "known"),
+    ("keywords", "expected"),
     [
         ({"wait": 2}, [(2, 2, 0), (4, 2, 0), (5, 1, 0)]),
         ({"wait": 2, "replay": True, "growth": "every"}, [(2, 2, 0), (4, 4, 1), (5, 5, 2)]),
@@ -19,19 +24,38 @@ from agents.trainings import times_the_size, trainings
         ({"wait": 4, "growth": "stall"}, [(4, 4, 0), (5, 1, 0)]),
     ],
 )
-def test_trainings_come_at_the_waiting_time_and_at_the_end(keywords, known):
-    made = trainings(5, **keywords)
-    assert [(one.tick, one.mega_batches, one.grown) for one in made] == known
-    assert [one.grows for one in made] == [b > a for a, b in pairwise([0, *(grown for _, _, grown in known)])]
+def test_stages_are_planned_at_every_waiting_time_and_at_the_last_tick(keywords, expected):
+    stages = planned_stages(5, **keywords)
+    assert [(stage.tick, stage.mega_batches, stage.growth_steps) for stage in stages] == expected
+    assert [stage.grows for stage in stages] == [b > a for a, b in pairwise([0, *(steps for _, _, steps in expected)])]
 
 
 @pytest.mark.parametrize(("grow_by", "sizes"), [(2, [1, 2, 3]), ((1, 3), [1, 1.5, 3]), ((2,), [1, 2, 3])])
-def test_a_mixture_grows_as_is_known_beforehand(grow_by, sizes):
+def test_a_mixture_grows_by_the_expected_ratio(grow_by, sizes):
     env = alma_env.make("Digits-ALMA-v0", ticks=5)
     agent = agents.make("gmoe", env, width=32, wait=2, init_experts=2, grow_by=grow_by, epochs=1)
     ledger = agents.run(env, agent, 0)
-    made = trainings(5, 2, growth="every")
-    held = [ledger[one.tick].parameters for one in made]
-    expected = [times_the_size(agent.config, "mlp", one.grown) for one in made]
-    assert [size / held[0] for size in held] == pytest.approx(expected, rel=0.1)
+    stages = planned_stages(5, 2, growth="every")
+    parameters = [ledger[stage.tick].parameters for stage in stages]
+    expected = [size_ratio(AgentConfig(agent.config), stage.growth_steps) for stage in stages]
+    assert [size / parameters[0] for size in parameters] == pytest.approx(expected, rel=0.1)
     assert expected == sizes
+
+
+def test_the_effort_of_a_fixed_waiting_time_equals_the_effort_of_the_run():
+    env = SPEC.make_env()
+    facts = facts_of(env)
+    effort = effort_of(resolve(SPEC, facts), facts)
+    agent = SPEC.make_agent(env)
+    ledger = agents.run(env, agent, 0)
+    assert effort.training_flops == ledger.score().paper_flops
+    assert [stage.tick for stage in effort.stages] == [stage.tick for stage in agent.history]
+    assert effort.examples == 2 * sum(stage.examples for stage in agent.history)
+    assert effort.parameters == ledger[-1].parameters
+
+
+def test_the_effort_of_another_policy_is_unknown():
+    spec = RunSpec("Digits-ALMA-v0", "gens", 4, policy="doubling:first=2")
+    facts = spec.known_facts()
+    with pytest.raises(ValueError, match="policy=.*only for a fixed waiting time"):
+        effort_of(resolve(spec, facts), facts)

@@ -1,4 +1,4 @@
-"""The command line says what it did, where things are, and what is wrong."""
+"""``alma run``, ``alma show`` and the lists: output, files, and messages about wrong input."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import shutil
 import sys
 
 import pytest
+from rich.console import Console
 
-from agents import cli, runs
+from agents.catalogue.recipes import recipe_for
+from agents.catalogue.run_config import AgentConfig
 from agents.cli import main
-from agents.recipes import recipe_for
+from agents.runs import run as runs
 from alma_env import Ledger
 
 QUICK = ["--width", "4", "--set", "epochs=1", "ticks=4"]
@@ -34,11 +36,11 @@ def test_run_writes_ledgers_a_table_and_a_picture(capsys, tmp_path, monkeypatch)
     assert str(picture) in out.replace("\n", "")
     for word in ("CER", "Mem", "Comp", "final error", "sm 4, wait 1", "sm 4, wait 4", "±"):
         assert word in out
-    # A second time nothing is computed: the ledgers keep even their seconds.
+    # A second call computes nothing: even the seconds in the ledgers stay.
     ledgers = [(folder / "ledger.jsonl").read_text() for folder in folders]
     assert run(capsys, "run", *QUICK, "--wait", "1", "4", "--seeds", "0", "1", "--out", str(tmp_path))[0] == 0
     assert [(folder / "ledger.jsonl").read_text() for folder in folders] == ledgers
-    # --fresh repeats them.
+    # --fresh computes the runs again.
     arguments = ["run", *QUICK, "--wait", "1", "4", "--seeds", "0", "1", "--out", str(tmp_path), "--fresh"]
     assert run(capsys, *arguments)[0] == 0
     assert [(folder / "ledger.jsonl").read_text() for folder in folders] != ledgers
@@ -55,13 +57,13 @@ def test_show_reads_one_run_or_many(capsys, tmp_path, monkeypatch):
     assert status == 0
     assert f"{Ledger.from_json(ledger.read_text()).score().cer:.2f}" in out
     assert '"adadelta"' in out
-    # An unfinished run is named and left out.
+    # An unfinished run is reported and left out.
     ledger.write_text("".join(ledger.read_text().splitlines(keepends=True)[:3]))
     _, out, _ = run(capsys, "show", str(tmp_path))
     assert "unfinished, 2 ticks to go" in out.replace("\n", " ")
 
 
-def test_show_tells_runs_apart_by_all_that_differs_but_the_seed(capsys, tmp_path, monkeypatch):
+def test_show_has_one_line_per_setting(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     out = ["--out", str(tmp_path)]
     run(capsys, "run", *QUICK, "--wait", "2", "--seeds", "0", "1", *out)
@@ -72,7 +74,7 @@ def test_show_tells_runs_apart_by_all_that_differs_but_the_seed(capsys, tmp_path
     for label, seeds in (("epochs=1, ticks=4", 2), ("epochs=2, ticks=4", 1), ("epochs=1, ticks=7", 1)):
         assert re.search(rf"sm 4, wait 2, {label} +{seeds} ", shown)
     assert (tmp_path / "errors.png").read_bytes().startswith(b"\x89PNG")
-    # In 80 columns no part of a label is lost.
+    # In 80 columns every label is complete.
     monkeypatch.setenv("COLUMNS", "80")
     _, shown, _ = run(capsys, "show", str(tmp_path))
     assert "…" not in shown
@@ -90,7 +92,7 @@ def test_show_counts_a_run_once(capsys, tmp_path, monkeypatch):
     assert re.search(r"sm 4, wait 2 +1 ", out)
 
 
-def test_show_passes_over_a_line_that_a_kill_cut_short_and_leaves_the_file(capsys, tmp_path, monkeypatch):
+def test_show_ignores_an_incomplete_last_line_and_does_not_change_the_file(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     run(capsys, "run", *QUICK, "--wait", "2", "4", "--out", str(tmp_path))
     ledger = next(tmp_path.rglob("*wait4*/ledger.jsonl"))
@@ -106,12 +108,12 @@ def test_show_passes_over_a_line_that_a_kill_cut_short_and_leaves_the_file(capsy
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [
-        ("config.json", None, "config.json: missing beside ledger.jsonl"),
-        ("config.json", "{", "config.json: not a run's configuration"),
+        ("config.json", None, "config.json: missing"),
+        ("config.json", "{", "config.json: not a run configuration"),
         ("ledger.jsonl", "nonsense\n", "ledger.jsonl: line 1: not a ledger row"),
     ],
 )
-def test_show_names_the_file_that_is_missing_or_damaged(capsys, tmp_path, file, content, message):
+def test_show_names_a_missing_or_damaged_file(capsys, tmp_path, file, content, message):
     run(capsys, "run", *QUICK, "--wait", "4", "--out", str(tmp_path))
     (damaged,) = tmp_path.rglob(file)
     damaged.unlink() if content is None else damaged.write_text(content)
@@ -129,40 +131,40 @@ def test_a_folder_that_cannot_be_written_is_one_message_with_status_2(capsys, tm
     assert "choose a folder that can be read and written" in err
 
 
-def test_messages_and_labels_are_not_taken_for_markup(capsys, tmp_path, monkeypatch):
+def test_messages_and_labels_are_printed_without_markup(capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     _, _, err = run(capsys, "run", *QUICK, "--track", "tensorboard", "--out", str(tmp_path))
     assert "pip install 'alma-env[tensorboard]'" in err
     assert not list(tmp_path.iterdir())
     _, _, err = run(capsys, "run", "--set", "optimizer=[/x]", "--out", str(tmp_path))
-    assert "optimizer='[/x]': choose one of" in err
+    assert "optimizer='[/x]': must be one of" in err
     monkeypatch.setenv("COLUMNS", "200")
     out = tmp_path / "[red]out"
-    status, told, err = run(capsys, "run", *QUICK, "--wait", "4", "--out", str(out))
+    status, shown, err = run(capsys, "run", *QUICK, "--wait", "4", "--out", str(out))
     assert (status, err) == (0, "")
-    assert f"Runs are in {out}/" in told
-    monkeypatch.setattr(cli.report, "label", lambda config: "sm [/4] [b]")
-    status, told, err = run(capsys, "run", *QUICK, "--wait", "4", "--out", str(out))
+    assert f"Runs are in {out}/" in shown
+    monkeypatch.setattr(AgentConfig, "label", "sm [/4] [b]")
+    status, shown, err = run(capsys, "run", *QUICK, "--wait", "4", "--out", str(out))
     assert (status, err) == (0, "")
-    assert told.count("sm [/4] [b]") == 2  # beside the run's numbers, and in the table
-    monkeypatch.setattr(cli.Console, "is_terminal", True)  # the live bar
+    assert shown.count("sm [/4] [b]") == 2  # in the line of the run and in the table
+    monkeypatch.setattr(Console, "is_terminal", True)  # shows the progress bar
     assert run(capsys, "run", *QUICK, "--wait", "4", "--out", str(out))[0] == 0
 
 
-def test_the_oracle_trains_at_every_tick_without_being_told_to(capsys, tmp_path):
+def test_the_oracle_trains_at_every_tick_by_default(capsys, tmp_path):
     status, out, err = run(capsys, "run", *QUICK, "--agent", "oracle", "--out", str(tmp_path))
     assert (status, err) == (0, "")
     assert "oracle 4, wait 1, replay" in out
 
 
-def test_all_runs_are_checked_before_the_first_begins(capsys, tmp_path):
+def test_all_runs_are_checked_before_the_first_starts(capsys, tmp_path):
     arguments = ["run", *QUICK, "--wait", "2", "5", "--out", str(tmp_path)]
     status, out, err = run(capsys, *arguments)
     assert status == 2
     assert "wait=5: the stream has only 4 mega-batches" in err
     assert out == ""
     assert list(tmp_path.iterdir()) == []
-    # Nor does --fresh delete anything then.
+    # --fresh deletes nothing then.
     run(capsys, "run", *QUICK, "--wait", "2", "--out", str(tmp_path))
     (ledger,) = tmp_path.rglob("ledger.jsonl")
     assert run(capsys, *arguments, "--fresh")[0] == 2
@@ -170,7 +172,7 @@ def test_all_runs_are_checked_before_the_first_begins(capsys, tmp_path):
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-def test_after_an_interrupt_the_command_that_goes_on_is_named(capsys, tmp_path, monkeypatch, fresh):
+def test_an_interrupt_prints_the_command_that_continues(capsys, tmp_path, monkeypatch, fresh):
     def interrupt(*arguments, **keywords):
         raise KeyboardInterrupt
 
@@ -191,7 +193,7 @@ def test_settings_reach_the_agent_and_the_protocol(capsys, tmp_path):
 
 
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("FALSE", False), ("True", True)])
-def test_true_and_false_are_bools_in_any_case(capsys, tmp_path, text, value):
+def test_true_and_false_are_bools_in_upper_and_lower_case(capsys, tmp_path, text, value):
     settings = [f"keep_initial={text}", f"from_scratch={text}", "epochs=1", "ticks=2"]
     run(capsys, "run", "--width", "4", "--wait", "2", "--replay", "--set", *settings, "--out", str(tmp_path))
     config = json.loads(next(tmp_path.rglob("config.json")).read_text())
@@ -205,31 +207,31 @@ def test_true_and_false_are_bools_in_any_case(capsys, tmp_path, text, value):
         (["run", "Digit-ALMA-v0"], "unknown environment; the ids are"),
         (["run", "--agent", "fine-tune"], "the agents are sm"),
         (["run", "--wait", "0"], "the waiting time must be at least 1 mega-batch"),
-        (["run", "--wait", "21"], "wait at most 20"),
+        (["run", "--wait", "21"], "use at most 20"),
         (["run", "--seeds", "-1"], "seed=-1"),
-        (["run", "--set", "epochs"], "write key=value"),
+        (["run", "--set", "epochs"], "key=value"),
         (["run", "--set", "epoch=3"], "no such hyper-parameter"),
         (["run", "--set", "ticks=0"], "ticks=0"),
         (["run", "--threads", "0"], "at least 1"),
         (["run", "--device", "tpu9"], "device='tpu9'"),
         (["run", "Arrays-ALMA-v0"], "without data"),
         (["show", "nowhere"], "no ledger.jsonl"),
-        (["run", "--seeds", "0", "1", "0"], "--seeds 0 1 0: 0 stands there twice"),
-        (["run", "--wait", "5", "5"], "--wait 5 5: 5 stands there twice"),
-        (["run", "--width", "4", "4"], "--width 4 4: 4 stands there twice"),
-        (["run", "--set", "epochs=abc"], "epochs='abc': must be a whole number, for example epochs=100"),
+        (["run", "--seeds", "0", "1", "0"], "--seeds 0 1 0: 0 occurs twice"),
+        (["run", "--wait", "5", "5"], "--wait 5 5: 5 occurs twice"),
+        (["run", "--width", "4", "4"], "--width 4 4: 4 occurs twice"),
+        (["run", "--set", "epochs=abc"], "epochs='abc': must be a whole number; use for example epochs=100"),
         (["run", "--set", "epochs=2.5"], "epochs=2.5: must be a whole number"),
         (["run", "--set", "epochs=None"], "epochs=None: must be a whole number"),
         (["run", "--set", "epochs=true"], "epochs=True: must be a whole number"),
         (["run", "--set", "batch_size=[1]"], "batch_size=[1]: must be a whole number"),
-        (["run", "--set", "learning_rate=abc"], "learning_rate='abc': must be a number, for example learning_rate=1.0"),
+        (["run", "--set", "learning_rate=abc"], "learning_rate='abc': must be a number"),
         (["run", "--set", "keep_initial=yes"], "keep_initial='yes': must be True or False"),
         (["run", "--set", "keep_initial=1"], "keep_initial=1: must be True or False"),
         (["run", "--set", "from_scratch=no"], "from_scratch='no': must be True or False"),
-        (["run", "--set", "patience=many"], "patience='many': must be a whole number or None, for example patience=10"),
+        (["run", "--set", "patience=many"], "patience='many': must be a whole number or None"),
         (["run", "--agent", "ens", "--set", "members=few"], "members='few': must be a whole number"),
         (["run", "--agent", "ens", "--set", "together=yes"], "together='yes': must be True or False or None"),
-        (["run", "--set", "width=8"], "--set width=8: width has an option of its own; write --width 8"),
+        (["run", "--set", "width=8"], "--set width=8: width has its own option; write --width 8"),
         (["run", "--set", "wait=3"], "write --wait 3"),
         (["run", "--set", "seed=1"], "write --seeds 1"),
         (["run", "--set", "device=cpu"], "write --device cpu"),
@@ -237,12 +239,12 @@ def test_true_and_false_are_bools_in_any_case(capsys, tmp_path, text, value):
         (["run", "--set", "engine=plain"], "write --engine plain"),
         (["run", "--set", "threads=2"], "write --threads 2"),
         (["run", "--set", "id=sm"], "write --agent sm"),
-        (["run", "--set", "policy=none"], "policy has an option of its own; write --policy none"),
+        (["run", "--set", "policy=none"], "policy has its own option; write --policy none"),
         (["run", "--set", "growth=every"], "growth='every': agent 'sm' cannot grow"),
         (["run", "--agent", "gens", "--set", "growth=at:"], "growth='at:'"),
         (
             ["run", "--agent", "gens", "--set", "growth=true"],
-            "growth=True: must be text or None, for example growth='every'",
+            "growth=True: must be text or None",
         ),
     ],
 )
@@ -255,7 +257,7 @@ def test_bad_input_gets_one_message_with_the_rule_and_status_2(capsys, tmp_path,
     assert "Traceback" not in err
 
 
-def test_the_lists_name_what_there_is(capsys, monkeypatch):
+def test_envs_and_agents_list_every_id(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     _, out, _ = run(capsys, "envs")
     assert "CIFAR10-ALMA-v0" in out

@@ -1,4 +1,4 @@
-"""The command line with text: whose files, and perplexities where error rates would stand."""
+"""The command line with text: files of the user, and perplexities instead of error rates."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 
 pytest.importorskip("tokenizers")
 
-from agents import process, runs
 from agents.cli import main
+from agents.runs import run as runs
+from agents.sweeps import process_setup
 from alma_env import Ledger, registration
 
 WORDS = "the novel began on a dark evening when nobody in town expected another visitor".split()  # noqa: SIM905
@@ -22,7 +23,7 @@ SIZES = ["ticks=2", "sequence_length=16", "vocabulary_size=260"]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Files of text, as a user has them; caches are made beside them."""
+    """A folder with text files of a user, and a cache."""
     draw = random.Random(0)
     for name, n in (("novels/one", 20), ("novels/two", 20), ("valid", 2), ("test", 3)):
         documents = [" ".join(draw.choices(WORDS, k=12)) for _ in range(n)]
@@ -33,9 +34,9 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _users_cache(folder, monkeypatch):
-    from alma_env import text
+    from alma_env.text import arguments
 
-    monkeypatch.setattr(text.platformdirs, "user_cache_path", lambda name, appauthor: folder / "cache" / name)
+    monkeypatch.setattr(arguments.platformdirs, "user_cache_path", lambda name, appauthor: folder / "cache" / name)
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.chdir(folder)
 
@@ -54,14 +55,14 @@ def score(run_folder: Path):
     return Ledger.from_json((run_folder / "ledger.jsonl").read_text()).score()
 
 
-def test_a_folder_and_files_of_ones_own_are_settings_and_the_table_is_of_perplexities(capsys, folder):
+def test_own_files_are_settings_and_the_table_shows_perplexities(capsys, folder):
     files = ["train=novels", "valid=valid.txt", "test=test.txt"]
     status, out, err = run_text(capsys, *files)
     assert (status, err) == (0, "")
     (one,) = (path.parent for path in folder.rglob("ledger.jsonl"))
     config, of_run = json.loads((one / "config.json").read_text()), score(one)
     assert config["protocol"]["vocabulary"] == 260
-    assert "novels" not in json.dumps(config)  # the digest tells the text, wherever it lies
+    assert "novels" not in json.dumps(config)  # the configuration identifies the text by its digest
     for word in ("perplexity: per token of the test text, mean over ticks 1..B", "final", "Comp"):
         assert word in " ".join(out.split())
     assert f"average perplexity {of_run.mean_error_from_1:.2f}, final perplexity {of_run.final_error:.4f}" in out
@@ -69,7 +70,7 @@ def test_a_folder_and_files_of_ones_own_are_settings_and_the_table_is_of_perplex
     assert "CER" not in out
     assert "fractions" not in out
     assert str(folder / "runs" / "Text-ALMA-v0" / "perplexities.png") in out
-    # The same from the run's folder; and beside runs on images each kind has a table of its own.
+    # `alma show` prints it, too; runs on text and runs on images have one table each.
     assert "average" in run(capsys, "show", str(one))[1]
     run(capsys, "run", "--width", "4", "--wait", "2", "--set", "epochs=1", "ticks=2")
     status, out, err = run(capsys, "show", "runs")
@@ -78,16 +79,16 @@ def test_a_folder_and_files_of_ones_own_are_settings_and_the_table_is_of_perplex
     assert {path.name for path in (folder / "runs").glob("*.png")} == {"errors.png", "perplexities.png"}
 
 
-def test_without_files_it_is_the_text_of_the_package(capsys, folder, monkeypatch):
+def test_without_files_the_stream_is_the_text_of_the_package(capsys, folder, monkeypatch):
     made = []
-    monkeypatch.setattr(process, "prepare", lambda *_: made.append(None))
+    monkeypatch.setattr(process_setup, "prepare", lambda *_: made.append(None))
     monkeypatch.setattr(runs, "run", lambda env, *_, **__: made.append(env) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run(capsys, "run", "Text-ALMA-v0", "--wait", "4")
     assert made[-1].protocol() == registration.make("Text-ALMA-v0", train="tiny").protocol()
 
 
-def test_a_run_is_known_again_when_its_text_has_moved(capsys, folder):
+def test_a_finished_run_is_found_after_its_text_has_moved(capsys, folder):
     assert run_text(capsys, "train=novels", "valid=valid.txt", wait="2")[0] == 0
     ledger = next(folder.rglob("ledger.jsonl"))
     before = ledger.read_text()
@@ -100,17 +101,17 @@ def test_a_run_is_known_again_when_its_text_has_moved(capsys, folder):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["train=nowhere", "valid=valid.txt"], "train: 'nowhere' is not there; give a folder or a file that exists"),
-        (["train=novels", "valid=nowhere.txt"], "valid: 'nowhere.txt' is not there; give a folder or a file"),
+        (["train=nowhere", "valid=valid.txt"], "train: 'nowhere' does not exist; pass an existing folder or file"),
+        (["train=novels", "valid=nowhere.txt"], "valid: 'nowhere.txt' does not exist; pass an existing folder or file"),
         (["train=novels"], "train='novels' without valid: .* alma_env.make('Text-ALMA-v0', train=FOLDER, valid=FILE)"),
         (["valid=valid.txt"], "valid with train='tiny': "),
         (["train=novels", "valid=novels/one.txt"], "valid: 'novels/one.txt' is among the files of train, too"),
         (["train=.", "valid=valid.txt"], "valid: 'valid.txt' is among the files of train, too"),
         (["train=novels", "valid=valid.txt", "vocabulary_size=10"], "vocabulary_size=10: must lie between 257"),
         (["train=novels", "valid=valid.txt", "vocabulary_size=8k"], "vocabulary_size='8k': must be an integer"),
-        (["train=novels", "valid=valid.txt", "ticks=50"], "ticks=50: train has 40 documents for 51 parts; give more"),
-        (["train=novels", "valid=valid.txt", "tokenizer=t.json"], "tokenizer='t.json': is not there"),
-        (["data=novels"], "data='novels': Text-ALMA-v0 has its own data"),
+        (["train=novels", "valid=valid.txt", "ticks=50"], "ticks=50: train has 40 documents for 51 parts; pass more"),
+        (["train=novels", "valid=valid.txt", "tokenizer=t.json"], "tokenizer='t.json': does not exist"),
+        (["data=novels"], "data='novels': .* Text-ALMA-v0"),
         (["root=novels"], "'root': agent 'sm' has no such hyper-parameter"),
     ],
 )

@@ -7,9 +7,9 @@ import re
 
 import pytest
 
-from agents import finished
 from agents.cli import main
-from agents.waiting import recordings
+from agents.rl import recordings
+from agents.runs import load
 
 pytest.importorskip("stable_baselines3")
 
@@ -53,7 +53,7 @@ def test_from_runs_to_a_learned_policy_on_the_real_stream(capsys, runs, tmp_path
     assert run(capsys, *learning, "--out", policy)[0] == 0
     status, _, err = run(capsys, *learning, "--out", policy, "--evaluate", "0")
     assert status == 2
-    assert "--evaluate: the recorded runs were made with agent.stage.epochs=20, protocol.ticks=8" in err
+    assert "--evaluate: the recorded runs have agent.stage.epochs=20, protocol.ticks=8" in err
     arguments = ["run", *QUICK, "--width", "4", "--policy", policy, "doubling", "--out", tmp_path / "with"]
     status, out, _ = run(capsys, *arguments)
     assert status == 0
@@ -63,23 +63,23 @@ def test_from_runs_to_a_learned_policy_on_the_real_stream(capsys, runs, tmp_path
     assert config["agent"]["policy"]["name"] == "learned"
 
 
-def test_a_policy_is_played_on_the_real_streams_as_soon_as_it_is_learned(capsys, tmp_path):
+def test_a_policy_is_run_on_the_real_streams_after_it_is_learned(capsys, tmp_path):
     file, out = tmp_path / "waiting.zip", tmp_path / "runs"
     words = ["policy", "train", "Digits-ALMA-Wait-v0", "--steps", "10", "--set", "width=2", "ticks=5", "epochs=2"]
-    status, said, _ = run(capsys, *words, "--out", file, "--evaluate", "3", "4", "--runs", out)
+    status, shown, _ = run(capsys, *words, "--out", file, "--evaluate", "3", "4", "--runs", out)
     assert status == 0
-    assert f"alma run Digits-ALMA-v0 --agent sm --out {out} --width 2 --set ticks=5 epochs=2 --seeds 3 4" in said
-    assert sorted(run.config["seed"] for run in finished.find(out)[0]) == [3, 4]
+    assert f"alma run Digits-ALMA-v0 --agent sm --out {out} --width 2 --set ticks=5 epochs=2 --seeds 3 4" in shown
+    assert sorted(run.config["seed"] for run in load.find(out)[0]) == [3, 4]
 
 
-def test_a_policy_that_says_only_when_is_played_with_the_replay_and_the_growth_it_was_learned_with(capsys, tmp_path):
+def test_a_policy_that_decides_only_when_runs_with_the_replay_and_growth_of_its_problem(capsys, tmp_path):
     file, out = tmp_path / "waiting.zip", tmp_path / "runs"
     settings = ["learner=gens", "replay=true", "grow=true", "width=2", "ticks=4", "epochs=1"]
     words = ["policy", "train", "Digits-ALMA-Wait-v0", "--steps", "10", "--set", *settings, "--out", file]
-    status, said, _ = run(capsys, *words, "--evaluate", "3", "--runs", out)
+    status, shown, _ = run(capsys, *words, "--evaluate", "3", "--runs", out)
     assert status == 0
-    assert f"--policy {file}:replay=true,growth=every" in said
-    (played,) = finished.find(out)[0]
+    assert f"--policy {file}:replay=true,growth=every" in shown
+    (played,) = load.find(out)[0]
     assert played.config["agent"]["policy"] | {"digest": ""} == {
         "name": "learned",
         "digest": "",
@@ -88,18 +88,18 @@ def test_a_policy_that_says_only_when_is_played_with_the_replay_and_the_growth_i
     }
 
 
-def test_what_cannot_be_done_is_said_in_one_line(capsys, runs, tmp_path):
+def test_wrong_input_gets_one_line_with_the_remedy(capsys, runs, tmp_path):
     for arguments, message in (
-        (["surrogate", "fit", runs, "--out", tmp_path / "x.json"], "let it end in .npz"),
-        (["surrogate", "fit", tmp_path, "--out", tmp_path / "x.npz"], "no run in it"),
-        (["surrogate", "validate", "EMNIST"], "no recorded runs of it are shipped"),
-        (["surrogate", "validate", "x", "--episodes", "0"], "--episodes 0: at least 1 is needed"),
-        (["policy", "train", "CartPole-v1", "--out", tmp_path / "x.zip"], "no decision environment; the ids are"),
-        (["policy", "train", "Digits-ALMA-Wait-v0", "--out", tmp_path / "x"], "let the file end in .zip"),
-        (["run", "--policy", "doubling", "--wait", "3"], "--wait beside --policy doubling: a policy says when"),
-        (["run", "--policy", "doubling", "--replay"], "with replay as --policy doubling:replay=true"),
-        (["run", "--policy", "doubling", "doubling"], "doubling stands there twice"),
-        (["run", "--policy", "sometimes"], "there is no such policy; choose one of"),
+        (["surrogate", "fit", runs, "--out", tmp_path / "x.json"], "end in .npz"),
+        (["surrogate", "fit", tmp_path, "--out", tmp_path / "x.npz"], "it holds no run"),
+        (["surrogate", "validate", "EMNIST"], "no recorded runs come with the package"),
+        (["surrogate", "validate", "x", "--episodes", "0"], "--episodes 0: must be at least 1"),
+        (["policy", "train", "CartPole-v1", "--out", tmp_path / "x.zip"], "not a decision environment; the ids are"),
+        (["policy", "train", "Digits-ALMA-Wait-v0", "--out", tmp_path / "x"], "end in .zip"),
+        (["run", "--policy", "doubling", "--wait", "3"], "--wait with --policy doubling: a policy decides when"),
+        (["run", "--policy", "doubling", "--replay"], "replay as --policy doubling:replay=true"),
+        (["run", "--policy", "doubling", "doubling"], "doubling occurs twice"),
+        (["run", "--policy", "sometimes"], "--policy sometimes: unknown policy; choose one of"),
         (["run", "--agent", "oracle", "--policy", "doubling"], "it trains at every tick; leave both out"),
     ):
         status, out, err = run(capsys, *arguments)

@@ -1,4 +1,4 @@
-"""Ens, UMix and gEns: the identities of the paper's formulas, exact where they are."""
+"""Ens, UMix and gEns: identities of the paper's formulas, some of them exact."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agents import compiled
-from agents.ens import Ens
-from agents.gens import GEns
-from agents.networks import MLP, VGG19, Normalize, Predictor
-from agents.single_model import SingleModel
-from agents.stage import Examples, StageSettings
-from agents.umix import UMix, UniformMixture
+from agents.learners.ens import Ens
+from agents.learners.gens import GEns
+from agents.learners.sm import SingleModel
+from agents.learners.umix import UMix, UniformMixture
+from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
+from agents.training import compiled_program
+from agents.training.settings import StageSettings
+from agents.training.stage import Examples
 from alma_env import Ensemble
-from alma_env.meter import Meter, count
+from alma_env.metering import Meter, count
 
 ADADELTA = StageSettings(epochs=3, batch_size=16, optimizer="adadelta", learning_rate=1.0)
 SGD = StageSettings(
@@ -61,7 +62,7 @@ class ToDouble(torch.nn.Module):
 
 
 def in_float64(build: Callable[[torch.Generator], Predictor]) -> Callable[[torch.Generator], Predictor]:
-    """Rounding in float32 grows fast in a deep network; in float64 two ways of computing can be compared."""
+    """Return `build` in float64, where rounding in a deep network stays small enough for a comparison."""
 
     def build_in_float64(generator: torch.Generator) -> Predictor:
         predictor = build(generator)
@@ -104,31 +105,31 @@ def equal(first: torch.nn.Module, second: torch.nn.Module) -> bool:
 @pytest.mark.parametrize(
     "kind", [partial(Ens, members=1), partial(UMix, members=1), partial(UMix, members=1, reduce="sum"), GEns]
 )
-def test_with_one_member_everything_is_the_single_model(kind: Any, backbone: Backbone) -> None:
+def test_with_one_member_every_learner_equals_the_single_model(kind: Any, backbone: Backbone) -> None:
     single, learner = make(SingleModel, backbone), make(kind, backbone)
     x = backbone.examples(7, seed=99).x
     for stage in (0, 1, 2):
         if stage:
-            for one in (single, learner):
-                one.train(*backbone.stage(stage))
+            for each in (single, learner):
+                each.train(*backbone.stage(stage))
         assert torch.equal(learner.predictor(x), single.predictor(x))
 
 
-def test_member_0_of_an_ensemble_is_the_single_model_at_every_stage(backbone: Backbone) -> None:
+def test_member_0_of_an_ensemble_equals_the_single_model_at_every_stage(backbone: Backbone) -> None:
     single, ensemble = make(SingleModel, backbone), make(Ens, backbone, members=3, together=False)
     for stage in (0, 1, 2):
         if stage:
-            for one in (single, ensemble):
-                one.train(*backbone.stage(stage))
+            for each in (single, ensemble):
+                each.train(*backbone.stage(stage))
         assert equal(ensemble.predictor.members[0], single.predictor.body)
         assert not equal(ensemble.predictor.members[1], single.predictor.body)
 
 
-def test_a_growing_ensembles_members_are_single_models_from_scratch(backbone: Backbone) -> None:
+def test_members_of_a_growing_ensemble_equal_single_models_from_scratch(backbone: Backbone) -> None:
     single = make(SingleModel, backbone, from_scratch=True)
     growing = make(GEns, backbone)
     for stage in (1, 2, 3):
-        data = backbone.stage(stage)  # with replay it would be all data so far; the identity does not ask
+        data = backbone.stage(stage)  # the identity holds for any data
         if stage > 1:
             growing.grow(*data)
         growing.train(*data)
@@ -137,7 +138,7 @@ def test_a_growing_ensembles_members_are_single_models_from_scratch(backbone: Ba
         assert equal(growing.predictor.members[-1], single.predictor.body)
 
 
-def test_a_warm_started_growing_ensembles_members_are_the_single_models_path(backbone: Backbone) -> None:
+def test_members_of_a_warm_started_growing_ensemble_equal_the_stages_of_the_single_model(backbone: Backbone) -> None:
     single, growing = make(SingleModel, backbone), make(GEns, backbone, warm_start=True)
     for stage in (1, 2, 3):
         data = backbone.stage(stage)
@@ -148,7 +149,7 @@ def test_a_warm_started_growing_ensembles_members_are_the_single_models_path(bac
         assert equal(growing.predictor.members[-1], single.predictor.body)
 
 
-def test_frozen_members_stay_as_they_were_to_the_last_bit(backbone: Backbone) -> None:
+def test_frozen_members_do_not_change_to_the_last_bit(backbone: Backbone) -> None:
     growing = make(GEns, backbone, members=2)
     train(growing, backbone, 1)
     frozen = [weights(member) for member in growing.predictor.members]
@@ -160,7 +161,7 @@ def test_frozen_members_stay_as_they_were_to_the_last_bit(backbone: Backbone) ->
         assert all(torch.equal(before[name], tensor) for name, tensor in member.state_dict().items())
 
 
-def test_without_growth_the_newest_members_are_trained_further(backbone: Backbone) -> None:
+def test_without_growth_the_newest_members_train_further(backbone: Backbone) -> None:
     single, growing = make(SingleModel, backbone), make(GEns, backbone)
     train(single, backbone, 2)
     train(growing, backbone, 2)
@@ -178,11 +179,11 @@ def test_growing_twice_before_a_stage_equals_growing_by_two(backbone: Backbone) 
     )
 
 
-# --- all members at once -------------------------------------------------------------------------------
+# --- all members together ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", [Ens, UMix])
-def test_members_at_once_have_the_numbers_of_members_one_after_another(kind: Any, backbone: Backbone) -> None:
+def test_members_together_give_the_numbers_of_members_one_after_another(kind: Any, backbone: Backbone) -> None:
     backbone = dataclasses.replace(backbone, build=in_float64(backbone.build))
     learners, charges = [], []
     for together in (False, True):
@@ -198,7 +199,7 @@ def test_members_at_once_have_the_numbers_of_members_one_after_another(kind: Any
         torch.testing.assert_close(learners[1].predictor.state_dict()[name], tensor, rtol=1e-8, atol=1e-8)
 
 
-def test_members_at_once_compute_a_mini_batch_in_parts_as_members_one_after_another_do() -> None:
+def test_members_together_accumulate_gradients_like_members_one_after_another() -> None:
     settings = dataclasses.replace(SGD, augmentation="none", batch_size=10, accumulation=5)
     backbone = Backbone(in_float64(build_mlp), settings, (1, 8, 8), 40)
     learners = [make(Ens, backbone, members=3, together=together) for together in (False, True)]
@@ -210,18 +211,18 @@ def test_members_at_once_compute_a_mini_batch_in_parts_as_members_one_after_anot
 
 @pytest.fixture
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The compiled engine's own arithmetic, run operation by operation."""
-    compiled._program.cache_clear()
-    monkeypatch.setattr(compiled, "_compile", lambda function: function)
+    """Run the arithmetic of the compiled engine without compiling it."""
+    compiled_program.program.cache_clear()
+    monkeypatch.setattr(compiled_program, "_compile", lambda function: function)
     yield
-    compiled._program.cache_clear()
+    compiled_program.program.cache_clear()
 
 
 @pytest.mark.usefixtures("uncompiled")
 @pytest.mark.parametrize("batch_size", [16, 64])
 @pytest.mark.parametrize("optimizer", ["adadelta", "sgd"])
 @pytest.mark.parametrize("kind", [Ens, UMix, partial(UMix, reduce="sum")])
-def test_the_compiled_engine_trains_members_as_the_plain_one(kind: Any, optimizer: Any, batch_size: int) -> None:
+def test_the_compiled_engine_trains_members_like_the_plain_engine(kind: Any, optimizer: Any, batch_size: int) -> None:
     settings = dataclasses.replace(
         ADADELTA, optimizer=optimizer, batch_size=batch_size, learning_rate=0.1, weight_decay=1e-2
     )
@@ -238,7 +239,7 @@ def test_the_compiled_engine_trains_members_as_the_plain_one(kind: Any, optimize
         torch.testing.assert_close(learners[1].predictor.state_dict()[name], tensor, rtol=1e-3, atol=1e-5)
 
 
-def test_the_flops_of_an_ensemble_are_those_of_its_members(backbone: Backbone) -> None:
+def test_the_flops_of_an_ensemble_are_the_sum_over_its_members(backbone: Backbone) -> None:
     charges = []
     for kind in (SingleModel, partial(Ens, members=4, together=True), partial(UMix, members=4, together=True)):
         learner, meter = make(kind, backbone), Meter()
@@ -253,7 +254,7 @@ def test_the_flops_of_an_ensemble_are_those_of_its_members(backbone: Backbone) -
 # --- formulas ------------------------------------------------------------------------------------------
 
 
-def test_an_ensembles_answer_is_the_log_of_the_mean_probability(backbone: Backbone) -> None:
+def test_the_output_of_an_ensemble_is_the_log_of_the_mean_probability(backbone: Backbone) -> None:
     ensemble = make(Ens, backbone, members=3)
     train(ensemble, backbone, 1)
     x = backbone.examples(9, seed=50)
@@ -274,7 +275,7 @@ def test_the_logit_space_averages_logits(backbone: Backbone) -> None:
     torch.testing.assert_close(growing.predictor(x), expected)
 
 
-def test_a_mixtures_gradient_is_an_nth_of_the_gradient_at_the_same_answer() -> None:
+def test_the_gradient_of_a_mixture_is_one_nth_of_that_at_the_same_output() -> None:
     members = [MLP(64, 5, 10, generator=seeded(seed)).double() for seed in range(3)]
     x, y = torch.rand(11, 64, dtype=torch.float64, generator=seeded(9)), torch.arange(11) % 10
     gradients = {}
@@ -294,17 +295,17 @@ def test_a_mixtures_gradient_is_an_nth_of_the_gradient_at_the_same_answer() -> N
             torch.testing.assert_close(gradient * scale, parameter.grad, rtol=0, atol=1e-14)
 
 
-def test_clipping_is_by_the_norm_of_one_member_so_that_the_first_is_the_single_model() -> None:
+def test_clipping_uses_the_norm_of_each_member() -> None:
     backbone = Backbone(build_mlp, dataclasses.replace(ADADELTA, clip=0.1), (1, 8, 8), 40)
     single, learner = make(SingleModel, backbone), make(Ens, backbone, members=3)
     for each in (single, learner):
         train(each, backbone, 2)
     assert equal(single.predictor.body, learner.predictor.members[0])
-    with pytest.raises(ValueError, match=r"clip=0\.1: .* one norm; set clip=None"):
+    with pytest.raises(ValueError, match=r"clip=0\.1.*norm.*clip=None"):
         train(make(partial(Ens, members=3, together=True), backbone), backbone, 1)
 
 
-# --- as any learner ------------------------------------------------------------------------------------
+# --- every learner -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -317,13 +318,13 @@ def test_clipping_is_by_the_norm_of_one_member_so_that_the_first_is_the_single_m
         (partial(GEns, warm_start=True), True),
     ],
 )
-def test_a_learner_that_is_resumed_goes_on_to_the_last_bit_and_old_predictors_stay(
+def test_a_restored_learner_continues_to_the_last_bit_and_old_predictors_do_not_change(
     kind: Any, grow: bool, backbone: Backbone
 ) -> None:
     undisturbed, stopped = make(kind, backbone), make(kind, backbone)
     train(undisturbed, backbone, 3, grow=grow)
     train(stopped, backbone, 2, grow=grow)
-    handed_out, kept = stopped.predictor, weights(stopped.predictor)
+    deployed, kept = stopped.predictor, weights(stopped.predictor)
     resumed = make(kind, backbone)
     resumed.load_state_dict(copy.deepcopy(stopped.state_dict()))
     assert equal(resumed.predictor, stopped.predictor)
@@ -332,11 +333,11 @@ def test_a_learner_that_is_resumed_goes_on_to_the_last_bit_and_old_predictors_st
             learner.grow(*backbone.stage(3))
         learner.train(*backbone.stage(3))
         assert equal(learner.predictor, undisturbed.predictor)
-    assert all(torch.equal(kept[name], tensor) for name, tensor in handed_out.state_dict().items())
+    assert all(torch.equal(kept[name], tensor) for name, tensor in deployed.state_dict().items())
 
 
 @pytest.mark.parametrize("kind", [partial(Ens, members=2), partial(UMix, members=2), GEns])
-def test_predictors_are_exported_and_copied_as_ordinary_modules(kind: Any, backbone: Backbone) -> None:
+def test_predictors_can_be_exported_and_copied(kind: Any, backbone: Backbone) -> None:
     learner = make(kind, backbone)
     train(learner, backbone, 2, grow=kind is GEns)
     x = backbone.examples(6, seed=8).x
@@ -356,21 +357,21 @@ def test_inference_flops_grow_with_the_members(backbone: Backbone) -> None:
 
 
 @pytest.mark.parametrize("kind", [Ens, UMix])
-def test_what_cannot_grow_says_what_can(kind: Any, backbone: Backbone) -> None:
+def test_growth_of_a_fixed_ensemble_raises_with_the_remedy(kind: Any, backbone: Backbone) -> None:
     learner = make(kind, backbone, members=2)
     with pytest.raises(ValueError, match="gens"):
         learner.grow(*backbone.stage(1))
 
 
 @pytest.mark.parametrize("kind", [Ens, UMix, GEns])
-def test_no_members_are_refused(kind: Any) -> None:
+def test_an_ensemble_without_members_raises(kind: Any) -> None:
     with pytest.raises(ValueError, match="members=0.*at least 1"):
         kind(build_mlp, ADADELTA, seed=0, members=0)
     with pytest.raises(ValueError, match="0 members"):
         Ensemble([])
 
 
-def test_unknown_choices_are_refused() -> None:
+def test_unknown_choices_raise() -> None:
     with pytest.raises(ValueError, match="reduce='max'.*mean"):
         UMix(build_mlp, ADADELTA, seed=0, reduce="max")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="space='votes'.*prob"):

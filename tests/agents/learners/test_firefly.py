@@ -1,4 +1,4 @@
-"""Firefly's growth is the step that METHODS.md, section D describes, and its identities hold."""
+"""Firefly's growth step follows METHODS.md, section D, and its identities hold."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agents.firefly import Firefly, score, select, tune
-from agents.firefly_network import CONVOLUTIONS, FireflyVGG19, parameter_count
-from agents.firefly_settings import GrowthSettings, growth_target
-from agents.materialise import materialise
-from agents.networks import MLP, VGG19, Normalize, Predictor
-from agents.overgrown import OvergrownVGG19
-from agents.single_model import SingleModel
-from agents.stage import Examples, StageSettings
-from alma_env import meter
-from alma_env.meter import Meter
+from agents.learners.firefly.firefly import Firefly, score, select, tune
+from agents.learners.firefly.materialise import materialise
+from agents.learners.firefly.overgrown import OvergrownVGG19
+from agents.learners.firefly.settings import GrowthSettings, growth_target
+from agents.learners.sm import SingleModel
+from agents.networks.firefly_network import CONVOLUTIONS, FireflyVGG19, firefly_parameter_count
+from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
+from agents.training.settings import StageSettings
+from agents.training.stage import Examples
+from alma_env import metering
+from alma_env.metering import Meter
 
 SETTINGS = StageSettings(epochs=2, batch_size=8, learning_rate=0.05, augmentation="crop_flip", weight_decay=1e-4)
 WIDTH, CANDIDATES = 3, 2
 MIXED = (3, 2, 4, 2, 3, 3, 2, 4, 3, 2, 2, 3, 4, 2, 3, 2)
 FLAT = (0,) * 16
 DEEP = (1, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1)
-# Places of each convolution's map.
-PLACES = (1024,) * 2 + (256,) * 2 + (64,) * 4 + (16,) * 4 + (4,) * 4
+# Pixels of the output of each convolution.
+PIXELS = (1024,) * 2 + (256,) * 2 + (64,) * 4 + (16,) * 4 + (4,) * 4
 
 
 DEPTHS = pytest.mark.parametrize(("residuals", "depth"), [(FLAT, False), (FLAT, True), (DEEP, True), (DEEP, False)])
@@ -65,8 +66,8 @@ def images(n: int = 4, seed: int = 9) -> torch.Tensor:
     return torch.randn(n, 3, 32, 32, dtype=torch.float64, generator=seeded(seed))
 
 
-def lively(residuals: tuple[int, ...] = FLAT) -> FireflyVGG19:
-    """A float64 network in eval mode whose BatchNorms have seen images, so that no layer is silent."""
+def active_network(residuals: tuple[int, ...] = FLAT) -> FireflyVGG19:
+    """Return a float64 network in eval mode with BatchNorm statistics of images, so that every layer is active."""
     network = FireflyVGG19(MIXED, 10, residuals=residuals, generator=seeded(1)).double()
     for norm in network.norms:
         norm.momentum = 1.0
@@ -82,16 +83,16 @@ def overgrow(network: FireflyVGG19, candidates: int = CANDIDATES, *, depth: bool
     return OvergrownVGG19(network, candidates, generators, depth=depth)
 
 
-def enlarge(overgrown: OvergrownVGG19) -> None:
-    """Make the outgoing weights, and those of residual layers, large enough to matter at every layer."""
+def scale_up(overgrown: OvergrownVGG19) -> None:
+    """Scale up the outgoing weights and the residual layers, so that they have an effect in every layer."""
     for parameter in [layer.outgoing for layer in overgrown.convolutions] + [overgrown.outgoing]:
         parameter.data.mul_(30)
     for parameter in overgrown.residuals.parameters():
         parameter.data.mul_(10)
 
 
-def silence(overgrown: OvergrownVGG19, selection: list[torch.Tensor]) -> None:
-    """Mask the candidates that were not selected."""
+def set_to_zero(overgrown: OvergrownVGG19, selection: list[torch.Tensor]) -> None:
+    """Set the candidates that were not selected to zero."""
     for layer, residuals, chosen, width in zip(
         overgrown.convolutions, overgrown.residual_layers, selection, MIXED, strict=True
     ):
@@ -107,8 +108,8 @@ def silence(overgrown: OvergrownVGG19, selection: list[torch.Tensor]) -> None:
                     parameter.data.zero_()
 
 
-def some(overgrown: OvergrownVGG19, seed: int = 4) -> list[torch.Tensor]:
-    """A selection of about half of all candidates."""
+def half_of(overgrown: OvergrownVGG19, seed: int = 4) -> list[torch.Tensor]:
+    """Return a selection of about half of all candidates."""
     generator = seeded(seed)
     return [torch.rand(count, generator=generator) < 0.5 for count in overgrown.candidates_per_layer]
 
@@ -117,7 +118,7 @@ def grow_by(network: FireflyVGG19, overgrown: OvergrownVGG19, selection: Any, **
     return materialise(network, overgrown, selection, generator=seeded(), **options)
 
 
-def test_before_the_first_growth_firefly_is_the_single_model_with_its_backbone() -> None:
+def test_before_the_first_growth_step_firefly_equals_the_single_model() -> None:
     def build(generator: torch.Generator) -> Predictor:
         normalize = Normalize(255, (0.5,), (0.25,))
         return Predictor(normalize, VGG19(WIDTH, 10, conv_bias=False, generator=generator))
@@ -133,20 +134,22 @@ def test_before_the_first_growth_firefly_is_the_single_model_with_its_backbone()
 
 
 @pytest.mark.parametrize(("width", "parameters"), [(4, 2446), (8, 9202), (16, 35674), (32, 140458), (64, 557386)])
-def test_parameters_are_counted_from_the_widths(width: int, parameters: int) -> None:
-    assert parameter_count([width] * 16, 10) == parameters == 135 * width**2 + 69 * width + 10
+def test_the_parameter_count_follows_from_the_widths(width: int, parameters: int) -> None:
+    assert firefly_parameter_count([width] * 16, 10) == parameters == 135 * width**2 + 69 * width + 10
     for residuals in (FLAT, DEEP):
         network = FireflyVGG19(MIXED, 7, 1, residuals=residuals, generator=seeded())
-        assert parameter_count(MIXED, 7, 1, residuals) == sum(parameter.numel() for parameter in network.parameters())
+        assert firefly_parameter_count(MIXED, 7, 1, residuals) == sum(
+            parameter.numel() for parameter in network.parameters()
+        )
         assert (network.widths, network.classes, network.in_channels) == (MIXED, 7, 1)
         assert network.residuals == residuals
 
 
 @DEPTHS
-def test_an_overgrown_network_whose_gates_are_closed_is_the_network(residuals: tuple[int, ...], depth: bool) -> None:
-    network = lively(residuals)
+def test_an_overgrown_network_with_closed_gates_equals_the_network(residuals: tuple[int, ...], depth: bool) -> None:
+    network = active_network(residuals)
     overgrown = overgrow(network, depth=depth)
-    enlarge(overgrown)
+    scale_up(overgrown)
     gates = torch.zeros(sum(overgrown.candidates_per_layer), dtype=torch.float64)
     assert (overgrown(images(), gates) - network(images())).abs().max() < 1e-12
     assert torch.equal(overgrown(images(), gates + 1), overgrown(images()))
@@ -154,8 +157,8 @@ def test_an_overgrown_network_whose_gates_are_closed_is_the_network(residuals: t
     assert network(images()).std() > 0.05
 
 
-def test_tuning_descends_the_penalised_loss_on_the_candidates_alone() -> None:
-    network = lively()
+def test_tuning_descends_the_penalised_loss_on_the_candidates_only() -> None:
+    network = active_network()
     overgrown, settings = overgrow(network), GrowthSettings(tuning_rate=0.02, penalty=0.5)
     by_hand = copy.deepcopy(overgrown)
     batches = [(images(3, seed), torch.arange(3)) for seed in range(3)]
@@ -182,10 +185,12 @@ def test_tuning_descends_the_penalised_loss_on_the_candidates_alone() -> None:
 
 
 @DEPTHS
-def test_the_score_is_the_slope_of_the_loss_along_the_gate(residuals: tuple[int, ...], depth: bool) -> None:
-    network, x, y = lively(residuals), images(6), torch.arange(6)
+def test_the_score_is_the_derivative_of_the_loss_with_respect_to_the_gate(
+    residuals: tuple[int, ...], depth: bool
+) -> None:
+    network, x, y = active_network(residuals), images(6), torch.arange(6)
     overgrown = overgrow(network, depth=depth)
-    enlarge(overgrown)
+    scale_up(overgrown)
     batches = [(x[:4], y[:4]), (x[4:], y[4:])]
     for points, where in ((0, [1.0]), (1, [0.5]), (3, [1 / 6, 3 / 6, 5 / 6])):
         scores = score(overgrown, batches, points)
@@ -202,8 +207,8 @@ def test_the_score_is_the_slope_of_the_loss_along_the_gate(residuals: tuple[int,
             assert scores[unit].item() == pytest.approx(sum(slopes) / len(slopes), rel=1e-4, abs=1e-8)
 
 
-def test_a_split_has_no_slope_where_its_gate_is_closed() -> None:
-    network, x, y = lively(), images(), torch.arange(4)
+def test_the_derivative_of_a_split_is_zero_at_a_closed_gate() -> None:
+    network, x, y = active_network(), images(), torch.arange(4)
     overgrown = overgrow(network)
     scores = score(overgrown, [(x, y)])
     splits = torch.cat([torch.arange(width + CANDIDATES) < width for width in network.widths])
@@ -215,10 +220,10 @@ def test_a_split_has_no_slope_where_its_gate_is_closed() -> None:
 
 @DEPTHS
 @pytest.mark.parametrize("seed", range(3))
-def test_without_directions_and_outgoing_weights_any_growth_keeps_the_function(
+def test_without_directions_and_outgoing_weights_growth_keeps_the_function(
     seed: int, residuals: tuple[int, ...], depth: bool
 ) -> None:
-    network = lively(residuals)
+    network = active_network(residuals)
     overgrown = overgrow(network, depth=depth)
     for layer in overgrown.convolutions:
         layer.split_directions.data.zero_()
@@ -228,7 +233,7 @@ def test_without_directions_and_outgoing_weights_any_growth_keeps_the_function(
         if layer.is_candidate:
             layer.weight.data.zero_()
     overgrown.outgoing.data.zero_()
-    selection = some(overgrown, seed)
+    selection = half_of(overgrown, seed)
     grown = grow_by(network, overgrown, selection)
     units = [part[: len(part) - depth].sum() for part in selection]
     assert grown.widths == tuple(width + int(more) for width, more in zip(MIXED, units, strict=True))
@@ -240,38 +245,38 @@ def test_without_directions_and_outgoing_weights_any_growth_keeps_the_function(
 
 @DEPTHS
 @pytest.mark.parametrize("seed", range(3))
-def test_the_grown_network_is_the_overgrown_one_without_the_candidates_left_out(
+def test_the_grown_network_equals_the_overgrown_one_with_other_candidates_zero(
     seed: int, residuals: tuple[int, ...], depth: bool
 ) -> None:
-    network = lively(residuals)
+    network = active_network(residuals)
     overgrown = overgrow(network, depth=depth)
-    enlarge(overgrown)
-    selection = some(overgrown, seed)
+    scale_up(overgrown)
+    selection = half_of(overgrown, seed)
     grown = grow_by(network, overgrown, selection)
     assert (grown(images()) - overgrown(images())).abs().max() > 1e-4
-    silence(overgrown, selection)
+    set_to_zero(overgrown, selection)
     assert (grown(images()) - overgrown(images())).abs().max() < 1e-12
     assert (grown(images()) - network(images())).abs().max() > 1e-4
 
 
-def test_every_candidate_alone_is_materialised_at_its_place() -> None:
-    network = lively()
+def test_each_single_candidate_is_materialised_at_its_position() -> None:
+    network = active_network()
     for layer, unit in itertools.product((0, 1, 7, 15), (0, 1, -1)):
         overgrown = overgrow(network)
-        enlarge(overgrown)
+        scale_up(overgrown)
         selection = [torch.zeros(count, dtype=torch.bool) for count in overgrown.candidates_per_layer]
         selection[layer][unit] = True
         grown = grow_by(network, overgrown, selection)
-        silence(overgrown, selection)
+        set_to_zero(overgrown, selection)
         assert sum(grown.widths) == sum(MIXED) + 1
         assert (grown(images()) - overgrown(images())).abs().max() < 1e-12
 
 
 @pytest.mark.parametrize("residuals", [FLAT, DEEP])
-def test_zero_out_new_channels_begin_without_an_effect_and_can_learn(residuals: tuple[int, ...]) -> None:
-    network = lively(residuals)
+def test_zero_out_channels_have_no_effect_at_first_and_can_learn(residuals: tuple[int, ...]) -> None:
+    network = active_network(residuals)
     overgrown = overgrow(network)
-    enlarge(overgrown)
+    scale_up(overgrown)
     selection = [torch.arange(width + CANDIDATES) >= width for width in MIXED]
     assert (grow_by(network, overgrown, selection)(images()) - network(images())).abs().max() > 1e-4
     grown = grow_by(network, overgrown, selection, new_units="zero_out")
@@ -282,8 +287,8 @@ def test_zero_out_new_channels_begin_without_an_effect_and_can_learn(residuals: 
     assert grad[:, MIXED[-1] :].abs().max() > 0
 
 
-def test_the_classifier_keeps_its_outputs_biases_and_outgoing_weights_unless_quirks_are_asked_for() -> None:
-    network = lively()
+def test_the_classifier_keeps_its_biases_and_outgoing_weights_except_with_quirks() -> None:
+    network = active_network()
     overgrown = overgrow(network)
     selection = [torch.ones(count, dtype=torch.bool) for count in overgrown.candidates_per_layer]
     kept, quirky = (grow_by(network, overgrown, selection, quirks=quirks) for quirks in (False, True))
@@ -300,7 +305,7 @@ def test_the_classifier_keeps_its_outputs_biases_and_outgoing_weights_unless_qui
     assert torch.equal(quirky.classifier.bias.float(), drawn)
 
 
-def test_selection_takes_the_lowest_scores_over_all_layers_and_stops_at_the_target() -> None:
+def test_selection_takes_the_lowest_scores_of_all_layers_up_to_the_target() -> None:
     widths, candidates = (4,) * 16, 3
     size, target = growth_target(FireflyVGG19(widths, 10, generator=seeded()), widths, 1, GrowthSettings())
     assert (size(widths, FLAT), target) == (2446, math.ceil(2446 * 1.25))
@@ -311,24 +316,24 @@ def test_selection_takes_the_lowest_scores_over_all_layers_and_stops_at_the_targ
     assert scores[chosen].max() < scores[~chosen].min()
     last = int(torch.where(chosen, scores, -torch.inf).argmax()) // (4 + candidates)
     grown_less = [width - (layer == last) for layer, width in enumerate(grown)]
-    assert parameter_count(grown_less, 10) < target <= parameter_count(grown, 10)
+    assert firefly_parameter_count(grown_less, 10) < target <= firefly_parameter_count(grown, 10)
 
 
 @pytest.mark.parametrize("rate", [0.25, 0.1])
-def test_after_growth_i_the_parameters_follow_the_line_as_closely_as_units_allow(rate: float) -> None:
+def test_after_growth_step_i_the_parameters_exceed_the_target_by_less_than_a_unit(rate: float) -> None:
     learner = firefly(growth_rate=rate)
-    first = parameter_count([WIDTH] * 16, 10)
+    first = firefly_parameter_count([WIDTH] * 16, 10)
     for growth in (1, 2, 3):
         learner.grow(TRAIN, VALID)
         report, body = learner.growth_reports[-1], learner.predictor.body
         assert isinstance(body, FireflyVGG19)
         count = sum(parameter.numel() for parameter in body.parameters())
-        dearest = max(
-            count - parameter_count([width - (layer == less) for layer, width in enumerate(body.widths)], 10)
+        largest_unit = max(
+            count - firefly_parameter_count([width - (layer == less) for layer, width in enumerate(body.widths)], 10)
             for less in range(16)
         )
         assert first * (1 + rate * growth) <= report.target < first * (1 + rate * growth) + 1
-        assert report.target <= count < report.target + dearest
+        assert report.target <= count < report.target + largest_unit
         assert report.parameters_after == report.size == count
         added = [split + new for split, new in zip(report.splits, report.new_channels, strict=True)]
         assert sum(added) == sum(body.widths) - sum(network_widths_before(learner))
@@ -338,7 +343,7 @@ def test_after_growth_i_the_parameters_follow_the_line_as_closely_as_units_allow
 
 
 def network_widths_before(learner: Firefly) -> list[int]:
-    """Widths before the last growth, from the reports of the earlier ones."""
+    """Return the widths before the last growth step, from the reports of the earlier ones."""
     added = [
         [split + new for split, new in zip(report.splits, report.new_channels, strict=True)]
         for report in learner.growth_reports[:-1]
@@ -347,7 +352,7 @@ def network_widths_before(learner: Firefly) -> list[int]:
 
 
 @pytest.mark.parametrize("quirks", [False, True])
-def test_a_budget_of_neurons_adds_the_same_number_at_every_growth(quirks: bool) -> None:
+def test_a_budget_of_neurons_adds_the_same_number_at_every_growth_step(quirks: bool) -> None:
     learner = firefly(budget="neurons", quirks=quirks)
     for growth in (1, 2):
         learner.grow(TRAIN, VALID)
@@ -357,7 +362,7 @@ def test_a_budget_of_neurons_adds_the_same_number_at_every_growth(quirks: bool) 
 
 
 @pytest.mark.parametrize("budget", ["parameters", "neurons"])
-def test_a_layer_is_a_candidate_beside_the_channels_and_costs_what_it_holds(budget: str) -> None:
+def test_with_depth_layers_are_candidates_and_count_by_their_size(budget: str) -> None:
     learner = firefly(depth=True, budget=budget, growth_rate=1.0, candidates=3)
     sizes, inserted = [], 0
     for _ in range(3):
@@ -365,7 +370,9 @@ def test_a_layer_is_a_candidate_beside_the_channels_and_costs_what_it_holds(budg
         report, body = learner.growth_reports[-1], learner.predictor.body
         assert isinstance(body, FireflyVGG19)
         parameters = sum(parameter.numel() for parameter in body.parameters())
-        assert parameters == report.parameters_after == parameter_count(body.widths, 10, residuals=body.residuals)
+        assert (
+            parameters == report.parameters_after == firefly_parameter_count(body.widths, 10, residuals=body.residuals)
+        )
         assert report.size == (parameters if budget == "parameters" else neurons(body.widths, body.residuals))
         assert report.target <= report.size < report.target + 2 * 9 * 16 * max(body.widths) ** 2
         sizes.append(report.size)
@@ -376,7 +383,7 @@ def test_a_layer_is_a_candidate_beside_the_channels_and_costs_what_it_holds(budg
     assert sizes == sorted(sizes)
 
 
-def test_selection_inserts_a_layer_where_its_mean_neuron_promises_most() -> None:
+def test_selection_inserts_a_layer_by_the_mean_score_of_its_neurons() -> None:
     widths, per_layer = (2,) * 16, 2 + 1 + 1  # two splits, a new channel, a layer
     scores = torch.arange(16.0 * per_layer)
     scores[5 * per_layer + 3] = -2
@@ -384,7 +391,7 @@ def test_selection_inserts_a_layer_where_its_mean_neuron_promises_most() -> None
     selection = select(scores, widths, FLAT, neurons, 32 + 3, depth=True)
     assert [part.nonzero().flatten().tolist() for part in selection if part.any()] == [[3], [0]]
     assert (int(selection[5].sum()), int(selection[9].sum())) == (1, 1)
-    overgrown = overgrow(lively(), depth=True)
+    overgrown = overgrow(active_network(), depth=True)
     per_candidate = torch.split(overgrown.neurons(), overgrown.candidates_per_layer)
     for width, sizes in zip(MIXED, per_candidate, strict=True):
         assert sizes.tolist() == [1] * (width + CANDIDATES) + [width]
@@ -404,7 +411,7 @@ def neurons(widths: Sequence[int], residuals: Sequence[int]) -> int:
     return sum(width * (1 + layers) for width, layers in zip(widths, residuals, strict=True))
 
 
-def test_ties_with_the_last_unit_count_only_as_a_quirk() -> None:
+def test_only_quirks_accept_ties_with_the_last_unit() -> None:
     scores = torch.zeros(16 * 3)
     scores[5] = -1.0
     assert torch.cat(select(scores, (2,) * 16, FLAT, neurons, 32 + 1, ties=True)).sum() == 1
@@ -412,7 +419,7 @@ def test_ties_with_the_last_unit_count_only_as_a_quirk() -> None:
     assert torch.cat(select(scores, (2,) * 16, FLAT, neurons, 32 + 2, ties=True)).all()
 
 
-def test_scores_that_are_not_finite_leave_the_network_as_it_is_and_warn() -> None:
+def test_with_scores_that_are_not_finite_the_network_does_not_grow_and_warns() -> None:
     with pytest.warns(RuntimeWarning, match="lower tuning_rate"):
         assert not torch.cat(select(torch.full((48,), torch.nan), (2,) * 16, FLAT, neurons, 40)).any()
     learner = firefly(tuning_rate=1e30)
@@ -421,31 +428,31 @@ def test_scores_that_are_not_finite_leave_the_network_as_it_is_and_warn() -> Non
     assert same(learner.predictor, firefly().predictor)
 
 
-def test_a_budget_beyond_all_candidates_takes_them_all_and_warns() -> None:
+def test_a_budget_above_all_candidates_takes_all_and_warns() -> None:
     with pytest.warns(RuntimeWarning, match="set more candidates"):
         assert torch.cat(select(torch.zeros(48), (2,) * 16, FLAT, neurons, 200)).all()
 
 
 def layer_multiply_adds(widths: tuple[int, ...], candidates: int) -> list[tuple[int, int, int]]:
-    """Per convolution of the over-grown network: multiply-adds of W, of V with A, and of M, for one image."""
+    """Return the multiply-adds of W, of V with A, and of M, per convolution of the over-grown network and image."""
     inputs = (3, *widths[:-1])
     return [
         (
-            9 * places * before * width,
-            9 * places * before * (width + candidates),
-            9 * places * (0 if layer == 0 else candidates) * (width + candidates),
+            9 * pixels * before * width,
+            9 * pixels * before * (width + candidates),
+            9 * pixels * (0 if layer == 0 else candidates) * (width + candidates),
         )
-        for layer, (before, width, places) in enumerate(zip(inputs, widths, PLACES, strict=True))
+        for layer, (before, width, pixels) in enumerate(zip(inputs, widths, PIXELS, strict=True))
     ]
 
 
 @pytest.mark.parametrize(("width", "candidates"), [(2, 1), (4, 5), (3, 70)])
-def test_the_overgrown_networks_cost_is_the_closed_form(width: int, candidates: int) -> None:
+def test_the_cost_of_the_overgrown_network_equals_the_closed_form(width: int, candidates: int) -> None:
     overgrown = overgrow(FireflyVGG19([width] * 16, 10, generator=seeded()), candidates)
-    flops = meter.count(overgrown, torch.zeros(1, 3, 32, 32)).total
+    flops = metering.count(overgrown, torch.zeros(1, 3, 32, 32)).total
     every = width + candidates
     outline = 9 * every**2 * 1872 + 27 * every * 1024 + 10 * every  # METHODS.md, D.4
-    directions = 9 * width**2 * 1872 + 27 * width * 1024  # which leaves out that V is convolved apart from W
+    directions = 9 * width**2 * 1872 + 27 * width * 1024  # the separate convolution with V, which METHODS.md leaves out
     assert flops == 2 * (outline + directions)
     by_layer = layer_multiply_adds((width,) * 16, candidates)
     assert flops == 2 * (sum(map(sum, by_layer)) + 10 * every)
@@ -456,7 +463,7 @@ def network_multiply_adds(widths: tuple[int, ...]) -> int:
 
 
 @pytest.mark.parametrize("score_points", [0, 2])
-def test_a_growths_flops_equal_the_sum_by_hand(score_points: int) -> None:
+def test_the_flops_of_a_growth_step_equal_the_sum_by_hand(score_points: int) -> None:
     learner, growth_meter = firefly(score_points=score_points), Meter()
     with growth_meter:
         learner.grow(TRAIN, VALID)
@@ -475,29 +482,29 @@ def test_a_growths_flops_equal_the_sum_by_hand(score_points: int) -> None:
     assert charge.declared == ()
 
 
-def test_the_flops_of_layers_are_those_of_their_convolutions() -> None:
+def test_the_flops_of_residual_layers_are_those_of_their_convolutions() -> None:
     def flops(residuals: tuple[int, ...], *, depth: bool) -> int:
         network = FireflyVGG19(MIXED, 10, residuals=residuals, generator=seeded())
-        return meter.count(overgrow(network, depth=depth), torch.zeros(1, 3, 32, 32)).total
+        return metering.count(overgrow(network, depth=depth), torch.zeros(1, 3, 32, 32)).total
 
-    pooled = (1024, 256, 256, 64, 64, 64, 64, 16, 16, 16, 16, 4, 4, 4, 4, 1)  # after a pooling where one follows
-    layers = [2 * 9 * places * (width + CANDIDATES) ** 2 for places, width in zip(pooled, MIXED, strict=True)]
+    pooled = (1024, 256, 256, 64, 64, 64, 64, 16, 16, 16, 16, 4, 4, 4, 4, 1)  # after the pooling, if there is one
+    layers = [2 * 9 * pixels * (width + CANDIDATES) ** 2 for pixels, width in zip(pooled, MIXED, strict=True)]
     flat = flops(FLAT, depth=False)
     assert flops(FLAT, depth=True) == flat + sum(layers)
     assert flops(DEEP, depth=False) == flat + sum(count * cost for count, cost in zip(DEEP, layers, strict=True))
     assert flops(DEEP, depth=True) == flops(DEEP, depth=False) + sum(layers)
 
 
-def test_all_that_is_deployed_after_a_growth_was_made_under_the_meter() -> None:
+def test_all_deployed_parameters_were_computed_under_the_meter() -> None:
     learner, run_meter = firefly(), Meter()
     with run_meter:
         learner.grow(TRAIN, VALID)
         learner.train(TRAIN, VALID)
-    seals = [run_meter.sealed(parameter) for parameter in learner.predictor.parameters()]
-    assert all(seal is not None and seal.counted and seal.written for seal in seals)
+    provenances = [run_meter.provenance(parameter) for parameter in learner.predictor.parameters()]
+    assert all(one is not None and one.counted and one.written for one in provenances)
 
 
-def test_the_same_seed_repeats_and_another_seed_differs_and_nothing_global_is_drawn() -> None:
+def test_only_the_same_seed_gives_the_same_result_and_the_global_generator_is_not_used() -> None:
     before = torch.get_rng_state()
     learners = [firefly(), firefly(), firefly(seed=4)]
     for learner in learners:
@@ -510,11 +517,11 @@ def test_the_same_seed_repeats_and_another_seed_differs_and_nothing_global_is_dr
 
 
 @pytest.mark.parametrize("options", [{}, {"budget": "neurons"}, {"depth": True, "growth_rate": 0.5}])
-def test_a_run_resumed_after_a_growth_goes_on_to_the_last_bit(options: dict[str, Any]) -> None:
+def test_a_learner_restored_after_a_growth_step_continues_to_the_last_bit(options: dict[str, Any]) -> None:
     straight = firefly(**options)
     straight.train(TRAIN, VALID)
     straight.grow(TRAIN, VALID)
-    states = [copy.deepcopy(straight.state_dict())]  # between growth and training
+    states = [copy.deepcopy(straight.state_dict())]  # between growth step and stage
     straight.train(TRAIN, VALID)
     states.append(copy.deepcopy(straight.state_dict()))
     straight.grow(TRAIN, VALID)
@@ -534,22 +541,22 @@ def test_a_run_resumed_after_a_growth_goes_on_to_the_last_bit(options: dict[str,
         assert resumed.stage == 3
 
 
-def test_a_predictor_that_was_handed_out_never_changes() -> None:
+def test_a_deployed_predictor_never_changes() -> None:
     learner = firefly()
-    handed_out = [learner.predictor]
+    deployed = [learner.predictor]
     copies = [copy.deepcopy(learner.predictor)]
     state = learner.state_dict()
     for act in (learner.train, learner.grow, learner.train, learner.grow):
         act(TRAIN, VALID)
-        handed_out.append(learner.predictor)
+        deployed.append(learner.predictor)
         copies.append(copy.deepcopy(learner.predictor))
     learner.load_state_dict(state)
-    assert len({id(predictor) for predictor in [*handed_out, learner.predictor]}) == 6
-    assert all(same(now, then) for now, then in zip(handed_out, copies, strict=True))
-    assert not any(predictor.training for predictor in handed_out)
+    assert len({id(predictor) for predictor in [*deployed, learner.predictor]}) == 6
+    assert all(same(now, then) for now, then in zip(deployed, copies, strict=True))
+    assert not any(predictor.training for predictor in deployed)
 
 
-def test_the_loss_on_v_is_reported_before_and_after_a_growth() -> None:
+def test_the_report_has_the_loss_on_v_before_and_after_a_growth_step() -> None:
     learner = firefly()
     learner.train(TRAIN, VALID)
     losses = [F.cross_entropy(learner.predictor(VALID.x), VALID.y).item()]
@@ -580,7 +587,7 @@ def test_from_scratch_a_stage_starts_from_new_weights_of_the_grown_network() -> 
 
 
 def test_growth_lowers_the_training_loss_of_a_trained_network() -> None:
-    # The label is the image's brightness, so that there is something to learn.
+    # The label is the brightness of the image, which can be learned.
     y = torch.arange(64) % 4
     x = (60 * y[:, None, None, None] + torch.randint(0, 30, (64, 3, 32, 32), generator=seeded())).to(torch.uint8)
     train = Examples(x, y)
@@ -606,18 +613,18 @@ def test_growth_lowers_the_training_loss_of_a_trained_network() -> None:
         ("penalty", float("nan")),
     ],
 )
-def test_hyperparameters_outside_their_rule_are_refused_by_name(name: str, value: object) -> None:
+def test_a_hyper_parameter_out_of_range_raises_with_its_name(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"{name}="):
         firefly(**{name: value})
 
 
-def test_other_networks_are_refused() -> None:
+def test_other_networks_raise() -> None:
     def mlp(generator: torch.Generator) -> Predictor:
         return Predictor(Normalize(255, (0.5,), (0.25,)), MLP(3 * 32 * 32, 4, 10, generator=generator))
 
-    with pytest.raises(ValueError, match="agent 'ff' with a MLP: .* use a data set of 32×32 images"):
+    with pytest.raises(ValueError, match="agent 'ff' with a MLP.*use a data set of 32×32 images"):
         Firefly(mlp, SETTINGS, seed=0)
     with pytest.raises(ValueError, match=r"widths=\(3, 3\)"):
         FireflyVGG19([3, 3], 10, generator=seeded())
-    with pytest.raises(ValueError, match="sides of 32 to 63"):
+    with pytest.raises(ValueError, match="input of shape.*from 32 to 63"):
         FireflyVGG19([2] * 16, 10, generator=seeded())(torch.zeros(1, 3, 28, 28))

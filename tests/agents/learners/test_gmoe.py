@@ -1,4 +1,4 @@
-"""gMoE: the single model before it grows, the same function after, and the loss decides which expert is split."""
+"""gMoE: it equals the single model before growth, growth keeps the function, and the loss selects the expert."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agents.gmoe import GMoE, leaf_totals
-from agents.mixture_networks import MixtureMLP, MixtureVGG19, mixture_body
-from agents.networks import MLP, VGG19, Normalize, Predictor
-from agents.single_model import SingleModel
-from agents.stage import Examples, StageSettings
-from alma_env.meter import Meter, count
+from agents.learners.gmoe import GMoE, leaf_totals
+from agents.learners.sm import SingleModel
+from agents.networks.mixture import MixtureMLP, MixtureVGG19, mixture_body
+from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
+from agents.training.settings import StageSettings
+from agents.training.stage import Examples
+from alma_env.metering import Meter, count
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -55,7 +56,7 @@ class Backbone:
         return Examples(x, torch.randint(0, 10, (n,), generator=seeded(seed + 1)))
 
     def grown(self, growths: int, **keywords: Any) -> GMoE:
-        """A learner that has trained and grown so many times, and not trained since."""
+        """Return a learner after this number of stages, each followed by a growth step."""
         learner = GMoE(self.mixture, self.settings, seed=3, **keywords)
         for stage in range(1, growths + 1):
             learner.train(*self.stage(stage))
@@ -82,7 +83,7 @@ ROUTINGS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("routing", ROUTINGS, ids=str)
-def test_before_the_first_growth_it_is_the_single_model_to_the_last_bit(
+def test_before_the_first_growth_step_it_equals_the_single_model_to_the_last_bit(
     backbone: Backbone, routing: dict[str, Any]
 ) -> None:
     single = SingleModel(backbone.plain, backbone.settings, seed=3)
@@ -90,13 +91,13 @@ def test_before_the_first_growth_it_is_the_single_model_to_the_last_bit(
     x = backbone.examples(7, seed=99).x
     for stage in (0, 1, 2):
         if stage:
-            ours, theirs = (one.train(*backbone.stage(stage)) for one in (learner, single))
+            ours, theirs = (each.train(*backbone.stage(stage)) for each in (learner, single))
             assert ours == theirs
         assert torch.equal(learner.predictor(x), single.predictor(x))
 
 
 @pytest.mark.parametrize("routing", ROUTINGS, ids=str)
-def test_a_growth_leaves_the_answer_as_it_was(backbone: Backbone, routing: dict[str, Any]) -> None:
+def test_a_growth_step_does_not_change_the_output(backbone: Backbone, routing: dict[str, Any]) -> None:
     learner = backbone.grown(1, **routing)
     learner.train(*backbone.stage(2))
     x = learner.predictor.normalize(backbone.examples(9, seed=50).x).double()
@@ -105,11 +106,11 @@ def test_a_growth_leaves_the_answer_as_it_was(backbone: Backbone, routing: dict[
     after = learner.predictor.body.double()
     assert all(len(layer.experts) == 3 for layer in mixture_body(learner.predictor).mixtures)
     assert (after.eval()(x) - before.eval()(x)).abs().max() < 1e-12
-    if not routing:  # soft: also with batch statistics, which both children see alike
+    if not routing:  # soft: also with batch statistics, which are equal in both children
         assert (after.train()(x) - before.train()(x)).abs().max() < 1e-12
 
 
-def test_hard_training_gives_the_same_output_for_the_same_draws(backbone: Backbone) -> None:
+def test_hard_gates_in_training_give_the_same_output_for_the_same_draws(backbone: Backbone) -> None:
     learner = backbone.grown(1, gating="hard")
     x = learner.predictor.normalize(backbone.examples(9, seed=50).x).double()
     before = copy.deepcopy(learner.predictor.body).double().train()
@@ -130,7 +131,7 @@ def test_a_flat_growth_changes_the_function(backbone: Backbone) -> None:
 
 
 @pytest.mark.parametrize("gating", ["soft", "hard"])
-def test_the_leaves_losses_add_up_to_the_loss_in_every_layer(backbone: Backbone, gating: Any) -> None:
+def test_the_losses_of_the_leaves_add_up_to_the_loss_in_every_layer(backbone: Backbone, gating: Any) -> None:
     learner = backbone.grown(2, gating=gating)
     valid = backbone.examples(23, seed=60)
     with torch.no_grad():
@@ -143,7 +144,7 @@ def test_the_leaves_losses_add_up_to_the_loss_in_every_layer(backbone: Backbone,
 
 
 @pytest.mark.parametrize("split_by", ["loss", "usage"])
-def test_the_losing_expert_of_each_layer_is_split(backbone: Backbone, split_by: Any) -> None:
+def test_the_expert_with_the_largest_value_is_split_in_each_layer(backbone: Backbone, split_by: Any) -> None:
     learner = backbone.grown(2, split_by=split_by)
     learner.train(*backbone.stage(3))
     valid = backbone.stage(4)[1]
@@ -152,12 +153,12 @@ def test_the_losing_expert_of_each_layer_is_split(backbone: Backbone, split_by: 
     assert [layer.splits[-1] for layer in mixture_body(learner.predictor).mixtures] == expected
 
 
-def test_several_losing_experts_are_split_at_once(backbone: Backbone) -> None:
+def test_a_growth_step_can_split_several_experts(backbone: Backbone) -> None:
     learner = backbone.grown(2, init_experts=2, grow_by=(1, 2))
     assert [layer.leaves for layer in mixture_body(learner.predictor).mixtures] == [5] * len(learner._trees())
     learner.train(*backbone.stage(3))
     before, valid = copy.deepcopy(learner.predictor), backbone.stage(4)[1]
-    learner.grow(*backbone.stage(4))  # by 2: the last number holds for all later growths
+    learner.grow(*backbone.stage(4))  # by 2: the last number holds for all later growth steps
     assert (learner.predictor.double()(valid.x) - before.double()(valid.x)).abs().max() < 1e-12
     after = mixture_body(learner.predictor.float()).mixtures
     totals = leaf_totals(before.float(), valid, 512)
@@ -172,19 +173,17 @@ def _weights(expert: torch.nn.Module) -> list[float]:
 
 
 @pytest.mark.parametrize("grow_by", [0, -1, 1.5, "2", True, (), (2, 0)])
-def test_growing_by_what_is_no_number_is_refused(grow_by: Any) -> None:
-    with pytest.raises(
-        ValueError, match=r"grow_by=.*: must be a whole number from 1, or several .* grow_by=\(2, 2, 4\)"
-    ):
+def test_growth_by_a_wrong_number_raises(grow_by: Any) -> None:
+    with pytest.raises(ValueError, match=r"grow_by=.*whole number, at least 1.*grow_by=\(2, 2, 4\)"):
         GMoE(mixture_mlp, MLP_BACKBONE.settings, seed=0, grow_by=grow_by)
 
 
-def test_growing_by_more_experts_than_there_are_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"grow_by=\(1, 3\): 3 experts cannot be split when there are 2"):
+def test_growth_by_more_experts_than_there_are_raises() -> None:
+    with pytest.raises(ValueError, match=r"grow_by=\(1, 3\).*3 of 2 experts.*at most 2"):
         GMoE(mixture_mlp, MLP_BACKBONE.settings, seed=0, grow_by=(1, 3))
 
 
-def test_growth_is_charged_as_one_forward_pass_over_v(backbone: Backbone) -> None:
+def test_a_growth_step_is_charged_as_one_forward_pass_over_v(backbone: Backbone) -> None:
     learner, meter = backbone.grown(1), Meter()
     train, valid = backbone.stage(3)
     one_pass = count(learner.predictor, valid.x).total
@@ -193,43 +192,43 @@ def test_growth_is_charged_as_one_forward_pass_over_v(backbone: Backbone) -> Non
     assert meter.take().flops == {"growth": one_pass}
 
 
-def test_a_growth_adds_the_paper_s_parameters_and_multiply_adds() -> None:
+def test_a_growth_step_adds_the_parameters_and_multiply_adds_of_the_paper() -> None:
     h, c, x, images = 8, 4, torch.zeros(1, 1, 28, 28), torch.zeros(1, 3, 32, 32)
-    made = Predictor(Normalize(1, (0.0,), (1.0,)), MixtureMLP(784, h, 10, generator=seeded(0)))
+    mlps = Predictor(Normalize(1, (0.0,), (1.0,)), MixtureMLP(784, h, 10, generator=seeded(0)))
     visions = Predictor(Normalize(1, (0.0,), (1.0,)), MixtureVGG19(c, 10, generator=seeded(0)))
     for k in (1, 2, 3):
-        size = sum(parameter.numel() for parameter in made.parameters())
+        size = sum(parameter.numel() for parameter in mlps.parameters())
         assert size == h * h + 796 * h + 10 + (k - 1) * (h * h + 788 * h + 1572)
         macs = k * (784 * h + h * h) + 10 * h + (k - 1) * (2 * 784 + 2 * h)
-        assert count(made.eval(), x).total == 2 * macs
+        assert count(mlps.eval(), x).total == 2 * macs
         size = sum(parameter.numel() for parameter in visions.parameters())
         assert size == 135 * c * c + 85 * c + 10 + (k - 1) * (126 * c * c + 170 * c + 8)
         macs = 16848 * c * c + 27658 * c + (k - 1) * (7632 * c * c + 128 * c)
         assert count(visions.eval(), images).total == 2 * macs
-        for predictor in (made, visions):
+        for predictor in (mlps, visions):
             for layer in mixture_body(predictor).mixtures:
                 layer.split(0, seeded(k))
 
 
-def test_hard_answers_cost_one_expert_per_layer_and_the_gates_on_the_way() -> None:
+def test_hard_gates_cost_one_expert_per_layer_and_the_gates_on_the_path() -> None:
     learner = MLP_BACKBONE.grown(2, gating="hard")
     x = MLP_BACKBONE.examples(1, seed=70).x
     with torch.no_grad():
         cost = count(learner.predictor.eval(), x).total
     expert = 64 * 6 + 6 * 6 + 6 * 10
-    gates = [2 * (64 * one + 6 * other) for one in (1, 2) for other in (1, 2)]  # 1 or 2 gates deep in each layer
+    gates = [2 * (64 * first + 6 * second) for first in (1, 2) for second in (1, 2)]  # 1 or 2 gates in each layer
     assert cost in {2 * (expert + gate) for gate in gates}
 
 
 @pytest.mark.parametrize("routing", [*ROUTINGS, {"tree": False}, {"init_experts": 2}, {"split_by": "random"}], ids=str)
-def test_a_resumed_learner_goes_on_to_the_last_bit_and_old_predictors_stay(
+def test_a_restored_learner_continues_to_the_last_bit_and_old_predictors_do_not_change(
     backbone: Backbone, routing: dict[str, Any]
 ) -> None:
     undisturbed, stopped = (backbone.grown(2, **routing) for _ in range(2))
     resumed = GMoE(backbone.mixture, backbone.settings, seed=3, **routing)
     resumed.load_state_dict(copy.deepcopy(stopped.state_dict()))
-    handed_out = stopped.predictor
-    kept = {name: tensor.clone() for name, tensor in handed_out.state_dict().items()}
+    deployed = stopped.predictor
+    kept = {name: tensor.clone() for name, tensor in deployed.state_dict().items()}
     for learner in (undisturbed, stopped, resumed):
         learner.train(*backbone.stage(3))
         learner.grow(*backbone.stage(4))
@@ -239,10 +238,10 @@ def test_a_resumed_learner_goes_on_to_the_last_bit_and_old_predictors_stay(
         theirs = learner.predictor.state_dict()
         assert list(ours) == list(theirs)
         assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    assert all(torch.equal(kept[name], tensor) for name, tensor in handed_out.state_dict().items())
+    assert all(torch.equal(kept[name], tensor) for name, tensor in deployed.state_dict().items())
 
 
-def test_two_growths_before_one_stage_draw_different_gates() -> None:
+def test_two_growth_steps_before_one_stage_draw_different_gates() -> None:
     learner = MLP_BACKBONE.grown(1)
     learner.grow(*MLP_BACKBONE.stage(2))
     for layer in mixture_body(learner.predictor).mixtures:
@@ -251,7 +250,7 @@ def test_two_growths_before_one_stage_draw_different_gates() -> None:
 
 
 @pytest.mark.parametrize("gating", ["soft", "hard"])
-def test_predictors_are_exported_as_ordinary_modules(gating: Any) -> None:
+def test_predictors_can_be_exported(gating: Any) -> None:
     learner = MLP_BACKBONE.grown(2, gating=gating)
     x = MLP_BACKBONE.examples(6, seed=8).x
     batch = torch.export.Dim("batch", min=2, max=64)
@@ -270,12 +269,12 @@ def test_predictors_are_exported_as_ordinary_modules(gating: Any) -> None:
         ({"engine": "compiled"}, "engine='compiled'.*plain"),
     ],
 )
-def test_bad_hyper_parameters_are_refused(keywords: dict[str, Any], message: str) -> None:
+def test_a_hyper_parameter_out_of_range_raises(keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         GMoE(mixture_mlp, MLP_BACKBONE.settings, seed=0, **keywords)
 
 
-def test_a_fixed_mixture_does_not_grow_and_another_network_is_refused() -> None:
+def test_growth_of_a_fixed_mixture_and_another_network_raise() -> None:
     fixed = GMoE(mixture_mlp, MLP_BACKBONE.settings, seed=0, init_experts=2, fixed=True)
     with pytest.raises(ValueError, match="growth='never'"):
         fixed.grow(*MLP_BACKBONE.stage(1))

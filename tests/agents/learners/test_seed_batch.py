@@ -1,4 +1,4 @@
-"""One stage of several seeds in one batch: the numbers, weights and FLOPs of one seed after another."""
+"""One stage of several seeds in one batch gives the numbers, weights and FLOPs of one seed after another."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import pytest
 import torch
 from torch import nn
 
-from agents import compiled
-from agents.batched import BatchedLearner, train_batch
-from agents.ens import Ens
-from agents.gens import GEns
-from agents.networks import MLP, VGG19, Normalize, Predictor
-from agents.single_model import SingleModel
-from agents.stage import Examples, StageSettings
-from agents.umix import UMix
+from agents.learners.ens import Ens
+from agents.learners.gens import GEns
+from agents.learners.seed_batch import BatchedLearner, train_batch
+from agents.learners.sm import SingleModel
+from agents.learners.umix import UMix
+from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
+from agents.training import compiled_program
+from agents.training.settings import StageSettings
+from agents.training.stage import Examples
 from alma_env import shared
-from alma_env.meter import Meter
+from alma_env.metering import Meter
 
 SEEDS = 3
 ADADELTA = StageSettings(epochs=4, batch_size=16, optimizer="adadelta", learning_rate=1.0)
@@ -43,7 +44,7 @@ def build_mlp(hidden: int, generator: torch.Generator) -> Predictor:
 
 
 def build_vgg19(generator: torch.Generator) -> Predictor:
-    # In double precision, since batch normalisation of few examples makes much of rounding.
+    # In double precision, since batch normalisation of few examples amplifies rounding.
     normalize = nn.Sequential(Normalize(255, (0.5,) * 3, (0.25,) * 3), ToDouble())
     return Predictor(normalize, VGG19(2, 10, generator=generator).double())
 
@@ -59,8 +60,8 @@ def examples(n: int, shape: Sequence[int], seed: int) -> Examples:
 
 
 def agree(make: Callable[[int], BatchedLearner], shape: Sequence[int], n: int, *, stages: int = 2) -> None:
-    """Train each seed by itself and all of them in a batch, for some stages, and compare."""
-    alone, batch = [make(seed) for seed in range(SEEDS)], [make(seed) for seed in range(SEEDS)]
+    """Train each seed separately and all seeds in a batch, and compare."""
+    separate, batch = [make(seed) for seed in range(SEEDS)], [make(seed) for seed in range(SEEDS)]
     for stage in range(stages):
         train = [examples(n, shape, 100 * seed + stage) for seed in range(SEEDS)]
         valid = [examples(n // 4, shape, 100 * seed + 50 + stage) for seed in range(SEEDS)]
@@ -69,7 +70,7 @@ def agree(make: Callable[[int], BatchedLearner], shape: Sequence[int], n: int, *
             reports = train_batch(batch, train, valid)
         for seed, report in enumerate(reports):
             with own:
-                expected = alone[seed].train(train[seed], valid[seed])
+                expected = separate[seed].train(train[seed], valid[seed])
             assert dataclasses.replace(together[seed].take(), declared=()) == own.take()
             pairs = zip(getattr(report, "members", [report]), getattr(expected, "members", [expected]), strict=True)
             for ours, theirs in pairs:
@@ -77,27 +78,27 @@ def agree(make: Callable[[int], BatchedLearner], shape: Sequence[int], n: int, *
                 assert ours.validation_loss == pytest.approx(theirs.validation_loss, rel=1e-5)
                 assert ours.validation_error == pytest.approx(theirs.validation_error)
             assert not batch[seed].predictor.training
-            for name, tensor in alone[seed].predictor.state_dict().items():
+            for name, tensor in separate[seed].predictor.state_dict().items():
                 torch.testing.assert_close(batch[seed].predictor.state_dict()[name], tensor, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("hidden", [6, 20])  # narrow and wide layers are computed in different layouts
+@pytest.mark.parametrize("hidden", [6, 20])  # narrow and wide layers have different layouts
 @pytest.mark.parametrize("batch_size", [16, 64])
-def test_mlps_in_one_batch_are_trained_as_one_after_another(kind: str, hidden: int, batch_size: int) -> None:
+def test_mlps_in_one_batch_train_like_one_after_another(kind: str, hidden: int, batch_size: int) -> None:
     settings = dataclasses.replace(ADADELTA, batch_size=batch_size)
     agree(lambda seed: KINDS[kind](partial(build_mlp, hidden), settings, seed=seed), (1, 8, 8), 40)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_vgg19s_in_one_batch_are_trained_as_one_after_another(kind: str) -> None:
+def test_vgg19s_in_one_batch_train_like_one_after_another(kind: str) -> None:
     agree(lambda seed: KINDS[kind](build_vgg19, SGD, seed=seed), (3, 32, 32), 20, stages=1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("batch_size", [16, 64])
 @pytest.mark.usefixtures("uncompiled")
-def test_the_compiled_engine_trains_them_in_one_batch_too(kind: str, batch_size: int) -> None:
+def test_the_compiled_engine_trains_mlps_in_one_batch(kind: str, batch_size: int) -> None:
     settings = dataclasses.replace(ADADELTA, batch_size=batch_size, epochs=6, keep_initial=True)
     make = partial(KINDS[kind], partial(build_mlp, 6), settings, engine="compiled")
     agree(lambda seed: make(seed=seed), (1, 8, 8), 40)
@@ -105,15 +106,14 @@ def test_the_compiled_engine_trains_them_in_one_batch_too(kind: str, batch_size:
 
 @pytest.fixture
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The engine's own arithmetic, run operation by operation."""
-    compiled._program.cache_clear()
-    monkeypatch.setattr(compiled, "_compile", lambda function: function)
+    """Run the arithmetic of the compiled engine without compiling it."""
+    compiled_program.program.cache_clear()
+    monkeypatch.setattr(compiled_program, "_compile", lambda function: function)
     yield
-    compiled._program.cache_clear()
+    compiled_program.program.cache_clear()
 
 
-def test_a_seed_does_not_depend_on_the_seeds_beside_it() -> None:
-    """To the last bit: its networks are its own, whoever lies beside them."""
+def test_a_seed_does_not_depend_on_the_other_seeds_to_the_last_bit() -> None:
     states = []
     for others in ((1, 2), (7, 8)):
         batch: list[Any] = [SingleModel(partial(build_mlp, 6), ADADELTA, seed=seed) for seed in (0, *others)]
@@ -133,7 +133,7 @@ def test_a_seed_does_not_depend_on_the_seeds_beside_it() -> None:
         ({"engine": "compiled"}, "engine='plain' and 'compiled'"),
     ],
 )
-def test_learners_that_differ_in_more_than_their_seeds_are_refused(changes: dict[str, Any], message: str) -> None:
+def test_learners_that_differ_in_more_than_their_seeds_raise(changes: dict[str, Any], message: str) -> None:
     keywords: dict[str, Any] = {"settings": ADADELTA, "seed": 0}
     learners = [
         SingleModel(partial(build_mlp, 6), **keywords),
@@ -143,16 +143,16 @@ def test_learners_that_differ_in_more_than_their_seeds_are_refused(changes: dict
         train_batch(learners, *([examples(40, (1, 8, 8), 0)] * 2 for _ in range(2)))
 
 
-def test_what_cannot_be_trained_in_a_batch_is_refused_with_the_reason() -> None:
+def test_learners_that_cannot_train_in_a_batch_raise_with_the_reason() -> None:
     make = partial(SingleModel, partial(build_mlp, 6))
     part = examples(40, (1, 8, 8), 0)
     growing: Any = GEns(partial(build_mlp, 6), ADADELTA, seed=0)
     clipped, patient = (dataclasses.replace(ADADELTA, **changes) for changes in ({"clip": 1.0}, {"patience": 2}))
     for learners, message in (
-        ([make(ADADELTA, seed=0)], "a batch has at least 2"),
+        ([make(ADADELTA, seed=0)], "1 learners.*at least 2"),
         ([growing, growing], "only SM, Ens and UMix"),
-        ([make(clipped, seed=seed) for seed in range(2)], "one norm"),
-        ([make(patient, seed=seed) for seed in range(2)], "cannot stop at different epochs"),
+        ([make(clipped, seed=seed) for seed in range(2)], "clip=1.0.*norm"),
+        ([make(patient, seed=seed) for seed in range(2)], "patience=2.*different epochs"),
     ):
         with pytest.raises(ValueError, match=message):
             train_batch(learners, [part] * len(learners), [part] * len(learners))

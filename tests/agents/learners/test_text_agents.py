@@ -1,4 +1,4 @@
-"""Agents on text: the learners of the images over a Switch Transformer, on a stream of a few pages."""
+"""Agents on text: the learners with a Switch Transformer, on a stream of a few pages."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import torch
 
 import agents
 import alma_env
-from agents.gmoe import GMoE, leaf_totals
-from agents.methods import TEXT_METHODS
-from agents.mixture_networks import mixture_body
-from agents.switch import SwitchTransformer
-from agents.switch_size import SIZES, forward_flops, parameter_count
-from agents.union import union
+from agents.catalogue.methods import TEXT_METHODS
+from agents.learners.anytime import join_parts
+from agents.learners.gmoe import GMoE, leaf_totals
+from agents.networks.mixture import mixture_body
+from agents.networks.switch import SwitchTransformer
+from agents.networks.switch_size import SIZES, forward_flops, parameter_count
 from alma_env import AlmaEnv, Ledger
-from alma_env.text import tiny_text
+from alma_env.text.stream import tiny_text
 
 VOCABULARY, LENGTH, TICKS = 280, 16, 3
 UPDATES, BATCH = 4, 8
@@ -42,14 +42,14 @@ FORWARD = forward_flops(VOCABULARY, dataclasses.replace(SIZES["tiny"], context=L
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A few pages of the text that comes with the package, and a cache for their tokens."""
+    """Write a few pages of the text that comes with the package, and return the files and a cache folder."""
     folder = tmp_path_factory.mktemp("pages")
     text = bz2.decompress(tiny_text()[0].read_bytes()).decode()
     files = {}
     for role, start, characters in (("train", 0, 9_000), ("valid", 9_000, 1_000), ("test", 10_000, 1_500)):
         files[role] = folder / f"{role}.txt"
         words = text[start : start + characters].split()
-        # A document of ten words each.
+        # Documents of ten words.
         files[role].write_text("\n\n".join(" ".join(words[i : i + 10]) for i in range(0, len(words), 10)))
     return {**files, "cache": folder / "cache"}
 
@@ -84,7 +84,7 @@ EVERY = pytest.mark.parametrize("id", TEXT_METHODS)
 
 
 @EVERY
-def test_the_same_seed_gives_the_same_curve_and_another_seed_another(id: str, env: AlmaEnv) -> None:
+def test_only_the_same_seed_gives_the_same_curve(id: str, env: AlmaEnv) -> None:
     first, second = (curve(play(env, make(id, env, dropout=0.1))) for _ in range(2))
     assert first == second
     assert curve(play(env, make(id, env, dropout=0.1, seed=1))) != first
@@ -93,7 +93,7 @@ def test_the_same_seed_gives_the_same_curve_and_another_seed_another(id: str, en
 
 
 @EVERY
-def test_going_on_after_any_tick_gives_the_same_curve(
+def test_a_run_stopped_after_any_tick_continues_with_the_same_curve(
     id: str, pages: dict[str, Path], goes_on_after_any_tick: Callable[..., None]
 ) -> None:
     goes_on_after_any_tick(lambda: make_env(pages), lambda env: make(id, env, dropout=0.1))
@@ -101,13 +101,13 @@ def test_going_on_after_any_tick_gives_the_same_curve(
 
 # --- closed forms ---
 
-# Room for all tokens, so that none is dropped and the cost of a step is that of its tokens.
+# Capacity for all tokens, so that none is dropped and all are charged.
 ROOM = {"capacity_factor": 16.0}
 
 
 @pytest.mark.parametrize("wait", [1, 3])
 @pytest.mark.parametrize("id", ["sm", "ens", "gens"])
-def test_comp_and_mem_of_whole_streams_are_the_closed_forms(id: str, wait: int, env: AlmaEnv) -> None:
+def test_comp_and_mem_of_whole_streams_equal_the_closed_forms(id: str, wait: int, env: AlmaEnv) -> None:
     ledger = play(env, make(id, env, wait=wait, **ROOM))
     stages = TICKS // wait
     members = 2 if id == "ens" else 1
@@ -122,25 +122,25 @@ def test_comp_and_mem_of_whole_streams_are_the_closed_forms(id: str, wait: int, 
     assert score.comp_by_phase["validation"] == validated
 
 
-def test_comp_and_mem_of_a_growing_mixture_are_the_closed_forms(env: AlmaEnv) -> None:
+def test_comp_and_mem_of_a_growing_mixture_equal_the_closed_forms(env: AlmaEnv) -> None:
     ledger = play(env, make("gmoe", env, **ROOM))
     experts = [2, 2, 4, 5]  # at the ticks 0 to 3: 2, then 2 more, then 1
-    router = 2 * LENGTH * SIZES["tiny"].width  # FLOPs of one more row
+    router = 2 * LENGTH * SIZES["tiny"].width  # FLOPs of one additional row
     forwards = [FORWARD + (k - 2) * router for k in experts]
     assert [row.parameters for row in ledger] == [parameter_count(VOCABULARY, _context(), k) for k in experts]
     assert [row.inference_flops for row in ledger] == forwards
     valid = len(env.observation()["valid"]["x"])
     for tick in (2, 3):
-        growth = ledger[tick].flops["growth"]  # one pass over V with the experts from before
+        growth = ledger[tick].flops["growth"]  # one pass over V with the experts before the growth step
         assert growth == valid * forwards[tick - 1]
         training = UPDATES * BATCH * 3 * forwards[tick]
         assert ledger[tick].paper_flops - growth == training
 
 
-def test_what_is_dropped_in_training_costs_nothing(env: AlmaEnv) -> None:
+def test_tokens_dropped_in_training_cost_nothing(env: AlmaEnv) -> None:
     ample, tight = (play(env, make("sm", env, capacity_factor=factor)).score().paper_flops for factor in (16.0, 0.5))
     d, tokens = SIZES["tiny"].width, TICKS * UPDATES * BATCH * LENGTH
-    assert ample - tight >= 3 * tokens * 16 * d * d / 2  # at least half of the tokens pass an expert of 16 d² by
+    assert ample - tight >= 3 * tokens * 16 * d * d / 2  # at least half of the tokens skip an expert of 16 d²
 
 
 def _context() -> Any:
@@ -159,7 +159,7 @@ def equal(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     return all(torch.equal(a, b) for a, b in pairs)
 
 
-def test_member_0_of_an_ensemble_is_the_single_model_at_every_stage(env: AlmaEnv) -> None:
+def test_member_0_of_an_ensemble_equals_the_single_model_at_every_stage(env: AlmaEnv) -> None:
     single, ensemble = make("sm", env), make("ens", env)
     observation, _ = env.reset(seed=0)
     for tick in range(1, TICKS + 1):
@@ -171,7 +171,7 @@ def test_member_0_of_an_ensemble_is_the_single_model_at_every_stage(env: AlmaEnv
             observation, *_ = env.step(None)
 
 
-def test_growing_learners_begin_as_the_single_model(env: AlmaEnv) -> None:
+def test_before_growth_growing_learners_equal_the_single_model(env: AlmaEnv) -> None:
     observation, _ = env.reset(seed=0)
     single, *growing = (make(id, env) for id in ("sm", "gmoe", "gens"))
     for agent in (single, *growing):
@@ -186,7 +186,7 @@ def test_the_experts_with_the_largest_losses_on_the_validation_set_are_copied(en
     agent.observe(observation)
     learner = agent.learner
     assert isinstance(learner, GMoE)
-    valid = union([observation["valid"]])
+    valid = join_parts([observation["valid"]])
     (totals,) = leaf_totals(learner.predictor, valid, 7)
     with torch.no_grad():
         (_, (routes,)) = mixture_body(learner.predictor).forward_with_routes(valid.x)
@@ -198,28 +198,28 @@ def test_the_experts_with_the_largest_losses_on_the_validation_set_are_copied(en
     before = mixture_body(learner.predictor).mixtures[0]
     learner.grow(valid, valid)
     (after,) = mixture_body(learner.predictor).mixtures
-    losing = sorted(np.argsort(by_hand)[-2:].tolist(), reverse=True)
-    assert after.splits == tuple(losing)
+    chosen = sorted(np.argsort(by_hand)[-2:].tolist(), reverse=True)
+    assert after.splits == tuple(chosen)
     for name, stack in after.named_parameters(recurse=False):
-        assert torch.equal(stack, before.get_parameter(name)[[0, 1, 2, 3, *losing]])
+        assert torch.equal(stack, before.get_parameter(name)[[0, 1, 2, 3, *chosen]])
 
 
-def test_an_ensembles_perplexity_averages_probabilities(env: AlmaEnv) -> None:
+def test_the_perplexity_of_an_ensemble_averages_probabilities(env: AlmaEnv) -> None:
     """METHODS F.2, row 13: at most the geometric mean of the members' perplexities."""
     agent = make("ens", env, members=3)
     observation, _ = env.reset(seed=0)
     with env.meter:
         predictor = agent.observe(observation)
     env.step(predictor)
-    alone = []
+    single = []
     for member in predictor.members:
         env.reset(seed=0, options={"predictor": member})
-        alone.append(env.ledger[0].error)
+        single.append(env.ledger[0].error)
     env.reset(seed=0, options={"predictor": predictor})
-    assert env.ledger[0].error < math.exp(np.mean(np.log(alone)))
+    assert env.ledger[0].error < math.exp(np.mean(np.log(single)))
 
 
-def test_the_hidden_text_touches_no_weight(pages: dict[str, Path]) -> None:
+def test_the_test_text_does_not_change_any_weight(pages: dict[str, Path]) -> None:
     other = pages["test"].with_name("other.txt")
     other.write_text(pages["test"].read_text().upper())
     envs = [make_env(pages), make_env(pages, test=other)]
@@ -231,29 +231,29 @@ def test_the_hidden_text_touches_no_weight(pages: dict[str, Path]) -> None:
 # --- several mega-batches ---
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel what is mapped where")
-def test_the_union_of_mapped_mega_batches_stays_in_a_file(env: AlmaEnv) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory mappings of the Linux kernel")
+def test_joined_parts_of_mapped_mega_batches_stay_in_a_file(env: AlmaEnv) -> None:
     env.reset(seed=0)
     env.step(None)
     parts = [env.megabatch(tick)["train"] for tick in (1, 2)]
     assert all(isinstance(part["x"], np.memmap) for part in parts)
-    both = union(parts)
+    both = join_parts(parts)
     assert both.x.dtype == both.y.dtype == torch.int32
     for tensor in (both.x, both.y):
         (mapping,) = (line.split() for line in _maps() if _holds(line, tensor.data_ptr()))
-        assert int(mapping[4]) != 0  # the inode of the file behind this piece of memory
+        assert int(mapping[4]) != 0  # the inode of the file mapped at this address
     for name in ("x", "y"):
         assert np.array_equal(getattr(both, name).numpy(), np.concatenate([part[name] for part in parts]))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
-def test_a_full_disk_is_an_error_with_a_remedy(env: AlmaEnv, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_raises_with_a_remedy(env: AlmaEnv, monkeypatch: pytest.MonkeyPatch) -> None:
     env.reset(seed=0)
     env.step(None)
     with Path("/dev/full").open("wb", buffering=0) as full:
         monkeypatch.setattr("tempfile.TemporaryFile", lambda: full)
-        with pytest.raises(OSError, match=r"no file of [\d,]+ bytes for 2 mega-batches .*; have TMPDIR name a folder"):
-            union([env.megabatch(tick)["train"] for tick in (1, 2)])
+        with pytest.raises(OSError, match=r"file of [\d,]+ bytes for 2 mega-batches.*TMPDIR"):
+            join_parts([env.megabatch(tick)["train"] for tick in (1, 2)])
 
 
 def _maps() -> list[str]:
@@ -265,39 +265,39 @@ def _holds(line: str, address: int) -> bool:
     return start <= address < end
 
 
-# --- what is refused ---
+# --- errors ---
 
 
 @pytest.mark.parametrize(
     ("id", "keywords", "message"),
     [
-        ("umix", {}, "agent 'umix' on text: the agents for text are sm, ens, gens, gmoe, oracle"),
+        ("umix", {}, "agent 'umix' on text.*sm, ens, gens, gmoe, oracle"),
         ("ff", {}, "agent 'ff' on text"),
-        ("transformer", {}, "agent 'transformer': unknown"),
-        ("sm", {"size": "huge"}, "size='huge': choose one of tiny, base, large"),
-        ("sm", {"width": 0}, "width=0: on text it is the number of experts"),
-        ("sm", {"dropout": 1.5}, "dropout=1.5: must be"),
-        ("sm", {"checkpointing": 1}, "checkpointing=1: must be True or False"),
-        ("sm", {"capacity_factor": "a"}, "capacity_factor='a': must be a number"),
+        ("transformer", {}, "agent 'transformer'"),
+        ("sm", {"size": "huge"}, "size='huge'.*tiny, base, large"),
+        ("sm", {"width": 0}, "width=0.*number of experts"),
+        ("sm", {"dropout": 1.5}, "dropout=1.5.*below 1"),
+        ("sm", {"checkpointing": 1}, "checkpointing=1.*True or False"),
+        ("sm", {"capacity_factor": "a"}, "capacity_factor='a'.*a number"),
         ("sm", {"engine": "compiled"}, "engine='compiled'"),
         ("sm", {"augmentation": "crop_flip"}, "augmentation='crop_flip' on text"),
-        ("gmoe", {"gating": "soft"}, "'gating': agent 'gmoe' has no such hyper-parameter"),
-        ("gmoe", {"grow_by": (3,)}, "3 experts cannot be split when there are 2"),
-        ("oracle", {"of": "umix"}, "of='umix': .* sm, ens"),
+        ("gmoe", {"gating": "soft"}, "'gating'.*'gmoe'.*hyper-parameter"),
+        ("gmoe", {"grow_by": (3,)}, "3 of 2 experts"),
+        ("oracle", {"of": "umix"}, "of='umix'.*sm, ens"),
         ("sm", {"updates": 5}, "updates=5 with epochs=2"),
     ],
 )
-def test_what_does_not_fit_is_refused(id: str, keywords: dict[str, Any], message: str, env: AlmaEnv) -> None:
+def test_a_wrong_agent_or_keyword_raises(id: str, keywords: dict[str, Any], message: str, env: AlmaEnv) -> None:
     with pytest.raises(ValueError, match=message):
         agents.make(id, env, **{**SMALL, **keywords})
 
 
-def test_the_oracle_of_an_ensemble_is_as_large_as_the_ensemble(env: AlmaEnv) -> None:
+def test_the_oracle_of_an_ensemble_has_the_size_of_the_ensemble(env: AlmaEnv) -> None:
     oracle, ens = make("oracle", env, of="ens"), make("ens", env)
     assert len(list(oracle.predictor.parameters())) == len(list(ens.predictor.parameters()))
 
 
-def test_the_network_on_text_is_that_of_the_keywords(env: AlmaEnv) -> None:
+def test_the_network_on_text_follows_the_keywords(env: AlmaEnv) -> None:
     agent = make("sm", env, size="base", width=3, jitter=0.01, checkpointing=True, copy_noise=0.01)
     body = mixture_body(agent.predictor)
     assert isinstance(body, SwitchTransformer)

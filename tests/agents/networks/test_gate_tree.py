@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from agents.networks import linear
-from agents.tree import MixtureLayer, Routing, balanced_splits, leaf_paths
-from alma_env.meter import count
+from agents.networks.gate_tree import MixtureLayer, Routing, balanced_splits, leaf_paths
+from agents.networks.mlp_vgg import linear
+from alma_env.metering import count
 
 FEATURES, UNITS = 5, 4
 HARD = Routing("hard")
@@ -32,7 +32,7 @@ def convolutions(generator: torch.Generator) -> nn.Module:
 
 
 def grown(*splits: int, routing: Routing | None = None, copies: bool = False) -> MixtureLayer:
-    """A layer in float64 with untrained experts, or with copies."""
+    """Return a float64 layer with untrained experts, or with copies."""
     layer = MixtureLayer(hidden_layer, FEATURES, generator=seeded()).double()
     layer.routing = routing or Routing()
     if copies:
@@ -52,14 +52,14 @@ def uniform(n: int, gates: int, seed: int = 3) -> Tensor:
 
 
 def gate(layer: MixtureLayer, number: int, z: Tensor) -> Tensor:
-    """g_v(·|z), (n, 2)."""
+    """Return g_v(·|z), (n, 2)."""
     assert layer.gates is not None
     rows = slice(2 * number, 2 * number + 2)
     return (z @ layer.gates.weight[rows].T + layer.gates.bias[rows]).softmax(1)
 
 
 def set_gates(layer: MixtureLayer, probabilities: list[list[float]]) -> None:
-    """Gates that do not look at z."""
+    """Set gates that do not depend on z."""
     assert layer.gates is not None
     with torch.no_grad():
         layer.gates.weight.zero_()
@@ -76,13 +76,10 @@ def test_one_leaf_has_no_gate_and_is_the_plain_layer() -> None:
     assert torch.equal(layer.leaf_probabilities(z), torch.ones(7, 1, dtype=torch.float64))
 
 
-def test_the_output_is_that_of_the_recursive_formula() -> None:
-    # Splits 0, 1, 0, 2:           gate 0
-    #                        gate 2       gate 1
-    #                      leaf 0 | gate 3   leaf 3 | leaf 4     with gate 3 over leaves ... as the splits say
+def test_the_output_follows_the_recursive_formula() -> None:
     layer, z = grown(0, 1, 0, 2), inputs()
     g = [gate(layer, number, z) for number in range(4)]
-    # After splits 0 and 1: (a, (b, c)); split 0: ((a, a'), (b, c)); split 2 divides b: ((a, a'), ((b, b'), c)).
+    # Splits 0 and 1 give (a, (b, c)), split 0 then ((a, a'), (b, c)), and split 2 then ((a, a'), ((b, b'), c)).
     h = [expert(z) for expert in layer.experts]
     left = g[2][:, :1] * h[0] + g[2][:, 1:] * h[1]
     inner = g[3][:, :1] * h[2] + g[3][:, 1:] * h[3]
@@ -104,7 +101,7 @@ def test_the_leaf_probabilities_sum_to_one(tree: bool) -> None:
         assert torch.equal(output, layer(z))
 
 
-def test_a_split_changes_no_soft_output() -> None:
+def test_a_split_does_not_change_soft_outputs() -> None:
     layer, z = grown(0, 1), inputs()
     before = layer(z)
     for leaf in (1, 0, 4):
@@ -113,14 +110,14 @@ def test_a_split_changes_no_soft_output() -> None:
 
 
 @pytest.mark.parametrize("routing", [HARD, SPARSE])
-def test_a_split_changes_no_hard_output_draw_by_draw(routing: Routing) -> None:
+def test_a_split_does_not_change_hard_outputs_for_the_same_random_numbers(routing: Routing) -> None:
     layer, z, draws = grown(0, 1, routing=routing).train(), inputs(50), uniform(50, 3)
     before = layer(z, draws[:, :2])
     layer.split(1, seeded(4))
     assert (layer(z, draws) - before).abs().max() < 1e-12
 
 
-def test_a_split_changes_no_greedy_output() -> None:
+def test_a_split_does_not_change_greedy_outputs() -> None:
     layer, z = grown(0, 1, routing=HARD).eval(), inputs(50)
     before, shares = layer.forward_with_shares(z)
     assert (shares.sum(0) > 0).sum() > 1
@@ -129,7 +126,7 @@ def test_a_split_changes_no_greedy_output() -> None:
     assert torch.equal(shares.sum(0).max(), layer.forward_with_shares(z)[1].sum(0)[layer.splits[-1] :][:2].sum())
 
 
-def test_greedy_descent_stays_where_the_largest_leaf_probability_would_move() -> None:
+def test_greedy_descent_does_not_follow_the_largest_leaf_probability() -> None:
     layer, z = grown(0, 1, routing=HARD).eval(), inputs()
     set_gates(layer, [[0.5, 0.5], [0.9, 0.1]])
     torch.testing.assert_close(layer.leaf_probabilities(z)[0].tolist(), [0.5, 0.45, 0.05])
@@ -146,7 +143,7 @@ def test_greedy_descent_stays_where_the_largest_leaf_probability_would_move() ->
 
 
 @pytest.mark.parametrize("routing", [Routing(), HARD])
-def test_after_a_split_the_new_gate_has_no_gradient_and_the_children_share_the_parents(routing: Routing) -> None:
+def test_after_a_split_the_new_gate_has_no_gradient_and_the_children_share_that_of_the_parent(routing: Routing) -> None:
     layer, z, draws = grown(0, routing=routing).train(), inputs(30), uniform(30, 2)
     target = torch.randn(30, UNITS, dtype=torch.float64, generator=seeded(8))
 
@@ -166,10 +163,10 @@ def test_after_a_split_the_new_gate_has_no_gradient_and_the_children_share_the_p
         parent.experts[1].parameters(), layer.experts[1].parameters(), layer.experts[2].parameters(), strict=True
     ):
         torch.testing.assert_close(left.grad + right.grad, old.grad, rtol=0, atol=1e-12)
-        assert not torch.equal(left.grad, right.grad)  # so they will differ, and the gate will learn
+        assert not torch.equal(left.grad, right.grad)  # the children become different, and then the gate learns
 
 
-def test_the_right_leaf_is_a_copy_and_shares_nothing() -> None:
+def test_the_right_leaf_is_a_copy_that_shares_no_memory() -> None:
     layer = grown(0, 0, copies=True)
     weights = [expert[0].weight for expert in layer.experts]  # type: ignore[index]
     assert all(torch.equal(weight, weights[0]) for weight in weights)
@@ -187,7 +184,7 @@ def test_new_gates_have_the_default_initialisation_and_come_from_the_generator()
 
 
 def straight_through_by_hand(layer: MixtureLayer, z: Tensor, draws: Tensor, *, dense: bool) -> Tensor:
-    """Splits (0, 1): (a, (b, c)), with a_v = onehot + g_v − stop(g_v)."""
+    """Return the output for the splits (0, 1), (a, (b, c)), with a_v = onehot + g_v − stop(g_v)."""
     weights = []
     for number in range(2):
         g = gate(layer, number, z)
@@ -205,20 +202,20 @@ def straight_through_by_hand(layer: MixtureLayer, z: Tensor, draws: Tensor, *, d
 
 
 @pytest.mark.parametrize("routing", [HARD, SPARSE])
-def test_straight_through_gates_have_the_written_formulas_gradients(routing: Routing) -> None:
+def test_straight_through_gates_have_the_gradients_of_the_formula(routing: Routing) -> None:
     layer, z, draws = grown(0, 1, routing=routing).train(), inputs(40), uniform(40, 2)
     z.requires_grad_()
     target = torch.randn(40, UNITS, dtype=torch.float64, generator=seeded(8))
-    wanted = [z, *layer.parameters()]
+    variables = [z, *layer.parameters()]
     output = layer(z, draws)
     by_hand = straight_through_by_hand(layer, z, draws, dense=routing.straight_through == "dense")
     torch.testing.assert_close(output, by_hand, rtol=0, atol=1e-14)
-    found = torch.autograd.grad((output * target).sum(), wanted)
-    expected = torch.autograd.grad((by_hand * target).sum(), wanted)
+    found = torch.autograd.grad((output * target).sum(), variables)
+    expected = torch.autograd.grad((by_hand * target).sum(), variables)
     assert all((a - b).abs().max() < 1e-12 for a, b in zip(found, expected, strict=True))
 
 
-def test_dense_and_sparse_give_the_same_values_and_other_gradients_of_the_gates() -> None:
+def test_dense_and_sparse_differ_only_in_the_gradients_of_the_gates() -> None:
     dense, sparse, z, draws = grown(0, 0, routing=HARD), grown(0, 0, routing=SPARSE), inputs(40), uniform(40, 2)
     torch.testing.assert_close(dense(z, draws), sparse(z, draws), rtol=0, atol=1e-14)
     for layer in (dense, sparse):
@@ -233,7 +230,7 @@ def test_dense_and_sparse_give_the_same_values_and_other_gradients_of_the_gates(
 def test_routes_are_drawn_with_the_leaf_probabilities_from_the_global_generator(routing: Routing) -> None:
     layer, z = grown(0, 1, 0, routing=routing).train(), inputs(1).expand(20_000, -1)
     with torch.no_grad():
-        for number, expert in enumerate(layer.experts):  # each expert answers with its number
+        for number, expert in enumerate(layer.experts):  # the output of each expert is its number
             expert[0].weight.zero_()  # type: ignore[index]
             expert[0].bias.fill_(float(torch.atanh(torch.tensor(0.1 * number))))  # type: ignore[index]
     torch.manual_seed(5)
@@ -245,8 +242,8 @@ def test_routes_are_drawn_with_the_leaf_probabilities_from_the_global_generator(
     torch.testing.assert_close(frequencies.double(), layer.leaf_probabilities(z)[0], rtol=0, atol=0.015)
 
 
-def test_draws_of_another_shape_are_refused() -> None:
-    with pytest.raises(ValueError, match="one per example and gate"):
+def test_draws_of_another_shape_raise() -> None:
+    with pytest.raises(ValueError, match=r"draws of shape \(7, 1\).*one per example and gate.*\(7, 2\)"):
         grown(0, 1, routing=HARD).train()(inputs(), uniform(7, 1))
 
 
@@ -261,7 +258,7 @@ def test_greedy_descent_runs_one_expert_and_the_gates_on_its_path() -> None:
     assert count(layer, z).total == 2 * 60 * (4 * FEATURES * UNITS + 3 * 2 * FEATURES)
 
 
-def test_greedy_answers_come_in_the_order_of_the_examples() -> None:
+def test_greedy_outputs_are_in_the_order_of_the_examples() -> None:
     layer, z = grown(0, 0, 1, routing=HARD).eval(), inputs(60)
     shares = layer.forward_with_shares(z)[1]
     assert (shares.sum(0) > 0).sum() > 1
@@ -270,7 +267,7 @@ def test_greedy_answers_come_in_the_order_of_the_examples() -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_experts_that_get_no_example_are_no_trouble(training: bool) -> None:
+def test_experts_may_get_no_example(training: bool) -> None:
     layer = MixtureLayer(convolutions, 2 * 16 * 16, nn.Flatten(), generator=seeded())
     layer.routing = SPARSE
     layer.regrow((0, 0, 0), seeded())
@@ -287,7 +284,7 @@ def test_experts_that_get_no_example_are_no_trouble(training: bool) -> None:
     assert layer(z[:1], draws and draws[:1] if draws is None else draws[:1]).shape == (1, 3, 8, 8)
 
 
-def test_a_flat_growth_changes_the_function_unless_the_new_row_is_chosen_for_it() -> None:
+def test_a_flat_split_changes_the_function_unless_the_new_row_is_a_halved_copy() -> None:
     layer, z = grown(0, 1, routing=Routing(tree=False)), inputs()
     before = layer(z)
     layer.split(1, seeded(4))
@@ -295,14 +292,14 @@ def test_a_flat_growth_changes_the_function_unless_the_new_row_is_chosen_for_it(
     assert layer.gates.out_features == 4
     assert torch.equal(layer.experts[3][0].weight, layer.experts[1][0].weight)  # type: ignore[index]
     assert (layer(z) - before).abs().max() > 1e-3
-    with torch.no_grad():  # a copy of the row, and log 2 less on both
+    with torch.no_grad():  # a copy of the row, and log 2 less in both biases
         layer.gates.weight[3] = layer.gates.weight[1]
         layer.gates.bias[1] -= torch.tensor(2.0).log()
         layer.gates.bias[3] = layer.gates.bias[1]
     torch.testing.assert_close(layer(z), before, rtol=0, atol=1e-7)
 
 
-def test_of_two_experts_flat_and_tree_are_the_same() -> None:
+def test_with_two_experts_flat_and_tree_are_equal() -> None:
     flat, tree, z = grown(0, routing=Routing(tree=False)), grown(0), inputs()
     torch.testing.assert_close(flat(z), tree(z), rtol=0, atol=1e-15)
 
@@ -313,14 +310,14 @@ def test_initial_trees_are_balanced() -> None:
 
 
 @pytest.mark.parametrize("routing", [Routing(), HARD])
-def test_a_layer_survives_copying_and_pickling(routing: Routing) -> None:
+def test_a_layer_can_be_copied_and_pickled(routing: Routing) -> None:
     layer, z = grown(0, 1, routing=routing).eval(), inputs()
     layer.make_expert = partial(hidden_layer)
     assert torch.equal(copy.deepcopy(layer)(z), layer(z))
     assert torch.equal(pickle.loads(pickle.dumps(layer.summary))(z), z)
 
 
-def test_values_outside_their_rule_are_refused_by_name() -> None:
+def test_a_value_out_of_range_raises_with_its_name() -> None:
     with pytest.raises(ValueError, match="gating='top1'.*soft, hard"):
         Routing(gating="top1")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="straight_through='gumbel'"):
@@ -331,5 +328,5 @@ def test_values_outside_their_rule_are_refused_by_name() -> None:
         grown(0).split(2, seeded())
     with pytest.raises(ValueError, match="leaf=-1"):
         grown(0).split(-1, seeded())
-    with pytest.raises(ValueError, match="already"):
+    with pytest.raises(ValueError, match=r"splits=\(0, 0\).*\(0, 1\).*new layer"):
         grown(0, 1).regrow((0, 0), seeded())

@@ -1,4 +1,4 @@
-"""Experts that are computed at once are those that are computed one after another, to rounding, at the same cost."""
+"""Experts that are computed together give the numbers of single experts, to rounding, at the same cost."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from agents.gmoe import GMoE
-from agents.mixture_networks import MixtureMLP, MixtureNetwork, MixtureVGG19, build_mixture, mixture_body
-from agents.networks import Normalize, Predictor
-from agents.stacked_mixture import StackedMixture, can_stack_experts
-from agents.stage import Examples, StageSettings
-from agents.tree import Routing
-from alma_env.meter import Meter
+from agents.learners.gmoe import GMoE
+from agents.networks.gate_tree import Routing
+from agents.networks.mixture import MixtureMLP, MixtureNetwork, MixtureVGG19, build_mixture, mixture_body
+from agents.networks.mlp_vgg import Normalize, Predictor
+from agents.networks.stacked_mixture import StackedMixture, can_stack_experts
+from agents.training.settings import StageSettings
+from agents.training.stage import Examples
+from alma_env.metering import Meter
 
 KINDS = pytest.mark.parametrize("kind", ["mlp", "vgg19"])
 SHAPES = {"mlp": (1, 8, 8), "vgg19": (3, 32, 32)}
@@ -30,16 +31,16 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 def build(kind: str) -> Any:
-    def made(generator: torch.Generator) -> Predictor:
+    def create(generator: torch.Generator) -> Predictor:
         mlp = kind == "mlp"
         body = MixtureMLP(64, 6, 10, generator=generator) if mlp else MixtureVGG19(3, 10, generator=generator)
         return Predictor(Normalize(255, (0.5,), (0.25,)), body)
 
-    return made
+    return create
 
 
 def mixture(kind: str, splits: tuple[int, ...], *, tree: bool = True) -> MixtureNetwork:
-    """A float64 network whose experts differ."""
+    """Return a float64 network with different experts."""
     body = mixture_body(build_mixture(build(kind), seeded(), 1, Routing(tree=tree)))
     for layer in body.mixtures:
         layer.regrow(splits, seeded(5))
@@ -58,7 +59,7 @@ def gradients(network: nn.Module, x: Tensor) -> None:
 @KINDS
 @pytest.mark.parametrize(("splits", "tree"), [((0,), True), ((0, 1, 0, 2), True), ((0, 0, 1), False)])
 @pytest.mark.parametrize("training", [True, False])
-def test_outputs_and_gradients_are_those_of_the_mixture(
+def test_outputs_and_gradients_equal_those_of_the_mixture(
     kind: str, splits: tuple[int, ...], tree: bool, training: bool
 ) -> None:
     body = mixture(kind, splits, tree=tree)
@@ -72,14 +73,14 @@ def test_outputs_and_gradients_are_those_of_the_mixture(
     for parameter in stacked.parameters():
         assert parameter.grad is not None
         parameter.data = parameter.grad
-    stacked.hand_back(slopes)
+    stacked.copy_to(slopes)
     for ours, theirs in zip(slopes.parameters(), body.parameters(), strict=True):
         torch.testing.assert_close(ours.data, theirs.grad, rtol=1e-9, atol=1e-12)
 
 
 @KINDS
 @pytest.mark.parametrize("tree", [True, False])
-def test_a_stage_gives_the_same_numbers_either_way_at_the_same_cost(kind: str, tree: bool) -> None:
+def test_a_stage_gives_the_same_numbers_and_cost_together_or_not(kind: str, tree: bool) -> None:
     train, valid = examples(kind, 40), examples(kind, 10, seed=7)
     results = []
     for together in (True, False):
@@ -87,11 +88,11 @@ def test_a_stage_gives_the_same_numbers_either_way_at_the_same_cost(kind: str, t
         learner.train(train, valid)
         for _ in range(2):
             learner.grow(train, valid)
-        handed_out, before = learner.predictor, copy.deepcopy(learner.predictor.state_dict())
+        deployed, before = learner.predictor, copy.deepcopy(learner.predictor.state_dict())
         with Meter() as meter:
             report = learner.train(train, valid)
         results.append((report, meter.take(), learner.predictor))
-        assert all(torch.equal(handed_out.state_dict()[name], value) for name, value in before.items())
+        assert all(torch.equal(deployed.state_dict()[name], value) for name, value in before.items())
         assert not any(module.training for module in learner.predictor.modules())
     (ours, our_charge, our_predictor), (theirs, their_charge, their_predictor) = results
     assert our_charge.flops == their_charge.flops
@@ -102,16 +103,16 @@ def test_a_stage_gives_the_same_numbers_either_way_at_the_same_cost(kind: str, t
     torch.testing.assert_close(our_predictor(valid.x), their_predictor(valid.x), rtol=1e-3, atol=1e-4)
 
 
-def test_all_that_is_deployed_was_made_under_the_meter() -> None:
+def test_all_deployed_parameters_were_computed_under_the_meter() -> None:
     train, valid = examples("mlp", 40), examples("mlp", 10)
     learner = GMoE(build("mlp"), SETTINGS["mlp"], seed=3, init_experts=3, together=True)
     with Meter() as meter:
         learner.train(train, valid)
-    seals = [meter.sealed(parameter) for parameter in learner.predictor.parameters()]
-    assert all(seal is not None and seal.counted and seal.written for seal in seals)
+    provenances = [meter.provenance(parameter) for parameter in learner.predictor.parameters()]
+    assert all(one is not None and one.counted and one.written for one in provenances)
 
 
-def test_one_expert_and_hard_gates_are_not_computed_at_once() -> None:
+def test_one_expert_and_hard_gates_are_not_stacked() -> None:
     assert not can_stack_experts(mixture("mlp", ()))
     assert can_stack_experts(mixture("mlp", (0,)))
     hard = mixture_body(build_mixture(build("mlp"), seeded(), 3, Routing("hard")))

@@ -1,4 +1,4 @@
-"""The Switch Transformer: its counts, its routing, what one expert reduces it to, and its growth."""
+"""The Switch Transformer: its counts, its routes, its equality with GPT-2 for one expert, and its growth."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
-from agents import stage
-from agents.networks import Predictor
-from agents.settings import StageSettings
-from agents.stage import Examples, train_stage
-from agents.switch import SwitchLayer, SwitchTransformer
-from agents.switch_size import SIZES, SwitchSize, forward_flops, paper_gflops, parameter_count
-from alma_env.meter import Charge, Meter, count, count_once
+from agents.networks.mlp_vgg import Predictor
+from agents.networks.switch import SwitchLayer, SwitchTransformer
+from agents.networks.switch_size import SIZES, SwitchSize, forward_flops, paper_gflops, parameter_count
+from agents.training import stage, step
+from agents.training.seeding import StageGenerators
+from agents.training.settings import StageSettings
+from agents.training.stage import Examples, train_stage
+from alma_env.metering import Charge, Meter, count, count_once
 
 VOCABULARY, BPE = 13, 50_257
 SMALL = SwitchSize(layers=4, width=16, heads=2, context=12)
@@ -36,7 +37,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 def build(experts: int = 4, seed: int = 0, **options: Any) -> SwitchTransformer:
-    """In float64 and evaluation mode, with large weights, so that routes and logits differ clearly."""
+    """Return a model in float64 and eval mode, with large weights, so that routes and logits differ clearly."""
     model = SwitchTransformer(VOCABULARY, SMALL, experts=experts, generator=seeded(seed), **options).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -49,7 +50,7 @@ def text(n: int = 3, length: int = 12, seed: int = 5) -> Tensor:
 
 
 def layer(experts: int, capacity_factor: float = 1.0, width: int = 4, **options: float) -> SwitchLayer:
-    """In float64 and evaluation mode. The router's first rows are the unit matrix: p = softmax(x) where E = d."""
+    """Return a layer in float64 and eval mode. Its router is a unit matrix: p = softmax(x) if E = d."""
     size = SwitchSize(layers=2, width=width, heads=1)
     model = SwitchTransformer(
         2, size, experts=experts, capacity_factor=capacity_factor, init="switch", generator=seeded(), **options
@@ -64,7 +65,7 @@ def layer(experts: int, capacity_factor: float = 1.0, width: int = 4, **options:
 
 
 def routed_by(*probabilities: list[float]) -> Tensor:
-    """One sequence (1, T, E) of tokens that `layer` gives these probabilities."""
+    """Return one sequence (1, T, E) of tokens with these probabilities in `layer`."""
     return torch.tensor([probabilities], dtype=torch.float64).log()
 
 
@@ -93,7 +94,7 @@ def test_the_tiny_model_has_one_switch_layer_and_its_parameters() -> None:
 
 @pytest.mark.parametrize("experts", [1, 3])
 @pytest.mark.parametrize("length", [12, 7])
-def test_the_forward_flops_are_those_of_the_closed_form(experts: int, length: int) -> None:
+def test_the_forward_flops_equal_the_closed_form(experts: int, length: int) -> None:
     charge = count(build(experts), text(3, length))
     assert charge.total == 3 * forward_flops(VOCABULARY, SMALL, experts, length)
 
@@ -112,19 +113,19 @@ def test_the_number_of_experts_does_not_change_the_flops_of_the_experts() -> Non
         assert count(layer(experts), x).total == 2 * 20 * (8 * 4**2) + 2 * 20 * 4 * experts
 
 
-def test_in_training_what_is_dropped_costs_nothing() -> None:
+def test_dropped_tokens_cost_nothing() -> None:
     x = routed_by([0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4])
     switch = layer(2, width=2).train()
     assert count(switch, x).total == 2 * 2 * (8 * 2**2) + 2 * 4 * 2 * 2  # two of four tokens
 
 
-# --- routing ---
+# --- routes ---
 
 
-def test_a_token_goes_to_its_likeliest_expert_and_is_weighted_by_its_probability() -> None:
+def test_a_token_goes_to_its_most_probable_expert_and_is_weighted_by_that_probability() -> None:
     x = torch.randn(2, 5, 4, dtype=torch.float64, generator=seeded(3))
     switch = layer(3)
-    output, routing = switch(x)
+    output, routes = switch(x)
     for sequence in range(2):
         for position in range(5):
             token = x[sequence, position]
@@ -133,18 +134,18 @@ def test_a_token_goes_to_its_likeliest_expert_and_is_weighted_by_its_probability
             hidden = F.gelu(switch.inner_weight[expert] @ token + switch.inner_bias[expert])
             answer = switch.outer_weight[expert] @ hidden + switch.outer_bias[expert]
             torch.testing.assert_close(output[sequence, position], odds[expert] / sum(odds) * answer)
-            assert routing.experts[sequence, position] == expert
-    assert len(routing.experts.unique()) == 3
+            assert routes.experts[sequence, position] == expert
+    assert len(routes.experts.unique()) == 3
 
 
 def test_the_balance_loss_of_three_tokens_by_hand() -> None:
     # f = (2/3, 1/3), P = (0.6, 0.4): 2 (0.4 + 0.4/3) = 16/15.
     assert balance_of(routed_by([0.9, 0.1], [0.6, 0.4], [0.3, 0.7])) == pytest.approx(16 / 15)
-    # f = (2/3, 1/3), P = (0.34, 0.66): below 1, since f and P need not agree.
+    # f = (2/3, 1/3), P = (0.34, 0.66): below 1, since f and P can differ.
     assert balance_of(routed_by([0.51, 0.49], [0.51, 0.49], [1e-12, 1.0])) == pytest.approx(0.89333333)
 
 
-def test_the_balance_loss_is_1_where_all_is_uniform_and_at_most_the_number_of_experts() -> None:
+def test_the_balance_loss_is_1_for_uniform_routes_and_at_most_the_number_of_experts() -> None:
     assert balance_of(torch.zeros(2, 7, 4, dtype=torch.float64)) == pytest.approx(1)  # ties: f = (1, 0, 0, 0)
     assert balance_of(routed_by(*[[1.0, 1e-12, 1e-12, 1e-12]] * 5)) == pytest.approx(4)
     for seed in range(20):
@@ -169,7 +170,7 @@ def test_the_capacity_is_rounded_up(experts: int, factor: float, tokens: int, ca
     assert layer(experts, factor, width=12).capacity(tokens) == capacity
 
 
-def test_the_later_tokens_of_an_overloaded_expert_are_dropped_in_training_alone() -> None:
+def test_the_later_tokens_of_an_overloaded_expert_are_dropped_only_in_training() -> None:
     first, second = [0.8, 0.2], [0.1, 0.9]
     x = routed_by(first, second, first, first, first, second).view(2, 3, 2)  # capacity 3 over both sequences
     switch = layer(2, width=2)
@@ -180,17 +181,17 @@ def test_the_later_tokens_of_an_overloaded_expert_are_dropped_in_training_alone(
     assert (everything != 0).all()
 
 
-def test_a_dropped_token_passes_by_the_residual_connection() -> None:
-    model = build(capacity_factor=1e-9)  # one token for each expert
+def test_a_dropped_token_keeps_only_the_residual() -> None:
+    model = build(capacity_factor=1e-9)  # one token per expert
     block = model.blocks[1]
     x = torch.randn(1, 9, 16, dtype=torch.float64, generator=seeded())
     attended = x + block.attention(block.attention_norm(x))
     unchanged = (block.train()(x)[0] == attended).all(-1).flatten()
     routes = block.eval()(x)[1].experts.flatten().tolist()
-    assert unchanged.tolist() == [expert in routes[:place] for place, expert in enumerate(routes)]
+    assert unchanged.tolist() == [expert in routes[:position] for position, expert in enumerate(routes)]
 
 
-def test_permuting_tokens_permutes_the_outputs_where_none_is_dropped() -> None:
+def test_permuting_tokens_permutes_the_outputs_if_none_is_dropped() -> None:
     x = torch.randn(1, 24, 4, dtype=torch.float64, generator=seeded(2))
     order = torch.randperm(24, generator=seeded(4))
     roomy, tight = layer(4, capacity_factor=4).train(), layer(4).train()
@@ -198,39 +199,39 @@ def test_permuting_tokens_permutes_the_outputs_where_none_is_dropped() -> None:
     assert not torch.allclose(tight(x[:, order])[0], tight(x)[0][:, order])
 
 
-def test_the_router_learns_through_the_experts_weight_and_through_the_balance_loss() -> None:
+def test_the_router_learns_from_the_weight_of_the_expert_and_from_the_balance_loss() -> None:
     x = torch.randn(2, 5, 4, dtype=torch.float64, generator=seeded(6))
     switch = layer(3).train()
     router = switch.router.detach().clone().requires_grad_()
 
     def outputs(router: Tensor) -> tuple[Tensor, Tensor]:
-        output, routing = functional_call(switch, {"router": router}, (x,))
-        return output, routing.balance
+        output, routes = functional_call(switch, {"router": router}, (x,))
+        return output, routes.balance
 
-    assert torch.autograd.gradcheck(outputs, (router,))  # f is constant around this point
+    assert torch.autograd.gradcheck(outputs, (router,))  # f is constant near this point
     for value in outputs(router):
         (gradient,) = torch.autograd.grad(value.sum(), router, retain_graph=True)
         assert (gradient != 0).all()
 
 
-def test_dropped_tokens_teach_the_router_by_the_balance_loss_alone() -> None:
+def test_the_router_learns_from_dropped_tokens_only_by_the_balance_loss() -> None:
     x = routed_by([0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4]).requires_grad_()
-    output, routing = layer(2, width=2).train()(x)
+    output, routes = layer(2, width=2).train()(x)
     (of_output,) = torch.autograd.grad(output.sum(), x, retain_graph=True)
-    (of_balance,) = torch.autograd.grad(routing.balance, x)
+    (of_balance,) = torch.autograd.grad(routes.balance, x)
     assert (of_output[0, :2] != 0).all()
     assert (of_output[0, 2:] == 0).all()
     assert (of_balance != 0).all()
 
 
-def test_every_expert_that_has_tokens_learns_and_no_other() -> None:
+def test_only_experts_with_tokens_learn() -> None:
     switch = layer(3, width=3).train()
     switch(routed_by([0.8, 0.1, 0.1], [0.1, 0.1, 0.8]))[0].sum().backward()
     for stack in (switch.inner_weight, switch.inner_bias, switch.outer_weight, switch.outer_bias):
         assert [bool(gradient.any()) for gradient in stack.grad] == [True, False, True]
 
 
-def test_jitter_disturbs_the_router_in_training_alone_and_no_further_than_its_size() -> None:
+def test_jitter_changes_the_router_only_in_training_and_at_most_by_its_size() -> None:
     x = torch.ones(1, 1000, 4, dtype=torch.float64)
     still, jittery = layer(4), layer(4, jitter=0.1)
     assert torch.equal(jittery(x)[0], still(x)[0])
@@ -242,7 +243,7 @@ def test_jitter_disturbs_the_router_in_training_alone_and_no_further_than_its_si
     assert len(jittery(x)[1].experts.unique()) == 4
 
 
-def test_dropout_is_that_of_the_experts_too_unless_they_have_their_own() -> None:
+def test_expert_dropout_is_dropout_by_default() -> None:
     def rates(**options: float) -> tuple[float, float]:
         model = build(**options)
         return model.blocks[1].dropout.p, model.mixtures[0].expert_dropout.p
@@ -256,7 +257,7 @@ def test_dropout_is_that_of_the_experts_too_unless_they_have_their_own() -> None
         assert not torch.allclose(inside.train()(text()), logits)
 
 
-def test_dropout_stands_on_the_embeddings_and_on_both_residual_branches() -> None:
+def test_dropout_is_applied_to_the_embeddings_and_to_both_residual_branches() -> None:
     model = build(experts=1).train()
     x = torch.randn(2, 5, 16, dtype=torch.float64, generator=seeded())
     for block in model.blocks:
@@ -283,18 +284,18 @@ def test_no_logit_depends_on_a_later_token(training: bool) -> None:
         assert differences[position] > 1e-3
 
 
-def test_at_evaluation_a_sequence_is_answered_alike_alone_and_in_a_batch() -> None:
+def test_at_evaluation_the_logits_of_a_sequence_do_not_depend_on_its_batch() -> None:
     model, tokens = build(), text(4, 9)
     torch.testing.assert_close(model(tokens)[2:3], model(tokens[2:3]))
     torch.testing.assert_close(model(tokens)[:, :5], model(tokens[:, :5]))
 
 
-def test_tokens_may_be_of_either_integer_type() -> None:
+def test_tokens_can_be_int32_or_int64() -> None:
     model, tokens = build(), text()
     assert torch.equal(model(tokens.int()), model(tokens))
 
 
-def test_one_expert_is_gpt2(dense_gpt2: Callable[[int, SwitchSize], nn.Module]) -> None:
+def test_with_one_expert_the_model_equals_gpt2(dense_gpt2: Callable[[int, SwitchSize], nn.Module]) -> None:
     model = build(experts=1)
     gpt2 = dense_gpt2(VOCABULARY, SMALL).double().eval()
     ours = {
@@ -321,7 +322,7 @@ def test_one_expert_is_gpt2(dense_gpt2: Callable[[int, SwitchSize], nn.Module]) 
             for theirs, own in names.items():
                 mapped = mapped.replace(theirs, own)
             source = ours.pop(mapped if mapped in ours else mapped.removesuffix(".weight"))
-            # Its linear layers hold their weights transposed.
+            # Linear layers of GPT-2 have transposed weights.
             parameter.copy_(source.T if "c_" in name and source.dim() == 2 else source)
         assert all("router" in name for name in ours)
         difference = gpt2(text()).logits - model(text())
@@ -330,7 +331,7 @@ def test_one_expert_is_gpt2(dense_gpt2: Callable[[int, SwitchSize], nn.Module]) 
 
 
 @pytest.mark.parametrize("experts", [1, 4])
-def test_checkpointing_changes_no_loss_and_no_gradient(experts: int) -> None:
+def test_checkpointing_does_not_change_loss_and_gradients(experts: int) -> None:
     results = []
     for checkpointing in (False, True):
         model = build(experts, dropout=0.1, jitter=0.1, checkpointing=checkpointing).train()
@@ -355,7 +356,7 @@ def test_checkpointing_recomputes_the_blocks() -> None:
     assert flops(True) > flops(False)
 
 
-def test_it_learns_to_repeat() -> None:
+def test_the_model_learns_to_repeat() -> None:
     tokens = torch.arange(12).remainder(3).repeat(4, 1)
     model = SwitchTransformer(VOCABULARY, SMALL, experts=2, generator=seeded())
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
@@ -368,7 +369,7 @@ def test_it_learns_to_repeat() -> None:
     assert torch.equal(model.eval()(tokens[:, :-1]).argmax(-1), tokens[:, 1:])
 
 
-def test_under_autocast_the_router_works_in_float32() -> None:
+def test_under_autocast_the_router_computes_in_float32() -> None:
     model = SwitchTransformer(VOCABULARY, SMALL, experts=4, generator=seeded())
     x = torch.randn(6, 16, generator=seeded(1))
     exact = model.mixtures[0].probabilities(x)
@@ -380,14 +381,14 @@ def test_under_autocast_the_router_works_in_float32() -> None:
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-def test_the_whole_model_may_be_bfloat16() -> None:
+def test_the_whole_model_can_be_bfloat16() -> None:
     model = SwitchTransformer(VOCABULARY, SMALL, experts=4, generator=seeded()).bfloat16()
     logits, balance = model.forward_with_balance(text())
     assert (logits.dtype, balance.dtype) == (torch.bfloat16, torch.float32)
 
 
 @pytest.mark.parametrize("experts", [1, 4])
-def test_it_survives_copying_pickling_and_exporting(experts: int) -> None:
+def test_a_copied_pickled_or_exported_model_gives_the_same_logits(experts: int) -> None:
     model, tokens = build(experts, capacity_factor=0.5, dropout=0.1, jitter=0.1), text()
     with torch.no_grad():
         logits = model(tokens)
@@ -403,7 +404,7 @@ def test_it_survives_copying_pickling_and_exporting(experts: int) -> None:
 
 
 @pytest.mark.parametrize("init", ["gpt", "switch"])
-def test_weights_are_drawn_from_the_generator_alone(init: Any) -> None:
+def test_weights_are_drawn_from_the_generator_only(init: Any) -> None:
     before = torch.get_rng_state()
     first, second, other = (
         SwitchTransformer(VOCABULARY, SMALL, experts=3, init=init, generator=seeded(seed)).state_dict()
@@ -415,7 +416,7 @@ def test_weights_are_drawn_from_the_generator_alone(init: Any) -> None:
         assert torch.equal(tensor, other[name]) == (name.endswith("bias") or "norm" in name)
 
 
-def test_initial_weights_have_the_deviations_of_their_scheme() -> None:
+def test_initial_weights_have_the_standard_deviations_of_their_scheme() -> None:
     size = SwitchSize(layers=2, width=64, heads=2, context=64)
     gpt, switch = (SwitchTransformer(200, size, experts=4, init=i, generator=seeded()) for i in ("gpt", "switch"))
     into_residual = 0
@@ -431,22 +432,22 @@ def test_initial_weights_have_the_deviations_of_their_scheme() -> None:
         if parameter.dim() > 1 and not name.endswith("bias"):
             std = math.sqrt(0.1 / (256 if ".outer" in name else 64))
             assert parameter.abs().max() <= 2 * std
-            assert parameter.std().item() == pytest.approx(0.88 * std, rel=0.15), name  # the tails are cut
+            assert parameter.std().item() == pytest.approx(0.88 * std, rel=0.15), name  # the distribution is truncated
 
 
 # --- growth ---
 
 
-def grow(model: SwitchTransformer, losing: list[list[int]], seed: int = 0) -> SwitchTransformer:
-    """A copy of the model with copies of these experts of each Switch layer."""
-    grown, draws = copy.deepcopy(model), seeded(seed)
-    for switch, leaves in zip(grown.mixtures, losing, strict=True):
+def grow(model: SwitchTransformer, chosen: list[list[int]], seed: int = 0) -> SwitchTransformer:
+    """Return a copy of the model with copies of the chosen experts of each Switch layer."""
+    grown, generator = copy.deepcopy(model), seeded(seed)
+    for switch, leaves in zip(grown.mixtures, chosen, strict=True):
         for leaf in leaves:
-            switch.split(leaf, draws)
+            switch.split(leaf, generator)
     return grown
 
 
-def test_growth_copies_experts_and_router_rows_behind_the_others() -> None:
+def test_growth_appends_copies_of_experts_and_router_rows() -> None:
     model = build(4)
     before = copy.deepcopy(model.state_dict())
     grown = grow(model, [[2, 0], [3, 1]])
@@ -464,7 +465,7 @@ def test_growth_copies_experts_and_router_rows_behind_the_others() -> None:
     assert all(parameter.is_leaf and parameter.requires_grad for parameter in grown.parameters())
 
 
-def test_copies_get_no_token_and_the_experts_weight_shrinks() -> None:
+def test_copies_get_no_token_and_the_weight_of_the_expert_shrinks() -> None:
     model = build(4)
     grown = grow(model, [[0, 2]] * 2)
     x = torch.randn(2, 9, 16, dtype=torch.float64, generator=seeded(7))
@@ -479,7 +480,7 @@ def test_copies_get_no_token_and_the_experts_weight_shrinks() -> None:
     assert all(route.max() < 4 for route in routes)
 
 
-def test_growth_in_training_leaves_less_room_for_the_originals() -> None:
+def test_growth_lowers_the_capacity_of_the_original_experts() -> None:
     x = routed_by([0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.1, 0.9])
     switch = layer(2, capacity_factor=1.5, width=2).train()
     assert (switch(x)[0] != 0).all()
@@ -488,7 +489,7 @@ def test_growth_in_training_leaves_less_room_for_the_originals() -> None:
     assert (switch(x)[0] != 0).any(-1).tolist() == [[True, True, False, True]]
 
 
-def test_noise_falls_on_the_copied_rows_of_the_router_alone() -> None:
+def test_noise_is_added_only_to_copied_rows_of_the_router() -> None:
     models = [
         SwitchTransformer(VOCABULARY, SwitchSize(2, 256, 2), experts=3, copy_noise=noise, generator=seeded())
         for noise in (0.0, 0.01, 0.01)
@@ -503,14 +504,14 @@ def test_noise_falls_on_the_copied_rows_of_the_router_alone() -> None:
     torch.testing.assert_close(added[3:].std(1), (0.01 * row.std()).expand(2), rtol=0.2, atol=0)
 
 
-def test_a_grown_model_trains_on() -> None:
+def test_a_grown_model_can_be_trained() -> None:
     grown = grow(build(2, copy_noise=0.01), [[0]] * 2).train()
     logits, balance = grown.forward_with_balance(text())
     (F.cross_entropy(logits.flatten(0, 1), text(seed=6).flatten()) + balance).backward()
     assert all((switch.router.grad[-1] != 0).any() for switch in grown.mixtures)
 
 
-def test_experts_that_are_added_untrained_are_drawn_as_the_first_ones_were() -> None:
+def test_untrained_experts_have_the_initial_distribution_of_the_model() -> None:
     model = SwitchTransformer(VOCABULARY, SwitchSize(2, 256, 2), experts=1, generator=seeded())
     switch = model.mixtures[0]
     first = {name: stack.clone() for name, stack in switch.named_parameters()}
@@ -523,11 +524,11 @@ def test_experts_that_are_added_untrained_are_drawn_as_the_first_ones_were() -> 
             continue
         assert not torch.equal(stack[1], stack[2])
         assert stack[1:].std().item() == pytest.approx(0.01 if name == "outer_weight" else 0.02, rel=0.15), name
-    with pytest.raises(ValueError, match=r"has been split at \(0, 0\) already"):
+    with pytest.raises(ValueError, match=r"splits=\(1,\).*\(0, 0\).*new layer"):
         switch.regrow((1,), seeded())
 
 
-def test_the_share_of_an_expert_is_its_tokens() -> None:
+def test_the_shares_of_experts_are_the_routes_one_hot() -> None:
     model = build()
     logits, shares = model.forward_with_shares(text())
     routed, routes = model.forward_with_routes(text())
@@ -538,8 +539,8 @@ def test_the_share_of_an_expert_is_its_tokens() -> None:
         assert torch.equal(share.argmax(-1), route)
 
 
-def test_routes_are_not_told_in_training() -> None:
-    with pytest.raises(RuntimeError, match=r"training=True: .* call eval\(\)"):
+def test_routes_in_training_raise() -> None:
+    with pytest.raises(RuntimeError, match=r"training=True.*call eval\(\)"):
         build().train().forward_with_routes(text())
 
 
@@ -554,14 +555,14 @@ def test_routes_are_not_told_in_training() -> None:
         ({"experts": 1}, {}),
     ],
 )
-def test_a_stage_is_charged_what_full_counting_charges(
+def test_a_stage_is_charged_the_same_as_with_full_counting(
     options: dict[str, Any], settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = StageSettings(
+    stage_settings = StageSettings(
         **{"epochs": 1, "batch_size": 6, "optimizer": "adam", "learning_rate": 0.01, "validation_batch": 4} | settings
     )
     model = SwitchTransformer(VOCABULARY, SMALL, generator=seeded(), **{"experts": 3} | options)
-    models = [model, grow(model, [torch.tensor([0, 0])] * 2)]  # the same shapes but for the experts
+    models = [model, grow(model, [torch.tensor([0, 0])] * 2)]  # equal shapes except those of the experts
     train, valid = Examples(text(30), text(30, seed=6)), Examples(text(5, seed=7), text(5, seed=8))
 
     def charges() -> list[Charge]:
@@ -569,59 +570,61 @@ def test_a_stage_is_charged_what_full_counting_charges(
         for body in copy.deepcopy(models):
             with meter, torch.random.fork_rng(devices=[]):
                 predictor = Predictor(nn.Identity(), body)
-                train_stage(predictor, train, valid, recipe, order=seeded(), augment=seeded(), noise=seeded(1))
+                train_stage(predictor, train, valid, stage_settings, [StageGenerators(seeded(), seeded(), seeded(1))])
             taken.append(meter.take())
         return taken
 
     steps = []
-    count_step = stage._train_batch.fn
+    count_step = stage.train_mini_batch.fn
     monkeypatch.setattr(
-        stage, "_train_batch", count_once(lambda *args: (steps.append(is_in_torch_dispatch_mode()), count_step(*args)))
+        stage,
+        "train_mini_batch",
+        count_once(lambda *args: (steps.append(is_in_torch_dispatch_mode()), count_step(*args))),
     )
     once = charges()
     counted = sum(steps)
-    monkeypatch.setattr(stage, "_train_batch", count_step)
-    monkeypatch.setattr(stage, "_score_batch", stage._score_batch.fn)
+    monkeypatch.setattr(stage, "train_mini_batch", count_step)
+    monkeypatch.setattr(step, "_score_batch", step._score_batch.fn)
     assert once == charges()
     assert counted < len(steps)
 
 
-# --- refusals ---
+# --- errors ---
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"experts": 0}, "experts=0: must be at least 1"),
-        ({"capacity_factor": 0.0}, "capacity_factor=0.0: must be above 0"),
-        ({"capacity_factor": math.inf}, "capacity_factor=inf: must be above 0 and finite; 2 drops nothing"),
-        ({"jitter": -0.1}, "jitter=-0.1: must be at least 0 and below 1; 0 turns it off"),
-        ({"dropout": 1.0}, "dropout=1.0: must be"),
-        ({"expert_dropout": math.nan}, "expert_dropout=nan: must be"),
-        ({"copy_noise": -0.1}, "copy_noise=-0.1: must not be negative"),
-        ({"init": "xavier"}, "init='xavier': choose one of gpt, switch"),
+        ({"experts": 0}, "experts=0.*at least 1"),
+        ({"capacity_factor": 0.0}, "capacity_factor=0.0.*above 0"),
+        ({"capacity_factor": math.inf}, "capacity_factor=inf.*finite.*capacity_factor=2"),
+        ({"jitter": -0.1}, "jitter=-0.1.*at least 0 and below 1.*jitter=0"),
+        ({"dropout": 1.0}, "dropout=1.0.*below 1"),
+        ({"expert_dropout": math.nan}, "expert_dropout=nan.*below 1"),
+        ({"copy_noise": -0.1}, "copy_noise=-0.1.*at least 0"),
+        ({"init": "xavier"}, "init='xavier'.*gpt, switch"),
     ],
 )
-def test_an_argument_out_of_its_range_is_refused(options: dict[str, Any], message: str) -> None:
+def test_an_argument_out_of_range_raises(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SwitchTransformer(VOCABULARY, SMALL, generator=seeded(), **{"experts": 2, **options})
 
 
-def test_an_empty_vocabulary_is_refused() -> None:
-    with pytest.raises(ValueError, match="vocabulary=0: must be at least 1"):
+def test_an_empty_vocabulary_raises() -> None:
+    with pytest.raises(ValueError, match="vocabulary=0.*at least 1"):
         SwitchTransformer(0, SMALL, experts=2, generator=seeded())
 
 
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ((1, 16, 2), "layers=1: must be at least 2"),
-        ((2, 0, 2), "width=0: must be at least 1"),
-        ((2, 16, 3), "width=16, heads=3: the width must be a multiple of the heads"),
-        ((2, 16, 2, 0), "context=0: must be at least 1"),
+        ((1, 16, 2), "layers=1.*at least 2"),
+        ((2, 0, 2), "width=0.*at least 1"),
+        ((2, 16, 3), "width=16, heads=3.*multiple"),
+        ((2, 16, 2, 0), "context=0.*at least 1"),
     ],
 )
-def test_a_size_that_cannot_be_is_refused(sizes: tuple[int, ...], message: str) -> None:
+def test_a_size_out_of_range_raises(sizes: tuple[int, ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         SwitchSize(*sizes)
 
@@ -629,17 +632,17 @@ def test_a_size_that_cannot_be_is_refused(sizes: tuple[int, ...], message: str) 
 @pytest.mark.parametrize(
     ("tokens", "message"),
     [
-        (torch.zeros(2, 13, dtype=torch.int64), "length 13: the context is 12 tokens; cut the sequences"),
-        (torch.zeros(5, dtype=torch.int64), r"shape \(5,\), torch.int64: give \(n, T\) token numbers"),
-        (torch.zeros(2, 5), r"shape \(2, 5\), torch.float32: give .* int32 or int64"),
+        (torch.zeros(2, 13, dtype=torch.int64), "length 13.*12 tokens.*shorter sequences"),
+        (torch.zeros(5, dtype=torch.int64), r"shape \(5,\), torch.int64.*\(n, T\)"),
+        (torch.zeros(2, 5), r"shape \(2, 5\), torch.float32.*int32 or int64"),
     ],
 )
-def test_what_are_no_tokens_is_refused(tokens: Tensor, message: str) -> None:
+def test_inputs_that_are_not_tokens_raise(tokens: Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build()(tokens)
 
 
 @pytest.mark.parametrize("leaf", [-1, 4])
-def test_an_expert_that_is_not_there_is_not_copied(leaf: int) -> None:
-    with pytest.raises(ValueError, match=f"leaf={leaf}: the layer has experts 0 to 3"):
+def test_splitting_an_expert_that_does_not_exist_raises(leaf: int) -> None:
+    with pytest.raises(ValueError, match=f"leaf={leaf}.*0 to 3"):
         build().mixtures[0].split(leaf, seeded())

@@ -1,4 +1,4 @@
-"""Finished runs that nobody ran: their errors, sizes and FLOPs are given."""
+"""Synthetic finished runs with given errors, sizes and FLOPs."""
 
 from __future__ import annotations
 
@@ -6,33 +6,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from agents.experiments.spec import RunSpec
-from agents.finished import FinishedRun
-from agents.reproduction.expected import expected
+from agents.catalogue.spec import RunSpec, resolve
+from agents.runs.load import FinishedRun
 from alma_env import Ledger, Row
 
+from ..made_runs import finished_run
 
-def run_of(
-    spec: RunSpec, errors: Sequence[float], *, parameters: int = 100, flops: int = 1_000, **config: Any
-) -> FinishedRun:
-    """A run of a spec with these errors, tick 0 first."""
-    known = expected(spec)
-    stage = {name: getattr(known.stage, name) for name in known.stage.__dataclass_fields__}
+
+def run_of(spec: RunSpec, errors: Sequence[float], *, parameters: int = 100, flops: int = 1_000) -> FinishedRun:
+    """Return a run of a spec with these errors, starting with tick 0."""
+    facts = spec.known_facts()
+    config = resolve(spec, facts)
     rows = [
         Row(tick, error, parameters, 0, 1.0, {"training": flops}, flops, (), "", False, 0.1)
         for tick, error in enumerate(errors)
     ]
-    written = {
-        "env": spec.env,
-        "protocol": {**known.protocol, "data": known.data} | ({"vocabulary": 1_000} if known.data == "Text" else {}),
-        "agent": {**known.agent, "stage": stage, "backbone": known.backbone, "engine": "plain", "seed": spec.seed},
-        "seed": spec.seed,
-        "versions": {"torch": "1"},
-    }
-    return FinishedRun.of(Path(f"run-{spec.digest()}"), written | config, Ledger(rows))
+    protocol = {**config.protocol, "data": facts.data} | ({"vocabulary": 1_000} if facts.is_text else {})
+    written = {**config.to_dict(), "protocol": protocol, "versions": {"torch": "1"}}
+    written["agent"]["engine"] = "plain"
+    return finished_run(Path(f"run-{spec.digest()}"), written, Ledger(rows))
 
 
 def constant(spec: RunSpec, error: float, **numbers: Any) -> FinishedRun:
-    """A run with the same error at each tick."""
-    ticks = 1 + expected(spec).ticks
+    """Return a run with the same error at each tick."""
+    ticks = 1 + spec.known_facts().ticks
     return run_of(spec, [error] * ticks, **numbers)

@@ -1,4 +1,4 @@
-"""The decision environment: the same runs as `alma run`, the checks of others, and what it shows and charges."""
+"""The decision environment: equal runs as `alma run`, checkers of other libraries, observations, rewards, errors."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from gymnasium.utils.env_checker import check_env
 import agents
 import alma_env
 from agents.policies import Decision
-from agents.waiting.features import NAMES, feature_space
-from alma_env.text import tiny_text
+from agents.policies.features import NAMES, feature_space
+from alma_env.text.stream import tiny_text
 
 pytest.importorskip("stable_baselines3")
 from stable_baselines3 import A2C, DQN, PPO
@@ -32,7 +32,7 @@ def make(**changes):
 
 
 def play(env, actions, seed=0):
-    """Observations, rewards, infos of an episode; actions is a sequence or a function of the tick."""
+    """Return observations, rewards and infos of an episode; actions is a sequence or a function of the tick."""
     observation, info = env.reset(seed=seed)
     observations, rewards, infos = [observation], [], [info]
     for tick in range(1, env.unwrapped.alma.ticks + 1):
@@ -55,7 +55,7 @@ def run_of(agent_id, seed=0, **keywords):
     return agents.run(env, agents.make(agent_id, env, width=8, epochs=2, seed=seed, **keywords), seed)
 
 
-# --- the checks of others ------------------------------------------------------------------------
+# --- checkers of other libraries ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_own_arrays_have_a_decision_environment_too():
 
 
 @pytest.mark.parametrize(("algorithm", "settings"), [(PPO, {"n_steps": 12, "batch_size": 12}), (A2C, {}), (DQN, {})])
-def test_algorithms_of_stable_baselines3_train_on_it_through_make_vec_env(algorithm, settings):
+def test_algorithms_of_stable_baselines3_train_through_make_vec_env(algorithm, settings):
     env = make_vec_env(ID, n_envs=2, env_kwargs=SMALL)
     model = algorithm("MlpPolicy", env, seed=0, **settings).learn(24)
     assert model.num_timesteps >= 24
@@ -98,24 +98,24 @@ def test_the_spec_round_trips_through_json():
     assert gym.make(spec).unwrapped.prices.flops == 0.5
 
 
-def test_it_runs_in_a_vector_of_processes():
+def test_a_vector_environment_runs_in_processes():
     envs = gym.make_vec(ID, num_envs=2, vectorization_mode="async", **SMALL)
     try:
         envs.reset(seed=[3, 4])
         _, rewards, *_ = envs.step(np.array([1, 0]))
     finally:
         envs.close()
-    alone = make()
-    alone.reset(seed=3)
-    assert alone.step(1)[1] == rewards[0]
+    single = make()
+    single.reset(seed=3)
+    assert single.step(1)[1] == rewards[0]
 
 
-# --- what an action does --------------------------------------------------------------------------
+# --- actions --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("wait", "replay"), [(1, False), (4, False), (2, True)])
 @pytest.mark.parametrize("learner", ["sm", "gens"])
-def test_a_fixed_wait_as_actions_gives_the_ledger_of_alma_run(learner, wait, replay):
+def test_actions_of_a_fixed_wait_give_the_ledger_of_alma_run(learner, wait, replay):
     env = make(learner=learner, replay=replay, grow=learner == "gens")
     play(env, lambda tick: int(tick % wait == 0 or tick == 6), seed=5)
     assert without_seconds(env.unwrapped.ledger) == without_seconds(run_of(learner, 5, wait=wait, replay=replay))
@@ -128,7 +128,7 @@ def test_a_fixed_wait_as_actions_gives_the_ledger_of_alma_run(learner, wait, rep
         ("flat", {(0, 0, 0): 0, (1, 0, 0): 1, (1, 1, 0): 2, (1, 0, 1): 3}),
     ],
 )
-def test_every_action_is_the_decision_that_it_stands_for(actions, codes):
+def test_every_action_makes_its_decision(actions, codes):
     wanted = [(1, 0, 0), (0, 0, 0), (1, 0, 1), (1, 1, 0), (0, 0, 0), (1, 0, 1)]
     env = make(learner="gens", actions=actions)
     play(env, [codes[one] if actions == "flat" else np.array(codes[one]) for one in wanted])
@@ -138,13 +138,13 @@ def test_every_action_is_the_decision_that_it_stands_for(actions, codes):
     assert history == [(1, False, 0), (3, False, 1), (4, True, 0), (6, False, 1)]
 
 
-def test_a_learner_that_cannot_grow_is_not_asked_to():
+def test_an_action_does_not_grow_a_learner_that_cannot_grow():
     env = make(actions="multi")
     play(env, [np.array([1, 0, 1])] * 6)
     assert [record.grow for record in env.unwrapped.agent.history] == [0] * 6
 
 
-def test_waiting_for_ever_is_the_untrained_predictor_throughout():
+def test_an_agent_that_always_waits_keeps_the_untrained_predictor():
     observations, _, infos = play(env := make(), [0] * 6)
     assert len({row.error for row in env.unwrapped.ledger}) == 1
     assert infos[-1]["comp"] == 0
@@ -152,14 +152,14 @@ def test_waiting_for_ever_is_the_untrained_predictor_throughout():
     assert observations[-1][NAMES.index("trained")] == 0
 
 
-# --- what it shows ---------------------------------------------------------------------------------
+# --- observations ---------------------------------------------------------------------------------
 
 
 def test_observations_are_computed_as_documented():
     env = make()
     observations, _, infos = play(env, [0, 1, 0, 0, 1, 1], seed=2)
     records = env.unwrapped.agent.history
-    before_5 = dict(zip(NAMES, observations[4].tolist(), strict=True))  # D_5 has arrived, one training was made
+    before_5 = dict(zip(NAMES, observations[4].tolist(), strict=True))  # D_5 has arrived, one training is done
     ln_10, loss = np.log(10), records[0].validation_loss
     assert before_5 == pytest.approx(
         {
@@ -184,14 +184,14 @@ def test_observations_are_computed_as_documented():
     assert before_6["error_trend"] == pytest.approx(records[0].validation_error - records[1].validation_error, abs=1e-6)
 
 
-def test_growth_is_seen():
+def test_the_growth_feature_is_the_share_of_new_parameters():
     env = make(learner="gens", grow=True)
     observations, _, infos = play(env, [1] * 6)
     share = 1 - infos[0]["parameters"] / infos[5]["parameters"]
     assert observations[5][NAMES.index("growth")] == pytest.approx(share, abs=1e-6)
 
 
-def test_nothing_of_the_test_set_is_in_an_observation():
+def test_observations_do_not_depend_on_the_test_set():
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(240, 6)).astype("float32"), rng.integers(0, 3, 240)
     common = {"train": (x, y), "ticks": 4, "width": 4, "epochs": 2}
@@ -210,11 +210,11 @@ def test_observations_of_any_episode_lie_in_the_space():
     assert all(feature_space().contains(observation) for observation in observations)
 
 
-# --- what it pays ----------------------------------------------------------------------------------
+# --- rewards ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("prices", [(0.0, 0.0), (1e3, 0.0), (0.0, 7.0), (1e3, 7.0)])
-def test_rewards_are_error_flops_and_parameters_at_their_prices(prices):
+def test_a_reward_is_minus_error_flops_and_parameters_at_their_prices(prices):
     env = make(flops_price=prices[0], parameter_price=prices[1])
     _, rewards, infos = play(env, [0, 1, 0, 0, 1, 1])
     rows = env.unwrapped.ledger.rows[1:]
@@ -228,7 +228,7 @@ def test_rewards_are_error_flops_and_parameters_at_their_prices(prices):
     assert infos[-1]["cer"] == pytest.approx(env.unwrapped.ledger.score().cer)
 
 
-def test_a_reward_on_validation_is_the_error_on_all_validation_parts_and_leaves_the_ledger_alone():
+def test_a_reward_on_validation_uses_all_validation_parts_and_does_not_change_the_ledger():
     actions = [0, 1, 0, 1, 0, 0]
     on_test, on_validation = make(), make(reward_on="validation")
     play(on_test, actions, seed=4)
@@ -242,7 +242,7 @@ def test_a_reward_on_validation_is_the_error_on_all_validation_parts_and_leaves_
     assert -infos[1]["reward_vector"][0] != infos[1]["error"]
 
 
-def test_a_broken_budget_truncates_with_all_remaining_ticks_in_the_reward():
+def test_an_exceeded_budget_truncates_with_all_remaining_ticks_in_the_reward():
     env = make(flops_budget=1)
     env.reset(seed=0)
     _, reward, terminated, truncated, info = env.step(1)
@@ -250,11 +250,11 @@ def test_a_broken_budget_truncates_with_all_remaining_ticks_in_the_reward():
     untrained = env.unwrapped.ledger[0].error
     assert reward == pytest.approx(-6 * untrained)
     assert info["refused"]
-    with pytest.raises(RuntimeError, match="no tick awaits a decision; call reset"):
+    with pytest.raises(RuntimeError, match="no episode runs; call reset"):
         env.unwrapped.step(0)
 
 
-# --- what is refused -------------------------------------------------------------------------------
+# --- errors -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -266,13 +266,16 @@ def test_a_broken_budget_truncates_with_all_remaining_ticks_in_the_reward():
         ({"policy": "fixed"}, "policy='fixed': the actions decide"),
         ({"learner": "oracle"}, "learner='oracle': it trains at every tick"),
         ({"learner": "nobody"}, "agent 'nobody': unknown; the agents are sm"),
-        ({"grow": True}, "grow=True with a learner that cannot grow"),
-        ({"actions": "flat", "replay": True}, "replay=True, grow=False with actions='flat': there the policy decides"),
+        ({"grow": True}, "grow=True: the learner cannot grow; leave grow out"),
+        (
+            {"actions": "flat", "replay": True},
+            "replay=True, grow=False with actions='flat': .*leave replay and grow out",
+        ),
         ({"flops_price": -1.0}, "flops_price=-1.0: a price must not be negative"),
         ({"epoch": 3}, "'epoch': agent 'sm' has no such hyper-parameter"),
     ],
 )
-def test_a_wrong_keyword_is_told_when_it_is_made(keywords, message):
+def test_a_wrong_keyword_is_refused_when_the_environment_is_made(keywords, message):
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         make(**keywords)
 
@@ -282,9 +285,9 @@ def test_prices_are_numbers():
         make(parameter_price="much")
 
 
-def test_steps_and_resets_that_mean_nothing_are_refused():
+def test_wrong_steps_and_resets_are_refused():
     env = make().unwrapped
-    with pytest.raises(RuntimeError, match="step\\(\\) at tick -1: no tick awaits a decision"):
+    with pytest.raises(RuntimeError, match="step\\(\\) at tick -1: no episode runs"):
         env.step(0)
     with pytest.raises(ValueError, match="options \\['seed'\\]: reset of this environment has none"):
         env.reset(options={"seed": 1})
@@ -294,14 +297,12 @@ def test_steps_and_resets_that_mean_nothing_are_refused():
     assert env.alma.tick == 0
 
 
-def test_make_says_how_decision_environments_are_made():
-    with pytest.raises(
-        ValueError, match="it is no stream; make it with gymnasium.make\\('alma_env:Digits-ALMA-Wait-v0'"
-    ):
+def test_make_names_the_call_that_makes_a_decision_environment():
+    with pytest.raises(ValueError, match="not a stream; make .* with gymnasium.make\\('alma_env:Digits-ALMA-Wait-v0'"):
         alma_env.make("Digits-ALMA-Wait-v0")
 
 
-def test_infos_are_plain_enough_for_json_but_for_the_vector():
+def test_infos_without_the_reward_vector_are_json_values():
     _, _, infos = play(make(), [1] * 6)
     for info in infos:
         plain = {key: value for key, value in info.items() if key != "reward_vector"}

@@ -1,4 +1,4 @@
-"""Finished runs are the same by rows, by columns and packed; what is no run is told apart."""
+"""Finished runs are equal by rows, by columns and in packed files; other files are refused."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 import agents
-from agents import cli, finished, packed
-from agents.columns import Columns
+from agents.cli import main
+from agents.runs import load
+from agents.runs.ledger_columns import LedgerColumns
 from alma_env import Ledger
 
-from .made_runs import made_run, write
+from ..made_runs import made_run, write
 
 RUNS = [made_run(agent, wait=wait, seed=seed) for agent in ("sm", "gmoe") for wait in (1, 5) for seed in (0, 1)]
 
@@ -27,12 +28,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def by_config(runs: list[finished.FinishedRun]) -> list[finished.FinishedRun]:
+def by_config(runs: list[load.FinishedRun]) -> list[load.FinishedRun]:
     return sorted(runs, key=lambda run: str(run.config))
 
 
-def test_a_run_that_is_read_by_columns_has_its_rows_its_score_and_its_trainings(folder: Path) -> None:
-    found, left_out = finished.find(folder)
+def test_a_run_read_by_columns_has_equal_rows_score_and_stages(folder: Path) -> None:
+    found, left_out = load.find(folder)
     assert left_out == []
     for run, made in zip(by_config(found), by_config(RUNS), strict=True):
         assert run.ledger == made.ledger
@@ -41,33 +42,33 @@ def test_a_run_that_is_read_by_columns_has_its_rows_its_score_and_its_trainings(
         assert run.columns.comp.tolist() == [row.comp for row in made.ledger]
 
 
-def test_a_packed_run_is_the_run_but_for_parts_of_milliseconds(folder: Path, tmp_path: Path) -> None:
+def test_a_packed_run_equals_the_run_except_for_fractions_of_milliseconds(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "runs.jsonl.xz"
-    assert cli.main(["pack", str(folder), "--out", str(file)]) == 0
-    found, left_out = finished.find(file)
+    assert main(["pack", str(folder), "--out", str(file)]) == 0
+    found, left_out = load.find(file)
     assert left_out == []
     for run, made in zip(by_config(found), by_config(RUNS), strict=True):
         assert (run.config, run.ledger, run.stages) == (made.config, made.ledger, made.stages)
     size = file.stat().st_size
     assert size < sum(path.stat().st_size for path in folder.rglob("*.jsonl")) / 10
-    assert cli.main(["pack", str(file), "--out", str(file)]) == 0  # may replace what it reads
+    assert main(["pack", str(file), "--out", str(file)]) == 0  # can replace the file that it reads
     assert file.stat().st_size == size
 
 
-def test_several_paths_are_read_together_each_run_once(folder: Path, tmp_path: Path) -> None:
-    packed.write(RUNS[:3], tmp_path / "some.jsonl.xz")
-    found, left_out = finished.find(folder, tmp_path / "some.jsonl.xz")
+def test_several_paths_are_read_together_and_each_run_counts_once(folder: Path, tmp_path: Path) -> None:
+    load.pack(RUNS[:3], tmp_path / "some.jsonl.xz")
+    found, left_out = load.find(folder, tmp_path / "some.jsonl.xz")
     assert len(found) == len(RUNS)
     assert len(left_out) == 3
     assert "some.jsonl.xz:1: the same run as" in left_out[0]
 
 
-def test_what_was_cut_short_is_left_out_and_a_run_without_trainings_has_none(tmp_path: Path) -> None:
+def test_an_unfinished_run_is_left_out_and_a_missing_stages_file_gives_no_stages(tmp_path: Path) -> None:
     short, whole = write(RUNS[0], tmp_path), write(RUNS[1], tmp_path)
     ledger = short / "ledger.jsonl"
     ledger.write_text(ledger.read_text()[:-5])
     (whole / "stages.jsonl").unlink()
-    (run,), left_out = finished.find(tmp_path)
+    (run,), left_out = load.find(tmp_path)
     assert left_out == [f"{short}: unfinished, 1 ticks to go; left out"]
     assert run.stages == ()
 
@@ -75,40 +76,40 @@ def test_what_was_cut_short_is_left_out_and_a_run_without_trainings_has_none(tmp
 @pytest.mark.parametrize(
     ("text", "words"), [("{}\n", "columns"), ("[1]\n", "columns|row"), ('{"tick": 0}\nno\n', "columns|line")]
 )
-def test_a_ledger_that_is_none_is_refused_by_its_name(tmp_path: Path, text: str, words: str) -> None:
+def test_an_invalid_ledger_is_refused_with_its_name(tmp_path: Path, text: str, words: str) -> None:
     path = write(RUNS[0], tmp_path)
     (path / "ledger.jsonl").write_text(text)
     with pytest.raises(ValueError, match=f"ledger.jsonl: .*({words})"):
-        finished.find(tmp_path)
+        load.find(tmp_path)
 
 
-def test_rows_out_of_order_are_refused_and_none_have_no_score() -> None:
+def test_rows_out_of_order_are_refused_and_an_empty_ledger_has_no_score() -> None:
     lines = RUNS[0].ledger.to_json().splitlines()
-    with pytest.raises(ValueError, match="row of tick 2: .* the next tick is 1"):
-        Columns.from_json("\n".join([lines[0], lines[2]]).encode())
-    assert Columns.from_json(b"").ledger() == Ledger()
+    with pytest.raises(ValueError, match="row of tick 2.*next tick is 1"):
+        LedgerColumns.from_json("\n".join([lines[0], lines[2]]).encode())
+    assert LedgerColumns.from_json(b"").to_ledger() == Ledger()
     with pytest.raises(ValueError, match="0 rows"):
-        Columns.from_json(b"").score()
+        LedgerColumns.from_json(b"").score()
 
 
-def test_what_is_not_packed_is_refused_with_a_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_packed_file_is_refused_with_a_remedy(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "runs.jsonl.xz"
-    with pytest.raises(ValueError, match="no such file; make it with `alma pack"):
-        finished.find(file)
+    with pytest.raises(ValueError, match="no such file.*`alma pack"):
+        load.find(file)
     short = b'{"config": {}, "rows": {"error": [0.9], "flops": {"training": []}}, "stages": {}}'
     lists = b'{"config": {}, "rows": [], "stages": {}}'
     for content in (b"no", *map(lzma.compress, (b"{}\n", b"", short, lists))):
         file.write_bytes(content)
-        with pytest.raises(ValueError, match="make it anew with `alma pack"):
-            finished.find(file)
-    assert cli.main(["pack", str(tmp_path), "--out", "runs.json"]) == 2
-    assert "let it end in .jsonl.xz" in capsys.readouterr().err
+        with pytest.raises(ValueError, match="create it again with `alma pack"):
+            load.find(file)
+    assert main(["pack", str(tmp_path), "--out", "runs.json"]) == 2
+    assert "must end in .jsonl.xz" in capsys.readouterr().err
 
 
-def test_a_frame_has_a_line_for_each_run_with_all_that_differs(folder: Path, tmp_path: Path) -> None:
+def test_a_data_frame_has_a_row_for_each_run_with_all_differing_values(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     other = made_run("ens", wait=1, members=2, policy={"name": "Doubling", "first": 2, "replay": True})
-    packed.write([other], tmp_path / "other.jsonl.xz")
+    load.pack([other], tmp_path / "other.jsonl.xz")
     frame = agents.load_runs(folder, str(tmp_path / "other.jsonl.xz"))
     assert len(frame) == len(RUNS) + 1
     assert sorted(frame["agent"].unique()) == ["ens", "gmoe", "sm"]
@@ -121,19 +122,19 @@ def test_a_frame_has_a_line_for_each_run_with_all_that_differs(folder: Path, tmp
     last = frame.iloc[-1]
     assert (last["members"], last["first"], last["when"]) == (2, 2, "Doubling(first=2), replay")
     assert frame["wait"].isna().sum() == 1
-    assert "engine" not in frame  # the same in all
+    assert "engine" not in frame  # equal in all runs
 
 
-def test_the_seed_of_a_policy_does_not_stand_for_that_of_the_run(tmp_path: Path) -> None:
+def test_the_seed_of_a_policy_has_its_own_column(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
     drawn = made_run(policy={"name": "RandomWait", "replay": False, "seed": 7})
-    packed.write([RUNS[0], drawn], tmp_path / "runs.jsonl.xz")
+    load.pack([RUNS[0], drawn], tmp_path / "runs.jsonl.xz")
     frame = agents.load_runs(tmp_path / "runs.jsonl.xz")
     assert frame["seed"].tolist() == [0, 0]
     assert frame["agent.policy.seed"].dropna().tolist() == [7]
 
 
-def test_a_frame_without_pandas_names_the_remedy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_runs_without_pandas_names_the_remedy(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match=r"pip install 'alma-env\[pandas\]'"):
         agents.load_runs(folder)

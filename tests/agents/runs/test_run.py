@@ -1,4 +1,4 @@
-"""A run goes on after it was killed, to the same ledger, to the last bit."""
+"""A killed run continues and gives the same ledger to the last bit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pytest
 
 import agents
 import alma_env
-from agents import run_folder
+from agents.catalogue.run_config import AgentConfig, RunConfig
+from agents.runs import run_folder
 from alma_env import Ledger
 
 TICKS = 5
@@ -35,10 +36,10 @@ def without_seconds(rows) -> list:
 
 
 class Kill(Exception):
-    """Stands for the end of the process in the middle of a run."""
+    """Simulates the end of the process in the middle of a run."""
 
 
-def test_a_run_leaves_its_configuration_ledger_and_checkpoint(env, tmp_path):
+def test_a_run_writes_configuration_ledger_and_checkpoint(env, tmp_path):
     ledger = agents.run(env, sm(env), 3, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["seed"] == 3
@@ -53,7 +54,7 @@ def test_a_run_leaves_its_configuration_ledger_and_checkpoint(env, tmp_path):
 
 @pytest.mark.parametrize("every_tick", [True, False], ids=["checkpoint-each-tick", "rare-checkpoints"])
 @pytest.mark.parametrize("stop", range(TICKS + 1))
-def test_a_run_stopped_after_any_tick_ends_with_the_same_ledger(env, tmp_path, monkeypatch, stop, every_tick):
+def test_a_run_that_is_stopped_after_any_tick_ends_with_the_same_ledger(env, tmp_path, monkeypatch, stop, every_tick):
     monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0.0 if every_tick else 1e9)
     whole = agents.run(env, sm(env, wait=2, replay=True), 0)
 
@@ -66,12 +67,12 @@ def test_a_run_stopped_after_any_tick_ends_with_the_same_ledger(env, tmp_path, m
     on_disk = (tmp_path / "ledger.jsonl").read_text()
     again = agents.run(env, sm(env, wait=2, replay=True), 0, tmp_path)
     assert without_seconds(again) == without_seconds(whole)
-    # What had been written before the end of the process is still there, to the byte.
+    # The bytes that were written before the stop are unchanged.
     assert (tmp_path / "ledger.jsonl").read_text().startswith(on_disk)
     assert Ledger.from_json((tmp_path / "ledger.jsonl").read_text()) == again
 
 
-def test_a_line_cut_short_by_a_kill_is_written_again(env, tmp_path):
+def test_an_incomplete_last_line_is_written_again(env, tmp_path):
     def stop_here(row):
         if row.tick == 3:
             raise Kill
@@ -100,7 +101,7 @@ def test_a_run_whose_last_checkpoint_fails_is_not_finished(env, tmp_path, monkey
     assert run_folder.read_stages(tmp_path / "full") == run_folder.read_stages(tmp_path / "whole")
 
 
-def test_after_the_last_checkpoint_nothing_is_trained_again(env, tmp_path, monkeypatch):
+def test_no_stage_is_repeated_after_the_last_checkpoint(env, tmp_path, monkeypatch):
     def kill(*_):
         raise Kill
 
@@ -117,7 +118,7 @@ def test_after_the_last_checkpoint_nothing_is_trained_again(env, tmp_path, monke
 
 
 @pytest.mark.parametrize("written", [0, 1])
-def test_a_run_that_broke_its_budget_is_whole_in_its_last_checkpoint(tmp_path, monkeypatch, written):
+def test_the_last_checkpoint_of_a_run_over_its_budget_holds_all_rows(tmp_path, monkeypatch, written):
     whole = alma_env.make("Digits-ALMA-v0", ticks=TICKS)
     costs = [row.comp for row in agents.run(whole, sm(whole), 0)]
     env = alma_env.make("Digits-ALMA-v0", ticks=TICKS, flops_budget=float(sum(costs[:3])))
@@ -139,24 +140,24 @@ def test_a_run_that_broke_its_budget_is_whole_in_its_last_checkpoint(tmp_path, m
     assert without_seconds(agents.run(env, agent, 0, tmp_path)) == without_seconds(expected)
 
 
-def test_a_finished_run_is_read_not_repeated(env, tmp_path, monkeypatch):
+def test_a_finished_run_is_read_and_not_repeated(env, tmp_path, monkeypatch):
     first = agents.run(env, sm(env), 0, tmp_path)
     agent = sm(env)
     monkeypatch.setattr(agent, "observe", lambda observation: pytest.fail("trained again"))
-    told = []
-    assert agents.run(env, agent, 0, tmp_path, on_tick=told.append) == first
-    assert told == first.rows
+    rows = []
+    assert agents.run(env, agent, 0, tmp_path, on_tick=rows.append) == first
+    assert rows == first.rows
 
 
-def test_a_folder_of_another_configuration_is_refused(env, tmp_path):
+def test_a_folder_with_another_configuration_is_refused(env, tmp_path):
     agents.run(env, sm(env), 0, tmp_path)
-    with pytest.raises(agents.RunMismatchError, match="agent.* choose another folder, or delete this one"):
+    with pytest.raises(agents.RunMismatchError, match="agent.* use another folder, or delete this one"):
         agents.run(env, sm(env, width=9), 0, tmp_path)
     with pytest.raises(agents.RunMismatchError, match="seed=0 in .*, 1 now"):
         agents.run(env, sm(env), 1, tmp_path)
 
 
-def test_a_run_that_does_not_repeat_is_stopped_and_named(env, tmp_path):
+def test_a_run_that_does_not_repeat_stops_with_an_error(env, tmp_path):
     def stop_here(row):
         if row.tick == 3:
             raise Kill
@@ -173,8 +174,8 @@ def test_a_run_that_does_not_repeat_is_stopped_and_named(env, tmp_path):
 
 
 @pytest.fixture
-def begun(env, tmp_path, monkeypatch):
-    """A folder whose run was stopped after tick 3, with a checkpoint of that tick or the one before."""
+def started(env, tmp_path, monkeypatch):
+    """A folder whose run was stopped after tick 3, with a checkpoint of tick 2 or 3."""
     monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0.0)
 
     def stop_here(row):
@@ -188,35 +189,35 @@ def begun(env, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
-def test_a_checkpoint_whose_rows_are_lost_is_not_gone_on_from(env, begun, kept):
-    file = begun / "ledger.jsonl"
+def test_a_checkpoint_without_its_rows_is_not_used(env, started, kept):
+    file = started / "ledger.jsonl"
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(lines[:kept])) if kept else file.unlink()
-    again = agents.run(env, sm(env), 0, begun)
+    again = agents.run(env, sm(env), 0, started)
     assert [row.tick for row in again] == list(range(TICKS + 1))
     assert without_seconds(again) == without_seconds(agents.run(env, sm(env), 0))
     assert file.read_text().startswith("".join(lines[:kept]))
 
 
-def test_rows_that_are_not_the_checkpoints_are_found_out(env, begun):
-    file = begun / "ledger.jsonl"
+def test_rows_that_differ_from_the_checkpoint_are_detected(env, started):
+    file = started / "ledger.jsonl"
     rows = Ledger.from_json(file.read_text()).rows
     rows[1] = dataclasses.replace(rows[1], error=0.123)
     file.write_text(Ledger(rows).to_json())
     with pytest.raises(agents.RunMismatchError, match=r"tick 1 .* error was 0.123, is 0\."):
-        agents.run(env, sm(env), 0, begun)
+        agents.run(env, sm(env), 0, started)
 
 
-def test_a_row_is_written_only_after_the_one_before_it(env, tmp_path):
+def test_rows_are_written_only_in_order(env, tmp_path):
     row = agents.run(env, sm(env), 0)[2]
     with pytest.raises(agents.RunMismatchError, match="tick 2 after 0 rows in .*ledger.jsonl"):
-        run_folder.RunFolder(tmp_path, {}).write(row)
+        run_folder.RunFolder(tmp_path, RunConfig("e", {"ticks": 1}, AgentConfig({"id": "a"}), 0)).write(row)
     assert not (tmp_path / "ledger.jsonl").exists()
 
 
-def test_a_second_process_is_kept_out_of_a_folder(env, tmp_path):
+def test_a_second_process_cannot_write_to_a_folder(env, tmp_path):
     def intrude(row):
-        with pytest.raises(run_folder.FolderInUseError, match=f"{tmp_path}: another process .* choose another folder"):
+        with pytest.raises(run_folder.FolderInUseError, match=f"{tmp_path}: another process .* use another folder"):
             agents.run(env, sm(env), 0, tmp_path)
         with pytest.raises(run_folder.FolderInUseError, match="another process"):
             run_folder.clear(tmp_path)
@@ -241,22 +242,22 @@ def test_a_killed_process_leaves_no_lock(env, tmp_path):
     assert len(agents.run(env, sm(env), 0, tmp_path)) == TICKS + 1
 
 
-def test_an_agent_that_has_run_is_not_run_again(env, tmp_path):
+def test_an_agent_runs_only_once(env, tmp_path):
     agent = sm(env)
     first = agents.run(env, agent, 0)
     for folder in (None, tmp_path / "new"):
-        with pytest.raises(ValueError, match=f"agent.tick={TICKS}: .*make a new agent per run"):
+        with pytest.raises(ValueError, match=f"agent.tick={TICKS}: .*create a new agent"):
             agents.run(env, agent, 0, folder)
     assert without_seconds(agents.run(env, sm(env), 0)) == without_seconds(first)
 
 
-def test_an_agent_that_has_run_may_go_on_from_a_checkpoint(env, begun):
+def test_an_agent_that_has_run_can_continue_from_a_checkpoint(env, started):
     agent = sm(env)
     first = agents.run(env, agent, 0)
-    assert without_seconds(agents.run(env, agent, 0, begun)) == without_seconds(first)
+    assert without_seconds(agents.run(env, agent, 0, started)) == without_seconds(first)
 
 
-def test_a_process_killed_by_the_system_is_continued_by_the_same_command(tmp_path):
+def test_the_same_command_continues_the_run_of_a_killed_process(tmp_path):
     def command(out: Path) -> list[str]:
         settings = ["--width", "8", "--wait", "1", "--set", "epochs=60", "--out", str(out)]
         return [sys.executable, "-m", "agents", "run", *settings]
@@ -265,7 +266,7 @@ def test_a_process_killed_by_the_system_is_continued_by_the_same_command(tmp_pat
     subprocess.run(command(tmp_path / "whole"), check=True, capture_output=True, env=environment)
     victim = subprocess.Popen(command(tmp_path / "killed"), stdout=subprocess.DEVNULL, env=environment)
     deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:  # until a few ticks are on disk
+    while time.monotonic() < deadline:  # until a few rows are on disk
         files = list((tmp_path / "killed").rglob("ledger.jsonl"))
         if files and files[0].read_bytes().count(b"\n") >= 4:
             break
@@ -274,7 +275,7 @@ def test_a_process_killed_by_the_system_is_continued_by_the_same_command(tmp_pat
     victim.wait()
     (killed,) = (tmp_path / "killed").rglob("ledger.jsonl")
     before = Ledger.from_json("".join(killed.read_text().splitlines(keepends=True)[:4]))
-    assert 4 <= killed.read_bytes().count(b"\n") < 21, "the process was to be killed in the middle"
+    assert 4 <= killed.read_bytes().count(b"\n") < 21, "the process must be killed in the middle of the run"
     subprocess.run(command(tmp_path / "killed"), check=True, capture_output=True, env=environment)
     (whole,) = (tmp_path / "whole").rglob("ledger.jsonl")
     one, two = (Ledger.from_json(file.read_text()) for file in (whole, killed))
@@ -282,9 +283,9 @@ def test_a_process_killed_by_the_system_is_continued_by_the_same_command(tmp_pat
     assert two.rows[:4] == before.rows
 
 
-def test_an_agent_without_a_config_runs_but_not_into_a_folder(env, tmp_path):
-    made = sm(env)
-    agent = agents.AnytimeAgent(made.learner, made.policy, env.ticks)
+def test_an_agent_without_a_config_runs_only_without_a_folder(env, tmp_path):
+    complete = sm(env)
+    agent = agents.AnytimeAgent(complete.learner, complete.policy, env.ticks)
     with pytest.raises(ValueError, match="give AnytimeAgent a config"):
         agents.run(env, agent, 0, tmp_path)
     assert not list(tmp_path.iterdir())

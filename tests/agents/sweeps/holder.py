@@ -1,4 +1,4 @@
-"""Which process makes a run: for tests that end it."""
+"""Find the process that computes a run, for tests that end this process."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from agents.experiments.folders import rows_in
+from agents.sweeps.run_index import rows_in
 
 
 def holder_of(folder: Path, rows: int) -> int:
-    """The process that holds a run's lock, once so many rows are written."""
+    """Wait until a run has a number of rows, and return the process that holds its lock."""
     if not Path("/proc/self/fd").exists():
-        pytest.skip("without /proc nobody knows who holds a lock")
+        pytest.skip("the process that holds a lock is only known from /proc")
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         if rows_in(folder) >= rows:
@@ -23,6 +23,6 @@ def holder_of(folder: Path, rows: int) -> int:
                     if os.readlink(descriptor) == str(folder / "lock"):
                         return int(descriptor.parts[2])
                 except OSError:
-                    continue  # of a process that has ended, or of somebody else's
+                    continue  # the process has ended, or belongs to another user
         time.sleep(0.01)
-    pytest.fail(f"nobody makes {folder}")
+    pytest.fail(f"no process computes {folder}")

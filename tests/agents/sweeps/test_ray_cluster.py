@@ -1,4 +1,4 @@
-"""A real local Ray: what its workers make, and that another worker goes on where one was killed."""
+"""Runs on a real local Ray cluster; another worker continues the run of a killed worker."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rich.console import Console
 
 import agents
 from agents import RunSpec
-from agents.experiments.plan import plan
-from agents.experiments.sweep import sweep
+from agents.sweeps.pending import plan
+from agents.sweeps.sweep import sweep
 
 from .holder import holder_of
 
@@ -25,7 +25,7 @@ SHORT = replace(LONG, settings={"epochs": 1, "ticks": 4})
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # Ray's own files
-def test_a_run_whose_worker_is_killed_goes_on_in_another(tmp_path):
+def test_another_worker_continues_the_run_of_a_killed_worker(tmp_path):
     specs = [LONG, SHORT, replace(SHORT, seed=1)]
     folder = plan(specs, tmp_path).pending[LONG.digest()].folder
     before = []
@@ -44,32 +44,32 @@ def test_a_run_whose_worker_is_killed_goes_on_in_another(tmp_path):
     rows = (folder / "ledger.jsonl").read_text()
     assert rows.startswith(before[0])
     assert 2 <= before[0].count("\n") < 5 == rows.count("\n")
-    whole = agents.run(LONG.make_env(), LONG.make_agent(LONG.make_env()), 0)
+    uninterrupted = agents.run(LONG.make_env(), LONG.make_agent(LONG.make_env()), 0)
     (run,) = [run for run in report.runs() if run.folder == folder]
-    assert [row.error for row in run.ledger] == [row.error for row in whole]
+    assert [row.error for row in run.ledger] == [row.error for row in uninterrupted]
 
 
-def test_a_cluster_that_is_not_there_is_told_at_once(tmp_path):
+def test_a_missing_cluster_is_reported_at_once(tmp_path):
     with pytest.raises(ValueError, match="--ray 127.0.0.1:9: no such cluster .*; start one, or write --ray local"):
         sweep([SHORT], tmp_path, ray="127.0.0.1:9")
 
 
-def test_a_gpu_that_would_be_waited_for_for_ever_is_asked_for_in_vain(tmp_path, monkeypatch):
+def test_a_request_for_a_missing_gpu_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    for per_gpu, message in ((2, "--per-gpu 2 beside --ray local:1: PyTorch sees no GPU here"), (-1, "--per-gpu -1")):
+    for per_gpu, message in ((2, "--per-gpu 2 with --ray local:1: PyTorch sees no GPU here"), (-1, "--per-gpu -1")):
         with pytest.raises(ValueError, match=message):
             sweep([SHORT], tmp_path, ray="local:1", per_gpu=per_gpu)
 
 
-def test_cores_that_would_be_waited_for_for_ever_are_asked_for_in_vain(tmp_path):
+def test_a_request_for_more_cores_than_the_cluster_has_is_refused(tmp_path):
     spec = replace(SHORT, threads=4)
-    with pytest.raises(ValueError, match="seed 0 with --ray local:2: it wants 4 cores, and there are 2; give"):
+    with pytest.raises(ValueError, match="seed 0 with --ray local:2: it needs 4 cores, and the cluster has 2; give"):
         sweep([spec], tmp_path, ray="local:2")
 
 
-def test_a_cluster_of_the_environment_that_is_not_there_is_told_before_anything_is_deleted(tmp_path, monkeypatch):
-    made = sweep([SHORT], tmp_path, workers=1, console=Console(file=io.StringIO()))
+def test_a_missing_cluster_of_the_environment_is_reported_before_anything_is_deleted(tmp_path, monkeypatch):
+    report = sweep([SHORT], tmp_path, workers=1, console=Console(file=io.StringIO()))
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:9")
     with pytest.raises(ValueError, match="--ray 127.0.0.1:9: no such cluster"):
         sweep([SHORT], tmp_path, ray="auto", fresh=True)
-    assert len(made.runs()) == 1
+    assert len(report.runs()) == 1

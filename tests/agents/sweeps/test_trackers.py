@@ -1,4 +1,4 @@
-"""Trackers are told what the ledger holds, once, also of a run that goes on after it was stopped."""
+"""A tracker receives every row of the ledger once, also if the run continues after a stop."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agents import trackers
 from agents.cli import main
+from agents.sweeps import trackers
 from alma_env import AlmaEnv, Ledger
 
 QUICK = ["run", "--width", "4", "--wait", "2", "--set", "epochs=1", "ticks=4"]
@@ -26,7 +26,7 @@ class Stopped(Exception):
 
 
 def stop_after(monkeypatch, tick: int) -> None:
-    """Have the next run end with an error when this tick has been answered."""
+    """Let the next run end with an error after this tick."""
     step = AlmaEnv.step
 
     def stopping(env: AlmaEnv, predictor: object):
@@ -79,7 +79,7 @@ def wandb_records(file: Path):
 
     content, at, parts = file.read_bytes(), 7, b""
     while at + 7 <= len(content):
-        if 32768 - at % 32768 < 7:  # what is left of a block is filled with zeros
+        if 32768 - at % 32768 < 7:  # the rest of a block is filled with zeros
             at += 32768 - at % 32768
             continue
         _, length, kind = struct.unpack("<IHB", content[at : at + 7])
@@ -107,15 +107,17 @@ def test_weights_and_biases_holds_curve_and_score(tmp_path, monkeypatch):
     assert float(summary["cer"]) == ledger.score().cer
 
 
-def test_no_tracker_is_imported_when_none_is_asked_for():
-    code = "import sys, agents, agents.cli; print([m for m in ('wandb', 'mlflow', 'tensorboard') if m in sys.modules])"
+def test_trackers_are_not_imported_without_a_request():
+    code = (
+        "import sys, agents.cli.run_sweep; print([m for m in ('wandb', 'mlflow', 'tensorboard') if m in sys.modules])"
+    )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
 
 
 def test_an_unknown_or_missing_tracker_is_refused_before_anything_runs(tmp_path, capsys, monkeypatch):
     assert main([*QUICK, "--out", str(tmp_path), "--track", "neptune"]) == 2
-    assert "--track neptune: no such tracker; choose from tensorboard, wandb, mlflow" in capsys.readouterr().err
+    assert "--track neptune: unknown tracker; choose from tensorboard, wandb, mlflow" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "mlflow", None)
     assert main([*QUICK, "--out", str(tmp_path), "--track", "mlflow"]) == 2
     assert "pip install 'alma-env[mlflow]'" in capsys.readouterr().err

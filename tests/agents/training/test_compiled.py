@@ -6,15 +6,18 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from agents import compiled
-from agents.networks import MLP, VGG19, Normalize, Predictor
-from agents.stage import Engine, Examples, StageReport, StageSettings, train_stage
-from alma_env.meter import Charge, Meter
+from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
+from agents.training import compiled, compiled_program
+from agents.training.engines import ENGINES, choose_engine, has_compiler
+from agents.training.seeding import StageGenerators
+from agents.training.settings import EngineName, StageSettings
+from agents.training.stage import Examples, StageReport, train_stage
+from alma_env.metering import Charge, Meter
 
 ONE_STEP = StageSettings(epochs=7, batch_size=64, optimizer="adadelta", learning_rate=1.0)
 MANY_STEPS = StageSettings(epochs=3, batch_size=8, optimizer="sgd", learning_rate=0.05, weight_decay=1e-2)
 
-needs_compiler = pytest.mark.skipif(not compiled._has_compiler(), reason="there is no C++ compiler on this machine")
+needs_compiler = pytest.mark.skipif(not has_compiler(), reason="there is no C++ compiler on this machine")
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -35,21 +38,20 @@ def examples(n: int, seed: int = 0) -> Examples:
 
 
 def run(
-    engine: Engine, settings: StageSettings, heard: list[int] | None = None
+    engine: EngineName, settings: StageSettings, calls: list[int] | None = None
 ) -> tuple[Predictor, StageReport, Charge]:
     predictor, meter, order = small_mlp(), Meter(), seeded(3)
     with meter:
-        report = train_stage(
+        (report,) = train_stage(
             predictor,
             examples(44),
             examples(9, seed=7),
             settings,
-            order=order,
-            augment=seeded(4),
-            engine=engine,
-            on_epoch=None if heard is None else heard.append,
+            [StageGenerators(order, seeded(4))],
+            engine=ENGINES[engine],
+            on_epoch=None if calls is None else calls.append,
         )
-    if engine == "plain" or settings.batch_size < 44:  # compiled epochs of one step need no order
+    if engine == "plain" or settings.batch_size < 44:  # a compiled epoch of one step draws no order
         assert torch.equal(torch.randperm(9, generator=order), _after(settings))
     return predictor, report, meter.take()
 
@@ -62,10 +64,10 @@ def _after(settings: StageSettings) -> torch.Tensor:
 
 
 def agree(settings: StageSettings) -> StageReport:
-    """Both engines on one stage: losses, errors, best epoch, weights, and FLOPs to the last one."""
+    """Run a stage with both engines and compare losses, errors, best epoch, weights and FLOPs."""
     plain, plain_report, plain_charge = run("plain", settings)
-    heard: list[int] = []
-    fast, report, charge = run("compiled", settings, heard)
+    calls: list[int] = []
+    fast, report, charge = run("compiled", settings, calls)
     assert report.best_epoch == plain_report.best_epoch
     assert report.initial == (plain_report.initial and pytest.approx(plain_report.initial, rel=1e-4))
     assert report.validation_loss == pytest.approx(plain_report.validation_loss, rel=1e-4)
@@ -73,7 +75,7 @@ def agree(settings: StageSettings) -> StageReport:
     for name, tensor in plain.state_dict().items():
         torch.testing.assert_close(fast.state_dict()[name], tensor, rtol=1e-3, atol=1e-5)
     assert charge == plain_charge
-    assert heard == list(range(1, report.epochs_run + 1))
+    assert calls == list(range(1, len(report.validation_loss) + 1))
     assert not fast.body.training
     return report
 
@@ -83,8 +85,8 @@ def agree(settings: StageSettings) -> StageReport:
 def test_a_compiled_stage_equals_the_plain_one_and_repeats_to_the_last_bit(
     settings: StageSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compiled, "EPOCHS_PER_CALL", 2)  # less to compile; 7 epochs are three calls and one left over
-    monkeypatch.setattr(compiled, "STEPS_PER_CALL", 2)  # 44 examples: two calls, one step and a tail of 4 left over
+    monkeypatch.setattr(compiled, "EPOCHS_PER_CALL", 2)  # less to compile; 7 epochs are three calls and one more epoch
+    monkeypatch.setattr(compiled, "STEPS_PER_CALL", 2)  # 44 examples: two calls, one step and a mini-batch of 4
     agree(settings)
     first, second = (run("compiled", settings)[0].state_dict() for _ in range(2))
     assert all(torch.equal(first[name], second[name]) for name in first)
@@ -92,11 +94,11 @@ def test_a_compiled_stage_equals_the_plain_one_and_repeats_to_the_last_bit(
 
 @pytest.fixture
 def uncompiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The engine's own arithmetic, run operation by operation: every setting is tried without compiling each."""
-    compiled._program.cache_clear()
-    monkeypatch.setattr(compiled, "_compile", lambda function: function)
+    """Run the arithmetic of the compiled engine without compiling it, which is faster for many settings."""
+    compiled_program.program.cache_clear()
+    monkeypatch.setattr(compiled_program, "_compile", lambda function: function)
     yield
-    compiled._program.cache_clear()
+    compiled_program.program.cache_clear()
 
 
 @pytest.mark.usefixtures("uncompiled")
@@ -113,7 +115,7 @@ def uncompiled(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     ],
     ids=str,
 )
-def test_every_setting_gives_what_the_plain_loop_gives(
+def test_every_setting_gives_the_numbers_of_the_plain_engine(
     optimizer: str, batch_size: int, changes: dict[str, object]
 ) -> None:
     settings = StageSettings(epochs=7, optimizer=optimizer, batch_size=batch_size, learning_rate=0.1)
@@ -121,14 +123,14 @@ def test_every_setting_gives_what_the_plain_loop_gives(
 
 
 @pytest.mark.usefixtures("uncompiled")
-def test_a_diverged_stage_keeps_the_weights_from_before_and_warns() -> None:
+def test_a_diverged_stage_keeps_the_weights_from_before_it_and_warns() -> None:
     with pytest.warns(RuntimeWarning, match="lower the learning rate"):
         predictor, report, _ = run("compiled", dataclasses.replace(MANY_STEPS, learning_rate=1e30))
     assert report.best_epoch == 0
     assert all(torch.equal(predictor.state_dict()[name], tensor) for name, tensor in small_mlp().state_dict().items())
 
 
-def test_what_the_compiled_engine_cannot_run_is_refused() -> None:
+def test_a_stage_that_the_compiled_engine_does_not_support_raises() -> None:
     for settings in (
         dataclasses.replace(ONE_STEP, precision="bf16"),
         dataclasses.replace(ONE_STEP, augmentation="crop_flip"),
@@ -136,25 +138,25 @@ def test_what_the_compiled_engine_cannot_run_is_refused() -> None:
         with pytest.raises(ValueError, match="use engine='plain'"):
             run("compiled", settings)
         with pytest.raises(ValueError, match="engine='compiled'"):
-            compiled.choose_engine("compiled", small_mlp().body, settings, full_steps=10**9)
-        assert compiled.choose_engine("auto", small_mlp().body, settings, full_steps=10**9) == "plain"
-    assert compiled.choose_engine("auto", small_vgg19().body, ONE_STEP, full_steps=10**9) == "plain"
-    assert compiled.choose_engine("auto", small_mlp().body, ONE_STEP, full_steps=10**9, device="cuda") == "plain"
+            choose_engine("compiled", small_mlp().body, settings, full_steps=10**9)
+        assert choose_engine("auto", small_mlp().body, settings, full_steps=10**9) == "plain"
+    assert choose_engine("auto", small_vgg19().body, ONE_STEP, full_steps=10**9) == "plain"
+    assert choose_engine("auto", small_mlp().body, ONE_STEP, full_steps=10**9, device="cuda") == "plain"
 
 
 @needs_compiler
-def test_auto_compiles_long_runs_only() -> None:
-    assert compiled.choose_engine("auto", small_mlp().body, ONE_STEP, full_steps=50_000) == "compiled"
-    assert compiled.choose_engine("auto", small_mlp().body, ONE_STEP, full_steps=5_000) == "plain"
-    assert compiled.choose_engine("plain", small_mlp().body, ONE_STEP, full_steps=10**9) == "plain"
-    assert compiled.choose_engine("compiled", small_mlp().body, ONE_STEP, full_steps=1) == "compiled"
+def test_auto_compiles_only_long_runs() -> None:
+    assert choose_engine("auto", small_mlp().body, ONE_STEP, full_steps=50_000) == "compiled"
+    assert choose_engine("auto", small_mlp().body, ONE_STEP, full_steps=5_000) == "plain"
+    assert choose_engine("plain", small_mlp().body, ONE_STEP, full_steps=10**9) == "plain"
+    assert choose_engine("compiled", small_mlp().body, ONE_STEP, full_steps=1) == "compiled"
 
 
 def test_auto_is_plain_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CXX", "no-such-compiler")
-    assert compiled.choose_engine("auto", small_mlp().body, ONE_STEP, full_steps=10**9) == "plain"
+    assert choose_engine("auto", small_mlp().body, ONE_STEP, full_steps=10**9) == "plain"
 
 
-def test_an_unknown_engine_is_refused() -> None:
-    with pytest.raises(ValueError, match="choose one of auto, plain, compiled"):
-        compiled.choose_engine("fast", small_mlp().body, ONE_STEP, full_steps=1)
+def test_an_unknown_engine_raises() -> None:
+    with pytest.raises(ValueError, match=r"engine='fast'.*auto, plain, compiled"):
+        choose_engine("fast", small_mlp().body, ONE_STEP, full_steps=1)

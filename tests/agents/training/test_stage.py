@@ -7,10 +7,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agents.draws import draw_orders
-from agents.networks import MLP, VGG19, Normalize, Predictor
-from agents.stage import Examples, StageReport, StageSettings, train_stage, validate
-from alma_env.meter import Meter
+from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
+from agents.training.data_order import draw_orders
+from agents.training.seeding import StageGenerators
+from agents.training.settings import StageSettings
+from agents.training.stage import Examples, StageReport, train_stage
+from agents.training.step import validate
+from alma_env.metering import Meter
 
 SETTINGS = StageSettings(epochs=4, batch_size=16, optimizer="sgd", learning_rate=0.1)
 
@@ -35,14 +38,14 @@ def examples(n: int, *shape: int, seed: int = 0) -> Examples:
 def run(
     predictor: Predictor, settings: StageSettings, train: Examples | None = None, valid: Examples | None = None
 ) -> StageReport:
-    return train_stage(
+    (report,) = train_stage(
         predictor,
         examples(40) if train is None else train,
         examples(9, seed=5) if valid is None else valid,
         settings,
-        order=seeded(1),
-        augment=seeded(2),
+        [StageGenerators(seeded(1), seeded(2))],
     )
+    return report
 
 
 def same_weights(first: Predictor, second: Predictor) -> bool:
@@ -73,12 +76,12 @@ def test_a_stage_equals_a_loop_written_by_hand(optimizer: str) -> None:
     best = min(range(4), key=losses.__getitem__)
     assert report.validation_loss == pytest.approx(losses, rel=1e-6)
     assert report.best_epoch == best + 1
-    assert report.epochs_run == 4
+    assert len(report.validation_loss) == 4
     assert all(torch.equal(predictor.state_dict()[name], states[best][name]) for name in states[best])
     assert not predictor.body.training
 
 
-def test_the_best_epochs_batchnorm_buffers_are_kept_with_its_weights() -> None:
+def test_the_batchnorm_buffers_of_the_best_epoch_are_kept_with_its_weights() -> None:
     settings = StageSettings(epochs=3, batch_size=8, learning_rate=0.5, select="val_error")
     train, valid = examples(20, 3, 32, 32), examples(6, 3, 32, 32, seed=5)
     predictor = small_vgg19()
@@ -92,40 +95,40 @@ def test_the_best_epochs_batchnorm_buffers_are_kept_with_its_weights() -> None:
 
 
 def test_among_equal_epochs_the_first_wins() -> None:
-    # With so small a rate no prediction changes.
+    # With this learning rate no prediction changes.
     report = run(small_mlp(), dataclasses.replace(SETTINGS, learning_rate=1e-9, select="val_error"))
     assert len(set(report.validation_error)) == 1
     assert report.best_epoch == 1
 
 
-def test_min_delta_asks_for_a_real_improvement() -> None:
+def test_min_delta_is_the_smallest_improvement() -> None:
     assert run(small_mlp(), dataclasses.replace(SETTINGS, learning_rate=1e-3, min_delta=10.0)).best_epoch == 1
 
 
-def test_keep_initial_makes_the_weights_from_before_a_candidate() -> None:
+def test_keep_initial_makes_the_weights_from_before_the_stage_a_candidate() -> None:
     predictor = small_mlp()
     before = copy.deepcopy(predictor)
     train = Examples(examples(40).x, torch.zeros(40, dtype=torch.int64))
-    valid = Examples(examples(9).x, torch.ones(9, dtype=torch.int64))  # training can only do harm
+    valid = Examples(examples(9).x, torch.ones(9, dtype=torch.int64))  # training can only increase the loss
     assert run(copy.deepcopy(predictor), SETTINGS, train, valid).best_epoch == 1
     report = run(predictor, dataclasses.replace(SETTINGS, keep_initial=True), train, valid)
     assert report.best_epoch == 0
     assert same_weights(predictor, before)
     loss, error = (float(score) for score in validate(before.body, before.normalize(valid.x), valid.y, 100))
-    assert (report.best_loss, report.best_error) == pytest.approx((loss, error))  # of what is kept
+    assert (report.best_loss, report.best_error) == pytest.approx((loss, error))  # of the kept weights
     assert report.best_loss < min(report.validation_loss)
 
 
-def test_patience_ends_the_stage_and_leaves_the_same_weights_when_nothing_better_came_later() -> None:
+def test_patience_ends_the_stage_with_the_same_weights_if_no_later_epoch_is_better() -> None:
     train = Examples(examples(40).x, torch.zeros(40, dtype=torch.int64))
     valid = Examples(examples(9).x, torch.ones(9, dtype=torch.int64))
     patient, impatient = small_mlp(), small_mlp()
-    assert run(patient, dataclasses.replace(SETTINGS, epochs=8), train, valid).epochs_run == 8
-    assert run(impatient, dataclasses.replace(SETTINGS, epochs=8, patience=2), train, valid).epochs_run == 3
+    assert len(run(patient, dataclasses.replace(SETTINGS, epochs=8), train, valid).validation_loss) == 8
+    assert len(run(impatient, dataclasses.replace(SETTINGS, epochs=8, patience=2), train, valid).validation_loss) == 3
     assert same_weights(patient, impatient)
 
 
-def test_a_diverged_stage_keeps_the_weights_from_before_and_warns() -> None:
+def test_a_diverged_stage_keeps_the_weights_from_before_it_and_warns() -> None:
     predictor = small_mlp()
     before = copy.deepcopy(predictor)
     with pytest.warns(RuntimeWarning, match="lower the learning rate"):
@@ -134,12 +137,12 @@ def test_a_diverged_stage_keeps_the_weights_from_before_and_warns() -> None:
     assert same_weights(predictor, before)
 
 
-def test_generators_end_the_same_whatever_the_patience_and_nothing_global_is_drawn() -> None:
+def test_patience_does_not_change_the_random_numbers_and_the_global_generator_is_not_used() -> None:
     before, states = torch.get_rng_state(), []
     for patience in (None, 1):
         order, augment = seeded(1), seeded(2)
         settings = dataclasses.replace(SETTINGS, patience=patience, augmentation="crop_flip", padding=2)
-        train_stage(small_mlp(), examples(40), examples(9), settings, order=order, augment=augment)
+        train_stage(small_mlp(), examples(40), examples(9), settings, [StageGenerators(order, augment)])
         states.append((order.get_state(), augment.get_state()))
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(states[0][0], states[1][0])
@@ -152,7 +155,7 @@ def test_orders_are_one_permutation_per_epoch() -> None:
     assert not torch.equal(orders[0], orders[1])
 
 
-def test_validation_weighs_examples_equally_over_unequal_slices() -> None:
+def test_validation_weights_examples_equally_over_unequal_batches() -> None:
     predictor, valid = small_mlp(), examples(9)
     x = predictor.normalize(valid.x)
     for batch_size in (1, 4, 9, 100):
@@ -162,18 +165,17 @@ def test_validation_weighs_examples_equally_over_unequal_slices() -> None:
         torch.testing.assert_close(error, (logits.argmax(1) != valid.y).float().mean())
 
 
-def test_on_epoch_hears_of_every_epoch() -> None:
-    heard: list[int] = []
-    report = train_stage(
+def test_on_epoch_is_called_after_every_epoch() -> None:
+    calls: list[int] = []
+    (report,) = train_stage(
         small_mlp(),
         examples(40),
         examples(9),
         SETTINGS,
-        order=seeded(1),
-        augment=seeded(2),
-        on_epoch=heard.append,
+        [StageGenerators(seeded(1), seeded(2))],
+        on_epoch=calls.append,
     )
-    assert heard == list(range(1, report.epochs_run + 1))
+    assert calls == list(range(1, len(report.validation_loss) + 1))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -186,19 +188,19 @@ def test_augmented_training_repeats_exactly(precision: str) -> None:
     assert all(parameter.dtype == torch.float32 for parameter in first.parameters())
 
 
-def test_executed_flops_equal_the_sum_by_hand() -> None:
+def test_charged_flops_equal_the_sum_by_hand() -> None:
     meter = Meter()
     with meter:
         run(small_mlp(), SETTINGS)
     multiply_adds = 64 * 8 + 8 * 8 + 8 * 10
-    step = 3 * multiply_adds - 64 * 8  # the first layer needs no gradient of its input
+    step = 3 * multiply_adds - 64 * 8  # the first layer needs no gradient with respect to its input
     charge = meter.take()
     assert charge.flops == {"training": 4 * 40 * 2 * step, "validation": 4 * 9 * 2 * multiply_adds}
     assert charge.forward["training"] == 4 * 40 * 2 * multiply_adds
 
 
 @pytest.mark.parametrize(("count", "accumulation"), [(40, 16), (36, 4), (33, 8)])
-def test_parts_of_a_short_mini_batch_count_by_their_size(count: int, accumulation: int) -> None:
+def test_parts_of_a_short_mini_batch_are_weighted_by_their_size(count: int, accumulation: int) -> None:
     whole, in_parts = small_mlp(), small_mlp()
     settings = dataclasses.replace(SETTINGS, optimizer="sgd", learning_rate=0.1, batch_size=16)
     run(whole, settings, examples(count))
@@ -207,8 +209,8 @@ def test_parts_of_a_short_mini_batch_count_by_their_size(count: int, accumulatio
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6)
 
 
-def test_a_stage_of_so_many_updates_equals_a_loop_written_by_hand() -> None:
-    """Adam, warm-up and linear decay to 0, accumulated parts, clipping; the examples are gone through again."""
+def test_a_stage_with_a_fixed_number_of_updates_equals_a_loop_written_by_hand() -> None:
+    """With Adam, warm-up and linear decay to 0, accumulated parts, clipping and repeated examples."""
     settings = StageSettings(
         epochs=3,
         updates=6,
@@ -232,14 +234,14 @@ def test_a_stage_of_so_many_updates_equals_a_loop_written_by_hand() -> None:
     for update, index in enumerate(indices, 1):
         steps.param_groups[0]["lr"] = 0.01 * (update / 2 if update <= 2 else (6 - update) / (6 - 2))
         steps.zero_grad()
-        F.cross_entropy(by_hand(train.x[index]), train.y[index]).backward()  # the mean of two halves is the whole's
+        F.cross_entropy(by_hand(train.x[index]), train.y[index]).backward()  # equals the mean over two halves
         norms.append(float(torch.nn.utils.clip_grad_norm_(by_hand.parameters(), 0.5)))
         steps.step()
         if update % 2 == 0:
             with torch.no_grad():
                 losses.append(F.cross_entropy(by_hand(valid.x), valid.y).item())
             states.append(copy.deepcopy(by_hand.state_dict()))
-    assert max(norms) > 0.5  # so that something was clipped
+    assert max(norms) > 0.5  # at least one gradient was clipped
     assert report.validation_loss == pytest.approx(losses, rel=1e-4)
     assert report.best_epoch == min(range(3), key=losses.__getitem__) + 1
     for name, tensor in predictor.state_dict().items():
@@ -252,20 +254,20 @@ def test_a_stage_of_so_many_updates_equals_a_loop_written_by_hand() -> None:
         ({"updates": 5, "epochs": 2}, "updates=5 with epochs=2: .* choose a multiple of 2"),
         ({"updates": 4, "epochs": 2, "warmup": 4}, "warmup=4 with updates=4: .* lower warmup"),
         ({"updates": 1, "epochs": 1, "schedule": "linear"}, "updates=1 with schedule='linear': .* at least 2 updates"),
-        ({"warmup": 1}, "warmup=1: a schedule needs to know .* set updates, too"),
-        ({"schedule": "linear"}, "schedule='linear'.* set updates, too"),
+        ({"warmup": 1}, "warmup=1.*number of updates.*set updates"),
+        ({"schedule": "linear"}, "schedule='linear'.*set updates"),
         ({"accumulation": 3}, "accumulation=3 with batch_size=16: .* choose a divisor"),
-        ({"clip": 0.0}, "clip=0.0: must be above 0, or None"),
+        ({"clip": 0.0}, "clip=0.0.*above 0.*clip=None"),
         ({"beta2": 1.0}, "beta2=1.0"),
         ({"balance": -0.01}, "balance=-0.01"),
     ],
 )
-def test_settings_of_updates_that_do_not_fit_are_refused(settings: dict[str, object], message: str) -> None:
+def test_settings_of_updates_that_contradict_one_another_raise(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(SETTINGS, **settings)
 
 
-def test_empty_or_unequal_parts_are_refused() -> None:
+def test_empty_or_unequal_parts_raise() -> None:
     with pytest.raises(ValueError, match="valid: 0 examples"):
         run(small_mlp(), SETTINGS, valid=examples(0))
     with pytest.raises(ValueError, match="train: 40 inputs and 39 labels"):
@@ -290,6 +292,6 @@ def test_empty_or_unequal_parts_are_refused() -> None:
         ("padding", 128),
     ],
 )
-def test_settings_outside_their_rule_are_refused_by_name(name: str, value: object) -> None:
+def test_a_setting_out_of_range_raises_with_its_name(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"{name}="):
         dataclasses.replace(SETTINGS, **{name: value})

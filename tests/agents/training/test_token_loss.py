@@ -1,4 +1,4 @@
-"""The cross-entropy of tokens against PyTorch's: its value, its gradient, its cost and its memory."""
+"""The cross-entropy of tokens compared with PyTorch's: value, gradient, cost and memory."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from agents import token_loss
-from agents.token_loss import token_cross_entropy
-from alma_env.meter import count
+from agents.training import token_loss
+from agents.training.token_loss import token_cross_entropy
+from alma_env.metering import count
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -17,7 +17,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 def case(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Features, output embeddings and targets of 7 tokens and 11 words, with logits of up to 100."""
+    """Return features, output embeddings and targets of 7 tokens and 11 words; the logits are up to 100."""
     features = 10 * torch.randn(7, 5, generator=seeded()).to(dtype)
     words = 10 * torch.randn(11, 5, generator=seeded(1)).to(dtype)
     return features.requires_grad_(), words.requires_grad_(), torch.randint(0, 11, (7,), generator=seeded(2))
@@ -25,7 +25,7 @@ def case(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
 
 @pytest.mark.parametrize("at_once", [1, 25, 10_000])
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_it_is_the_cross_entropy_with_its_gradient(
+def test_value_and_gradient_equal_those_of_pytorch(
     dtype: torch.dtype, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(token_loss, "_AT_ONCE", at_once)
@@ -40,21 +40,21 @@ def test_it_is_the_cross_entropy_with_its_gradient(
     torch.testing.assert_close(gradients, expected)
 
 
-def test_it_costs_what_the_logits_cost() -> None:
+def test_only_the_logits_are_charged() -> None:
     features, words, targets = case(torch.float32)
     charge = count(lambda: token_cross_entropy(F.linear(features, words), targets).backward())
     assert charge.forward == {"training": 2 * 7 * 5 * 11}
     assert charge.total == 3 * 2 * 7 * 5 * 11
 
 
-def test_without_gradients_the_logits_stay_as_they_are() -> None:
+def test_without_gradients_the_logits_do_not_change() -> None:
     logits = torch.randn(7, 11, generator=seeded())
     before = logits.clone()
     token_cross_entropy(logits, torch.zeros(7, dtype=torch.int64))
     assert torch.equal(logits, before)
 
 
-def test_a_second_backward_pass_is_refused() -> None:
+def test_a_second_backward_pass_raises() -> None:
     features, words, targets = case(torch.float32)
     loss = token_cross_entropy(F.linear(features, words), targets)
     loss.backward(retain_graph=True)
@@ -62,10 +62,10 @@ def test_a_second_backward_pass_is_refused() -> None:
         loss.backward()
 
 
-def test_the_gradient_lies_where_the_logits_were() -> None:
+def test_the_gradient_is_stored_in_the_memory_of_the_logits() -> None:
     features, words, targets = case(torch.float32)
     logits = F.linear(features, words)
-    places: list[int] = []
-    logits.register_hook(lambda gradient: places.append(gradient.data_ptr()))
+    addresses: list[int] = []
+    logits.register_hook(lambda gradient: addresses.append(gradient.data_ptr()))
     token_cross_entropy(logits, targets).backward()
-    assert places == [logits.data_ptr()]
+    assert addresses == [logits.data_ptr()]

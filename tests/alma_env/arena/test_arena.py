@@ -1,4 +1,4 @@
-"""Several agents on one stream: each as if alone, by PettingZoo's rules, within one budget where they share it."""
+"""Several agents on one stream: independence, the rules of PettingZoo, and the shared budget."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, see
 from torch import nn
 
 import alma_env
-from alma_env import PredictorError, UnmeteredTrainingError, arena, auction
-from alma_env.arena import Arena
+from alma_env import PredictorError, UnmeteredTrainingError
+from alma_env.arena import arena, auction
+from alma_env.arena.arena import Arena
 from alma_env.errors import MissingPackageError
 
 TICKS = 5
@@ -57,7 +58,7 @@ def train(model: nn.Module, observation, steps: int = 3) -> None:
 
 
 def rows(ledger):
-    """All of a ledger but the seconds."""
+    """The rows of a ledger without the seconds."""
     return [dataclasses.replace(row, seconds=0.0) for row in ledger]
 
 
@@ -66,7 +67,7 @@ def make(agents=("a", "b"), **keywords) -> Arena:
 
 
 def play(env: Arena, models: dict, steps: dict, seed: int = 0) -> None:
-    """Every agent trains its model for so many steps at each tick; 0: it waits."""
+    """At each tick, every agent trains its model for the given number of steps; with 0 it waits."""
     observations, _ = env.reset(seed=seed, options={"predictors": models})
     while env.agents:
         for agent in env.agents:
@@ -75,26 +76,26 @@ def play(env: Arena, models: dict, steps: dict, seed: int = 0) -> None:
         observations, *_ = env.step({agent: models[agent] for agent in env.agents})
 
 
-# --- each agent is as it would be alone ------------------------------------------------------------
+# --- independence of the agents ------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seeds", [[3], [3, None]], ids=["seeded", "drawn"])
-def test_one_agent_alone_has_the_ledger_that_it_has_in_almaenv(seeds):
-    env, alone = alma_env.make(DIGITS, ticks=TICKS), make(["only"])
+def test_a_single_agent_has_the_ledger_of_almaenv(seeds):
+    env, single = alma_env.make(DIGITS, ticks=TICKS), make(["only"])
     for seed in seeds:
         ours, theirs = Linear(), Linear()
         observation, _ = env.reset(seed=seed, options={"predictor": ours})
-        observations, _ = alone.reset(seed=seed, options={"predictors": {"only": theirs}})
+        observations, _ = single.reset(seed=seed, options={"predictors": {"only": theirs}})
         for tick in range(1, TICKS + 1):
             with env.meter:
                 train(ours, observation, steps=tick)
-            with alone.meters["only"]:
+            with single.meters["only"]:
                 train(theirs, observations["only"], steps=tick)
             observation, *outcome = env.step(None if tick == 3 else ours)
-            observations, *outcomes = alone.step({"only": None if tick == 3 else theirs})
-            assert [of_agents["only"] for of_agents in outcomes] == [*outcome[:3], {**outcome[3], "rivals": {}}]
+            observations, *outcomes = single.step({"only": None if tick == 3 else theirs})
+            assert [by_agent["only"] for by_agent in outcomes] == [*outcome[:3], {**outcome[3], "rivals": {}}]
             np.testing.assert_array_equal(observations["only"]["train"]["x"], observation["train"]["x"])
-        assert rows(alone.ledgers["only"]) == rows(env.ledger)
+        assert rows(single.ledgers["only"]) == rows(env.ledger)
         assert env.ledger.comp > 0
 
 
@@ -102,13 +103,13 @@ def test_agents_do_not_influence_each_other():
     together = make()
     play(together, {"a": Linear(1), "b": Linear(2)}, {"a": 2, "b": 5})
     for agent, seed, steps in (("a", 1, 2), ("b", 2, 5)):
-        alone = make([agent])
-        play(alone, {agent: Linear(seed)}, {agent: steps})
-        assert rows(together.ledgers[agent]) == rows(alone.ledgers[agent])
+        single = make([agent])
+        play(single, {agent: Linear(seed)}, {agent: steps})
+        assert rows(together.ledgers[agent]) == rows(single.ledgers[agent])
     assert together.ledgers["a"].comp * 5 == together.ledgers["b"].comp * 2
 
 
-def test_all_see_the_mega_batches_of_the_stream_in_arrays_of_their_own():
+def test_all_agents_get_separate_copies_of_the_mega_batches():
     env = make()
     observations, _ = env.reset(seed=7)
     stream = alma_env.Stream(alma_env.load("Digits"), TICKS, seed=7)
@@ -121,12 +122,12 @@ def test_all_see_the_mega_batches_of_the_stream_in_arrays_of_their_own():
         observations, *_ = env.step(dict.fromkeys(env.agents))
 
 
-def test_data_are_loaded_once_for_all():
+def test_the_data_are_loaded_once_for_all_agents():
     env = make(4)
     assert len({id(own.data) for own in env._envs.values()}) == 1
 
 
-def test_what_one_agent_trained_another_cannot_deploy():
+def test_an_agent_cannot_deploy_a_predictor_that_another_agent_trained():
     env, model = make(), Linear()
     observations, _ = env.reset(seed=0, options={"predictors": {"b": copy.deepcopy(model)}})
     with env.meters["a"]:
@@ -135,7 +136,7 @@ def test_what_one_agent_trained_another_cannot_deploy():
     for deployed in (model, stolen):
         with pytest.raises(UnmeteredTrainingError, match=r"agent 'b', whose meter is arena.meters\['b'\]: .*changed"):
             env.step({"a": model, "b": deployed})
-    with env.meters["b"]:  # nor does it become its own by being copied there
+    with env.meters["b"]:  # copying the weights inside b's meter does not make them metered
         stolen = Linear(1)
         stolen.load_state_dict(model.state_dict())
         stolen(torch.from_numpy(observations["b"]["train"]["x"]))
@@ -145,7 +146,7 @@ def test_what_one_agent_trained_another_cannot_deploy():
     assert (env.ledgers["a"][1].comp > 0, env.ledgers["b"][1].error) == (True, env.ledgers["b"][0].error)
 
 
-def test_scoring_is_charged_to_nobody_also_inside_a_meters_block():
+def test_scoring_is_not_charged_also_inside_a_meters_block():
     env, models = make(), {"a": Linear(1), "b": Linear(2)}
     with env.meters["a"]:
         env.reset(seed=0, options={"predictors": models})
@@ -156,18 +157,18 @@ def test_scoring_is_charged_to_nobody_also_inside_a_meters_block():
     assert env.ledgers["b"].comp == 0
 
 
-# --- a refused step or reset changes nothing for anybody --------------------------------------------
+# --- a refused step or reset changes nothing --------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("bad", "error", "message"),
     [
-        (3, TypeError, "agent 'b'.*deploy a torch.nn.Module, or None"),
+        (3, TypeError, "agent 'b'.*must be a torch.nn.Module, or None"),
         (Returning(float("nan")), PredictorError, "agent 'b'.*NaN"),
         (Linear(9), UnmeteredTrainingError, "agent 'b'.*while the meter was not running"),
     ],
 )
-def test_a_refused_action_leaves_the_arena_as_it_was_for_all(bad, error, message):
+def test_a_refused_action_does_not_change_the_arena(bad, error, message):
     env = make(["a", "b", "c"])
     env.reset(seed=0)
     env.step({agent: env.action_space(agent).sample() for agent in env.agents})
@@ -181,9 +182,9 @@ def test_a_refused_action_leaves_the_arena_as_it_was_for_all(bad, error, message
     assert env.tick == 2
 
 
-def test_actions_are_asked_of_all_who_are_left_and_of_nobody_else():
+def test_step_needs_the_actions_of_exactly_the_remaining_agents():
     env = make(parameter_budget={"b": 10})
-    with pytest.raises(RuntimeError, match=r"the episode has not begun; call reset\(\) first"):
+    with pytest.raises(RuntimeError, match=r"the episode has not started; call reset\(\) first"):
         env.step({"a": None, "b": None})
     env.reset(seed=0)
     with pytest.raises(ValueError, match="no action of agent 'b'"):
@@ -191,7 +192,7 @@ def test_actions_are_asked_of_all_who_are_left_and_of_nobody_else():
     with pytest.raises(ValueError, match="agent 'd', which is unknown"):
         env.step({"a": None, "b": None, "d": None})
     env.step({"a": None, "b": env.action_space("b").sample()})
-    with pytest.raises(ValueError, match="agent 'b', which has dropped out"):
+    with pytest.raises(ValueError, match="agent 'b', which has left the arena"):
         env.step({"a": None, "b": None})
     while env.agents:
         env.step({"a": None})
@@ -204,13 +205,13 @@ def test_actions_are_asked_of_all_who_are_left_and_of_nobody_else():
     [
         ({"options": {"predictors": {"a": Linear(), "b": Returning(float("nan"))}}}, PredictorError, "agent 'b'.*NaN"),
         ({"options": {"predictors": {"a": Linear(), "b": 3}}}, TypeError, "agent 'b'.*torch.nn.Module"),
-        ({"options": {"predictors": {"c": Linear()}}}, ValueError, "predictors of agent 'c': there is no such agent"),
-        ({"options": {"predictors": Linear()}}, TypeError, "give them by agent"),
-        ({"options": {"bids": {"a": 1}}}, ValueError, "without a shared budget"),
+        ({"options": {"predictors": {"c": Linear()}}}, ValueError, "predictors of agent 'c': unknown agent"),
+        ({"options": {"predictors": Linear()}}, TypeError, "must be a dictionary by agent"),
+        ({"options": {"bids": {"a": 1}}}, ValueError, "only with a shared budget"),
         ({"seed": -1, "options": {"predictors": {"a": Linear()}}}, ValueError, "seed=-1"),
     ],
 )
-def test_a_refused_reset_leaves_the_episode_as_it_was_for_all(arguments, error, message):
+def test_a_refused_reset_does_not_change_the_episode(arguments, error, message):
     env = make()
     env.reset(seed=0, options={"predictors": {"a": Linear(5)}})
     env.step({agent: env.action_space(agent).sample() for agent in env.agents})
@@ -220,16 +221,16 @@ def test_a_refused_reset_leaves_the_episode_as_it_was_for_all(arguments, error, 
     assert env.state_dict() == before
 
 
-def test_options_of_others_are_passed_over_and_named():
-    with pytest.warns(UserWarning, match=r"\['predictor'\] are passed over.*'predictors' and 'bids'"):
+def test_unknown_options_are_ignored_with_a_warning():
+    with pytest.warns(UserWarning, match=r"\['predictor'\] are ignored.*'predictors' and 'bids'"):
         make().reset(seed=0, options={"predictor": Linear()})
 
 
-# --- dropping out ----------------------------------------------------------------------------------
+# --- truncation ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("budget", ["flops_budget", "parameter_budget"])
-def test_who_breaks_a_budget_drops_out_by_pettingzoos_rules_and_the_others_go_on(budget):
+def test_an_agent_that_breaks_a_budget_is_truncated_and_the_others_continue(budget):
     env = make(["b", "a", "c"], **{budget: {"b": 100}})
     env.reset(seed=0)
     env.step(dict.fromkeys(env.agents))
@@ -237,8 +238,8 @@ def test_who_breaks_a_budget_drops_out_by_pettingzoos_rules_and_the_others_go_on
         env.meters["b"].declare(101, reason="work")
     offered = env.action_space("b").sample()  # 640 parameters
     outcome = env.step({"a": env.action_space("a").sample(), "b": offered, "c": None})
-    for of_agents in outcome:
-        assert list(of_agents) == ["b", "a", "c"]
+    for by_agent in outcome:
+        assert list(by_agent) == ["b", "a", "c"]
     observations, rewards, terminations, truncations, infos = outcome
     assert env.agents == ["a", "c"]
     assert terminations == {"a": False, "b": False, "c": False}
@@ -247,20 +248,20 @@ def test_who_breaks_a_budget_drops_out_by_pettingzoos_rules_and_the_others_go_on
     assert [row.refused for row in env.ledgers["b"]] == [False, False] + [True] * (TICKS - 1)
     comp = 101 if budget == "flops_budget" else 0
     assert infos["a"]["rivals"]["b"] == {"error": 0.9, "parameters": 0, "comp": comp, "refused": True}
-    # Whoever is out learns nothing of the stream that the others do not know.
+    # A truncated agent sees no mega-batch that the other agents have not seen.
     stream = alma_env.Stream(alma_env.load("Digits"), TICKS, seed=0)
     np.testing.assert_array_equal(observations["b"]["train"]["x"], stream.megabatch(3)["train"]["x"])
     with pytest.raises(ValueError, match="tick=4: mega-batches 1 to 3 have arrived"):
         env.megabatch(4)
     for _ in range(TICKS - 2):
         outcome = env.step(dict.fromkeys(env.agents))
-        assert all(list(of_agents) == ["a", "c"] for of_agents in outcome)
+        assert all(list(by_agent) == ["a", "c"] for by_agent in outcome)
     assert outcome[2] == {"a": True, "c": True}
     assert env.agents == []
     assert {len(ledger) for ledger in env.ledgers.values()} == {TICKS + 1}
 
 
-def test_one_budget_for_each_and_budgets_by_name():
+def test_budgets_for_all_agents_and_by_name():
     env = make(flops_budget=100)
     assert {own["flops_budget"] for own in env.protocol()["agents"].values()} == {100}
     env = make(flops_budget={"a": 100})
@@ -269,12 +270,12 @@ def test_one_budget_for_each_and_budgets_by_name():
     assert Arena(template, ["a"]).protocol()["agents"]["a"]["parameter_budget"] == 7
 
 
-# --- PettingZoo's own checks, as they are ----------------------------------------------------------
+# --- the checks of PettingZoo ----------------------------------------------------------
 
 SETTINGS = [{}, {"parameter_budget": {"agent_1": 10}}, {"shared_flops_budget": 1e9, "seats": 2}]
 
 
-@pytest.mark.parametrize("keywords", SETTINGS, ids=["plain", "one drops out", "shared budget"])
+@pytest.mark.parametrize("keywords", SETTINGS, ids=["plain", "one is truncated", "shared budget"])
 @pytest.mark.filterwarnings("ignore:options", "ignore:A?[a-zA-Z ]*space for each agent", "ignore:Observation is not")
 class TestPettingZoo:
     def test_parallel_api(self, keywords):
@@ -290,13 +291,13 @@ class TestPettingZoo:
         seed_test(lambda: arena.env(DIGITS, 3, ticks=TICKS, **keywords))
 
 
-@pytest.mark.parametrize("keywords", SETTINGS, ids=["plain", "one drops out", "shared budget"])
+@pytest.mark.parametrize("keywords", SETTINGS, ids=["plain", "one is truncated", "shared budget"])
 def test_the_same_seeds_give_the_same_episode_at_every_step(keywords):
-    """PettingZoo's parallel_seed_test looks at the first step only."""
+    """PettingZoo's parallel_seed_test checks the first step only."""
     first, second, other = (make(3, **keywords) for _ in range(3))
-    begun = [env.reset(seed=seed) for env, seed in ((first, 42), (second, 42), (other, 43))]
-    assert data_equivalence(begun[0], begun[1], exact=True)
-    assert not data_equivalence(begun[0][0], begun[2][0], exact=True)
+    starts = [env.reset(seed=seed) for env, seed in ((first, 42), (second, 42), (other, 43))]
+    assert data_equivalence(starts[0], starts[1], exact=True)
+    assert not data_equivalence(starts[0][0], starts[2][0], exact=True)
     for env in (first, second):
         for number, agent in enumerate(env.possible_agents):
             env.action_space(agent).seed(number)
@@ -312,7 +313,7 @@ def test_the_same_seeds_give_the_same_episode_at_every_step(keywords):
     assert data_equivalence(first.reset(), second.reset(), exact=True)
 
 
-def test_one_after_another_is_the_same_game():
+def test_the_turn_based_arena_gives_the_same_ledgers():
     models = {agent: alma_env.UntrainedPredictor((1, 8, 8), 10, seed) for seed, agent in enumerate("abc")}
     keywords = {"agents": ["a", "b", "c"], "ticks": TICKS, "flops_budget": {"b": 1}}
     parallel, aec = arena.parallel_env(DIGITS, **keywords), arena.env(DIGITS, **keywords)
@@ -337,12 +338,12 @@ def test_one_after_another_is_the_same_game():
         assert rows(aec.unwrapped.ledgers[agent]) == rows(parallel.ledgers[agent])
 
 
-def test_infos_are_almaenvs_and_what_rivals_have_answered():
+def test_infos_are_those_of_almaenv_and_the_answers_of_rivals():
     env = make()
     models = {"a": Linear(1), "b": Linear(2)}
     _, infos = env.reset(seed=0, options={"predictors": {"a": models["a"]}})
-    alone = alma_env.make(DIGITS, ticks=TICKS)
-    _, info = alone.reset(seed=0, options={"predictor": models["a"]})
+    single = alma_env.make(DIGITS, ticks=TICKS)
+    _, info = single.reset(seed=0, options={"predictor": models["a"]})
     public = ("error", "parameters", "comp", "refused")
     assert {name: value for name, value in infos["a"].items() if name != "rivals"} == info
     assert infos["b"]["rivals"] == {"a": {name: info[name] for name in public}}
@@ -350,14 +351,14 @@ def test_infos_are_almaenvs_and_what_rivals_have_answered():
     json.dumps(infos)
 
 
-# --- one budget, divided by bids -------------------------------------------------------------------
+# --- the shared budget -------------------------------------------------------------------
 
 
 def bidding(**bids):
     return {agent: {"predictor": None, "bid": bid} for agent, bid in bids.items()}
 
 
-def test_the_highest_bidders_train_and_a_grant_is_gone_whether_or_not_it_is_used():
+def test_the_highest_bidders_get_grants_which_leave_the_pool_also_if_unused():
     env = make(["a", "b", "c"], shared_flops_budget=1000, seats=2)
     observations, infos = env.reset(seed=0, options={"bids": {"a": 100, "b": 300}})
     assert (env.grants, env.pool) == ({"a": 100, "b": 300, "c": 0}, 600)
@@ -366,13 +367,13 @@ def test_the_highest_bidders_train_and_a_grant_is_gone_whether_or_not_it_is_used
     assert infos["c"]["rivals"]["b"]["grant"] == 300
     env.meters["b"].declare(300, reason="work")
     env.step(bidding(a=50, b=500.9, c=200))
-    assert (env.grants, env.pool) == ({"a": 0, "b": 500, "c": 100}, 0)  # as far as the pool reaches
+    assert (env.grants, env.pool) == ({"a": 0, "b": 500, "c": 100}, 0)  # as far as the pool suffices
     env.step(bidding(a=1000, b=1000, c=1000))
     assert set(env.grants.values()) == {0}
     assert env.agents == ["a", "b", "c"]
 
 
-def test_without_bids_nobody_is_seated_at_tick_1():
+def test_without_bids_there_are_no_grants_at_tick_1():
     env = make(shared_flops_budget=1000)
     env.reset(seed=0)
     assert (env.grants, env.pool) == ({"a": 0, "b": 0}, 1000)
@@ -382,7 +383,7 @@ def test_without_bids_nobody_is_seated_at_tick_1():
 
 
 @pytest.mark.parametrize(("charges", "left"), [((10, 10), ["a", "b"]), ((11, 0), ["b"]), ((5, 10), ["a", "b"])])
-def test_who_is_charged_more_than_its_grant_drops_out(charges, left):
+def test_an_agent_that_is_charged_more_than_its_grant_is_truncated(charges, left):
     env = make(shared_flops_budget=20, seats=2)
     env.reset(seed=0, options={"bids": {"a": 10, "b": 10}})
     for agent, flops in zip("ab", charges, strict=True):
@@ -390,13 +391,13 @@ def test_who_is_charged_more_than_its_grant_drops_out(charges, left):
     _, _, _, truncations, _ = env.step(bidding(a=0, b=0))
     assert env.agents == left
     assert truncations == {agent: agent not in left for agent in "ab"}
-    # What was not used does not carry over.
+    # Unused FLOPs of a grant do not carry over.
     env.meters["b"].declare(1, reason="work")
     env.step(bidding(**dict.fromkeys(env.agents, 0)))
     assert "b" not in env.agents
 
 
-def test_the_bid_of_an_agent_that_drops_out_is_not_granted():
+def test_the_bid_of_a_truncated_agent_is_not_granted():
     env = make(shared_flops_budget=100)
     env.reset(seed=0)
     env.meters["a"].declare(1, reason="work")
@@ -404,21 +405,21 @@ def test_the_bid_of_an_agent_that_drops_out_is_not_granted():
     assert env.grants == {"a": 0, "b": 10}
 
 
-def test_equal_bids_are_ordered_by_a_draw_that_the_seed_fixes():
+def test_equal_bids_are_ordered_randomly_by_the_seed():
     def winners(seed):
         env = make(["a", "b", "c"], shared_flops_budget=1000)
         env.reset(seed=seed, options={"bids": {"a": 1, "b": 1, "c": 1}})
-        seated = []
+        winners_by_tick = []
         while env.agents:
-            seated += [agent for agent, grant in env.grants.items() if grant]
+            winners_by_tick += [agent for agent, grant in env.grants.items() if grant]
             env.step(bidding(**dict.fromkeys(env.agents, 1)))
-        return seated
+        return winners_by_tick
 
-    all_of_them = [winners(seed) for seed in range(6)]
-    assert all(len(seated) == TICKS for seated in all_of_them)
-    assert {agent for seated in all_of_them for agent in seated} == {"a", "b", "c"}
-    assert len(set(map(tuple, all_of_them))) > 1
-    assert winners(0) == all_of_them[0]
+    orders = [winners(seed) for seed in range(6)]
+    assert all(len(order) == TICKS for order in orders)
+    assert {agent for order in orders for agent in order} == {"a", "b", "c"}
+    assert len(set(map(tuple, orders))) > 1
+    assert winners(0) == orders[0]
 
 
 @given(
@@ -427,13 +428,13 @@ def test_equal_bids_are_ordered_by_a_draw_that_the_seed_fixes():
     st.integers(0, 120),
     st.integers(0, 9),
 )
-def test_an_auction_never_gives_more_than_there_is_or_was_asked_for(bids, seats, pool, seed):
+def test_grants_never_exceed_the_pool_or_the_bids(bids, seats, pool, seed):
     rank = auction.tie_ranks(list("abcdef"), seed, tick=1)
     granted = auction.grants(bids, seats=seats, pool=pool, rank=rank)
     assert sum(granted.values()) <= pool
     assert sum(grant > 0 for grant in granted.values()) <= seats
     assert all(0 <= granted[agent] <= bid for agent, bid in bids.items())
-    # Nobody is passed over for a lower bid, and nothing is kept back while a seated bidder has not got its bid.
+    # No lower bid gets a grant before a higher one, and grants are reduced only by an empty pool.
     served = [bid for agent, bid in bids.items() if granted[agent]]
     assert all(bid <= min(served) for agent, bid in bids.items() if not granted[agent] and served)
     highest = sorted(bids.values(), reverse=True)[:seats]
@@ -447,7 +448,7 @@ ARRAYS = (np.zeros((50, 1), np.float32), np.arange(50) % 2)
 
 @settings(deadline=None, max_examples=40)
 @given(st.data())
-def test_agents_that_keep_the_rules_never_spend_more_than_the_shared_budget(data):
+def test_agents_within_their_grants_never_spend_more_than_the_shared_budget(data):
     budget, seats = data.draw(st.integers(1, 300)), data.draw(st.integers(1, 3))
     env = arena.parallel_env(
         "Arrays-ALMA-v0", 3, train=ARRAYS, test=ARRAYS, ticks=4, shared_flops_budget=budget, seats=seats
@@ -475,16 +476,16 @@ def test_agents_that_keep_the_rules_never_spend_more_than_the_shared_budget(data
 @pytest.mark.parametrize(
     ("bid", "error", "message"),
     [
-        (-1, ValueError, "agent 'b'.*bid=-1: a bid is a number of FLOPs from 0"),
+        (-1, ValueError, "agent 'b'.*bid=-1: must lie between 0"),
         (1001, ValueError, "agent 'b'.*bid=1001.*shared budget of 1000"),
         (float("nan"), ValueError, "bid=nan"),
         (float("inf"), ValueError, "bid=inf"),
-        ("all", TypeError, "bid='all': a bid is a number of FLOPs"),
+        ("all", TypeError, "bid='all': must be a number of FLOPs"),
         (True, TypeError, "bid=True"),
         (np.zeros(2), TypeError, "bid=array"),
     ],
 )
-def test_bids_that_are_none_are_refused(bid, error, message):
+def test_invalid_bids_are_refused(bid, error, message):
     env = make(shared_flops_budget=1000)
     env.reset(seed=0)
     before = env.state_dict()
@@ -493,11 +494,11 @@ def test_bids_that_are_none_are_refused(bid, error, message):
     with pytest.raises(error, match=message):
         env.reset(options={"bids": {"b": bid}})
     assert env.state_dict() == before
-    with pytest.raises(TypeError, match="agent 'a': action None with a shared budget: give"):
+    with pytest.raises(TypeError, match="agent 'a': action None with a shared budget: must be"):
         env.step({"a": None, "b": None})
 
 
-def test_bids_may_be_arrays_as_those_of_the_action_space():
+def test_bids_can_be_arrays():
     env = make(shared_flops_budget=1000, seats=2)
     env.reset(seed=0)
     bids = {"a": np.array(3.0), "b": np.array([4], np.int32)}
@@ -509,13 +510,13 @@ def test_bids_may_be_arrays_as_those_of_the_action_space():
     assert env.grants["a"] == int(sample["bid"])
 
 
-# --- saving, copying, and going on -----------------------------------------------------------------
+# --- saving, copying and continuing -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("keywords", SETTINGS, ids=["plain", "one drops out", "shared budget"])
+@pytest.mark.parametrize("keywords", SETTINGS, ids=["plain", "one is truncated", "shared budget"])
 @pytest.mark.parametrize("stop", range(TICKS + 1))
 @pytest.mark.parametrize("way", ["state", "pickle", "deepcopy"])
-def test_an_episode_saved_at_any_tick_goes_on_to_the_same_ledgers(keywords, stop, way):
+def test_an_episode_saved_at_any_tick_continues_to_the_same_ledgers(keywords, stop, way):
     def answers(env):
         shared = env.shared_flops_budget is not None
         for number, agent in enumerate(env.agents):
@@ -560,7 +561,7 @@ def test_an_episode_saved_at_any_tick_goes_on_to_the_same_ledgers(keywords, stop
     )
 
 
-def test_a_state_is_saved_between_ticks_and_loaded_by_an_arena_of_the_same_rules():
+def test_a_state_is_saved_between_ticks_and_loaded_by_an_equal_arena():
     env = make()
     with pytest.raises(RuntimeError, match=r"call reset\(\) first"):
         env.state_dict()
@@ -575,7 +576,7 @@ def test_a_state_is_saved_between_ticks_and_loaded_by_an_arena_of_the_same_rules
         make(["a", "c"]).load_state_dict(state)
 
 
-# --- what is asked of callers ----------------------------------------------------------------------
+# --- arguments ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -583,16 +584,16 @@ def test_a_state_is_saved_between_ticks_and_loaded_by_an_arena_of_the_same_rules
     [
         ({"agents": []}, ValueError, "at least 1 agent"),
         ({"agents": 0}, ValueError, "at least 1 agent"),
-        ({"agents": "ab"}, TypeError, "give their names in a list"),
-        ({"agents": ["a", 1]}, TypeError, "1 is no name"),
-        ({"agents": ["a", "a"]}, ValueError, "'a' stands there twice"),
-        ({"flops_budget": {"c": 1}}, ValueError, "flops_budget of agent 'c': there is no such agent"),
+        ({"agents": "ab"}, TypeError, "must be a list of names"),
+        ({"agents": ["a", 1]}, TypeError, "1 must be a non-empty string"),
+        ({"agents": ["a", "a"]}, ValueError, "'a' occurs twice"),
+        ({"flops_budget": {"c": 1}}, ValueError, "flops_budget of agent 'c': unknown agent"),
         ({"flops_budget": {"a": 0}}, ValueError, "flops_budget=0: a budget must be positive"),
-        ({"seats": 2}, ValueError, "seats=2 without a shared budget"),
+        ({"seats": 2}, ValueError, "seats=2: only with a shared budget"),
         ({"shared_flops_budget": 0}, ValueError, "shared_flops_budget=0: a budget must be positive"),
         ({"shared_flops_budget": 0.5}, TypeError, "shared_flops_budget=0.5: must be a whole number"),
         ({"shared_flops_budget": "1"}, TypeError, "shared_flops_budget='1'"),
-        ({"shared_flops_budget": 9, "seats": 3}, ValueError, "seats=3: between 1 and the number of agents, 2"),
+        ({"shared_flops_budget": 9, "seats": 3}, ValueError, "seats=3: must lie between 1 and the number of agents, 2"),
         ({"shared_flops_budget": 9, "seats": 1.5}, TypeError, "seats=1.5: must be a whole number"),
         ({"colour": "red"}, TypeError, "colour"),
     ],
@@ -602,10 +603,10 @@ def test_arguments_that_break_a_rule_are_refused(keywords, error, message):
         make(**keywords)
 
 
-def test_the_package_pettingzoo_is_needed_for_the_arena_alone(monkeypatch):
-    command = "import sys, alma_env, agents.cli; sys.exit('pettingzoo' in sys.modules)"
+def test_only_the_arena_needs_pettingzoo(monkeypatch):
+    command = "import sys, alma_env, agents.cli.command, agents.cli.run_sweep; sys.exit('pettingzoo' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", command]).returncode == 0
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
-    monkeypatch.delitem(sys.modules, "alma_env.arena")
+    monkeypatch.delitem(sys.modules, "alma_env.arena.arena")
     with pytest.raises(MissingPackageError, match=r"pip install 'alma-env\[rl\]'"):
-        runpy.run_module("alma_env.arena")
+        runpy.run_module("alma_env.arena.arena")

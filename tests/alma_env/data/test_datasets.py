@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from alma_env import DataSet, DataUnavailableError, _torchvision, from_arrays, load
-from alma_env.data import DIGITS_TRAIN, data_root
+from alma_env import DataSet, DataUnavailableError, from_arrays, load
+from alma_env.data import image_files
+from alma_env.data.datasets import DIGITS_TRAIN, data_root
 
 DIGESTS = {
     "MNIST": "e3408df646eea59cda40e96e8f7dc9a8",
@@ -28,7 +29,7 @@ DIGESTS = {
 REAL = tuple(DIGESTS)
 
 
-# --- own arrays ---------------------------------------------------------------------------------
+# --- custom arrays ---------------------------------------------------------------------------------
 
 
 def images(n: int, *shape: int, seed: int = 0) -> np.ndarray:
@@ -43,7 +44,7 @@ def small(**options: Any) -> DataSet:
     return from_arrays((images(20, 2, 4, 4), labels(20)), (images(10, 2, 4, 4, seed=1), labels(10)), **options)
 
 
-def test_own_arrays_become_a_data_set() -> None:
+def test_custom_arrays_become_a_data_set() -> None:
     data = small(name="Mine")
     assert data.name == "Mine"
     assert data.classes == 3
@@ -70,7 +71,7 @@ def test_double_precision_becomes_single_and_two_axes_share_one_mean() -> None:
     assert data.std == pytest.approx((x.std(),), rel=1e-6)
 
 
-def test_a_channel_that_does_not_vary_is_only_centred() -> None:
+def test_a_constant_channel_gets_deviation_1() -> None:
     x = images(20, 2, 4, 4)
     x[:, 1] = 51
     data = from_arrays((x, labels(20)), (x, labels(20)))
@@ -84,14 +85,14 @@ def test_given_normalisation_is_kept() -> None:
 
 
 @pytest.mark.parametrize("given", [{"mean": 0.5}, {"std": 0.5}, {"mean": 0.5, "std": [0.5]}])
-def test_one_number_holds_for_every_channel(given: dict[str, Any]) -> None:
+def test_one_number_is_used_for_every_channel(given: dict[str, Any]) -> None:
     data = from_arrays((RGB, Y), (RGB, Y), **given)
     assert len(data.mean) == len(data.std) == 3
     for name in given:
         assert getattr(data, name) == (0.5, 0.5, 0.5)
 
 
-def test_a_data_set_is_read_only_and_apart_from_the_arrays_it_was_made_of() -> None:
+def test_a_data_set_is_a_read_only_copy_of_its_arrays() -> None:
     x, y = images(20, 2, 4, 4), labels(20)
     data = from_arrays((x, y), (x, y))
     before = data.train_x.copy()
@@ -111,13 +112,13 @@ RGB = images(6, 3, 2, 2)
 @pytest.mark.parametrize(
     ("train", "test", "options", "error", "message"),
     [
-        ((X, Y[:5]), (X, Y), {}, ValueError, "train: 6 inputs, 5 labels"),
-        ((X, Y), (X[:4], Y), {}, ValueError, "test: 4 inputs, 6 labels"),
+        ((X, Y[:5]), (X, Y), {}, ValueError, "train: 6 inputs and 5 labels"),
+        ((X, Y), (X[:4], Y), {}, ValueError, "test: 4 inputs and 6 labels"),
         ((X, Y), (X, Y + 1), {}, ValueError, r"test y has the label 2: labels must be 0\.\.1; pass classes="),
         ((X, Y - 1), (X, Y), {}, ValueError, "train y has the label -1"),
         ((X, Y.astype(np.uint64) + np.uint64(2**64 - 2)), (X, Y), {}, ValueError, "train y has the label -2"),
-        ((X, Y), (X, Y), {"name": "Text"}, ValueError, "name=.Text.: streams of text have this name; choose another"),
-        ((X, Y), (X, Y), {"classes": 1}, ValueError, "classes=1: there must be at least 2"),
+        ((X, Y), (X, Y), {"name": "Text"}, ValueError, "name=.Text.: this name is reserved .*; choose another"),
+        ((X, Y), (X, Y), {"classes": 1}, ValueError, "classes=1: must be at least 2"),
         ((X, Y * 0), (X, Y * 0), {}, ValueError, "classes=1"),
         ((X, Y.astype(float)), (X, Y), {}, TypeError, "train y is float64: labels must be integers"),
         ((X, Y.astype(bool)), (X, Y), {}, TypeError, "train y is bool"),
@@ -126,8 +127,8 @@ RGB = images(6, 3, 2, 2)
         ((X[:, 0, 0, 0], Y), (X, Y), {}, ValueError, r"train x has shape \(6,\)"),
         ((X[:0], Y[:0]), (X, Y), {}, ValueError, r"train x has shape \(0, 1, 2, 2\)"),
         ((X, Y), (X[:0], Y[:0]), {}, ValueError, "test x has shape"),
-        ((X, Y), (X[:, :, :1], Y), {}, ValueError, "one shape and dtype"),
-        ((X, Y), (X / 255, Y), {}, ValueError, "one shape and dtype"),
+        ((X, Y), (X[:, :, :1], Y), {}, ValueError, "shape and dtype .* must be equal"),
+        ((X, Y), (X / 255, Y), {}, ValueError, "shape and dtype .* must be equal"),
         ((np.full((6, 3), np.nan), Y), (X, Y), {}, ValueError, "NaN or infinite"),
         ((np.full((6, 3), 1e300), Y), (X, Y), {}, ValueError, "NaN or infinite values in float32"),
         ((X, Y), (X, Y), {"scale": 0}, ValueError, "scale=0: must be a positive number"),
@@ -140,7 +141,7 @@ RGB = images(6, 3, 2, 2)
         ((X, Y, Y), (X, Y), {}, ValueError, r"train has 3 items: must be a pair \(x, y\)"),
     ],
 )
-def test_arrays_that_do_not_fit_are_refused_with_the_rule(
+def test_invalid_arrays_are_refused_with_the_rule(
     train: Any, test: Any, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
@@ -150,7 +151,7 @@ def test_arrays_that_do_not_fit_are_refused_with_the_rule(
 # --- identity, copies, pickles ------------------------------------------------------------------
 
 
-def test_the_digest_depends_on_every_array_and_on_nothing_else() -> None:
+def test_the_digest_depends_on_the_four_arrays_only() -> None:
     data = small()
     assert data.digest == small(name="Other", classes=9).digest
     arrays = {name: getattr(data, name).copy() for name in ("train_x", "train_y", "test_x", "test_y")}
@@ -162,7 +163,7 @@ def test_the_digest_depends_on_every_array_and_on_nothing_else() -> None:
         assert other.digest != data.digest, name
 
 
-def test_a_copy_is_the_same_object_and_a_pickle_an_equal_one() -> None:
+def test_a_copy_is_the_same_object_and_an_unpickled_one_is_equal() -> None:
     data = small(mean=0.5)
     assert copy.copy(data) is copy.deepcopy(data) is data
     again = pickle.loads(pickle.dumps(data))
@@ -180,17 +181,17 @@ def test_a_loaded_set_is_shared_and_pickled_by_name() -> None:
     assert pickle.loads(pickled) is data
 
 
-def test_a_pickle_that_finds_other_data_is_refused() -> None:
+def test_unpickling_with_other_data_on_disk_is_refused() -> None:
     data = load("Digits")
     function, (source, _) = data.__reduce__()
-    with pytest.raises(ValueError, match="unpickle it where the same files are found"):
+    with pytest.raises(ValueError, match="unpickle it with the same files"):
         function(source, "0" * 32)
 
 
 # --- load: names, options, folders --------------------------------------------------------------
 
 
-def test_unknown_names_and_options_are_refused_with_the_choice() -> None:
+def test_unknown_names_and_options_are_refused_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match="name='mnist': the data sets are MNIST, FashionMNIST"):
         load("mnist")
     with pytest.raises(ValueError, match="split='balanced': MNIST has no options"):
@@ -214,23 +215,23 @@ def test_importing_alma_env_or_reading_digits_does_not_import_torchvision() -> N
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_torchvision_can_be_imported_and_asked_for_again() -> None:
-    assert _torchvision.datasets() is _torchvision.datasets()
-    assert _torchvision.datasets().MNIST.__name__ == "MNIST"
+def test_torchvision_can_be_imported_twice() -> None:
+    assert image_files.datasets() is image_files.datasets()
+    assert image_files.datasets().MNIST.__name__ == "MNIST"
 
 
 def test_the_checksums_are_those_of_torchvision() -> None:
     for name in ("CIFAR10", "CIFAR100"):
-        files, theirs = _torchvision.layout(name), getattr(_torchvision.datasets(), name)
+        files, theirs = image_files.layout(name), getattr(image_files.datasets(), name)
         assert files.train == dict(theirs.train_list)
         assert files.test == dict(theirs.test_list)
         assert files.archives == {theirs.filename: theirs.tgz_md5}
         assert files.folder == theirs.base_folder
     for name in ("MNIST", "FashionMNIST"):
-        theirs = dict(getattr(_torchvision.datasets(), name).resources)
-        assert {Path(path).name: md5 for path, md5 in _torchvision.layout(name).archives.items()} == theirs
-    assert list(_torchvision.layout("EMNIST").archives.values()) == [_torchvision.datasets().EMNIST.md5]
-    assert set(_torchvision.EMNIST_SPLITS) == set(_torchvision.datasets().EMNIST.splits)
+        theirs = dict(getattr(image_files.datasets(), name).resources)
+        assert {Path(path).name: md5 for path, md5 in image_files.layout(name).archives.items()} == theirs
+    assert list(image_files.layout("EMNIST").archives.values()) == [image_files.datasets().EMNIST.md5]
+    assert set(image_files.EMNIST_SPLITS) == set(image_files.datasets().EMNIST.splits)
 
 
 # --- load: offline, damaged, downloaded ---------------------------------------------------------
@@ -266,7 +267,7 @@ def test_offline_the_error_names_the_files_and_the_folder(name: str, file: str, 
         assert "ALMA_DATA" in message
         assert ("no network in tests" in message) == download
         assert (error.value.__cause__ is not None) == download
-    assert list(tmp_path.iterdir()) == []  # nothing half-downloaded is left behind
+    assert list(tmp_path.iterdir()) == []  # an interrupted download leaves no files
 
 
 @pytest.mark.usefixtures("offline")
@@ -276,7 +277,7 @@ def test_a_root_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
         load("MNIST", root=tmp_path / "file" / "data")
 
 
-def test_a_network_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_download_has_a_timeout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import socket
 
     seen = []
@@ -288,16 +289,16 @@ def test_a_network_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("urllib.request.urlopen", hang)
     with pytest.raises(DataUnavailableError, match="timed out"):
         load("CIFAR10", root=tmp_path)
-    assert seen == [_torchvision.TIMEOUT]
+    assert seen == [image_files.TIMEOUT]
     assert socket.getdefaulttimeout() is None
 
 
 @pytest.mark.usefixtures("offline")
-def test_a_damaged_file_is_named_and_left_alone(real_data: Callable[..., DataSet], tmp_path: Path) -> None:
+def test_a_damaged_file_is_named_and_not_changed(real_data: Callable[..., DataSet], tmp_path: Path) -> None:
     real_data("MNIST")
     folder = tmp_path / "MNIST" / "raw"
     folder.mkdir(parents=True)
-    for name in _torchvision.layout("MNIST").files:
+    for name in image_files.layout("MNIST").files:
         (folder / name).symlink_to(data_root() / "MNIST" / "raw" / name)
     damaged = folder / "t10k-labels-idx1-ubyte"
     content = bytearray(damaged.read_bytes())
@@ -329,14 +330,14 @@ class FakeEmnist:
                     archive.writestr(f"gzip/emnist-letters-{part}-{kind}-ubyte.gz", packed)
         self.archive = file.getvalue()
         md5 = hashlib.md5(self.archive).hexdigest()
-        monkeypatch.setattr(_torchvision.datasets().EMNIST, "md5", md5)
-        monkeypatch.setitem(_torchvision.EMNIST_SPLITS, "letters", (8, 4, 26))
-        layout = _torchvision.layout
+        monkeypatch.setattr(image_files.datasets().EMNIST, "md5", md5)
+        monkeypatch.setitem(image_files.EMNIST_SPLITS, "letters", (8, 4, 26))
+        layout = image_files.layout
 
-        def adjusted(name: str, split: str = "byclass") -> _torchvision.Layout:
+        def adjusted(name: str, split: str = "byclass") -> image_files.Layout:
             return replace(layout(name, split), archives={"EMNIST/raw/gzip.zip": md5})
 
-        monkeypatch.setattr(_torchvision, "layout", adjusted)
+        monkeypatch.setattr(image_files, "layout", adjusted)
 
     def check(self, data: DataSet) -> None:
         assert data.name == "EMNIST-letters"
@@ -348,9 +349,7 @@ class FakeEmnist:
 
 
 @pytest.mark.usefixtures("offline")
-def test_an_archive_that_was_placed_by_hand_is_unpacked_without_the_network(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_archive_on_disk_is_unpacked_without_the_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     emnist = FakeEmnist(monkeypatch)
     place = tmp_path / "EMNIST" / "raw" / "gzip.zip"
     place.parent.mkdir(parents=True)
@@ -360,7 +359,7 @@ def test_an_archive_that_was_placed_by_hand_is_unpacked_without_the_network(
 
 
 @pytest.mark.usefixtures("offline")
-def test_a_damaged_archive_does_not_count_as_placed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_damaged_archive_is_not_unpacked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     emnist = FakeEmnist(monkeypatch)
     place = tmp_path / "EMNIST" / "raw" / "gzip.zip"
     place.parent.mkdir(parents=True)
@@ -370,7 +369,7 @@ def test_a_damaged_archive_does_not_count_as_placed(monkeypatch: pytest.MonkeyPa
 
 
 class Response(io.BytesIO):
-    """What urlopen gives for a file."""
+    """The return value of urlopen for a file."""
 
     def __init__(self, url: str, content: bytes) -> None:
         super().__init__(content)
@@ -423,8 +422,8 @@ def test_cifar100_is_read_with_its_fine_labels(monkeypatch: pytest.MonkeyPatch, 
         content = pickle.dumps(batch | {"coarse_labels": [1] * len(x[rows])}, protocol=2)
         (folder / name).write_bytes(content)
         md5[name] = hashlib.md5(content).hexdigest()
-    files = replace(_torchvision.layout("CIFAR100"), train={"train": md5["train"]}, test={"test": md5["test"]})
-    monkeypatch.setattr(_torchvision, "layout", lambda name, **_: files)
+    files = replace(image_files.layout("CIFAR100"), train={"train": md5["train"]}, test={"test": md5["test"]})
+    monkeypatch.setattr(image_files, "layout", lambda name, **_: files)
     data = load("CIFAR100", root=tmp_path)
     assert data.classes == 100
     assert np.array_equal(data.train_x, x[:8])
@@ -467,7 +466,9 @@ def test_real_sets_have_their_published_shape_and_content(name: str, real_data: 
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_normalisation_constants_are_those_of_the_training_images(name: str, real_data: Callable[..., DataSet]) -> None:
+def test_normalisation_constants_equal_those_of_the_training_images(
+    name: str, real_data: Callable[..., DataSet]
+) -> None:
     data = real_data(name)
     for channel, (mean, std) in enumerate(zip(data.mean, data.std, strict=True)):
         counts = np.bincount(data.train_x[:, channel].reshape(-1), minlength=256)
@@ -478,10 +479,10 @@ def test_normalisation_constants_are_those_of_the_training_images(name: str, rea
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_what_is_read_equals_what_torchvision_reads(name: str, real_data: Callable[..., DataSet]) -> None:
+def test_a_set_equals_the_one_that_torchvision_reads(name: str, real_data: Callable[..., DataSet]) -> None:
     data = real_data(name)
     for part, x, y in (("train", data.train_x, data.train_y), ("test", data.test_x, data.test_y)):
-        theirs = getattr(_torchvision.datasets(), name)(data_root(), train=part == "train")
+        theirs = getattr(image_files.datasets(), name)(data_root(), train=part == "train")
         their_x = np.asarray(theirs.data)
         their_x = their_x.transpose(0, 3, 1, 2) if their_x.ndim == 4 else their_x[:, None]
         assert np.array_equal(x, their_x)

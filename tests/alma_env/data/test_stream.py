@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import pickle
 import random
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from alma_env import DataSet, Stream, from_arrays, partition
-from alma_env._torchvision import datasets
+from alma_env.data.image_files import datasets
 
 SCHEMES = ("alma", "continuum")
 
@@ -36,7 +37,7 @@ def rows_of(parts: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
     fraction=st.sampled_from([0.1, 0.25, 0.5, 0.9]),
     scheme=st.sampled_from(SCHEMES),
 )
-def test_a_partition_is_a_disjoint_cover_of_all_but_the_remainder_in_equal_parts(
+def test_a_partition_consists_of_disjoint_equal_parts_and_a_remainder(
     n: int, ticks: int, seed: int, fraction: float, scheme: str
 ) -> None:
     size = n // ticks
@@ -71,20 +72,20 @@ def test_the_partition_of_a_seed_never_changes() -> None:
     assert partition(60_000, 500, seed=2**40 + 1)[0][0][:3].tolist() == [23869, 59597, 15436]
 
 
-def test_the_validation_fraction_is_the_decimal_that_was_written() -> None:
-    assert 0.29 * 100 < 29  # what a floor of the product of doubles would get wrong
+def test_the_validation_fraction_is_read_as_a_decimal_number() -> None:
+    assert 0.29 * 100 < 29  # so the floor of a product of doubles would be wrong
     train, valid = partition(100, 1, 0, valid_fraction=0.29)[0]
     assert (len(train), len(valid)) == (71, 29)
 
 
-def test_seeds_and_ticks_draw_different_examples_and_different_splits() -> None:
+def test_different_seeds_and_ticks_give_different_examples_and_splits() -> None:
     a, b = partition(1000, 10, 0), partition(1000, 10, 1)
     assert not np.array_equal(a[0][0], b[0][0])
     positions = [np.flatnonzero(np.isin(np.sort(np.concatenate(p)), p[1])) for p in a]
     assert len({tuple(p.tolist()) for p in positions}) == len(a)
 
 
-def test_a_coarser_stream_of_a_seed_is_made_of_the_unions_of_consecutive_megabatches() -> None:
+def test_a_coarser_stream_of_a_seed_consists_of_unions_of_consecutive_megabatches() -> None:
     fine, coarse = rows_of(partition(1200, 12, 3)), rows_of(partition(1200, 4, 3))
     for t, megabatch in enumerate(coarse):
         assert set(megabatch) == set(np.concatenate(fine[3 * t : 3 * t + 3]))
@@ -98,7 +99,7 @@ def test_both_parts_keep_the_order_of_the_megabatch() -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_a_partition_touches_no_global_random_state(scheme: str) -> None:
+def test_a_partition_does_not_change_global_random_state(scheme: str) -> None:
     before = np.random.get_state(), random.getstate(), torch.get_rng_state()  # noqa: NPY002
     partition(1000, 10, 0, scheme=scheme)
     after = np.random.get_state(), random.getstate(), torch.get_rng_state()  # noqa: NPY002
@@ -117,12 +118,27 @@ def test_a_partition_does_not_depend_on_global_seeds() -> None:
     assert all(np.array_equal(x, y) for p, q in zip(a, b, strict=True) for x, y in zip(p, q, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("n", "ticks", "seed"), [(60, 6, 0), (1000, 10, 1), (500, 50, 123), (997, 10, 4), (1403, 70, 9)]
-)
+# SHA-256 of the rows (each mega-batch: train, then valid; int64, little-endian); continuum 1.2.7 gives the same rows.
+CONTINUUM_DIGESTS = {
+    (60, 6, 0): "eb1d2c464e655595",
+    (1000, 10, 1): "3f9ca31109d5daa8",
+    (500, 50, 123): "9c82a74d89c4fde5",
+    (997, 10, 4): "f7db8b359d7e89da",
+    (1403, 70, 9): "c44a1fa5018346b7",
+}
+
+
+@pytest.mark.parametrize(("n", "ticks", "seed"), CONTINUUM_DIGESTS)
+def test_the_continuum_scheme_gives_the_recorded_partitions(n: int, ticks: int, seed: int) -> None:
+    rows = np.concatenate(rows_of(partition(n, ticks, seed, valid_fraction=0.1, scheme="continuum")))
+    digest = hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()
+    assert digest[:16] == CONTINUUM_DIGESTS[n, ticks, seed]
+
+
+@pytest.mark.parametrize(("n", "ticks", "seed"), CONTINUUM_DIGESTS)
 def test_the_continuum_scheme_is_the_partition_of_the_continuum_package(n: int, ticks: int, seed: int) -> None:
-    datasets()  # lets continuum import torchvision on a CPU build of torch
-    pytest.importorskip("continuum")
+    datasets()  # so that continuum can import torchvision with a CPU build of torch
+    pytest.importorskip("continuum", exc_type=ImportError)
     from continuum.datasets import InMemoryDataset
     from continuum.scenarios import ALMA
     from continuum.tasks import TaskType
@@ -149,7 +165,7 @@ def test_the_continuum_scheme_is_the_partition_of_the_continuum_package(n: int, 
     [
         ({"ticks": 0}, "ticks=0: a stream has at least 1 mega-batch"),
         ({"ticks": -3}, "ticks=-3"),
-        ({"ticks": 101}, "ticks=101: there are only 100 examples .*at most 10"),
+        ({"ticks": 101}, "ticks=101: 100 examples are too few .*at most 10"),
         ({"ticks": 11}, "ticks=11: a mega-batch of 9 examples has no valid part .*at least 10.*at most 10"),
         ({"n": 5, "ticks": 1}, "more examples or a larger valid_fraction"),
         ({"n": 0}, "n=0: a stream needs at least one example"),
@@ -172,14 +188,14 @@ def test_numbers_that_are_not_integers_are_refused(arguments: dict[str, object])
         partition(**{"n": 100, "ticks": 10, "seed": 0} | arguments)  # type: ignore[arg-type]
 
 
-def test_the_largest_allowed_number_of_ticks_is_the_one_that_the_error_names() -> None:
+def test_the_error_names_the_largest_possible_number_of_ticks() -> None:
     assert len(partition(100, 10, 0)) == 10
     assert len(partition(100, 33, 0, valid_fraction=0.34)) == 33
     with pytest.raises(ValueError, match="at most 33"):
         partition(100, 34, 0, valid_fraction=0.34)
 
 
-def test_a_stream_gives_the_examples_of_its_partition() -> None:
+def test_a_stream_returns_the_examples_of_its_partition() -> None:
     data = numbered(100)
     stream = Stream(data, ticks=5, seed=2)
     assert len(stream) == 5
@@ -213,7 +229,7 @@ def test_the_indices_of_a_stream_cannot_be_changed() -> None:
         Stream(numbered(100), ticks=5, seed=2).indices(1)[0][0] = 0
 
 
-def test_a_stream_survives_copying_and_pickling() -> None:
+def test_a_stream_can_be_copied_and_pickled() -> None:
     stream = Stream(numbered(100), 5, 2, valid_fraction=0.25, scheme="continuum")
     assert copy.deepcopy(stream) is stream
     again = pickle.loads(pickle.dumps(stream))
@@ -224,4 +240,4 @@ def test_a_stream_survives_copying_and_pickling() -> None:
 def test_small_megabatches_are_unbalanced_by_chance(real_data: Callable[..., DataSet]) -> None:
     data = real_data("MNIST")
     counts = [np.bincount(data.train_y[np.concatenate(p)], minlength=10) for p in partition(60_000, 500, 0)]
-    assert np.min(counts) < 6 < 20 < np.max(counts)  # a stratified draw would have about 12 of each
+    assert np.min(counts) < 6 < 20 < np.max(counts)  # a stratified partition would have about 12 of each class

@@ -1,4 +1,4 @@
-"""The table of costs against sums done by hand, and its independence of device and kernel."""
+"""The table of costs equals sums computed by hand, whatever the device and the kernel."""
 
 from __future__ import annotations
 
@@ -12,14 +12,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from alma_env import flops
 from alma_env.errors import UnknownCostError
-from alma_env.meter import Charge, count
+from alma_env.metering import Charge, cost_table, count
 
 
 def forward_and_backward(charge: Charge) -> tuple[int, int]:
     forward = sum(charge.forward.values())
     return forward, charge.total - forward
+
+
+def cost(operation: Any, *args: Any) -> int:
+    """FLOPs of one call, also of an operation that this machine cannot execute."""
+    formula = cost_table.rule(operation)
+    assert callable(formula)
+    return cost_table.evaluate(formula, operation, args, {}, None)
 
 
 def randn(*shape: int, grad: bool = False, device: str = "cpu") -> Tensor:
@@ -95,30 +101,29 @@ def test_the_gradient_of_a_product_costs_one_product_for_each_operand(name: str)
         )
 
 
-def test_results_written_to_a_given_tensor_or_in_place_cost_the_same() -> None:
+def test_out_and_in_place_forms_cost_the_same() -> None:
     a, b, out = randn(2, 3), randn(3, 5), randn(2, 5)
     assert count(lambda: torch.mm(a, b, out=out)).total == count(lambda: out.addmm_(a, b)).total == 2 * 30
 
 
-def test_a_list_of_products_costs_their_sum() -> None:
+def test_a_list_of_products_costs_the_sum_of_the_products() -> None:
     if not hasattr(torch.ops.aten, "_foreach_mm"):
         pytest.skip("this PyTorch has no _foreach_mm")
     args = ([randn(2, 3), randn(4, 5)], [randn(3, 5), randn(5, 6)])
-    kwargs: dict[str, Any] = {}
-    assert flops.cost(torch.ops.aten._foreach_mm.default, args, kwargs, None) == 2 * (2 * 3 * 5 + 4 * 5 * 6)
+    assert cost(torch.ops.aten._foreach_mm.default, *args) == 2 * (2 * 3 * 5 + 4 * 5 * 6)
 
 
-def test_grouped_products_cost_what_their_rows_cost() -> None:
+def test_grouped_products_cost_the_sum_of_their_rows() -> None:
     op = torch.ops.aten._grouped_mm.default
     rows, depth, columns, groups = 8, 16, 24, 3
-    assert flops.cost(op, (randn(rows, depth), randn(groups, depth, columns)), {}, None) == 2 * rows * depth * columns
-    assert flops.cost(op, (randn(rows, depth), randn(depth, columns)), {}, None) == 2 * rows * depth * columns
-    assert flops.cost(op, (randn(groups, rows, depth), randn(depth, columns)), {}, None) == 2 * rows * depth * columns
+    assert cost(op, randn(rows, depth), randn(groups, depth, columns)) == 2 * rows * depth * columns
+    assert cost(op, randn(rows, depth), randn(depth, columns)) == 2 * rows * depth * columns
+    assert cost(op, randn(groups, rows, depth), randn(depth, columns)) == 2 * rows * depth * columns
     both = (randn(groups, rows, depth), randn(groups, depth, columns))
-    assert flops.cost(op, both, {}, None) == 2 * groups * rows * depth * columns
+    assert cost(op, *both) == 2 * groups * rows * depth * columns
 
 
-def test_a_sparse_matrix_costs_what_it_stores() -> None:
+def test_a_sparse_product_costs_its_stored_elements() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         dense = torch.eye(6)
@@ -129,7 +134,7 @@ def test_a_sparse_matrix_costs_what_it_stores() -> None:
         assert count(lambda: left @ right).total == 2 * (1 * 2 + 0 * 1 + 2 * 1)
 
 
-def test_outer_products_and_products_summed_by_hand_are_elementwise_by_definition() -> None:
+def test_outer_products_and_elementwise_products_are_free() -> None:
     assert count(lambda: torch.outer(randn(3), randn(4))).total == 0
     assert count(lambda: (randn(3, 4) * randn(3, 4)).sum(1)).total == 0
 
@@ -138,7 +143,7 @@ def test_outer_products_and_products_summed_by_hand_are_elementwise_by_definitio
 
 
 def convolution_multiply_adds(out: Tensor, weight: Tensor) -> int:
-    """For each output element the size of one filter."""
+    """The size of one filter for each output element."""
     return out.numel() * weight[0].numel()
 
 
@@ -155,7 +160,7 @@ CONVOLUTIONS: dict[str, tuple[type[nn.Module], tuple[int, ...], dict[str, Any]]]
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_a_convolution_costs_one_filter_per_output_element_and_each_gradient_the_same(name: str, device: str) -> None:
+def test_a_convolution_and_each_of_its_gradients_cost_one_filter_per_output_element(name: str, device: str) -> None:
     kind, shape, options = CONVOLUTIONS[name]
     layer = kind(4, 8, **options).to(device)
     x = randn(*shape, grad=True, device=device)
@@ -178,7 +183,7 @@ def test_a_transposed_convolution_costs_one_filter_per_input_element(kind: type[
     assert forward_and_backward(count(lambda: train(layer(x)))) == (forward, 2 * forward)
 
 
-def test_a_grouped_convolution_costs_as_much_as_separate_ones() -> None:
+def test_a_grouped_convolution_costs_as_much_as_separate_convolutions() -> None:
     together, apart = nn.Conv2d(5 * 3, 5 * 4, 3, groups=5), [nn.Conv2d(3, 4, 3) for _ in range(5)]
     inputs = [randn(2, 3, 8, 8, grad=True) for _ in range(5)]
     joined = torch.cat([x.detach() for x in inputs], 1).requires_grad_()
@@ -238,7 +243,7 @@ def test_attention_costs_the_same_in_every_kernel(
         assert count(call, *attention_inputs(device)).total == ATTENTION
 
 
-def test_attention_with_shared_keys_is_counted_for_each_query_head() -> None:
+def test_shared_keys_are_counted_for_each_query_head() -> None:
     q, k, v = randn(2, 8, 6, 4), randn(2, 2, 10, 4), randn(2, 2, 10, 4)
     for backend in (SDPBackend.MATH, SDPBackend.FLASH_ATTENTION):
         with sdpa_kernel(backend):
@@ -246,22 +251,22 @@ def test_attention_with_shared_keys_is_counted_for_each_query_head() -> None:
         assert charge.total == 2 * 2 * 8 * 6 * 10 * (4 + 4)
 
 
-def test_other_attention_kernels_are_in_the_table_with_the_same_cost() -> None:
+def test_all_attention_kernels_have_the_same_cost() -> None:
     aten = torch.ops.aten
     q, k, v = attention_inputs()
     for name in ("_efficient_attention", "_flash_attention", "_cudnn_attention", "_flash_attention_for_cpu"):
         forward = getattr(aten, f"_scaled_dot_product{name}").default
         backward = getattr(aten, f"_scaled_dot_product{name}_backward").default
-        assert flops.cost(forward, (q, k, v), {}, None) == ATTENTION
-        assert flops.cost(backward, (q, q, k, v), {}, None) == 2 * ATTENTION
+        assert cost(forward, q, k, v) == ATTENTION
+        assert cost(backward, q, q, k, v) == 2 * ATTENTION
 
 
-def test_sequences_of_different_length_in_one_flash_call_cost_their_sum() -> None:
+def test_one_call_with_several_sequences_costs_the_sum_of_the_sequences() -> None:
     ends = torch.tensor([0, 3, 10])
     q = k = v = randn(10, HEADS, DEPTH)
     args = (q, k, v, ends, ends, 7, 7, 0.0, False, False)
     expected = 2 * HEADS * (3 * 3 + 7 * 7) * 2 * DEPTH
-    assert flops.cost(torch.ops.aten._flash_attention_forward.default, args, {}, None) == expected
+    assert cost(torch.ops.aten._flash_attention_forward.default, *args) == expected
 
 
 def encoder_layer_flops(batch: int, length: int, width: int, hidden: int) -> int:
@@ -297,7 +302,7 @@ def test_multi_head_attention_costs_the_same_with_and_without_its_fast_path() ->
             assert count(lambda weights=weights: layer(x, x, x, need_weights=weights)).total == expected
 
 
-def test_nested_sequences_cost_what_their_real_tokens_cost() -> None:
+def test_nested_sequences_cost_nothing_for_padding() -> None:
     layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True).eval()
     encoder = nn.TransformerEncoder(layer, 1, enable_nested_tensor=True)
     x, padding = randn(2, 5, 16), torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
@@ -315,7 +320,7 @@ GATES = {nn.RNN: 1, nn.GRU: 3, nn.LSTM: 4}
 @pytest.mark.parametrize("kind", GATES)
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("batch_first", [False, True])
-def test_a_recurrent_layer_costs_its_gates_whatever_kernel_runs_it(
+def test_a_recurrent_layer_costs_the_same_with_every_kernel(
     kind: type[nn.RNNBase], bidirectional: bool, batch_first: bool
 ) -> None:
     length, batch, inputs, hidden, layers = 5, 3, 7, 6, 2
@@ -342,7 +347,7 @@ def test_a_recurrent_layer_costs_its_gates_whatever_kernel_runs_it(
     assert forward_and_backward(count(lambda: train(on_meta(x.to("meta"))[0]))) == (forward, backward)
 
 
-def test_the_input_gradient_of_a_recurrent_layer_is_charged_where_it_is_needed() -> None:
+def test_the_input_gradient_of_a_recurrent_layer_is_charged_if_it_is_needed() -> None:
     net, x = nn.LSTM(7, 6), randn(5, 3, 7, grad=True)
     fused = count(lambda: train(net(x)[0]))
     with torch.backends.mkldnn.flags(enabled=False):
@@ -357,18 +362,18 @@ def test_a_recurrent_cell_costs_its_two_products(cell: type[nn.Module]) -> None:
     assert count(cell(7, 6), randn(3, 7)).total == 2 * 3 * gates * 6 * (7 + 6)
 
 
-def test_the_fused_recurrent_kernel_of_a_gpu_costs_the_same_as_the_plain_one() -> None:
+def test_the_fused_recurrent_kernel_of_a_gpu_costs_what_the_plain_kernel_costs() -> None:
     length, batch, inputs, hidden = 5, 3, 7, 6
     net, x = nn.LSTM(inputs, hidden, 2, bidirectional=True), randn(length, batch, inputs)
     plain = count(lambda: train(net(x)[0]))
     weights = [w for layer in net.all_weights for w in layer]
     start = torch.zeros(4, batch, hidden)
     forward = (x, weights, 4, None, start, start, 2, hidden, 0, 2, False, 0.0, True, True, [], None)
-    assert flops.cost(torch.ops.aten._cudnn_rnn.default, forward, {}, None) == sum(plain.forward.values())
+    assert cost(torch.ops.aten._cudnn_rnn.default, *forward) == sum(plain.forward.values())
     backward = (x, weights, 4, x, start, start, x, x, x, x, 2, hidden, 0, 2, False, 0.0, True, True, [], None, x)
     backward += ((False, False, False, True),)  # type: ignore[assignment]
     expected = plain.total - sum(plain.forward.values())
-    assert flops.cost(torch.ops.aten._cudnn_rnn_backward.default, backward, {}, None) == expected
+    assert cost(torch.ops.aten._cudnn_rnn_backward.default, *backward) == expected
 
 
 # --- free by definition ---
@@ -533,7 +538,7 @@ def test_optimizers_are_free(kind: str, implementation: dict[str, bool]) -> None
     assert count(steps).total == 0
 
 
-def test_an_optimizer_that_multiplies_matrices_is_charged_for_it() -> None:
+def test_the_matrix_products_of_an_optimizer_are_charged() -> None:
     if not hasattr(torch.optim, "Muon"):
         pytest.skip("this PyTorch has no Muon")
     weight = nn.Parameter(randn(3, 4))
@@ -542,13 +547,13 @@ def test_an_optimizer_that_multiplies_matrices_is_charged_for_it() -> None:
 
 
 def test_no_operation_is_both_metered_and_free() -> None:
-    assert not set(flops.METERED) & set(flops._FREE_NAMES)
+    assert not set(cost_table.FORMULAS) & set(cost_table._FREE_NAMES)
 
 
-def test_every_group_of_free_operations_has_a_reason_and_no_name_stands_twice() -> None:
-    names = [name for group in flops.FREE.values() for name in group.split()]
+def test_every_group_of_free_operations_has_a_reason_and_no_name_occurs_twice() -> None:
+    names = [name for group in cost_table.FREE.values() for name in group.split()]
     assert len(names) == len(set(names))
-    assert all(len(reason.split()) > 2 for reason in flops.FREE)
+    assert all(len(reason.split()) > 2 for reason in cost_table.FREE)
 
 
 # --- unknown operations ---
@@ -584,60 +589,60 @@ def custom() -> Iterator[Any]:
 
     product.calls = calls  # type: ignore[attr-defined]
     yield product
-    flops._REGISTERED.clear()
-    flops._forget()
+    cost_table._REGISTERED.clear()
+    cost_table._clear_caches()
 
 
 def test_a_custom_operation_is_unknown_until_its_cost_is_registered(custom: Any) -> None:
     a, b = randn(2, 3), randn(3, 5)
     with pytest.raises(UnknownCostError, match="alma_test::product"):
         count(custom, a, b)
-    assert not custom.calls, "the error comes before the work"
-    flops.register_cost(custom, lambda out, a, b: 2 * a.numel() * b.shape[1])
+    assert not custom.calls, "the error is raised before the operation runs"
+    cost_table.register_cost(custom, lambda out, a, b: 2 * a.numel() * b.shape[1])
     assert count(custom, a, b).total == 60
-    assert flops.cost(torch.ops.alma_test.product.default, (a, b), {}, None) == 60
-    flops.unregister(custom)
+    assert cost(torch.ops.alma_test.product.default, a, b) == 60
+    cost_table.unregister(custom)
     with pytest.raises(UnknownCostError, match="alma_test::product"):
         count(custom, a, b)
-    flops.register_free(torch.ops.alma_test.product, "a test says so")
+    cost_table.register_free(torch.ops.alma_test.product, "it is part of a test")
     assert count(custom, a, b).total == 0
 
 
-def test_wrong_registrations_are_refused(custom: Any) -> None:
+def test_invalid_registrations_are_refused(custom: Any) -> None:
     def formula(out: Any, *args: Any) -> int:
         return 1
 
     with pytest.raises(ValueError, match=r"aten::mm is metered .* already"):
-        flops.register_cost(torch.ops.aten.mm, formula)
+        cost_table.register_cost(torch.ops.aten.mm, formula)
     with pytest.raises(ValueError, match="aten::mm is metered"):
-        flops.register_free(torch.ops.aten.mm.default, "cheating")
+        cost_table.register_free(torch.ops.aten.mm.default, "cheating")
     with pytest.raises(ValueError, match=r"aten::relu is free by definition already"):
-        flops.register_cost(torch.ops.aten.relu, formula)
+        cost_table.register_cost(torch.ops.aten.relu, formula)
     with pytest.raises(TypeError, match="is not an operation of PyTorch"):
-        flops.register_cost(torch.mm, formula)
-    with pytest.raises(TypeError, match="not callable"):
-        flops.register_cost(custom, 12)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="say in words"):
-        flops.register_free(custom, "")
-    with pytest.raises(ValueError, match="was not registered"):
-        flops.unregister(custom)
-    flops.register_cost(custom, formula)
+        cost_table.register_cost(torch.mm, formula)
+    with pytest.raises(TypeError, match="formula=12.*callable"):
+        cost_table.register_cost(custom, 12)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="reason=''.*non-empty"):
+        cost_table.register_free(custom, "")
+    with pytest.raises(ValueError, match="is not registered"):
+        cost_table.unregister(custom)
+    cost_table.register_cost(custom, formula)
     with pytest.raises(ValueError, match=r"registered already.*unregister"):
-        flops.register_cost(custom, formula)
+        cost_table.register_cost(custom, formula)
 
 
 @pytest.mark.parametrize("value", [1.5, -1, True, None])
 def test_a_formula_must_return_a_non_negative_integer(custom: Any, value: Any) -> None:
-    flops.register_cost(custom, lambda out, *args: value)
+    cost_table.register_cost(custom, lambda out, *args: value)
     with pytest.raises(ValueError, match=r"alma_test::product: its cost formula returned"):
         count(custom, randn(2, 3), randn(3, 5))
 
 
-def test_cost_tells_metered_free_and_unknown_operations_apart() -> None:
+def test_rule_returns_a_formula_a_reason_or_none() -> None:
     aten = torch.ops.aten
-    assert flops.cost(aten.mm.default, (randn(2, 3), randn(3, 5)), {}, None) == 60
-    assert flops.cost(aten.relu.default, (randn(2, 3),), {}, None) == 0
-    assert flops.cost(aten.linalg_qr.default, (randn(3, 3),), {}, None) is None
+    assert cost(aten.mm.default, randn(2, 3), randn(3, 5)) == 60
+    assert isinstance(cost_table.rule(aten.relu.default), str)
+    assert cost_table.rule(aten.linalg_qr.default) is None
 
 
 # --- whole networks by hand ---

@@ -1,4 +1,4 @@
-"""The meter: phases, forward and backward, steps counted once, and seals."""
+"""The meter: phases, forward and backward FLOPs, functions counted once, and provenance."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 import alma_env
-from alma_env import meter as metering
 from alma_env.errors import UnknownCostError
-from alma_env.meter import Charge, Meter, count, count_once, phase, running
+from alma_env.metering import Charge, Meter, cost_varies_with, count, count_once, phase, running
+from alma_env.metering.provenance import Provenance
 
 PRODUCT = 2 * 4 * 4 * 4
 
@@ -57,7 +57,7 @@ def step_flops(examples: int = 5, width: int = 4) -> tuple[int, int]:
 # --- phases and charges ---
 
 
-def test_a_block_is_charged_to_training_and_phases_to_themselves_the_innermost_winning() -> None:
+def test_the_innermost_phase_is_charged_and_training_is_the_default() -> None:
     meter = Meter()
     with meter:
         product()
@@ -81,7 +81,7 @@ def test_work_outside_of_the_block_is_not_charged() -> None:
     assert meter.total == 0
 
 
-def test_the_forward_part_is_told_from_the_backward_part() -> None:
+def test_forward_and_backward_flops_are_separate() -> None:
     net, (x, y) = mlp(), batch()
     charge = count(step, net, torch.optim.SGD(net.parameters(), 0.1), x, y)
     forward, backward = step_flops()
@@ -100,7 +100,7 @@ def test_a_forward_pass_that_checkpointing_repeats_counts_as_backward() -> None:
     assert reentrant.forward == {"training": forward}
 
 
-def test_module_level_phase_acts_on_the_running_meter_and_otherwise_does_nothing() -> None:
+def test_the_phase_function_acts_on_the_running_meter_if_there_is_one() -> None:
     meter = Meter()
     assert running() is None
     with phase("validation"):
@@ -115,7 +115,7 @@ def test_module_level_phase_acts_on_the_running_meter_and_otherwise_does_nothing
 
 @pytest.mark.parametrize("name", ["", None, 3])
 def test_a_phase_needs_a_name(name: Any) -> None:
-    with pytest.raises(ValueError, match="named by a non-empty string"), Meter().phase(name):
+    with pytest.raises(ValueError, match="must be a non-empty string"), Meter().phase(name):
         pass
 
 
@@ -135,7 +135,7 @@ def test_charges_survive_an_exception_and_the_meter_can_be_entered_again() -> No
     assert meter.take().flops == {"growth": PRODUCT, "training": PRODUCT}
 
 
-def test_an_unknown_operation_raises_inside_of_the_block_also_from_a_backward_pass() -> None:
+def test_an_unknown_operation_raises_inside_the_block_also_in_a_backward_pass() -> None:
     class Inverse(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -191,7 +191,7 @@ def test_nothing_is_charged_while_the_meter_is_paused() -> None:
 
 
 class Listener(TorchDispatchMode):
-    """A mode of the user's, which must go on seeing operations."""
+    """A user's mode, which must see all operations."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -202,7 +202,7 @@ class Listener(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_modes_of_the_user_stay_in_force_while_the_meter_is_paused() -> None:
+def test_the_users_modes_stay_active_while_the_meter_is_paused() -> None:
     a = torch.ones(4, 4)
     for inside in (True, False):
         meter, listener = Meter(), Listener()
@@ -217,7 +217,7 @@ def test_modes_of_the_user_stay_in_force_while_the_meter_is_paused() -> None:
         assert not torch.utils._python_dispatch.is_in_torch_dispatch_mode()
 
 
-def test_declared_charges_are_marked_and_are_no_forward_work() -> None:
+def test_declared_charges_have_reasons_and_are_not_forward_flops() -> None:
     meter = Meter()
     meter.declare(1000, reason="NumPy")
     meter.declare(np.int64(5), phase="growth", reason="Rust")
@@ -239,8 +239,8 @@ def test_declared_charges_are_marked_and_are_no_forward_work() -> None:
         (1.5, {"reason": "x"}, "must be an int"),
         (True, {"reason": "x"}, "must be an int"),
         ("7", {"reason": "x"}, "must be an int"),
-        (1, {"reason": " "}, "needs a phase and a reason"),
-        (1, {"reason": "x", "phase": ""}, "needs a phase and a reason"),
+        (1, {"reason": " "}, "must be a non-empty string"),
+        (1, {"reason": "x", "phase": ""}, "must be a non-empty string"),
     ],
 )
 def test_wrong_declarations_are_refused(flops: Any, options: dict[str, str], error: str) -> None:
@@ -248,7 +248,7 @@ def test_wrong_declarations_are_refused(flops: Any, options: dict[str, str], err
         Meter().declare(flops, **options)
 
 
-def test_count_inside_of_a_running_meter_charges_it_in_its_current_phase() -> None:
+def test_count_charges_the_current_phase_of_a_running_meter() -> None:
     meter = Meter()
     with meter, meter.phase("growth"):
         assert count(product).total == PRODUCT
@@ -257,7 +257,7 @@ def test_count_inside_of_a_running_meter_charges_it_in_its_current_phase() -> No
     assert meter.take().flops == {"growth": 2 * PRODUCT}
 
 
-def test_a_meter_takes_in_what_other_processes_were_charged() -> None:
+def test_include_adds_the_charges_of_other_processes() -> None:
     ours, theirs = Meter(), Meter()
     for meter in (ours, theirs):
         with meter:
@@ -275,13 +275,13 @@ def test_a_meter_takes_in_what_other_processes_were_charged() -> None:
         ours.include(theirs.pending())
 
 
-def test_charges_of_other_processes_seal_nothing() -> None:
+def test_included_charges_give_no_provenance() -> None:
     ours, theirs, weight = Meter(), Meter(), torch.zeros(4, 4)
     with theirs:
         weight += product()
     ours.include(theirs.pending())
     assert ours.total == PRODUCT
-    assert ours.sealed(weight) is None
+    assert ours.provenance(weight) is None
 
 
 # --- state and copies ---
@@ -307,13 +307,13 @@ def test_the_state_is_plain_json_and_restores_all_charges() -> None:
 
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda meter: pickle.loads(pickle.dumps(meter))])
-def test_a_meter_can_be_copied_and_pickled_when_it_is_not_running(duplicate: Callable[[Meter], Meter]) -> None:
+def test_a_meter_can_be_copied_and_pickled_while_it_is_not_running(duplicate: Callable[[Meter], Meter]) -> None:
     meter, weight = Meter(), torch.zeros(4, 4)
     with meter:
         weight += product()
     twin = duplicate(meter)
-    assert meter.sealed(weight) is not None
-    assert twin.sealed(weight.clone()) == meter.sealed(weight)  # known by its content, wherever that lies
+    assert meter.provenance(weight) is not None
+    assert twin.provenance(weight.clone()) == meter.provenance(weight)  # recognized by its content
     assert twin.take() == meter.take()
     with twin:
         product()
@@ -322,10 +322,10 @@ def test_a_meter_can_be_copied_and_pickled_when_it_is_not_running(duplicate: Cal
         duplicate(meter)
 
 
-# --- what PyTorch can do to a function ---
+# --- transformations of PyTorch ---
 
 
-def test_compiled_vectorised_and_functional_code_counts_as_eager_code_does() -> None:
+def test_compiled_vectorised_and_functional_code_costs_what_eager_code_costs() -> None:
     net, (x, y) = mlp(), batch()
     parameters = dict(net.named_parameters())
     eager = count(lambda: F.cross_entropy(net(x), y).backward())
@@ -346,7 +346,7 @@ def test_compiled_vectorised_and_functional_code_counts_as_eager_code_does() -> 
     assert count(lambda: torch.jit.trace(net, x, check_trace=False)(x)).total >= count(net, x).total
 
 
-def test_a_tensor_subclass_is_counted_by_what_it_does_inside() -> None:
+def test_the_inner_operations_of_a_tensor_subclass_are_counted() -> None:
     class Wrapped(Tensor):
         @classmethod
         def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -374,10 +374,10 @@ def test_fake_tensors_compute_nothing() -> None:
     assert count(infer).total == 0
 
 
-# --- steps that are counted once ---
+# --- functions that are counted once ---
 
 
-def test_a_step_counted_once_charges_what_the_full_count_charges() -> None:
+def test_count_once_charges_the_full_cost_at_every_call() -> None:
     forward, backward = step_flops()
     net, (x, y), meter = mlp(), batch(), Meter()
     optimizer = torch.optim.Adam(net.parameters())
@@ -401,23 +401,23 @@ def test_counting_does_not_disturb_arguments_or_random_numbers() -> None:
         step(net, optimizer, F.dropout(x), y)
 
     results = []
-    for metered in (False, True):
+    for in_block in (False, True):
         torch.manual_seed(0), random.seed(0), np.random.seed(0)  # noqa: NPY002
         net, (x, y), once = mlp(), batch(), count_once(noisy)
         optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
         meter = Meter()
         for _ in range(3):
-            if metered:
+            if in_block:
                 with meter:
                     once(net, optimizer, x, y)
             else:
                 once(net, optimizer, x, y)
         results.append(([p.tolist() for p in net.parameters()], torch.rand(1), random.random(), np.random.rand()))  # noqa: NPY002
-        assert (meter.total > 0) == metered
+        assert (meter.total > 0) == in_block
     assert results[0] == results[1]
 
 
-def test_phases_inside_of_a_step_are_kept() -> None:
+def test_phases_inside_a_counted_function_are_charged() -> None:
     def both(x: Tensor) -> None:
         x @ x
         with phase("validation"):
@@ -429,7 +429,7 @@ def test_phases_inside_of_a_step_are_kept() -> None:
     assert meter.take().flops == {"growth": 2 * PRODUCT, "validation": 2 * PRODUCT}
 
 
-def test_a_step_within_a_step_is_charged_once() -> None:
+def test_nested_counted_functions_are_charged_once() -> None:
     inner = count_once(lambda x: x @ x)
     outer = count_once(lambda x: inner(x) @ x)
     meter, x = Meter(), torch.ones(4, 4)
@@ -449,7 +449,7 @@ def test_a_step_within_a_step_is_charged_once() -> None:
         lambda net, x: (net.append(nn.Linear(3, 3)), x),
     ],
 )
-def test_another_signature_is_counted_anew(change: Callable[[Any, Tensor], tuple[Any, Tensor]]) -> None:
+def test_a_new_signature_is_counted_again(change: Callable[[Any, Tensor], tuple[Any, Tensor]]) -> None:
     runs: list[int] = []
 
     def forward(net: nn.Module, x: Tensor) -> Tensor:
@@ -460,7 +460,7 @@ def test_another_signature_is_counted_anew(change: Callable[[Any, Tensor], tuple
     once = count_once(forward)
     with Meter():
         once(net, x)
-        assert len(runs) == 2, "once on copies, once for real"
+        assert len(runs) == 2, "one run on copies, one on the arguments"
         once(net, x)
         assert len(runs) == 3
         _, changed = change(net, x)
@@ -468,25 +468,14 @@ def test_another_signature_is_counted_anew(change: Callable[[Any, Tensor], tuple
         assert len(runs) == 5
 
 
-def test_without_a_running_meter_a_step_simply_runs() -> None:
+def test_without_a_running_meter_only_the_fast_function_runs() -> None:
     runs: list[str] = []
     once = count_once(lambda: runs.append("plain"), lambda: runs.append("fast"))
     once()
     assert runs == ["fast"]
 
 
-def test_the_method_of_a_meter_charges_this_meter_only() -> None:
-    mine, other, x = Meter(), Meter(), torch.ones(4, 4)
-    once = mine.count_once(torch.mm)
-    with other:
-        once(x, x)
-    assert (mine.total, other.total) == (0, PRODUCT), "for another meter it is a plain function"
-    with mine:
-        once(x, x)
-    assert mine.total == PRODUCT
-
-
-def test_a_step_that_changes_what_it_was_not_given_is_refused_before_it_does() -> None:
+def test_a_function_must_not_change_tensors_that_are_not_its_arguments() -> None:
     net, (x, y) = mlp(), batch()
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     before = copy.deepcopy(net.state_dict())
@@ -496,7 +485,7 @@ def test_a_step_that_changes_what_it_was_not_given_is_refused_before_it_does() -
     assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
 
 
-def test_arguments_that_cannot_be_copied_or_compared_are_refused_with_the_remedy() -> None:
+def test_arguments_must_be_copyable_and_comparable() -> None:
     computed = torch.ones(4, 4, requires_grad=True) * 2
     with Meter():
         with pytest.raises(RuntimeError, match="detach computed tensors"):
@@ -505,7 +494,7 @@ def test_arguments_that_cannot_be_copied_or_compared_are_refused_with_the_remedy
             count_once(len)({1, 2})
 
 
-def test_a_step_may_be_a_method_and_its_object_is_not_kept_alive() -> None:
+def test_a_counted_method_does_not_keep_its_object_alive() -> None:
     class Learner:
         def __init__(self) -> None:
             self.net = mlp()
@@ -526,7 +515,7 @@ def test_a_step_may_be_a_method_and_its_object_is_not_kept_alive() -> None:
     assert alive() is None
 
 
-def test_what_an_object_trains_may_grow_between_its_steps_and_be_deployed() -> None:
+def test_the_networks_of_a_counted_methods_object_can_grow() -> None:
     class Learner:
         def __init__(self, net: nn.Module) -> None:
             self.steps = 0
@@ -560,7 +549,7 @@ def test_what_an_object_trains_may_grow_between_its_steps_and_be_deployed() -> N
     assert env.tick == 1
 
 
-def test_a_module_may_be_told_its_depth_in_a_dataclass() -> None:
+def test_the_signature_includes_dataclass_attributes_of_modules() -> None:
     @dataclasses.dataclass
     class Config:
         layers: int = 1
@@ -593,7 +582,7 @@ class Raw(nn.Module):
         return x.float()
 
 
-def test_a_compiled_fast_function_really_runs_compiled() -> None:
+def test_a_compiled_fast_function_runs_compiled() -> None:
     calls: list[bool] = []
 
     def backend(graph: Any, inputs: Any) -> Callable[..., Any]:
@@ -612,14 +601,14 @@ def test_a_compiled_fast_function_really_runs_compiled() -> None:
         once(x, x)
     with meter, Listener() as listener:
         once(x, x)
-    assert "aten::mm" in listener.seen, "a mode of the user's sees what runs"
+    assert "aten::mm" in listener.seen, "a user's mode sees the operations"
     assert meter.total == 4 * PRODUCT
 
 
-def test_a_step_that_fails_is_charged_and_leaves_the_meter_running() -> None:
+def test_a_function_that_raises_is_charged_and_leaves_the_meter_running() -> None:
     def fail(x: Tensor) -> Tensor:
         x @ x
-        if metering.running() is None:
+        if running() is None:
             raise KeyError
         return x
 
@@ -632,13 +621,13 @@ def test_a_step_that_fails_is_charged_and_leaves_the_meter_running() -> None:
     assert meter.total == 2 * PRODUCT
 
 
-# --- steps whose cost varies with a number ---
+# --- functions whose cost varies with a number ---
 
 
 @count_once
 def rows_of(mask: Tensor, x: Tensor) -> Tensor:
     rows = x[mask]
-    metering.cost_varies_with(len(rows))
+    cost_varies_with(len(rows))
     with phase("validation"):
         x @ x
     return rows @ x
@@ -649,7 +638,7 @@ def chosen(rows: int) -> Tensor:
     return torch.arange(8) < rows
 
 
-def test_a_step_whose_cost_varies_with_a_number_is_charged_what_full_counting_charges() -> None:
+def test_a_cost_that_varies_with_a_number_equals_the_full_count() -> None:
     x = torch.ones(8, 8)
     meter, in_full = Meter(), Meter()
     for rows in (3, 3, 5, 0, 8, 1, 7, 3):
@@ -660,7 +649,7 @@ def test_a_step_whose_cost_varies_with_a_number_is_charged_what_full_counting_ch
         assert meter.take() == in_full.take()
 
 
-def test_such_a_step_is_counted_until_its_number_has_had_three_values() -> None:
+def test_calls_are_counted_until_three_numbers_were_reported() -> None:
     modes: list[bool] = []
 
     @count_once
@@ -671,11 +660,11 @@ def test_such_a_step_is_counted_until_its_number_has_had_three_values() -> None:
     with Meter():
         for rows in (3, 3, 5, 0, 8, 1):
             step(chosen(rows), torch.ones(8, 8))
-    assert modes == [True] * 5 + [False] * 2, "the first call also on copies"
+    assert modes == [True] * 5 + [False] * 2, "the first call is also counted on copies"
 
 
 @pytest.mark.parametrize("steps", [1, 6])
-def test_an_outer_step_varies_with_what_its_inner_steps_say(steps: int) -> None:
+def test_numbers_reported_by_inner_functions_count_for_the_outer_function(steps: int) -> None:
     def twice(masks: list[Tensor], x: Tensor) -> None:
         for mask in masks:
             rows_of(mask, x)
@@ -691,38 +680,38 @@ def test_an_outer_step_varies_with_what_its_inner_steps_say(steps: int) -> None:
     assert meter.take() == in_full.take()
 
 
-def test_a_cost_that_does_not_vary_as_the_step_says_is_refused() -> None:
+def test_a_cost_that_is_not_affine_in_the_number_is_refused() -> None:
     @count_once
     def square(mask: Tensor, x: Tensor) -> None:
         rows = x[mask]
-        metering.cost_varies_with(len(rows))
+        cost_varies_with(len(rows))
         rows @ rows.T
 
     @count_once
     def late(mask: Tensor, x: Tensor) -> None:
         if mask.any():
-            metering.cost_varies_with(1)
+            cost_varies_with(1)
 
     x = torch.ones(8, 8)
     with Meter():
         square(chosen(1), x), square(chosen(2), x)
-        with pytest.raises(RuntimeError, match=r"square said that its cost varies with 3, but .* a \+ b"):
+        with pytest.raises(RuntimeError, match=r"square reported cost_varies_with\(3\).* a \+ b"):
             square(chosen(3), x)
         late(chosen(0), x)
-        with pytest.raises(RuntimeError, match="say a number that the cost is proportional to, in each call"):
+        with pytest.raises(RuntimeError, match="report a number that the cost is proportional to, in each call"):
             late(chosen(1), x)
 
 
-def test_outside_of_a_step_a_number_that_the_cost_varies_with_means_nothing() -> None:
+def test_cost_varies_with_does_nothing_outside_of_count_once() -> None:
     meter, x = Meter(), torch.ones(8, 8)
     rows_of(chosen(2), x)
     with meter:
-        metering.cost_varies_with(3)
+        cost_varies_with(3)
         rows_of.fn(chosen(2), x)
     assert meter.total == 2 * 8 * 8 * (2 + 8)
 
 
-# --- seals ---
+# --- provenance ---
 
 
 def fill(net: nn.Module, value: float) -> None:
@@ -731,8 +720,8 @@ def fill(net: nn.Module, value: float) -> None:
             parameter.fill_(value)
 
 
-def seals(meter: Meter, net: nn.Module) -> set[Any]:
-    return {meter.sealed(p) for p in net.parameters()}
+def provenances(meter: Meter, net: nn.Module) -> set[Any]:
+    return {meter.provenance(p) for p in net.parameters()}
 
 
 @pytest.fixture
@@ -743,32 +732,32 @@ def trained() -> tuple[Meter, nn.Sequential]:
     return meter, net
 
 
-COUNTED = metering.Seal(counted=True, written=True)
+COUNTED = Provenance(counted=True, written=True)
 
 
-def test_what_a_block_trains_is_sealed(trained: tuple[Meter, nn.Sequential]) -> None:
+def test_trained_parameters_have_provenance(trained: tuple[Meter, nn.Sequential]) -> None:
     meter, net = trained
-    assert seals(meter, net) == {COUNTED}
-    assert seals(Meter(), net) == {None}
+    assert provenances(meter, net) == {COUNTED}
+    assert provenances(Meter(), net) == {None}
 
 
-def test_what_changes_outside_of_the_block_has_no_seal(trained: tuple[Meter, nn.Sequential]) -> None:
+def test_parameters_changed_outside_of_the_block_have_no_provenance(trained: tuple[Meter, nn.Sequential]) -> None:
     meter, net = trained
     fill(net, 1.0)
-    assert seals(meter, net) == {None}
+    assert provenances(meter, net) == {None}
 
 
-def test_what_numpy_changes_has_no_seal(trained: tuple[Meter, nn.Sequential]) -> None:
+def test_parameters_changed_by_numpy_have_no_provenance(trained: tuple[Meter, nn.Sequential]) -> None:
     meter, net = trained
     with meter:
         pass
     net[0].weight.detach().numpy()[...] += 1
-    assert meter.sealed(net[0].weight) is None
-    assert meter.sealed(net[0].bias) == COUNTED
+    assert meter.provenance(net[0].weight) is None
+    assert meter.provenance(net[0].bias) == COUNTED
 
 
 @pytest.mark.parametrize("how", ["thread", "numpy", "disabled"])
-def test_work_in_the_block_that_the_dispatcher_does_not_see_is_not_counted(how: str) -> None:
+def test_work_that_bypasses_the_dispatcher_is_neither_counted_nor_written(how: str) -> None:
     net, meter, (x, y) = mlp(), Meter(), batch()
     with meter:
         if how == "thread":
@@ -784,50 +773,52 @@ def test_work_in_the_block_that_the_dispatcher_does_not_see_is_not_counted(how: 
         with torch.no_grad():
             net(x)
     assert meter.total == step_flops()[0], "only the forward pass"
-    assert seals(meter, net) == {metering.Seal(counted=True, written=False)}, "read, but not written, in the block"
+    assert provenances(meter, net) == {Provenance(counted=True, written=False)}, "read, but not written, in the block"
 
 
-def test_a_known_parameter_that_a_block_only_reads_but_that_changed_is_not_counted(
+def test_a_changed_parameter_that_a_block_only_reads_is_not_counted(
     trained: tuple[Meter, nn.Sequential],
 ) -> None:
     meter, net = trained
     fill(net, 1.0)
     with meter:
         net(batch()[0])
-    assert {seal.counted for seal in seals(meter, net)} == {False}
+    assert {one.counted for one in provenances(meter, net)} == {False}
 
 
-def test_a_block_that_counts_nothing_says_so() -> None:
+def test_provenance_records_whether_the_block_counted_flops() -> None:
     net, meter = mlp(), Meter()
     with meter:
         fill(net, 1.0)
-    assert seals(meter, net) == {metering.Seal(counted=False, written=True)}
+    assert provenances(meter, net) == {Provenance(counted=False, written=True)}
     with meter:
         fill(net, 2.0)
         meter.declare(10, reason="by hand")
-    assert seals(meter, net) == {COUNTED}
+    assert provenances(meter, net) == {COUNTED}
 
 
-def test_a_seal_lasts_over_later_blocks(trained: tuple[Meter, nn.Sequential]) -> None:
+def test_provenance_lasts_over_later_blocks(trained: tuple[Meter, nn.Sequential]) -> None:
     meter, net = trained
     for _ in range(3):
         with meter:
             torch.zeros(3) + 1
-    assert seals(meter, net) == {COUNTED}
+    assert provenances(meter, net) == {COUNTED}
 
 
-def test_copies_of_sealed_weights_are_sealed(trained: tuple[Meter, nn.Sequential]) -> None:
+def test_copies_have_the_provenance_of_the_original(trained: tuple[Meter, nn.Sequential]) -> None:
     meter, net = trained
-    assert seals(meter, copy.deepcopy(net)) == {COUNTED}
+    assert provenances(meter, copy.deepcopy(net)) == {COUNTED}
     best = {name: value.clone() for name, value in net.state_dict().items()}
     with meter:
         fill(net, 0.0)
     with meter:
         net.load_state_dict(best)
-    assert {seal.counted for seal in seals(meter, net)} == {False}, "the copy was made outside and its content is gone"
+    assert {one.counted for one in provenances(meter, net)} == {False}, (
+        "the copy was made outside and its content is gone"
+    )
 
 
-def test_the_best_epoch_restored_in_a_block_of_its_own_is_counted() -> None:
+def test_the_best_epoch_restored_in_another_block_is_counted() -> None:
     meter, net, (x, y) = Meter(), mlp(), batch()
     optimizer = torch.optim.SGD(net.parameters(), 0.1)
     with meter:
@@ -836,7 +827,7 @@ def test_the_best_epoch_restored_in_a_block_of_its_own_is_counted() -> None:
         step(net, optimizer, x, y)
     with meter:
         net.load_state_dict(best)
-    assert seals(meter, net) == {COUNTED}
+    assert provenances(meter, net) == {COUNTED}
 
 
 @pytest.mark.parametrize(
@@ -850,22 +841,22 @@ def test_the_best_epoch_restored_in_a_block_of_its_own_is_counted() -> None:
         lambda: torch.stack([torch.ones(3)] * 2)[1],
     ],
 )
-def test_what_a_block_creates_is_sealed(make: Callable[[], Tensor]) -> None:
+def test_created_tensors_have_provenance(make: Callable[[], Tensor]) -> None:
     meter = Meter()
     with meter:
         product()
         made = make()
-    assert meter.sealed(made) == COUNTED
+    assert meter.provenance(made) == COUNTED
 
 
-def test_batch_norm_statistics_are_sealed() -> None:
+def test_batch_norm_statistics_have_provenance() -> None:
     meter, norm = Meter(), nn.BatchNorm1d(4)
     with meter:
         norm(product())
-    assert meter.sealed(norm.running_mean) == meter.sealed(norm.running_var) == COUNTED  # type: ignore[arg-type]
+    assert meter.provenance(norm.running_mean) == meter.provenance(norm.running_var) == COUNTED  # type: ignore[arg-type]
 
 
-def test_arguments_and_results_of_a_fast_step_are_sealed() -> None:
+def test_arguments_and_results_of_a_fast_function_have_provenance() -> None:
     def update(weights: Tensor, x: Tensor) -> Tensor:
         return weights.add_(x @ x)
 
@@ -879,64 +870,64 @@ def test_arguments_and_results_of_a_fast_step_are_sealed() -> None:
         count_once(update)(weights, x)
         made = functional(weights, x)["weights"]
         count_once(step)(net, torch.optim.SGD(net.parameters(), 0.1), inputs, y)
-    assert meter.sealed(weights) == meter.sealed(made) == COUNTED
-    assert seals(meter, net) == {COUNTED}
+    assert meter.provenance(weights) == meter.provenance(made) == COUNTED
+    assert provenances(meter, net) == {COUNTED}
 
 
-def test_touched_tensors_are_sealed() -> None:
+def test_touched_tensors_have_provenance() -> None:
     meter, net = Meter(), mlp()
     with meter:
         product()
         with _disable_current_modes():
             fill(net, 3.0)
         meter.touch(net)
-    assert seals(meter, net) == {COUNTED}
+    assert provenances(meter, net) == {COUNTED}
 
 
-def test_a_pause_closes_the_seals_of_the_block_so_far() -> None:
+def test_a_pause_ends_the_block() -> None:
     meter, weight = Meter(), torch.zeros(4, 4)
     with meter:
         weight += product()
         with meter.paused():
-            assert meter.sealed(weight) == COUNTED
+            assert meter.provenance(weight) == COUNTED
             weight += 1
-            assert meter.sealed(weight) is None
-    assert meter.sealed(weight) is None
+            assert meter.provenance(weight) is None
+    assert meter.provenance(weight) is None
 
 
-def test_seals_hold_no_memory_and_forget_dead_storages() -> None:
+def test_provenance_holds_no_memory_and_drops_freed_storages() -> None:
     meter = Meter()
     with meter:
         for _ in range(10_000):
             torch.zeros(1) + 1
-        assert len(meter._seals.written) < 10_000
+        assert len(meter._provenance.written) < 10_000
         kept = torch.zeros(1) + 1
-    assert meter.sealed(kept) is not None
-    assert len(meter._seals._records) < 100
+    assert meter.provenance(kept) is not None
+    assert len(meter._provenance._records) < 100
     del kept
     gc.collect()
     with meter:
         pass
-    assert not meter._seals._records
+    assert not meter._provenance._records
 
 
-def test_integer_meta_and_sparse_tensors_have_no_seal() -> None:
+def test_integer_meta_and_sparse_tensors_have_no_provenance() -> None:
     meter = Meter()
     with meter:
         integer, meta = torch.zeros(3, dtype=torch.int64) + 1, torch.zeros(3, device="meta") + 1
         sparse = torch.eye(3).to_sparse()
-    assert [meter.sealed(t) for t in (integer, meta, sparse)] == [None] * 3
+    assert [meter.provenance(t) for t in (integer, meta, sparse)] == [None] * 3
 
 
-def test_reset_forgets_charges_and_seals(trained: tuple[Meter, nn.Sequential]) -> None:
+def test_reset_deletes_charges_and_provenance(trained: tuple[Meter, nn.Sequential]) -> None:
     meter, net = trained
     meter.reset()
     assert meter.total == 0
-    assert seals(meter, net) == {None}
+    assert provenances(meter, net) == {None}
 
 
 class Repeating(nn.Module):
-    """Its cost is in an attribute, not in a shape."""
+    """A module whose cost depends on an attribute, not on a shape."""
 
     def __init__(self, times: int) -> None:
         super().__init__()
@@ -950,7 +941,7 @@ class Repeating(nn.Module):
         return x
 
 
-def test_modules_of_equal_shapes_and_different_cost_are_told_apart():
+def test_modules_of_equal_shapes_and_different_cost_have_different_signatures():
     @count_once
     def forward(module, x):
         module(x)

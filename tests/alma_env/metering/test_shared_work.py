@@ -1,4 +1,4 @@
-"""One computation for several environments: who is charged what, and who may deploy what."""
+"""One computation for several environments: the charges, and the predictors that each environment accepts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import alma_env
-from alma_env import AlmaEnv, UnmeteredTrainingError, meter
-from alma_env.meter import Meter
+from alma_env import AlmaEnv, UnmeteredTrainingError
+from alma_env.metering import Meter, phase, running
 
 
 def environments(count: int) -> list[AlmaEnv]:
@@ -36,25 +36,25 @@ def train(predictor: nn.Module, x: torch.Tensor) -> None:
     optimizer.step()
 
 
-def test_each_meter_is_charged_its_equal_part_by_phase() -> None:
+def test_each_meter_is_charged_an_equal_part_of_each_phase() -> None:
     x, meters = torch.rand(8, 64), [Meter(), Meter(), Meter()]
     networks = [network() for _ in meters]
     with alma_env.shared(meters):
         for one in networks:
             train(one, x)
-            with meter.phase("validation"), torch.no_grad():
+            with phase("validation"), torch.no_grad():
                 one(x)
-    alone = Meter()
-    with alone:
+    single = Meter()
+    with single:
         train(network(), x)
-        with meter.phase("validation"), torch.no_grad():
+        with phase("validation"), torch.no_grad():
             network()(x)
-    expected = dataclasses.replace(alone.take(), declared=("a part of work shared by 3 runs",))
+    expected = dataclasses.replace(single.take(), declared=("a part of work shared by 3 runs",))
     assert expected.flops.keys() == {"training", "validation"}
     assert [one.take() for one in meters] == [expected] * 3
 
 
-def test_an_environment_accepts_what_it_was_given_and_refuses_the_part_of_another() -> None:
+def test_an_environment_accepts_only_the_predictor_that_it_was_given() -> None:
     first, second = environments(2)
     predictors = [network() for _ in range(2)]
     with alma_env.shared([first.meter, second.meter]) as shares:
@@ -68,7 +68,7 @@ def test_an_environment_accepts_what_it_was_given_and_refuses_the_part_of_anothe
     assert first.ledger.comp == second.ledger.comp > 0
 
 
-def test_what_was_given_may_be_saved_and_deployed_later() -> None:
+def test_the_provenance_of_a_given_predictor_is_saved() -> None:
     first, second = environments(2)
     predictor = network()
     with alma_env.shared([first.meter, second.meter]) as shares:
@@ -76,11 +76,13 @@ def test_what_was_given_may_be_saved_and_deployed_later() -> None:
         train(network(), torch.rand(8, 64))
         shares.give(first.meter, predictor)
     meter_again = copy.deepcopy(first.meter)
-    assert all(meter_again.sealed(parameter) == first.meter.sealed(parameter) for parameter in predictor.parameters())
-    assert all(second.meter.sealed(parameter) is None for parameter in predictor.parameters())
+    assert all(
+        meter_again.provenance(parameter) == first.meter.provenance(parameter) for parameter in predictor.parameters()
+    )
+    assert all(second.meter.provenance(parameter) is None for parameter in predictor.parameters())
 
 
-def test_a_predictor_that_was_trained_elsewhere_does_not_become_metered_by_being_given() -> None:
+def test_giving_a_predictor_that_was_trained_elsewhere_does_not_make_it_metered() -> None:
     first, second = environments(2)
     predictor = network()
     train(predictor, torch.rand(8, 64))
@@ -92,7 +94,7 @@ def test_a_predictor_that_was_trained_elsewhere_does_not_become_metered_by_being
         first.step(predictor)
 
 
-def test_one_predictor_for_two_environments_is_refused_also_as_a_copy() -> None:
+def test_two_environments_must_not_get_one_predictor_or_its_copy() -> None:
     meters, predictor = [Meter(), Meter()], network()
 
     def give_twice() -> None:
@@ -102,12 +104,12 @@ def test_one_predictor_for_two_environments_is_refused_also_as_a_copy() -> None:
             shares.give(meters[0], predictor)
             shares.give(meters[1], copy.deepcopy(predictor))
 
-    with pytest.raises(ValueError, match="give each its own"):
+    with pytest.raises(ValueError, match="give each environment its own predictor"):
         give_twice()
     assert [one.total for one in meters] == [0, 0]
 
 
-def test_a_predictor_that_is_a_part_of_anothers_is_refused_but_not_what_is_as_it_was_made() -> None:
+def test_two_environments_must_not_get_a_part_of_one_predictor_but_equal_constants_are_allowed() -> None:
     meters, whole, other = [Meter(), Meter()], network(), network()
 
     def build_upon() -> None:
@@ -121,7 +123,7 @@ def test_a_predictor_that_is_a_part_of_anothers_is_refused_but_not_what_is_as_it
     with alma_env.shared(meters) as shares:
         for meter_of, predictor in zip(meters, (whole, other), strict=True):
             train(predictor, torch.rand(8, 64))
-            shares.give(meter_of, nn.Sequential(predictor, nn.BatchNorm1d(10)))  # whose weights are ones and zeros
+            shares.give(meter_of, nn.Sequential(predictor, nn.BatchNorm1d(10)))  # its weights are ones and zeros
 
 
 def test_work_that_cannot_be_divided_equally_is_refused() -> None:
@@ -130,24 +132,24 @@ def test_work_that_cannot_be_divided_equally_is_refused() -> None:
         torch.ones(1, 1) @ torch.ones(1, 1)
 
 
-def test_meters_that_run_or_stand_twice_and_strangers_are_refused() -> None:
+def test_running_repeated_and_unknown_meters_are_refused() -> None:
     one, other = Meter(), Meter()
-    with pytest.raises(ValueError, match="needs different ones"), alma_env.shared([one, one]):
+    with pytest.raises(ValueError, match="2 meters: must be different"), alma_env.shared([one, one]):
         pass
     with pytest.raises(ValueError, match="at least one"), alma_env.shared([]):
         pass
     with one, pytest.raises(RuntimeError, match="a meter is running"), alma_env.shared([one, other]):
         pass
-    with pytest.raises(ValueError, match="has no part"), alma_env.shared([one]) as shares:
+    with pytest.raises(ValueError, match="is not one of this computation's meters"), alma_env.shared([one]) as shares:
         shares.give(other, network())
 
 
 def test_declared_work_belongs_to_one_environment() -> None:
     def declare() -> None:
         with alma_env.shared([Meter(), Meter()]):
-            running = meter.running()
-            assert running is not None
-            running.declare(4, reason="outside of PyTorch")
+            meter = running()
+            assert meter is not None
+            meter.declare(4, reason="outside of PyTorch")
 
-    with pytest.raises(RuntimeError, match="declare them to the meter"):
+    with pytest.raises(RuntimeError, match="declare them to its meter"):
         declare()

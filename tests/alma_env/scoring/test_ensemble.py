@@ -1,4 +1,4 @@
-"""An ensemble is scored as any predictor is, and members that were run before are not run again."""
+"""Ensembles are scored like all predictors, and only their new members are run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ran: list[str] = []
 
 
 class Member(nn.Module):
-    """A linear network that tells when it is run."""
+    """A linear network that records its runs."""
 
     def __init__(self, name: str, seed: int) -> None:
         super().__init__()
@@ -32,14 +32,14 @@ class Member(nn.Module):
 
 
 class Prepare(nn.Module):
-    """Something shared that costs FLOPs."""
+    """A preparation that costs FLOPs."""
 
-    drawn = itertools.count()  # each is another one, and the same in every session
+    seeds = itertools.count()  # different weights for each object, and the same in every session
 
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(64, 8)
-        draw = torch.Generator().manual_seed(next(self.drawn))
+        draw = torch.Generator().manual_seed(next(self.seeds))
         with torch.no_grad():
             for parameter in self.parameters():
                 parameter.uniform_(-0.125, 0.125, generator=draw)
@@ -49,7 +49,7 @@ class Prepare(nn.Module):
 
 
 class Wrapped(nn.Module):
-    """The same function, in a form of which the environment knows nothing."""
+    """A module that computes what `inner` computes and is not an `Ensemble`."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ def row(env: AlmaEnv, predictor: nn.Module) -> tuple[float, float, int]:
 
 
 @pytest.mark.parametrize("space", ["prob", "logit"])
-def test_an_ensemble_is_scored_as_the_same_function_in_another_form(env, space):
+def test_an_ensemble_has_the_score_of_an_equal_predictor_that_is_no_ensemble(env, space):
     prepare = Prepare()
     for names in ("a", "ab", "abc", "abcde", "ab", "xbc"):
         ensemble = Ensemble(members(*names), prepare, space)
@@ -83,7 +83,7 @@ def test_an_ensemble_is_scored_as_the_same_function_in_another_form(env, space):
         assert row(env, ensemble)[1] == 2 * 64 * 8 + len(names) * 2 * 8 * 10
 
 
-def test_only_members_that_were_not_run_before_are_run(env):
+def test_only_new_members_are_run(env):
     prepare = Prepare()
     batches = -(-len(env.data.test_y) // env.evaluation_batch_size)
     for names, expected in (("a", "a"), ("abc", "bc"), ("abcd", "d"), ("xbcd", "xbcd"), ("xb", "xb"), ("xb", "")):
@@ -91,7 +91,7 @@ def test_only_members_that_were_not_run_before_are_run(env):
         row(env, Ensemble(members(*names), prepare))
         assert ran == [name for name in expected for _ in range(batches)]
     ran.clear()
-    row(env, Ensemble(members("x", "b"), Prepare()))  # another preparation: nothing that was run holds
+    row(env, Ensemble(members("x", "b"), Prepare()))  # another preparation: all members are run again
     assert ran == [name for name in "xb" for _ in range(batches)]
 
 
@@ -105,7 +105,7 @@ def test_a_changed_member_is_run_again(env):
     assert set(ran) == {"a", "b"}
 
 
-def test_what_was_run_before_survives_pickling_and_is_not_needed(env):
+def test_incremental_scoring_works_after_pickling(env):
     prepare = Prepare()
     row(env, Ensemble(members("a"), prepare))
     ran.clear()
@@ -126,12 +126,12 @@ class Failing(nn.Module):
         raise RuntimeError("not these inputs")
 
 
-def test_a_preparation_that_raises_is_told_as_a_predictors_error(env):
-    with pytest.raises(PredictorError, match="members of the ensemble share raised RuntimeError .* not these inputs"):
+def test_a_preparation_that_raises_is_a_predictor_error(env):
+    with pytest.raises(PredictorError, match="preparation of the ensemble raised RuntimeError .* not these inputs"):
         row(env, Ensemble(members("a"), Failing()))
 
 
-def test_a_preparation_that_draws_leaves_the_learners_generator_alone(env):
+def test_random_numbers_of_a_preparation_do_not_change_the_learners_generator(env):
     class Drawing(Prepare):
         def forward(self, x):
             return super().forward(x) + torch.rand(1)
@@ -145,12 +145,12 @@ def test_a_preparation_that_draws_leaves_the_learners_generator_alone(env):
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_an_ensemble_on_a_gpu_is_scored_there(env):
+def test_an_ensemble_on_a_gpu_is_scored_on_the_gpu(env):
     ensemble = Ensemble(members("a", "b"), Prepare())
     assert row(env, copy.deepcopy(ensemble).cuda())[1:] == row(env, ensemble)[1:]
 
 
-def test_an_ensemble_is_safe_to_keep_while_its_members_change(env):
+def test_later_changes_of_members_do_not_affect_the_deployed_ensemble(env):
     ensemble = Ensemble(members("a", "b"), Prepare())
     env.reset(seed=0, options={"predictor": ensemble})
     error = env.ledger[0].error
@@ -166,7 +166,7 @@ def upside_down(total, members):
 
 
 @pytest.mark.parametrize("change", ["hook", "method", "module"])
-def test_an_ensemble_that_was_changed_is_run_as_what_it_is(env, change):
+def test_a_modified_ensemble_is_run_as_a_whole(env, change):
     prepare = Prepare()
     ensemble = Ensemble(members("a", "b"), prepare)
     if change == "hook":

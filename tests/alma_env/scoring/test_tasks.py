@@ -1,4 +1,4 @@
-"""The error of a tick, by hand, for classes and for text."""
+"""The error of a tick, compared with hand-computed values, for classes and for text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from alma_env.ensemble import Ensemble
-from alma_env.ensemble_scoring import score_ensemble
 from alma_env.errors import PredictorError
-from alma_env.predictor import answer, fingerprint, freeze
-from alma_env.tasks import Classification, LanguageModelling
+from alma_env.scoring.ensemble import Ensemble
+from alma_env.scoring.evaluation import Answer, answer, freeze
+from alma_env.scoring.fingerprint import fingerprint
+from alma_env.scoring.incremental import ScoredEnsemble, score
+from alma_env.scoring.tasks import Classification, LanguageModelling
 
 X = np.array([[0, 1, 2], [2, 2, 0]], dtype=np.int32)
 Y = np.array([[1, 2, 0], [2, 0, 1]], dtype=np.int32)
@@ -21,7 +22,7 @@ TEXT = LanguageModelling(3)
 
 
 class Bigrams(nn.Module):
-    """The next token's logits by the present token."""
+    """A predictor from the present to the next token."""
 
     def __init__(self, table: list[list[float]]) -> None:
         super().__init__()
@@ -51,28 +52,34 @@ def test_perplexity_by_hand() -> None:
         assert answered.error == pytest.approx(math.exp(sum(surprises) / 6), rel=1e-6)
 
 
+def score_text(ensemble: Ensemble, before: ScoredEnsemble | None) -> tuple[Answer, ScoredEnsemble | None]:
+    return score(ensemble, fingerprint(ensemble), X, Y, task=TEXT, batch_size=1, steady_flops=None, before=before)
+
+
 def test_the_perplexity_of_an_ensemble_averages_probabilities() -> None:
     members = [bigrams(seed) for seed in range(3)]
     mean = torch.stack([member.table.detach().double().softmax(1) for member in members]).mean(0)
     surprise = np.mean([-math.log(mean[x, y]) for x, y in zip(X.flatten(), Y.flatten(), strict=True)])
-    ensemble, before = Ensemble(members), None
+    ensemble: Ensemble = Ensemble(members)
+    before: ScoredEnsemble | None = None
     for count in (1, 2, 3):
         part = Ensemble(members[:count])
-        scored = score_ensemble(part, fingerprint(part), X, Y, task=TEXT, batch_size=1, before=before)
-        assert scored is not None
-        answered, before = scored
+        answered, before = score_text(part, before)
+        assert before is not None
         whole = answer(freeze(part), X, Y, task=TEXT, batch_size=1)
         assert answered.error == pytest.approx(whole.error, rel=1e-6)
         assert answered.inference_flops == whole.inference_flops
     assert answered.error == pytest.approx(math.exp(surprise), rel=1e-6)
-    alone = [math.log(answer(freeze(member), X, Y, task=TEXT, batch_size=2).error) for member in members]
-    assert math.log(answered.error) <= np.mean(alone)  # Jensen
+    single = [math.log(answer(freeze(member), X, Y, task=TEXT, batch_size=2).error) for member in members]
+    assert math.log(answered.error) <= np.mean(single)  # Jensen
     assert answer(freeze(ensemble), X, Y, task=TEXT, batch_size=2).error == pytest.approx(answered.error, rel=1e-6)
 
 
 def test_an_average_of_logits_is_run_as_a_whole() -> None:
     ensemble = Ensemble([bigrams(0), bigrams(1)], space="logit")
-    assert score_ensemble(ensemble, fingerprint(ensemble), X, Y, task=TEXT, batch_size=2, before=None) is None
+    answered, scored = score_text(ensemble, None)
+    assert scored is None
+    assert answered == answer(freeze(ensemble), X, Y, task=TEXT, batch_size=1)
 
 
 @pytest.mark.parametrize(

@@ -18,16 +18,19 @@ import pytest
 
 pytest.importorskip("tokenizers")
 
-from alma_env import corpus, packing, text, tokens
 from alma_env.errors import DataUnavailableError
-from alma_env.text import TextStream, text_stream, tiny_text
+from alma_env.text import arguments, packing
+from alma_env.text import documents as corpus
+from alma_env.text import tokenizer as tokens
+from alma_env.text.arguments import TextArguments
+from alma_env.text.stream import TextStream, text_stream, tiny_text
 
 LENGTH = 16
 WORDS = "best times worst age wisdom foolishness epoch belief incredulity season light darkness spring".split()  # noqa: SIM905
 
 
 def sentences(n: int, seed: int, mark: str = "document") -> list[str]:
-    """n documents of a line or three, each with its number in it."""
+    """Return n documents of one to three lines; each line has the number of its document."""
     draw = random.Random(seed)
     return [
         "\n".join(f"{mark} {i}: {' '.join(draw.choices(WORDS, k=40))}." for _ in range(draw.randint(1, 3)))
@@ -46,7 +49,7 @@ def put(file: Path, documents: list[str]) -> Path:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Callable[..., TextStream]:
-    """A stream of 3 mega-batches of 60 documents, in tmp_path, with changes to its arguments."""
+    """A function that makes a stream of 3 mega-batches of 60 documents, with changed arguments."""
 
     def make(**changes: Any) -> TextStream:
         arguments: dict[str, Any] = {
@@ -66,12 +69,12 @@ def small(tmp_path: Path) -> Callable[..., TextStream]:
 
 
 def ids_of(x: np.ndarray, y: np.ndarray) -> list[int]:
-    """The stream of ids that sequences were cut from, up to the last answer."""
+    """Return the ids that the sequences were cut from, up to the last target."""
     return [*x.reshape(-1).tolist(), int(y[-1, -1])]
 
 
 def texts_of(stream: TextStream, x: np.ndarray, y: np.ndarray) -> list[str]:
-    """The documents, the last of them cut off."""
+    """Return the documents of the sequences; the last one may be incomplete."""
     tokenizer = tokens.loaded(stream.data.tokenizer_file)
     return tokenizer.decode(ids_of(x, y), skip_special_tokens=False).split(tokens.END_OF_TEXT)
 
@@ -94,7 +97,7 @@ def folders(cache: Path) -> list[Path]:
 # --- documents
 
 
-def test_documents_are_those_of_a_naive_reading_of_all_files_whatever_their_compression(tmp_path: Path) -> None:
+def test_documents_equal_those_of_a_naive_reader_for_every_compression(tmp_path: Path) -> None:
     raw = {
         "b.txt": "\n\n  \t\nfirst\nof b\n\n\n\u00a0\u2003\nsecond\r\nof b\r\n\r\n  indented third \nlast line",
         "a.txt.gz": "über a\n\x0c\nand 日本 a\n",
@@ -120,18 +123,18 @@ def test_documents_are_those_of_a_naive_reading_of_all_files_whatever_their_comp
         expected += ["\n".join(lines) for lines in paragraphs if lines]
     assert len(expected) == 7
     assert [document.decode() for file in files for document in corpus.documents(file)] == expected
-    spool = corpus.spooled(files, tmp_path, "train")
+    spool = corpus.concatenate(files, tmp_path, "train")
     order = np.array([6, 0, 3, 3, 1])
     assert len(spool) == 7
     assert list(spool.read(order)) == [expected[i] for i in order]
 
 
-def test_a_list_is_read_by_the_names_of_its_files(tmp_path: Path) -> None:
+def test_a_list_of_files_is_sorted_by_name(tmp_path: Path) -> None:
     files = [put(tmp_path / name, [name]) for name in ("z/1.txt", "a/3.txt", "m/2.txt")]
     assert [file.name for file in corpus.files_of(files, "train")] == ["1.txt", "2.txt", "3.txt"]
 
 
-def test_the_digest_of_a_corpus_is_of_its_documents_not_of_its_files(
+def test_the_digest_of_a_corpus_depends_on_its_documents_not_on_its_files(
     tmp_path: Path, small: Callable[..., TextStream]
 ) -> None:
     (tmp_path / "packed").mkdir()
@@ -149,21 +152,21 @@ def test_the_digest_of_a_corpus_is_of_its_documents_not_of_its_files(
 # --- the order and the parts
 
 
-def test_the_order_of_the_documents_depends_on_the_seed_and_on_nothing_else(tmp_path: Path) -> None:
-    recipe = packing.Recipe({}, 1, 5, LENGTH, 300, None)
-    (one, hidden) = packing._parts(recipe, 40).values()
+def test_the_order_of_the_documents_depends_on_the_seed_only(tmp_path: Path) -> None:
+    arguments = TextArguments({}, 1, 5, LENGTH, 300, None)
+    (one, hidden) = packing._parts(arguments, 40).values()
     order = [*one.tolist(), *hidden.tolist()]
     others = [
-        packing.Recipe({"test": ()}, 4, 5, 8, 400, None),
-        packing.Recipe({}, 7, 5, 99, 257, tmp_path),
+        TextArguments({"test": ()}, 4, 5, 8, 400, None),
+        TextArguments({}, 7, 5, 99, 257, tmp_path),
     ]
     for other in others:
         assert np.concatenate(list(packing._parts(other, 40).values())).tolist() == order
     assert (
-        np.concatenate(list(packing._parts(packing.Recipe({}, 1, 6, LENGTH, 300, None), 40).values())).tolist() != order
+        np.concatenate(list(packing._parts(TextArguments({}, 1, 6, LENGTH, 300, None), 40).values())).tolist() != order
     )
-    # Written down: these numbers are to stay for ever.
-    assert packing._parts(packing.Recipe({}, 1, 0, LENGTH, 300, None), 10)[packing.train_file(1)].tolist() == [
+    # These numbers must never change.
+    assert packing._parts(TextArguments({}, 1, 0, LENGTH, 300, None), 10)[packing.train_file(1)].tolist() == [
         2,
         4,
         5,
@@ -173,16 +176,16 @@ def test_the_order_of_the_documents_depends_on_the_seed_and_on_nothing_else(tmp_
 
 
 @pytest.mark.parametrize("test", [False, True])
-def test_the_parts_are_a_disjoint_cover_in_equal_parts(test: bool) -> None:
-    recipe = packing.Recipe({"test": ()} if test else {}, 4, 0, LENGTH, 300, None)
-    parts = packing._parts(recipe, 63)
+def test_the_parts_are_disjoint_equal_and_cover_all_documents(test: bool) -> None:
+    arguments = TextArguments({"test": ()} if test else {}, 4, 0, LENGTH, 300, None)
+    parts = packing._parts(arguments, 63)
     assert list(parts) == [f"train-{t}.tokens" for t in (1, 2, 3, 4)] + ([] if test else ["test.tokens"])
     assert sorted(np.concatenate(list(parts.values())).tolist()) == list(range(63))
     assert {len(part) for part in parts.values()} <= {63 // len(parts), 63 // len(parts) + 1}
 
 
 @pytest.mark.parametrize("test", [None, "test.txt"])
-def test_megabatches_are_disjoint_and_hold_whole_documents_in_sequences_of_one_number(
+def test_megabatches_are_disjoint_and_have_equal_numbers_of_sequences(
     tmp_path: Path, small: Callable[..., TextStream], test: str | None
 ) -> None:
     stream = small(test=None if test is None else tmp_path / test)
@@ -198,7 +201,7 @@ def test_megabatches_are_disjoint_and_hold_whole_documents_in_sequences_of_one_n
         seen += documents[:-1]
     assert len(set(seen)) == len(seen) > 35
     held = texts_of(stream, stream.data.test_x, stream.data.test_y)
-    if test is None:  # a hidden part of the stream, of the size of the others
+    if test is None:  # a hidden part of the stream, as large as a mega-batch
         assert stream.data.test_x.shape == (stream.sequences, LENGTH)
         assert set(held[:-1]) <= set(TRAIN) - set(seen)
         assert len(held) > 5
@@ -212,13 +215,11 @@ def test_megabatches_are_disjoint_and_hold_whole_documents_in_sequences_of_one_n
         assert values.max() < 300
 
 
-def test_a_test_set_of_ones_own_frees_the_hidden_part_for_the_megabatches(
-    tmp_path: Path, small: Callable[..., TextStream]
-) -> None:
+def test_with_a_given_test_set_the_megabatches_are_larger(tmp_path: Path, small: Callable[..., TextStream]) -> None:
     assert small(test=[tmp_path / "test.txt"]).sequences > 1.2 * small().sequences
 
 
-def test_the_smallest_part_says_how_many_sequences_there_are(tmp_path: Path, small: Callable[..., TextStream]) -> None:
+def test_the_smallest_part_determines_the_number_of_sequences(tmp_path: Path, small: Callable[..., TextStream]) -> None:
     stream = small()
     manifest = json.loads((stream.data.folder / "manifest.json").read_text())
     counts = [n for name, n in manifest["tokens"].items() if name != "valid.tokens"]
@@ -227,13 +228,13 @@ def test_the_smallest_part_says_how_many_sequences_there_are(tmp_path: Path, sma
     assert stream.sequences == (min(counts) - 1) // LENGTH
 
 
-def test_it_is_said_when_most_of_the_text_is_left_out(tmp_path: Path, small: Callable[..., TextStream]) -> None:
+def test_a_warning_is_given_if_most_of_the_text_is_dropped(tmp_path: Path, small: Callable[..., TextStream]) -> None:
     put(tmp_path / "train.txt", ["one line"] * 30 + [" ".join(TRAIN)])
-    with pytest.warns(UserWarning, match="tokens of train are left out, .* or others long") as said:
+    with pytest.warns(UserWarning, match="tokens of train are dropped, .* or others are long") as warned:
         stream = small(test=tmp_path / "test.txt", sequence_length=2)
-    left, there = (int(number.replace(",", "")) for number in str(said[0].message).split()[0:3:2])
-    assert there - left == stream.ticks * stream.sequences * 2
-    assert left > there / 2
+    dropped, total = (int(number.replace(",", "")) for number in str(warned[0].message).split()[0:3:2])
+    assert total - dropped == stream.ticks * stream.sequences * 2
+    assert dropped > total / 2
 
 
 def test_validation_is_the_held_out_set_at_every_tick(small: Callable[..., TextStream]) -> None:
@@ -263,12 +264,12 @@ def test_y_is_the_next_token_of_x_across_sequences_and_end_of_text_follows_every
             arrays = stream.megabatch(t)[part]
             ids = ids_of(arrays["x"], arrays["y"])
             assert arrays["y"].reshape(-1).tolist() == ids[1:]
-            *whole, begun = released(stream, t, part)
-            last = [document for document in source if document not in whole and document.startswith(begun)]
-            assert any(encoded([*whole, document])[: len(ids)] == ids for document in last)
+            *whole, last = released(stream, t, part)
+            candidates = [document for document in source if document not in whole and document.startswith(last)]
+            assert any(encoded([*whole, document])[: len(ids)] == ids for document in candidates)
 
 
-def test_the_tokeniser_sees_the_first_megabatch_only(tmp_path: Path, small: Callable[..., TextStream]) -> None:
+def test_the_tokenizer_is_trained_on_the_first_megabatch_only(tmp_path: Path, small: Callable[..., TextStream]) -> None:
     before = small()
     first, second = released(before, 1)[0], released(before, 2)[0]
     ids = before.megabatch(1)["train"]["x"]
@@ -288,7 +289,7 @@ def test_the_tokeniser_sees_the_first_megabatch_only(tmp_path: Path, small: Call
     assert replaced(first).data.tokenizer_file.read_bytes() != tokenizer
 
 
-def test_end_of_text_that_is_written_in_a_text_does_not_end_it(
+def test_the_characters_of_end_of_text_in_a_text_do_not_end_the_document(
     tmp_path: Path, small: Callable[..., TextStream]
 ) -> None:
     put(tmp_path / "valid.txt", ["one <|endoftext|> two three four five six seven eight nine ten"])
@@ -298,7 +299,7 @@ def test_end_of_text_that_is_written_in_a_text_does_not_end_it(
     assert end not in ids_of(arrays["x"], arrays["y"])
 
 
-def test_long_texts_are_encoded_in_pieces_as_they_would_be_whole(
+def test_pieces_of_long_texts_have_the_tokens_of_the_whole_text(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     long = "It's \n x\n\ty\n 's\nre's\n's it\x1c\n\x1cz\u00a0\nt  \n\u2003\nu\n\n\nv\n" * 3 + "no line end " * 20
@@ -318,7 +319,7 @@ def test_long_texts_are_encoded_in_pieces_as_they_would_be_whole(
     assert tokens.trained([long], 320).to_str() == whole_trained.to_str()
 
 
-def test_a_given_tokeniser_is_used_as_it_is_and_adds_nothing(tmp_path: Path, small: Callable[..., TextStream]) -> None:
+def test_a_given_tokenizer_adds_no_special_tokens(tmp_path: Path, small: Callable[..., TextStream]) -> None:
     import tokenizers
 
     tokenizer = tokens.trained(["entirely other text " * 5], 270)
@@ -340,7 +341,7 @@ def test_a_given_tokeniser_is_used_as_it_is_and_adds_nothing(tmp_path: Path, sma
     assert small(tokenizer=tmp_path / "mine.json").data != stream.data
 
 
-def test_a_vocabulary_that_no_text_can_fill_takes_no_memory_and_says_its_size(
+def test_a_vocabulary_that_the_text_cannot_fill_needs_no_memory(
     small: Callable[..., TextStream],
 ) -> None:
     assert 300 < small(vocabulary_size=2**31).data.vocabulary < 2_000
@@ -369,7 +370,7 @@ def test_cold_warm_and_rebuilt_caches_give_the_same_numbers(tmp_path: Path, smal
 
 def test_the_numbers_do_not_depend_on_threads_or_process(tmp_path: Path, small: Callable[..., TextStream]) -> None:
     script = (
-        "import sys; from alma_env.text import text_stream;"
+        "import sys; from alma_env.text.stream import text_stream;"
         "print(text_stream(sys.argv[1], valid=sys.argv[2], ticks=3, sequence_length=16, vocabulary_size=300,"
         " cache=sys.argv[3]).data.digest)"
     )
@@ -410,14 +411,14 @@ def test_a_changed_text_is_another_stream(tmp_path: Path, small: Callable[..., T
 def test_a_file_that_changes_while_it_is_read_is_refused(
     tmp_path: Path, small: Callable[..., TextStream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make = packing.make
+    make = packing.pack
 
-    def slowly(recipe: packing.Recipe, folder: Path) -> None:
+    def slowly(arguments: TextArguments, folder: Path) -> None:
         put(tmp_path / "train.txt", TRAIN[::-1][1:])
-        make(recipe, folder)
+        make(arguments, folder)
 
-    monkeypatch.setattr(packing, "make", slowly)
-    with pytest.raises(DataUnavailableError, match="changed while it was read; try again"):
+    monkeypatch.setattr(packing, "pack", slowly)
+    with pytest.raises(DataUnavailableError, match="changed while it was read"):
         small()
     assert folders(tmp_path / "cache") == []
 
@@ -426,7 +427,7 @@ def test_a_failed_build_leaves_nothing(
     tmp_path: Path, small: Callable[..., TextStream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
-        patched.setattr(packing, "_whole", lambda *_: 1 / 0)
+        patched.setattr(packing, "_sequences_in", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             small()
     assert folders(tmp_path / "cache") == []
@@ -436,14 +437,14 @@ def test_a_failed_build_leaves_nothing(
 BUILD = """
 import sys, time
 from pathlib import Path
-from alma_env import packing
-from alma_env.text import text_stream
+from alma_env.text import packing
+from alma_env.text.stream import text_stream
 here, hang = Path(sys.argv[1]), sys.argv[2] == "hang"
 parts = packing._parts
-def slow(recipe, n):
+def slow(arguments, n):
     print("building", flush=True)
     time.sleep(60 if hang else 0.3)
-    return parts(recipe, n)
+    return parts(arguments, n)
 packing._parts = slow
 stream = text_stream(here / "train.txt", valid=here / "valid.txt", ticks=3, sequence_length=16, vocabulary_size=300,
                      cache=here / "cache", seed=int(sys.argv[3]))
@@ -456,9 +457,7 @@ def build(tmp_path: Path, how: str, seed: int = 0) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def test_what_a_killed_build_leaves_is_not_taken_for_done_and_is_removed(
-    tmp_path: Path, small: Callable[..., TextStream]
-) -> None:
+def test_scratch_folders_of_killed_builds_are_removed(tmp_path: Path, small: Callable[..., TextStream]) -> None:
     with build(tmp_path, "hang") as same, build(tmp_path, "hang", seed=1) as other:
         for process in (same, other):
             assert process.stdout is not None
@@ -468,7 +467,7 @@ def test_what_a_killed_build_leaves_is_not_taken_for_done_and_is_removed(
         assert len(folders(tmp_path / "cache")) == 2
         stream = small()
         (living,) = (folder for folder in folders(tmp_path / "cache") if folder != stream.data.folder)
-        assert ".building-" in living.name  # of the process that still runs
+        assert ".building-" in living.name  # of the running process
         other.kill()
         other.wait()
         two = small(seed=2)
@@ -476,32 +475,34 @@ def test_what_a_killed_build_leaves_is_not_taken_for_done_and_is_removed(
     assert content(stream) == content(small(cache=tmp_path / "elsewhere"))
 
 
-def test_two_processes_that_build_at_once_get_the_same_stream(tmp_path: Path, small: Callable[..., TextStream]) -> None:
+def test_two_processes_that_build_at_the_same_time_get_the_same_stream(
+    tmp_path: Path, small: Callable[..., TextStream]
+) -> None:
     with build(tmp_path, "go") as one, build(tmp_path, "go") as two:
         outputs = [process.communicate()[0].split() for process in (one, two)]
         assert one.returncode == two.returncode == 0
-    assert sorted(map(len, outputs)) == [1, 2]  # the second waited for the first
+    assert sorted(map(len, outputs)) == [1, 2]  # the second process waited for the first
     assert outputs[0][-1] == outputs[1][-1] == small().data.digest
     assert len(folders(tmp_path / "cache")) == 1
 
 
-def test_without_locks_the_first_to_end_wins(
+def test_without_locks_the_first_build_to_finish_is_used(
     tmp_path: Path, small: Callable[..., TextStream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import contextlib
 
-    from alma_env import _cache
+    from alma_env.text import build_cache
 
-    monkeypatch.setattr(_cache, "_locked", lambda file, wait: contextlib.nullcontext(False))
-    make, inner = packing.make, []
+    monkeypatch.setattr(build_cache, "locked", lambda file, wait: contextlib.nullcontext(False))
+    make, inner = packing.pack, []
 
-    def overtaken(recipe: packing.Recipe, folder: Path) -> None:
-        make(recipe, folder)
+    def build_twice(arguments: TextArguments, folder: Path) -> None:
+        make(arguments, folder)
         if not inner:
             inner.append(None)
             inner.append(small())
 
-    monkeypatch.setattr(packing, "make", overtaken)
+    monkeypatch.setattr(packing, "pack", build_twice)
     stream = small()
     assert stream == inner[1]
     assert folders(tmp_path / "cache") == [stream.data.folder]
@@ -519,12 +520,16 @@ def cut_short(file: Path) -> None:
         ("test.tokens", cut_short, "test.tokens has"),
         ("tokenizer.json", Path.unlink, "tokenizer.json is missing"),
         ("manifest.json", cut_short, "manifest.json cannot be read"),
-        ("manifest.json", lambda file: file.write_text(file.read_text().replace('"seed": 0', '"seed": 1')), "not what"),
+        (
+            "manifest.json",
+            lambda file: file.write_text(file.read_text().replace('"seed": 0', '"seed": 1')),
+            "content has changed",
+        ),
         ("manifest.json", lambda file: file.write_text("[]"), "manifest.json cannot be read"),
         ("manifest.json", Path.unlink, "manifest.json is missing"),
     ],
 )
-def test_a_damaged_cache_is_noticed_and_the_error_says_what_to_delete(
+def test_a_damaged_cache_is_an_error_that_names_the_folder_to_delete(
     small: Callable[..., TextStream], name: str, damage: Callable[[Path], object], message: str
 ) -> None:
     folder = small().data.folder
@@ -535,7 +540,7 @@ def test_a_damaged_cache_is_noticed_and_the_error_says_what_to_delete(
     assert "delete this folder" in str(caught.value)
 
 
-def test_changed_bytes_are_found_by_verify_and_a_lost_file_when_a_megabatch_is_opened(
+def test_verify_finds_changed_bytes_and_megabatch_finds_a_missing_file(
     small: Callable[..., TextStream],
 ) -> None:
     stream = small()
@@ -544,17 +549,17 @@ def test_changed_bytes_are_found_by_verify_and_a_lost_file_when_a_megabatch_is_o
     whole = file.read_bytes()
     file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     assert small() == stream
-    with pytest.raises(DataUnavailableError, match=r"train-3.tokens is not what was written; delete"):
+    with pytest.raises(DataUnavailableError, match=r"the content of train-3.tokens has changed; delete"):
         stream.data.verify()
     file.unlink()
     with pytest.raises(DataUnavailableError, match=r"train-3.tokens cannot be opened"):
         stream.megabatch(3)
 
 
-# --- what a stream is
+# --- the stream
 
 
-def test_writing_into_a_megabatch_changes_nothing_else(small: Callable[..., TextStream]) -> None:
+def test_writing_to_a_megabatch_changes_no_other_array(small: Callable[..., TextStream]) -> None:
     stream = small()
     before = content(stream)
     arrays = stream.megabatch(2)
@@ -572,12 +577,12 @@ def test_writing_into_a_megabatch_changes_nothing_else(small: Callable[..., Text
 
 
 @pytest.mark.parametrize("t", [0, 4, -1])
-def test_there_are_no_megabatches_outside_of_1_to_b(small: Callable[..., TextStream], t: int) -> None:
+def test_ticks_outside_the_stream_are_refused(small: Callable[..., TextStream], t: int) -> None:
     with pytest.raises(IndexError, match=f"t={t}: the mega-batches of this stream are 1..3"):
         small().megabatch(t)
 
 
-def test_copies_are_the_same_and_pickles_are_paths(small: Callable[..., TextStream]) -> None:
+def test_a_copy_is_the_same_object_and_a_pickle_is_a_path(small: Callable[..., TextStream]) -> None:
     stream = small()
     for value in (stream, stream.data):
         assert copy.copy(value) is value
@@ -591,27 +596,29 @@ def test_copies_are_the_same_and_pickles_are_paths(small: Callable[..., TextStre
     assert "memmap" not in repr(stream)
 
 
-def test_a_pickle_whose_folder_is_gone_or_another_is_refused(tmp_path: Path, small: Callable[..., TextStream]) -> None:
+def test_unpickling_with_a_missing_or_another_folder_is_refused(
+    tmp_path: Path, small: Callable[..., TextStream]
+) -> None:
     stream, other = small(), small(seed=1)
     pickled, pickled_data = pickle.dumps(stream), pickle.dumps(stream.data)
     folder = stream.data.folder
     folder.rename(tmp_path / "aside")
-    with pytest.raises(DataUnavailableError, match="is not there; make it again with text_stream"):
+    with pytest.raises(DataUnavailableError, match="does not exist; make it again with text_stream"):
         pickle.loads(pickled)
     other.data.folder.rename(folder)
     for value in (pickled, pickled_data):
-        with pytest.raises(ValueError, match=f"what was pickled had {stream.data.digest}"):
+        with pytest.raises(ValueError, match=f"the pickled stream had {stream.data.digest}"):
             pickle.loads(value)
 
 
-def test_a_stream_draws_nothing_from_global_generators(small: Callable[..., TextStream]) -> None:
+def test_a_stream_does_not_change_global_generators(small: Callable[..., TextStream]) -> None:
     state, legacy = random.getstate(), np.random.get_state()[1].tolist()  # noqa: NPY002
     small().megabatch(1)
     assert random.getstate() == state
     assert np.random.get_state()[1].tolist() == legacy  # noqa: NPY002
 
 
-def test_the_tiny_text_makes_a_stream_of_the_papers_form(tmp_path: Path) -> None:
+def test_the_tiny_text_gives_a_stream_of_4_megabatches(tmp_path: Path) -> None:
     train, valid = tiny_text()
     assert train.stat().st_size + valid.stat().st_size < 150_000
     stream = text_stream(train, valid=valid, sequence_length=32, vocabulary_size=500, cache=tmp_path)
@@ -629,28 +636,32 @@ def test_the_tiny_text_makes_a_stream_of_the_papers_form(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"train": "nowhere"}, DataUnavailableError, "train: .*nowhere' is not there; give a folder or a file"),
+        (
+            {"train": "nowhere"},
+            DataUnavailableError,
+            "train: .*nowhere' does not exist; pass",
+        ),
         ({"train": "empty"}, DataUnavailableError, "train=.*no file in this folder ends in .txt, .gz, .bz2; put"),
         ({"valid": "notes.md"}, ValueError, "valid: .*notes.md' must end in one of .txt, .gz, .bz2; rename"),
         ({"valid": "all.tar.gz"}, ValueError, "all.tar.gz' must end in one of .*; rename, .* or unpack it"),
-        ({"train": []}, ValueError, "an empty list; give one file"),
+        ({"train": []}, ValueError, "must not be empty; pass at least one file"),
         ({"train": 5}, TypeError, "train=5: must be a folder, a file or a list of files"),
         ({"train": [5]}, TypeError, r"train=\[5\]: must be a folder, a file or a list of files"),
-        ({"train": ["train.txt", "train.txt"]}, ValueError, "holds a file twice; remove"),
-        ({"train": "."}, ValueError, "among the files of train, too; what is held out .* list of files without it"),
+        ({"train": ["train.txt", "train.txt"]}, ValueError, "has a file twice; remove"),
+        ({"train": "."}, ValueError, "among the files of train, too: held-out text .* list of files without it"),
         ({"test": "valid.txt"}, ValueError, "test: .*valid.txt' is among the files of valid, too"),
         ({"valid": "latin.txt"}, ValueError, r"latin.txt: byte 5 \(0xe9\) is not UTF-8; convert"),
-        ({"valid": "cut.txt.gz"}, DataUnavailableError, "cut.txt.gz: cannot be read .*see that it is whole"),
-        ({"valid": "cut.txt.bz2"}, DataUnavailableError, "cut.txt.bz2: cannot be read .*see that it is whole"),
-        ({"valid": "blank.txt"}, ValueError, "valid: there is no document in blank.txt, only blank lines; give text"),
-        ({"ticks": 60}, ValueError, "ticks=60: train has 60 documents for 61 parts; .*fewer ticks, or a test set"),
+        ({"valid": "cut.txt.gz"}, DataUnavailableError, "cut.txt.gz: cannot be read .*check that it is complete"),
+        ({"valid": "cut.txt.bz2"}, DataUnavailableError, "cut.txt.bz2: cannot be read .*check that it is complete"),
+        ({"valid": "blank.txt"}, ValueError, "valid: no document in blank.txt, only blank lines; pass text"),
+        ({"ticks": 60}, ValueError, "ticks=60: train has 60 documents for 61 parts; .*fewer ticks, or pass a test set"),
         ({"ticks": 10**12}, ValueError, "60 documents for 1000000000001 parts"),
         (
             {"sequence_length": 5_000},
             ValueError,
-            r"the part 'train-\d|test' has \d+ tokens, .* \(5001\); lower .* or ticks",
+            r"the part 'train-\d|test' has \d+ tokens, .* 5001; lower .* or ticks",
         ),
-        ({"valid": "short.txt"}, ValueError, r"the part 'valid' has \d tokens, .* \(17\); lower sequence_length, or"),
+        ({"valid": "short.txt"}, ValueError, r"the part 'valid' has \d tokens, .* 17; lower sequence_length, or"),
         ({"ticks": 0}, ValueError, "ticks=0: a stream has at least 1"),
         ({"ticks": 2.0}, TypeError, "ticks=2.0: must be an integer"),
         ({"seed": -1}, ValueError, "seed=-1: the seed of a stream must be a non-negative"),
@@ -658,16 +669,16 @@ def test_the_tiny_text_makes_a_stream_of_the_papers_form(tmp_path: Path) -> None
         ({"sequence_length": 0}, ValueError, "sequence_length=0: a sequence has at least 1"),
         ({"vocabulary_size": 256}, ValueError, "vocabulary_size=256: must lie between 257 .* and 2147483648"),
         ({"vocabulary_size": 2**31 + 1}, ValueError, "vocabulary_size=2147483649: must lie between"),
-        ({"tokenizer": "nowhere.json"}, DataUnavailableError, "tokenizer='.*nowhere.json': is not there; give"),
-        ({"tokenizer": "train.txt"}, ValueError, "tokenizer='.*train.txt': cannot be read .*give a tokenizer.json"),
+        ({"tokenizer": "nowhere.json"}, DataUnavailableError, "tokenizer='.*nowhere.json': does not exist; pass"),
+        ({"tokenizer": "train.txt"}, ValueError, "tokenizer='.*train.txt': cannot be read .*pass a tokenizer.json"),
         ({"tokenizer": "no-end.json"}, ValueError, r"no-end.json': has no token <\|endoftext\|>, .*add it"),
-        ({"tokenizer": "lower.json"}, ValueError, "lower.json': makes 'naïve .*of 'Naïve .*; give a byte-level"),
-        ({"tokenizer": "words.json"}, ValueError, "words.json': .*; give a byte-level tokeniser"),
+        ({"tokenizer": "lower.json"}, ValueError, "lower.json': decodes 'Naïve .*as 'naïve .*; pass a byte-level"),
+        ({"tokenizer": "words.json"}, ValueError, "words.json': .*; pass a byte-level tokenizer"),
         ({"tokenizer": 5}, TypeError, "tokenizer=5: must be a path"),
         ({"cache": 5}, TypeError, "cache=5: must be a path"),
     ],
 )
-def test_arguments_that_make_no_stream_are_refused_with_a_remedy(
+def test_invalid_arguments_are_refused_with_a_remedy(
     tmp_path: Path,
     small: Callable[..., TextStream],
     monkeypatch: pytest.MonkeyPatch,
@@ -709,8 +720,8 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
         small()
 
 
-def test_the_default_cache_is_the_users(
+def test_the_default_cache_is_in_the_users_cache(
     tmp_path: Path, small: Callable[..., TextStream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(text.platformdirs, "user_cache_path", lambda name, appauthor: tmp_path / "home" / name)
+    monkeypatch.setattr(arguments.platformdirs, "user_cache_path", lambda name, appauthor: tmp_path / "home" / name)
     assert small(cache=None).data.folder.parent == tmp_path / "home" / "alma-env" / "text"

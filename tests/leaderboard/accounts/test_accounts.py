@@ -1,4 +1,4 @@
-"""Accounts and their tokens: what opens what, for how long, and what is stored of it."""
+"""Accounts, tokens and sessions: what they allow, when they end, and what the database stores."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import func, select, update
 
-from leaderboard import tokens
-from leaderboard.accounts import (
+from leaderboard.accounts import tokens
+from leaderboard.accounts.accounts import (
     find_account,
     find_or_make_account,
     list_accounts,
@@ -18,10 +18,10 @@ from leaderboard.accounts import (
     register,
     set_disabled,
 )
-from leaderboard.database import Event, Token
-from leaderboard.engine import reading, writing
+from leaderboard.accounts.tokens import authenticate, authenticate_session, issue_token, open_session, revoke
+from leaderboard.database.engine import reading, writing
+from leaderboard.database.tables import Event, Token
 from leaderboard.errors import AccountError, ConflictError, NotFoundError
-from leaderboard.tokens import authenticate, authenticate_session, issue_token, open_session, revoke
 
 
 def events(engine) -> list[tuple[str, str]]:
@@ -29,7 +29,7 @@ def events(engine) -> list[tuple[str, str]]:
         return [(event.kind, event.text) for event in session.scalars(select(Event).order_by(Event.id))]
 
 
-def test_who_registers_gets_an_account_and_a_token_that_opens_it(engine):
+def test_registering_gives_an_account_and_a_valid_token(engine):
     account, token = register(engine, " Ada ")
     assert (account.name, account.role, account.disabled_at) == ("Ada", "submitter", None)
     caller = authenticate(engine, token.secret)
@@ -40,7 +40,7 @@ def test_who_registers_gets_an_account_and_a_token_that_opens_it(engine):
         assert authenticate(engine, secret) is None
 
 
-def test_of_a_token_only_its_hash_is_stored(engine):
+def test_only_the_hash_of_a_token_is_stored(engine):
     _, token = register(engine, "Ada")
     _, session_secret = open_session(engine, token.secret)
     with reading(engine) as session:
@@ -50,7 +50,7 @@ def test_of_a_token_only_its_hash_is_stored(engine):
         assert not any(secret in value for row in rows for value in row)
 
 
-def test_a_name_is_anyones_once_whatever_its_letters_cases(engine):
+def test_names_are_unique_without_regard_to_case(engine):
     register(engine, "Ada")
     for name in ("Ada", "ADA", " ada"):
         with pytest.raises(ConflictError, match="the name is taken"):
@@ -63,7 +63,7 @@ def test_a_name_is_anyones_once_whatever_its_letters_cases(engine):
     assert [account.name for account in list_accounts(engine)[0]] == ["Ada"]
 
 
-def test_of_several_who_want_one_name_at_once_one_gets_it(engine):
+def test_only_one_of_several_simultaneous_registrations_gets_a_name(engine):
     made, refused = [], []
 
     def ask() -> None:
@@ -80,7 +80,7 @@ def test_of_several_who_want_one_name_at_once_one_gets_it(engine):
     assert (len(made), len(refused)) == (1, 3)
 
 
-def test_a_token_does_what_its_scopes_and_the_accounts_role_allow(engine):
+def test_scopes_and_role_limit_the_actions_of_a_token(engine):
     ada = make_account(engine, "Ada")
     mia = make_account(engine, "Mia", "maintainer", by=ada.id)
     assert issue_token(engine, mia.id, "all").scopes == ("submit", "review", "manage")
@@ -89,18 +89,18 @@ def test_a_token_does_what_its_scopes_and_the_accounts_role_allow(engine):
     for account, scopes in ((ada, ["review"]), (mia, []), (mia, ["everything"]), (ada, ["submit", "review"])):
         with pytest.raises(AccountError, match="scopes="):
             issue_token(engine, account.id, "t", scopes=scopes)
-    with pytest.raises(AccountError, match="scopes="):  # a token makes none that may do more than itself
+    with pytest.raises(AccountError, match="scopes="):  # a token cannot create a token with more scopes
         issue_token(engine, mia.id, "t", scopes=["manage"], within=["submit"])
     with pytest.raises(NotFoundError, match="account 99"):
         issue_token(engine, 99, "t")
-    # A maintainer who is one no more loses with the role what its tokens were given.
+    # A maintainer who loses the role also loses its scopes.
     token = issue_token(engine, mia.id, "review", scopes=["review", "submit"])
     with writing(engine) as session:
         session.merge(find_or_make_account(session, "Mia")).role = "submitter"
     assert authenticate(engine, token.secret).scopes == ("submit",)
 
 
-def test_a_token_ends_when_it_is_over_revoked_or_its_account_disabled(engine):
+def test_a_token_ends_when_it_expires_or_is_revoked_or_its_account_is_disabled(engine):
     ada, token = register(engine, "Ada")
     short = issue_token(engine, ada.id, "short", days=1)
     assert short.expires_at - datetime.now(UTC) > timedelta(hours=23)
@@ -112,7 +112,7 @@ def test_a_token_ends_when_it_is_over_revoked_or_its_account_disabled(engine):
             issue_token(engine, ada.id, "t", days=days)
 
     other = issue_token(engine, ada.id, "other")
-    with pytest.raises(NotFoundError, match="there is none of this number"):
+    with pytest.raises(NotFoundError, match="does not exist; list the tokens"):
         revoke(engine, other.id, account_id=ada.id + 1)
     revoke(engine, other.id, account_id=ada.id)
     revoke(engine, other.id)
@@ -125,7 +125,7 @@ def test_a_token_ends_when_it_is_over_revoked_or_its_account_disabled(engine):
         issue_token(engine, ada.id, "t")
     set_disabled(engine, ada.id, False)
     assert authenticate(engine, token.secret).name == "Ada"
-    with pytest.raises(ConflictError, match="your own"):
+    with pytest.raises(ConflictError, match="cannot disable your own account; ask another"):
         set_disabled(engine, ada.id, True, by=ada.id)
     with pytest.raises(NotFoundError, match="account 99"):
         set_disabled(engine, 99, True)
@@ -134,36 +134,39 @@ def test_a_token_ends_when_it_is_over_revoked_or_its_account_disabled(engine):
         find_account(engine, "Bob")
 
 
-def test_tokens_are_listed_without_sessions_and_with_their_last_use(engine):
+def test_the_list_of_tokens_has_no_sessions_and_the_time_of_last_use(engine):
     ada, token = register(engine, "Ada")
     issue_token(engine, ada.id, "second", scopes=["submit"])
     open_session(engine, token.secret)
     found = tokens.tokens_of(engine, ada.id)
-    assert [(one.name, one.scopes) for one in found] == [("second", ("submit",)), ("first token", ("submit", "manage"))]
+    assert [(token.name, token.scopes) for token in found] == [
+        ("second", ("submit",)),
+        ("first token", ("submit", "manage")),
+    ]
     assert found[0].last_used_at is None
     assert datetime.now(UTC) - found[1].last_used_at < timedelta(minutes=1)
 
 
-def test_an_account_has_so_many_tokens_and_no_more(engine, monkeypatch):
+def test_the_number_of_tokens_is_limited(engine, monkeypatch):
     monkeypatch.setattr(tokens, "MAXIMUM_TOKENS", 2)
     ada, first = register(engine, "Ada")
     issue_token(engine, ada.id, "second")
-    with pytest.raises(ConflictError, match="has 2 tokens; revoke one"):
+    with pytest.raises(ConflictError, match="has 2 tokens, the maximum; revoke one"):
         issue_token(engine, ada.id, "third")
     revoke(engine, first.id)
     issue_token(engine, ada.id, "third")
 
 
-def test_a_session_stands_for_its_token_and_ends_with_it(engine):
+def test_a_session_acts_for_its_token_and_ends_with_it(engine):
     ada, token = register(engine, "Ada")
     caller, secret = open_session(engine, token.secret)
     assert authenticate_session(engine, secret) == caller
-    assert authenticate(engine, secret) is None  # no program's token
+    assert authenticate(engine, secret) is None  # a session is not a token
     assert authenticate_session(engine, token.secret) is None
-    assert open_session(engine, secret) is None  # nor does it open another one
+    assert open_session(engine, secret) is None  # and cannot open another session
     _, another = open_session(engine, token.secret)
     tokens.close_session(engine, another)
-    tokens.close_session(engine, token.secret)  # which is none
+    tokens.close_session(engine, token.secret)  # not a session: no effect
     assert authenticate_session(engine, another) is None
     assert authenticate_session(engine, secret) == caller
     with reading(engine) as session:
@@ -175,13 +178,13 @@ def test_a_session_stands_for_its_token_and_ends_with_it(engine):
     assert open_session(engine, token.secret) is None
 
 
-def test_sessions_that_are_over_are_gone_at_the_next_log_in(engine):
+def test_expired_sessions_are_deleted_at_the_next_log_in(engine):
     ada, _ = register(engine, "Ada")
     token = issue_token(engine, ada.id, "short", days=0.25)
     _, secret = open_session(engine, token.secret, hours=1000)
     with writing(engine) as session:
         row = session.scalars(select(Token).where(Token.parent_id.is_not(None))).one()
-        assert row.expires_at == token.expires_at  # not longer than the token that it came from
+        assert row.expires_at == token.expires_at  # not later than its token
         row.expires_at = datetime.now(UTC)
     assert authenticate_session(engine, secret) is None
     open_session(engine, token.secret)

@@ -1,4 +1,4 @@
-"""The project's own agents on the board: from results that are shipped, or verified there."""
+"""Baselines on the board: with shipped results, or queued for verification."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ import dataclasses
 
 import pytest
 
-from leaderboard import queue
-from leaderboard.baselines import Baseline, baselines, install, record, shipped
-from leaderboard.check import check
-from leaderboard.details import details, ledgers
-from leaderboard.migrations import open_database
-from leaderboard.standings import standings
+from leaderboard.board import queue
+from leaderboard.board.baselines import Baseline, baselines, install, record, shipped
+from leaderboard.board.details import details, ledgers
+from leaderboard.board.standings import standings
+from leaderboard.database.migrations import open_database
+from leaderboard.submission.static_check import check
 
-from .conftest import verification_of
+from ..conftest import verification_of
 
 CHOSEN = [Baseline("Digits-ALMA-v0", "sm", (0, 1, 2), 5), Baseline("Digits-ALMA-v0", "ens", (0, 1, 2), None)]
 
 
 @pytest.fixture
 def results(tmp_path, monkeypatch) -> bytes:
-    """What was recorded on a board where both were verified."""
-    monkeypatch.setattr("leaderboard.baselines.baselines", lambda: CHOSEN)
+    """Results that were recorded on a board after the verification of both baselines."""
+    monkeypatch.setattr("leaderboard.board.baselines.baselines", lambda: CHOSEN)
     engine = open_database(f"sqlite:///{tmp_path / 'verified.db'}")
     assert install(engine, CHOSEN, results=record_of(engine, tmp_path)) == (0, 2)
     for comp in (100, 200):
@@ -36,18 +36,18 @@ def record_of(engine, folder) -> bytes:
     return (folder / "results.xz").read_bytes()
 
 
-def test_shipped_results_are_on_a_new_board_as_they_were_verified(engine, results):
+def test_shipped_results_are_on_a_new_board(engine, results):
     assert install(engine, CHOSEN, results=results) == (2, 0)
     lines = standings(engine, "Digits-ALMA-v0").lines
     assert {(line.method, line.waiting_time) for line in lines} == {("sm", 5), ("ens", None)}
     found = details(engine, 1)
     assert (found.state, found.account, found.worker) == ("verified", "alma-env", "a worker")
-    assert [kind for _, kind, _ in found.events] == ["submitted", "verified"]
+    assert [entry.kind for entry in found.events] == ["submitted", "verified"]
     assert ledgers(engine, 1) == {run.seed: run.ledger for run in verification_of(comp=100).runs}
     assert queue.claim(engine, "another worker") is None
 
 
-def test_what_is_there_stays_and_other_files_are_queued(engine, results):
+def test_installed_baselines_stay_and_changed_baselines_are_queued(engine, results):
     install(engine, CHOSEN[:1], results=results)
     assert install(engine, CHOSEN, results=results) == (1, 0)
     changed = dataclasses.replace(CHOSEN[0], settings={"width": 8})
@@ -55,7 +55,7 @@ def test_what_is_there_stays_and_other_files_are_queued(engine, results):
     assert queue.claim(engine, "a worker").submission_id == 3
 
 
-def test_a_result_is_not_adopted_for_a_job_that_a_worker_has_begun(engine, results):
+def test_a_shipped_result_does_not_replace_a_running_job(engine, results):
     install(engine, CHOSEN[:1], results=b"")
     lease = queue.claim(engine, "a worker")
     assert install(engine, CHOSEN[:1], results=results) == (0, 0)
@@ -64,20 +64,20 @@ def test_a_result_is_not_adopted_for_a_job_that_a_worker_has_begun(engine, resul
 
 
 @pytest.mark.parametrize("baseline", baselines(), ids=lambda baseline: f"{baseline.env} {baseline.manifest().name}")
-def test_every_baseline_passes_the_check_and_says_what_it_does(baseline):
+def test_every_baseline_passes_the_check_and_its_manifest_equals_its_code(baseline):
     report = check(baseline.package())
     assert (report.errors, report.warnings) == ((), ())
     call = ast.parse(report.package.files["agent.py"]).body[-1].body[-1].value
-    said = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
-    assert said.pop("seed") == "env.run_seed"
+    keywords = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
+    assert keywords.pop("seed") == "env.run_seed"
     if baseline.wait is None:
-        assert said.pop("policy") == "agents.Doubling()"
+        assert keywords.pop("policy") == "agents.Doubling()"
     hyperparameters = {key: str(value) for key, value in report.manifest.hyperparameters.items() if key != "policy"}
-    assert said == hyperparameters
+    assert keywords == hyperparameters
     assert report.manifest.waiting_time == baseline.wait
 
 
-def test_what_is_shipped_is_of_today_s_files(tmp_path):
+def test_shipped_results_belong_to_the_current_files(tmp_path):
     engine = open_database(f"sqlite:///{tmp_path / 'board.db'}")
     adopted, queued = install(engine)
     assert (adopted, queued) == (len(baselines()), 0)

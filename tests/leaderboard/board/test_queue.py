@@ -1,4 +1,4 @@
-"""Every job is done at least once and has exactly one result, whatever becomes of the workers."""
+"""Every job runs at least once and has exactly one result, even if workers are killed."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from sqlalchemy import func, select, update
 
 from alma_env import Ledger
-from leaderboard import queue, results
-from leaderboard.database import Account, AuditFinding, Event, Job, Result, ResultRun, Submission
-from leaderboard.engine import now, reading, writing
+from leaderboard.board import queue, results
+from leaderboard.board.submissions import submit
+from leaderboard.database.engine import now, reading, writing
+from leaderboard.database.tables import Account, AuditFinding, Event, Job, Result, ResultRun, Submission
 from leaderboard.errors import LeaseLostError, NotFoundError
-from leaderboard.submissions import submit
-from leaderboard.verification import Finding, Verification, VerifiedRun
+from leaderboard.verification.result import Finding, Verification, VerifiedRun
 
-from .conftest import ledger_of, package_of, verification_of
+from ..conftest import ledger_of, package_of, verification_of
 
 
 def send(engine, count=1, **options) -> list[int]:
@@ -51,7 +51,7 @@ def count(engine, table) -> int:
         return session.scalar(select(func.count()).select_from(table))
 
 
-def test_jobs_are_claimed_in_their_order_and_each_by_one_worker(engine):
+def test_each_job_is_claimed_once_and_the_oldest_first(engine):
     sent = send(engine, 3)
     leases = [queue.claim(engine, f"w{index}") for index in range(4)]
     assert [lease and lease.submission_id for lease in leases] == [*sent, None]
@@ -59,7 +59,7 @@ def test_jobs_are_claimed_in_their_order_and_each_by_one_worker(engine):
     assert state_of(engine, sent[0]) == "running"
 
 
-def test_workers_that_ask_at_once_get_different_jobs(engine):
+def test_concurrent_workers_get_different_jobs(engine):
     sent = send(engine, 12)
     got, lock, start = [], threading.Lock(), threading.Barrier(4)
 
@@ -77,7 +77,7 @@ def test_workers_that_ask_at_once_get_different_jobs(engine):
     assert sorted(got) == sent
 
 
-def test_a_result_has_its_runs_its_summary_and_its_findings(engine):
+def test_a_result_has_runs_summary_and_findings(engine):
     (sent,) = send(engine)
     lease = queue.claim(engine, "w")
     note = Finding("info", "claim-none", "nothing was claimed", seed=1)
@@ -105,7 +105,7 @@ def test_a_result_has_its_runs_its_summary_and_its_findings(engine):
     assert (job.state, job.attempts, job.lease_owner, job.lease_key) == ("finished", 1, None, None)
 
 
-def test_numbers_of_more_than_63_bits_are_kept_to_the_last_digit(engine):
+def test_numbers_beyond_63_bits_are_exact(engine):
     send(engine)
     huge = 10**20 + 1
     queue.finish(engine, queue.claim(engine, "w"), verification_of(comp=huge))
@@ -120,7 +120,7 @@ def test_numbers_of_more_than_63_bits_are_kept_to_the_last_digit(engine):
     ("severity", "state", "published"),
     [("info", "verified", True), ("suspicious", "flagged", False), ("fatal", "rejected", False)],
 )
-def test_the_gravest_finding_says_what_becomes_of_a_submission(engine, severity, state, published):
+def test_the_most_severe_finding_determines_the_state(engine, severity, state, published):
     (sent,) = send(engine)
     findings = (Finding("info", "a", "x"), Finding(severity, "b", "y"), Finding("info", "c", "z"))
     queue.finish(engine, queue.claim(engine, "w"), verification_of((0, 1, 2), *findings))
@@ -145,33 +145,33 @@ def _with_errors(error: float) -> Ledger:
 
 
 @pytest.mark.parametrize(
-    ("verification", "said"),
+    ("verification", "message"),
     [
-        (verification_of((0, 1)), "verify each of them once"),
-        (verification_of((0, 1, 2, 3)), "verify each of them once"),
-        (verification_of((0, 1, 1)), "verify each of them once"),
-        (verification_of((0, 1, 7), Finding("fatal", "a", "b")), "verify each of them once"),
-        (verification_of(()), "verify each of them once"),
+        (verification_of((0, 1)), "verify each seed once"),
+        (verification_of((0, 1, 2, 3)), "verify each seed once"),
+        (verification_of((0, 1, 1)), "verify each seed once"),
+        (verification_of((0, 1, 7), Finding("fatal", "a", "b")), "verify each seed once"),
+        (verification_of(()), "verify each seed once"),
         (
             Verification(tuple(VerifiedRun(seed, ledger_of(seed, "Text-ALMA-v0")) for seed in (0, 1, 2))),
-            "a ledger of 5 rows; Digits-ALMA-v0 has 21",
+            "5 rows in the ledger; Digits-ALMA-v0 has 21",
         ),
         (
             Verification(tuple(VerifiedRun(seed, _with_errors(1e308)) for seed in (0, 1, 2))),
-            "larger than any number; such runs have no CER",
+            "the sum of its errors, the CER, must be finite",
         ),
     ],
 )
-def test_a_verification_that_is_not_whole_writes_nothing(engine, verification, said):
+def test_an_incomplete_verification_writes_nothing(engine, verification, message):
     send(engine)
     lease = queue.claim(engine, "w")
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         queue.finish(engine, lease, verification)
     assert (count(engine, Result), count(engine, ResultRun)) == (0, 0)
     queue.finish(engine, lease, verification_of())
 
 
-def test_a_lease_that_ended_makes_the_job_claimable_again(engine):
+def test_a_job_can_be_claimed_again_after_its_lease(engine):
     (sent,) = send(engine)
     first = queue.claim(engine, "dies")
     assert queue.claim(engine, "other") is None
@@ -184,7 +184,7 @@ def test_a_lease_that_ended_makes_the_job_claimable_again(engine):
     assert kinds == ["submitted", "claimed", "lease expired", "claimed"]
 
 
-def test_a_renewed_lease_is_held_for_longer_and_tells_its_progress(engine):
+def test_a_renewal_extends_the_lease_and_stores_the_progress(engine):
     (sent,) = send(engine)
     lease = queue.claim(engine, "w", lease_seconds=0.0)
     queue.renew(engine, lease, 60.0, "seed 1, tick 3 of 20\0" + "x" * 500)
@@ -196,47 +196,47 @@ def test_a_renewed_lease_is_held_for_longer_and_tells_its_progress(engine):
 
 
 @pytest.mark.parametrize("same_name", [True, False])
-def test_a_stale_worker_cannot_overwrite_whatever_it_tries(engine, same_name):
+def test_a_worker_without_its_lease_cannot_write(engine, same_name):
     (sent,) = send(engine)
     stale = queue.claim(engine, "w")
     let_leases_end(engine)
     fresh = queue.claim(engine, "w" if same_name else "other")
 
-    def tries() -> None:
+    def try_everything() -> None:
         for attempt in (
             lambda: queue.finish(engine, stale, verification_of(comp=1)),
             lambda: queue.fail(engine, stale, "late"),
             lambda: queue.release(engine, stale),
             lambda: queue.renew(engine, stale),
         ):
-            with pytest.raises(LeaseLostError, match="what was computed is dropped"):
+            with pytest.raises(LeaseLostError, match="the computation is discarded"):
                 attempt()
 
-    tries()
+    try_everything()
     assert job_of(engine, sent).state == "running"
     queue.finish(engine, fresh, verification_of(comp=5000))
-    tries()
+    try_everything()
     with reading(engine) as session:
         result = session.scalars(select(Result)).one()
         assert result.runs[0].comp == 20 * 5007
         assert count(engine, ResultRun) == 3
 
 
-def test_the_jobs_of_a_disabled_account_end(engine):
+def test_jobs_of_a_disabled_account_fail(engine):
     running, waiting = send(engine, 2)
     lease = queue.claim(engine, "w")
     with writing(engine) as session:
         session.execute(update(Account).values(disabled_at=now(session)))
-    with pytest.raises(LeaseLostError, match="the account that sent it was disabled"):
+    with pytest.raises(LeaseLostError, match=queue.DISABLED):
         queue.renew(engine, lease)
     assert queue.claim(engine, "other") is None
     for sent in (running, waiting):
         job = job_of(engine, sent)
-        assert (job.state, job.last_error) == ("failed", "the account that sent it was disabled")
+        assert (job.state, job.last_error) == ("failed", queue.DISABLED)
         assert state_of(engine, sent) == "failed"
 
 
-def test_a_slow_worker_whose_job_nobody_else_took_may_finish(engine):
+def test_a_worker_can_finish_after_its_lease_if_no_other_worker_claimed_the_job(engine):
     (sent,) = send(engine)
     slow = queue.claim(engine, "w")
     let_leases_end(engine)
@@ -244,7 +244,7 @@ def test_a_slow_worker_whose_job_nobody_else_took_may_finish(engine):
     assert state_of(engine, sent) == "verified"
 
 
-def test_two_workers_that_finish_at_once_publish_one_result(engine):
+def test_concurrent_finishes_write_one_result(engine):
     send(engine)
     lease = queue.claim(engine, "w")
     outcomes, start = [], threading.Barrier(4)
@@ -266,19 +266,19 @@ def test_two_workers_that_finish_at_once_publish_one_result(engine):
     assert (count(engine, Result), count(engine, ResultRun)) == (1, 3)
 
 
-def test_the_table_itself_refuses_a_second_result(engine):
-    """Even a job that says that it has none, as after a restored copy of half a database."""
+def test_the_table_refuses_a_second_result(engine):
+    """The job is queued although its submission has a result, as after an incomplete restore of a database."""
     (sent,) = send(engine)
     queue.finish(engine, queue.claim(engine, "w"), verification_of())
     with writing(engine) as session:
         session.execute(update(Job).values(state="queued"))
-    with pytest.raises(LeaseLostError, match="has a result already"):
+    with pytest.raises(LeaseLostError, match="has a result"):
         queue.finish(engine, queue.claim(engine, "w"), verification_of(comp=9))
     assert (count(engine, Result), count(engine, ResultRun), count(engine, AuditFinding)) == (1, 3, 0)
     assert job_of(engine, sent).state == "running"
 
 
-def test_failures_are_tried_again_ever_later_and_then_no_more(engine):
+def test_failed_attempts_are_repeated_after_longer_pauses_up_to_the_maximum(engine):
     (sent,) = send(engine)
     pauses = []
     for attempt in (1, 2, 3):
@@ -299,16 +299,16 @@ def test_failures_are_tried_again_ever_later_and_then_no_more(engine):
     assert queue.claim(engine, "w") is None
 
 
-def test_a_failure_that_would_repeat_itself_is_final(engine):
+def test_a_failure_without_retry_is_final(engine):
     (sent,) = send(engine)
     assert not queue.fail(engine, queue.claim(engine, "w"), "it cannot be run", retry=False)
     assert state_of(engine, sent) == "failed"
 
 
-def test_a_job_that_kills_every_worker_fails_in_the_end_and_lets_others_pass(engine):
+def test_a_job_that_kills_every_worker_fails_and_other_jobs_run(engine):
     poison, other = send(engine, 2)
     for _ in range(queue.MAXIMUM_ATTEMPTS):
-        with writing(engine) as session:  # the oldest first, as it was when it was sent
+        with writing(engine) as session:  # keeps the failing job the oldest one
             session.execute(
                 update(Job).where(Job.submission_id == other).values(available_at=now(session) + timedelta(days=1))
             )
@@ -318,10 +318,10 @@ def test_a_job_that_kills_every_worker_fails_in_the_end_and_lets_others_pass(eng
     assert queue.claim(engine, "w").submission_id == other
     job = job_of(engine, poison)
     assert job.state == "failed"
-    assert "worker dies did not renew its lease on attempt 3" in job.last_error
+    assert "attempt 3: worker dies was killed or disconnected" in job.last_error
 
 
-def test_a_job_that_was_given_back_is_untried_and_at_once_claimable(engine):
+def test_a_released_job_can_be_claimed_at_once_and_its_attempt_does_not_count(engine):
     (sent,) = send(engine)
     for _ in range(5):
         lease = queue.claim(engine, "w")
@@ -330,19 +330,19 @@ def test_a_job_that_was_given_back_is_untried_and_at_once_claimable(engine):
         assert state_of(engine, sent) == "queued"
 
 
-def test_what_failed_can_be_queued_again_and_nothing_else(engine):
+def test_only_failed_jobs_can_be_retried(engine):
     (sent,) = send(engine)
-    with pytest.raises(NotFoundError, match="its job is queued, and only what failed"):
+    with pytest.raises(NotFoundError, match="its job is queued; only a failed verification"):
         queue.retry(engine, sent)
     queue.fail(engine, queue.claim(engine, "w"), "the disk was full", retry=False)
     queue.retry(engine, sent)
     assert state_of(engine, sent) == "queued"
     assert queue.claim(engine, "w").attempt == 1
-    with pytest.raises(NotFoundError, match="there is none"):
+    with pytest.raises(NotFoundError, match="submission 99: it does not exist"):
         queue.retry(engine, 99)
 
 
-def test_a_job_is_tried_at_least_once(engine):
+def test_a_job_needs_at_least_one_attempt(engine):
     with pytest.raises(ValueError, match="maximum_attempts=0"):
         send(engine, maximum_attempts=0)
     assert count(engine, Submission) == 0

@@ -1,4 +1,4 @@
-"""Workers may be killed at any moment: nothing is lost, and nothing is done twice that shows."""
+"""Workers can be killed at any moment: no result is lost or written twice."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import func, select, text, update
 
-from leaderboard import queue
-from leaderboard.database import Event, Job, Result, ResultRun, Submission
-from leaderboard.engine import reading, writing
-from leaderboard.errors import DatabaseError, LeaseLostError, SubmissionError
-from leaderboard.submissions import submit
-from leaderboard.worker import work
+from leaderboard.board import queue
+from leaderboard.board.submissions import submit
+from leaderboard.board.worker import work
+from leaderboard.database.engine import reading, writing
+from leaderboard.database.tables import Event, Job, Result, ResultRun, Submission
+from leaderboard.errors import LeaseLostError, SubmissionError
 
-from . import fake_verify
-from .conftest import package_of, verification_of
+from .. import fake_verify
+from ..conftest import package_of, verification_of
 
 
 def kill(pid: int, number: int) -> None:
     try:
         os.kill(pid, number)
     except ProcessLookupError:
-        pytest.fail(f"worker {pid} ended by itself")
+        pytest.fail(f"worker {pid} ended without a signal")
 
 
 def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -48,13 +48,13 @@ def job_of(engine, submission_id) -> Job:
         return session.scalars(select(Job).where(Job.submission_id == submission_id)).one()
 
 
-def test_killing_workers_at_random_moments_loses_and_doubles_no_submission(engine, board_url, nursery):
+def test_killing_workers_at_random_moments_loses_and_duplicates_no_result(engine, board_url, nursery):
     numbers = random.Random(0)
     sent = [submit(engine, package_of(name=f"number {index}"), maximum_attempts=1000).id for index in range(1, 101)]
     workers = [nursery(board_url) for _ in range(3)]
     done, kills, end = 0, 0, time.monotonic() + 400
     while done < 100:
-        # After some more results, so that a slow machine ends, too; then at any moment of a verification.
+        # Wait for some results, so that the test ends on a slow machine; then kill at any moment of a verification.
         goal = min(100, done + numbers.randint(1, 6))
         while (done := states(engine).get("verified", 0)) < goal:
             assert time.monotonic() < end, states(engine)
@@ -77,10 +77,10 @@ def test_killing_workers_at_random_moments_loses_and_doubles_no_submission(engin
         verified = select(Event.submission_id).where(Event.kind == "verified")
         assert sorted(session.scalars(verified)) == sent
         claims = session.scalar(select(func.count()).select_from(Event).where(Event.kind == "claimed"))
-        assert claims > 100  # some were killed in the middle, and done again
+        assert claims > 100  # some jobs were interrupted and claimed again
 
 
-def test_a_worker_that_is_asked_to_end_gives_its_job_back_at_once(engine, board_url, nursery):
+def test_a_stopped_worker_returns_its_job_at_once(engine, board_url, nursery):
     sent = submit(engine, package_of(name="number 1")).id
     worker = nursery(board_url, "verify_for_ever", 60.0)
     until(lambda: job_of(engine, sent).state == "running")
@@ -91,18 +91,18 @@ def test_a_worker_that_is_asked_to_end_gives_its_job_back_at_once(engine, board_
     assert (job.attempts, job.lease_owner) == (0, None)
     assert states(engine) == {"queued": 1}
     assert queue.claim(engine, "another").submission_id == sent
-    # And it is gone.
+    # The process has ended.
     until(lambda: subprocess.run(["kill", "-0", str(worker)], capture_output=True).returncode != 0, 20.0)
 
 
-def test_a_worker_with_nothing_to_do_ends_when_asked(engine, board_url, nursery):
+def test_an_idle_worker_stops_on_sigterm(engine, board_url, nursery):
     worker = nursery(board_url)
     time.sleep(0.3)
     kill(worker, signal.SIGTERM)
     until(lambda: subprocess.run(["kill", "-0", str(worker)], capture_output=True).returncode != 0, 20.0)
 
 
-def test_a_long_verification_keeps_its_lease_and_shows_its_progress(engine, board_url):
+def test_a_long_verification_keeps_its_lease_and_reports_progress(engine):
     sent = submit(engine, package_of(name="number 1")).id
     seen = []
 
@@ -114,36 +114,36 @@ def test_a_long_verification_keeps_its_lease_and_shows_its_progress(engine, boar
             time.sleep(0.05)
         return verification_of()
 
-    assert work(board_url, slow, lease_seconds=0.9, until_empty=True) == 1
+    assert work(engine, slow, lease_seconds=0.9, until_empty=True) == 1
     assert {lease for lease, _ in seen} == {None}
     assert seen[-1][1] == "half way"
     assert states(engine) == {"verified": 1}
 
 
-def test_a_verification_whose_job_was_taken_away_is_told_and_dropped(engine, board_url):
+def test_a_verification_that_lost_its_lease_stops_and_is_discarded(engine):
     submit(engine, package_of(name="number 1"))
-    told = []
+    messages = []
 
     def robbed(package, manifest, progress):
-        if told:
+        if messages:
             return verification_of(comp=2)
-        with writing(engine) as session:  # as if the lease had ended and another had claimed it
+        with writing(engine) as session:  # as if another worker had claimed the job
             session.execute(update(Job).values(lease_key="of another", lease_owner="another"))
         try:
             until(lambda: progress("still") is not None)
         except LeaseLostError as error:
-            told.append(str(error))
+            messages.append(str(error))
             with writing(engine) as session:
                 session.execute(update(Job).values(state="queued"))
             raise
 
-    assert work(board_url, robbed, lease_seconds=0.3, poll_seconds=0.05, until_empty=True) == 1
-    assert "its lease ended and another has it now" in told[0]
+    assert work(engine, robbed, lease_seconds=0.3, poll_seconds=0.05, until_empty=True) == 1
+    assert "its lease ended and another has claimed it" in messages[0]
     with reading(engine) as session:
         assert session.scalars(select(Result)).one().runs[0].comp == 20 * 9
 
 
-def test_accidents_are_tried_again_and_the_reason_of_the_last_is_kept(engine, board_url):
+def test_failed_attempts_are_repeated_and_the_last_error_is_stored(engine):
     sent = [submit(engine, package_of(name=f"number {index}")).id for index in (1, 2)]
     calls = []
 
@@ -155,14 +155,14 @@ def test_accidents_are_tried_again_and_the_reason_of_the_last_is_kept(engine, bo
             return verification_of((0,))
         return verification_of()
 
-    assert work(board_url, unlucky, poll_seconds=0.05, backoff_seconds=0.0, until_empty=True) == 1
+    assert work(engine, unlucky, poll_seconds=0.05, backoff_seconds=0.0, until_empty=True) == 1
     assert sorted(calls) == ["number 1"] * 3 + ["number 2"] * 3
     assert states(engine) == {"verified": 1, "failed": 1}
     assert job_of(engine, sent[0]).last_error is None
-    assert "verify each of them once" in job_of(engine, sent[1]).last_error
+    assert "verify each seed once" in job_of(engine, sent[1]).last_error
 
 
-def test_a_submission_that_cannot_be_run_fails_at_once(engine, board_url):
+def test_a_submission_that_cannot_run_fails_at_once(engine):
     sent = submit(engine, package_of(name="number 1")).id
     calls = []
 
@@ -170,12 +170,12 @@ def test_a_submission_that_cannot_be_run_fails_at_once(engine, board_url):
         calls.append(1)
         raise SubmissionError("agent.py: make_agent returned None; return an agent")
 
-    assert work(board_url, refuse, until_empty=True) == 0
+    assert work(engine, refuse, until_empty=True) == 0
     assert calls == [1]
     assert job_of(engine, sent).last_error == "agent.py: make_agent returned None; return an agent"
 
 
-def test_a_verification_sees_the_package_and_the_manifest_that_were_sent(engine, board_url):
+def test_a_verification_gets_the_package_and_the_manifest_that_were_sent(engine):
     package = package_of(name="number 1")
     submit(engine, package)
     seen = []
@@ -184,12 +184,12 @@ def test_a_verification_sees_the_package_and_the_manifest_that_were_sent(engine,
         seen.append((given, manifest.name))
         return verification_of()
 
-    work(board_url, look, until_empty=True)
+    work(engine, look, until_empty=True)
     assert seen == [(package, "number 1")]
 
 
 @pytest.mark.parametrize("kind", ["postgresql"], indirect=True)
-def test_a_server_that_was_restarted_costs_no_result(engine, board_url):
+def test_a_restart_of_the_database_server_loses_no_result(engine):
     submit(engine, package_of(name="number 1"))
 
     def cut_off(package, manifest, progress):
@@ -198,17 +198,17 @@ def test_a_server_that_was_restarted_costs_no_result(engine, board_url):
             connection.execute(text(cut + " AND datname = current_database()"))
         return verification_of()
 
-    assert work(board_url, cut_off, poll_seconds=0.05, until_empty=True) == 1
+    assert work(engine, cut_off, poll_seconds=0.05, until_empty=True) == 1
     assert states(engine) == {"verified": 1}
 
 
-def test_several_workers_in_threads_share_the_queue(engine, board_url):
+def test_workers_in_threads_share_the_queue(engine):
     for index in range(12):
         submit(engine, package_of(name=f"number {index}"))
     done = []
     threads = [
         threading.Thread(
-            target=lambda: done.append(work(board_url, fake_verify.verify, poll_seconds=0.05, until_empty=True))
+            target=lambda: done.append(work(engine, fake_verify.verify, poll_seconds=0.05, until_empty=True))
         )
         for _ in range(3)
     ]
@@ -218,8 +218,3 @@ def test_several_workers_in_threads_share_the_queue(engine, board_url):
         thread.join()
     assert sum(done) == 12
     assert states(engine) == {"verified": 12}
-
-
-def test_a_worker_needs_a_database_that_there_can_be():
-    with pytest.raises(DatabaseError, match="not a URL"):
-        work("board.db", fake_verify.verify)

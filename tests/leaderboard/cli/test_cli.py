@@ -1,4 +1,4 @@
-"""The command line: begin, check, send, verify, look, download; and what it says of mistakes."""
+"""The command line: every command works, and a mistake gives one message with the remedy."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import pytest
 
 from leaderboard import cli
 from leaderboard.cli import load_verify, main
-from leaderboard.package import read
+from leaderboard.cli.verifying import DEFAULT_VERIFY
+from leaderboard.submission.zip_archive import read
 
-from .conftest import package_of
+from ..conftest import package_of
 
 
 @pytest.fixture(autouse=True)
 def no_database_of_the_user(monkeypatch, tmp_path) -> None:
     monkeypatch.delenv(cli.DATABASE_VARIABLE, raising=False)
     monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))  # of fake_verify
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1]))  # for fake_verify
 
 
 def run(capsys, *arguments) -> tuple[int, str, str]:
@@ -34,31 +35,31 @@ def written(folder: Path, **changes) -> Path:
     return folder
 
 
-def test_what_init_writes_passes_the_check_and_is_not_overwritten(capsys, tmp_path):
+def test_the_template_passes_the_check_and_is_not_overwritten(capsys, tmp_path):
     status, out, _ = run(capsys, "init", tmp_path / "mine")
     assert status == 0
     assert f"alma-leaderboard check {tmp_path / 'mine'}" in out
     status, out, err = run(capsys, "check", tmp_path / "mine")
     assert (status, err) == (0, "")
-    assert "fine: Single model, wait 5, Digits-ALMA-v0, 3 seeds" in out
+    assert "valid: Single model, wait 5, Digits-ALMA-v0, 3 seeds" in out
     assert f"digest {read(tmp_path / 'mine').digest}" in out
     status, _, err = run(capsys, "init", tmp_path / "mine")
     assert status == 2
     assert "nothing is overwritten" in err
 
 
-def test_check_tells_all_errors_and_runs_nothing(capsys, tmp_path):
+def test_check_reports_all_errors_and_executes_nothing(capsys, tmp_path):
     trap = tmp_path / "trap"
     folder = written(tmp_path / "a", agent=f"open({str(trap)!r}, 'w')\n", name="[bold]x", seeds=[0])
     status, out, _ = run(capsys, "check", folder)
     assert status == 1
-    assert "error seeds = [0]: a score needs at least 3 seeds" in out
+    assert "error seeds = [0]: must have at least 3" in out
     assert "error agent.py: no function make_agent" in out
     assert not trap.exists()
     assert run(capsys, "check", tmp_path / "nowhere")[0] == 1
 
 
-def test_from_sending_to_downloading(capsys, tmp_path, database_url):
+def test_submit_status_worker_export_and_upgrade(capsys, tmp_path, database_url):
     at = ("--database", database_url)
     status, out, _ = run(capsys, "submit", written(tmp_path / "a", name="number 1"), *at, "--account", "Ada")
     assert (status, out) == (0, "submission 1: queued\n")
@@ -82,18 +83,18 @@ def test_from_sending_to_downloading(capsys, tmp_path, database_url):
 
     for file in ("board.csv", "board.json", "board.parquet"):
         status, out, _ = run(capsys, "export", tmp_path / file, "--env", "Digits-ALMA-v0", *at)
-        assert (status, out) == (0, f"{tmp_path / file}: 2 lines\n")
+        assert (status, out) == (0, f"{tmp_path / file}: 2 rows\n")
     records = json.loads((tmp_path / "board.json").read_text())
     assert [record["name"] for record in records] == ["number 1", "[red]number 2"]
-    assert "6 lines" in run(capsys, "export", tmp_path / "r.csv", "--env", "Digits-ALMA-v0", "--runs", *at)[1]
-    assert run(capsys, "upgrade", *at)[1] == "tables of version 0002\n"
+    assert "6 rows" in run(capsys, "export", tmp_path / "r.csv", "--env", "Digits-ALMA-v0", "--runs", *at)[1]
+    assert run(capsys, "upgrade", *at)[1] == "the tables have version 0002\n"
 
 
-def test_what_failed_is_queued_again_by_retry(capsys, tmp_path, monkeypatch):
+def test_retry_queues_a_failed_submission_again(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv(cli.DATABASE_VARIABLE, f"sqlite:///{tmp_path / 'board.db'}")
     assert run(capsys, "submit", written(tmp_path / "a", name="no number in it"))[0] == 0
-    from leaderboard import queue
-    from leaderboard.engine import connect
+    from leaderboard.board import queue
+    from leaderboard.database.engine import connect
 
     engine = connect(f"sqlite:///{tmp_path / 'board.db'}")
     queue.fail(engine, queue.claim(engine, "w"), "the disk was full", retry=False)
@@ -102,15 +103,15 @@ def test_what_failed_is_queued_again_by_retry(capsys, tmp_path, monkeypatch):
     assert run(capsys, "retry", 1)[1] == "submission 1: queued\n"
     status, _, err = run(capsys, "retry", 1)
     assert status == 2
-    assert "only what failed is tried again" in err
+    assert "only a failed verification can be retried" in err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (("status",), "no database; give --database sqlite:///board.db"),
+        (("status",), "--database: missing; give --database sqlite:///board.db"),
         (("status", "--database", "board.db"), "not a URL"),
-        (("status", "7", "--database", "sqlite:///{}/board.db"), "submission 7: there is none of this number"),
+        (("status", "7", "--database", "sqlite:///{}/board.db"), "submission 7: it does not exist"),
         (("status", "--database", "sqlite:///{}/no/where/board.db"), "does not open (unable to open database file)"),
         (("worker", "--verify", "nonsense", "--database", "sqlite:///{}/board.db"), "write MODULE:FUNCTION"),
         (("worker", "--verify", "no.such:thing", "--database", "sqlite:///{}/board.db"), "No module named"),
@@ -121,22 +122,31 @@ def test_what_failed_is_queued_again_by_retry(capsys, tmp_path, monkeypatch):
         (("export", "a.txt", "--env", "Digits-ALMA-v0", "--database", "sqlite:///{}/board.db"), "csv, json, parquet"),
     ],
 )
-def test_a_mistake_is_told_in_one_message(capsys, tmp_path, arguments, said):
+def test_a_mistake_gives_one_message(capsys, tmp_path, arguments, message):
     status, _, err = run(capsys, *(argument.format(tmp_path) for argument in arguments))
     assert status == 2
-    assert said in err
+    assert message in err
     assert "Traceback" not in err
 
 
-def test_what_verifies_is_a_function_that_python_finds():
+def test_verify_must_name_a_function_that_can_be_imported():
     assert load_verify("fake_verify:verify").__name__ == "verify"
     for spec in ("fake_verify", ":verify", "fake_verify:", "fake_verify:nothing", "fake_verify:__name__"):
         with pytest.raises(ValueError, match="write MODULE:FUNCTION"):
             load_verify(spec)
 
 
-def test_a_submission_is_begun_and_checked_without_the_packages_of_the_board(tmp_path):
-    """As after `pip install alma-env`, without the extra `web`."""
+def test_documented_names_from_before_the_rooms_still_resolve():
+    import leaderboard.sandbox
+    import leaderboard.verification
+
+    assert load_verify("leaderboard.verify:verify") is load_verify(DEFAULT_VERIFY)
+    assert leaderboard.verification.Verify is leaderboard.verification.result.Verifier
+    assert leaderboard.sandbox.Limits is leaderboard.sandbox.sandbox.Limits
+
+
+def test_init_and_check_work_without_the_extra_web(tmp_path):
+    """Simulate `pip install alma-env` without the extra `web`."""
     code = (
         "import sys\n"
         "for name in ('sqlalchemy', 'alembic', 'psycopg', 'pyarrow'): sys.modules[name] = None\n"

@@ -1,20 +1,23 @@
-"""The client: what a script sends and reads, what it repeats, and what errors become."""
+"""The Python client: requests, repetition after failures, and errors."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from contextlib import closing
 
 import httpx2
 import pytest
 
-from leaderboard import queue, remote, standings
-from leaderboard.client import Client
-from leaderboard.details import details
+from leaderboard.board import queue, standings
+from leaderboard.board.details import details
+from leaderboard.client import http
+from leaderboard.client.client import Client
 from leaderboard.errors import ConflictError, NotFoundError, RemoteError, SubmissionError, TooManyError
-from leaderboard.verification import Finding
+from leaderboard.verification.result import Finding
 
-from .conftest import ledger_of, package_of, verification_of
-from .web_client import client_of, person
+from ..conftest import ledger_of, package_of, verification_of
+from ..web_client import client_of, person
 
 ENV = "Digits-ALMA-v0"
 
@@ -27,12 +30,12 @@ def kind() -> str:
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch) -> list[float]:
     slept: list[float] = []
-    monkeypatch.setattr(remote.time, "sleep", slept.append)
+    monkeypatch.setattr(http.time, "sleep", slept.append)
     return slept
 
 
-class Travels(httpx2.BaseTransport):
-    """To an application without a server; some requests, by their number, get lost or are answered otherwise."""
+class FailingTransport(httpx2.BaseTransport):
+    """A transport to an application without a server. It replaces the responses of some requests by failures."""
 
     def __init__(self, test_client, failures=()):
         self.client, self.failures, self.count = test_client, dict(failures), 0
@@ -47,7 +50,7 @@ class Travels(httpx2.BaseTransport):
         path = request.url.raw_path.decode()
         headers = {name: value for name, value in request.headers.items() if name != "host"}
         answer = self.client.request(request.method, path, content=request.read(), headers=headers)
-        if failure is not None:  # it arrived, and its answer got lost
+        if failure is not None:  # the request arrived and its response was lost
             raise failure
         return httpx2.Response(answer.status_code, headers=answer.headers, content=answer.content)
 
@@ -57,7 +60,7 @@ def board(engine):
     with closing(client_of(engine)) as opened:
 
         def make(who=None, failures=(), **options) -> Client:
-            return Client("http://board", who and who.token, transport=Travels(opened, failures), **options)
+            return Client("http://board", who and who.token, transport=FailingTransport(opened, failures), **options)
 
         yield make
 
@@ -66,7 +69,7 @@ def verify(engine, *findings) -> None:
     queue.finish(engine, queue.claim(engine, "w"), verification_of((0, 1, 2), *findings))
 
 
-def test_a_script_sends_waits_and_reads(engine, board, tmp_path):
+def test_a_script_submits_waits_and_reads_results(engine, board, tmp_path):
     client = board(person(engine, "Ada"))
     package_of(name="number 1", contact="ada@example.org").write(tmp_path / "mine")
     sent = client.submit(tmp_path / "mine")
@@ -74,7 +77,7 @@ def test_a_script_sends_waits_and_reads(engine, board, tmp_path):
     assert client.submit(package_of(name="number 1", contact="ada@example.org")).new is False
     (listed,) = client.recent(state="queued", env_id=ENV)
     assert (listed.id, listed.name, listed.account) == (sent.id, "number 1", "Ada")
-    with pytest.raises(TimeoutError, match="queued after 3 s; it goes on there"):
+    with pytest.raises(TimeoutError, match="queued after 3 s.*wait longer"):
         client.wait(sent.id, timeout=3, poll=4)
     seen = []
 
@@ -95,15 +98,20 @@ def test_a_script_sends_waits_and_reads(engine, board, tmp_path):
     assert b"number 1" in client.export(ENV, format="json", runs=True)
 
 
-def test_without_a_token_one_reads_and_sends_nothing(engine, board):
+def test_the_client_does_not_import_fastapi():
+    script = "import sys, leaderboard.client; sys.exit('fastapi' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script]).returncode == 0
+
+
+def test_without_a_token_a_client_can_only_read(engine, board):
     client = board()
     assert client.boards() == []
-    with pytest.raises(RemoteError, match="this needs a token") as caught:
+    with pytest.raises(RemoteError, match="no valid token or session.*send the header") as caught:
         client.submit(package_of())
     assert caught.value.status == 401
 
 
-def test_tokens_and_accounts_are_kept_by_script(engine, board):
+def test_a_script_manages_tokens_and_accounts(engine, board):
     client = board(person(engine, "Mia", "maintainer"))
     me = client.me()
     assert (me.name, me.role, me.scopes) == ("Mia", "maintainer", ("submit", "review", "manage"))
@@ -121,7 +129,7 @@ def test_tokens_and_accounts_are_kept_by_script(engine, board):
     assert client.set_disabled(account.id, False).disabled_at is None
 
 
-def test_a_maintainer_decides_and_retries_by_script(engine, board):
+def test_a_maintainer_s_script_decides_and_retries(engine, board):
     client = board(person(engine, "Mia", "maintainer"))
     flagged, failed = client.submit(package_of(name="a")).id, client.submit(package_of(name="b")).id
     verify(engine, Finding("suspicious", "odd", "an odd thing"))
@@ -132,45 +140,45 @@ def test_a_maintainer_decides_and_retries_by_script(engine, board):
     assert client.retry(failed).state == "queued"
 
 
-def test_errors_say_what_the_board_says(engine, board):
+def test_errors_have_the_messages_of_the_board(engine, board):
     client = board(person(engine, "Ada"))
-    with pytest.raises(NotFoundError, match="submission 99: there is none"):
+    with pytest.raises(NotFoundError, match="submission 99: it does not exist"):
         client.status(99)
-    with pytest.raises(SubmissionError, match="a score needs at least 3 seeds"):
+    with pytest.raises(SubmissionError, match="must have at least 3"):
         client.submit(package_of(seeds=[0]))
     with pytest.raises(SubmissionError, match="scopes"):
         client.make_token("x", scopes=["everything"])
-    with pytest.raises(RemoteError, match="no maintainer's"):
+    with pytest.raises(RemoteError, match="account Ada: not a maintainer"):
         client.make_account("Cy")
     odd = httpx2.Response(418, json={"detail": "", "problems": ["\x1b[31mred"]})
     with pytest.raises(RemoteError) as caught:
         board(failures={1: odd}).boards()
     assert str(caught.value) == "\\x1b[31mred"
-    with pytest.raises(RemoteError, match="not as a board of alma-env does"):
+    with pytest.raises(RemoteError, match="not that of a board of this version"):
         board(failures={1: httpx2.Response(200, text="<html>")}).boards()
-    with pytest.raises(RemoteError, match="answers with the status 302"):  # and the token does not go there
+    with pytest.raises(RemoteError, match="status 302"):  # the token must not follow a redirect
         board(failures={1: httpx2.Response(302, headers={"Location": "http://evil.example"})}).boards()
 
 
-def test_a_submission_whose_answer_got_lost_is_sent_again_and_is_one(engine, board, no_pauses):
+def test_a_submission_is_sent_again_after_a_lost_response_and_stays_one(engine, board, no_pauses):
     lost = {1: httpx2.ReadError("reset"), 2: httpx2.Response(502), 3: httpx2.ConnectError("refused")}
     sent = board(person(engine, "Ada"), lost).submit(package_of())
-    assert sent.new is False  # it had arrived the first time
+    assert sent.new is False  # the first request had arrived
     assert len(board().recent()) == 1
     assert len(no_pauses) == 3
     assert 0.25 <= no_pauses[0] <= 0.5 <= no_pauses[1] <= 1.0 <= no_pauses[2] <= 2.0
 
 
-def test_a_token_whose_answer_got_lost_is_not_made_twice(engine, board):
+def test_a_token_is_not_made_again_after_a_lost_response(engine, board):
     ada = person(engine, "Ada")
-    with pytest.raises(RemoteError, match=r"does not answer \(ReadError: reset\)"):
+    with pytest.raises(RemoteError, match=r"no response \(ReadError: reset\)"):
         board(ada, {1: httpx2.ReadError("reset")}).make_token("x")
     assert len(board(ada).tokens()) == 2
-    assert board(ada, {1: httpx2.ConnectError("refused")}).make_token("y").name == "y"  # nothing had arrived
+    assert board(ada, {1: httpx2.ConnectError("refused")}).make_token("y").name == "y"  # the request had not arrived
     assert board(ada, {1: httpx2.Response(503)}).make_token("z").name == "z"
 
 
-def test_a_board_that_is_busy_is_asked_again_when_it_says(engine, board, no_pauses):
+def test_a_request_is_repeated_after_the_seconds_of_retry_after(engine, board, no_pauses):
     busy = httpx2.Response(503, headers={"Retry-After": "7"})
     assert board(failures={1: busy}).boards() == []
     assert no_pauses == [7.0]
@@ -182,19 +190,19 @@ def test_a_board_that_is_busy_is_asked_again_when_it_says(engine, board, no_paus
         board(failures=dict.fromkeys((1, 2), busy), attempts=2).boards()
 
 
-def test_a_board_that_is_not_there_is_told():
-    with pytest.raises(RemoteError, match="http://127.0.0.1:1: does not answer .ConnectError"):
+def test_an_unreachable_board_is_reported():
+    with pytest.raises(RemoteError, match="http://127.0.0.1:1: no response .ConnectError"):
         Client("http://127.0.0.1:1", attempts=2).boards()
 
 
 @pytest.mark.parametrize("url", ["", "board", "ftp://board", "http://", "http://user:secret@board", "file:///etc", 7])
-def test_an_address_that_is_none_is_refused(url):
+def test_an_invalid_url_is_refused(url):
     with pytest.raises(ValueError, match="write it like https://") as caught:
         Client(url)
     assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\r\nX-Evil: 1", "ü"])
-def test_a_token_that_no_header_takes_is_refused_without_being_shown(token):
+def test_an_invalid_token_is_refused_and_not_shown(token):
     with pytest.raises(ValueError, match="copy it as it was shown"):
         Client("http://board", token)

@@ -1,4 +1,4 @@
-"""Predictors as data: written, read and run, to the last bit."""
+"""A program, exported, read and run, gives the outputs of its module to the last bit."""
 
 from __future__ import annotations
 
@@ -14,12 +14,17 @@ from torch import nn
 
 import agents
 import alma_env
-from agents.networks import VGG19
-from alma_env.predictor import answer, fingerprint, freeze, run
-from alma_env.tasks import Classification
-from leaderboard.exporting import Exporter, export
-from leaderboard.interpreter import ProgramModule
-from leaderboard.program import ProgramError, operation, read
+from agents.networks.mlp_vgg import VGG19
+from alma_env.scoring.evaluation import answer, freeze, run
+from alma_env.scoring.fingerprint import fingerprint
+from alma_env.scoring.tasks import Classification
+from leaderboard.errors import ProgramError
+from leaderboard.program.export import Exporter, export
+from leaderboard.program.graph import read
+from leaderboard.program.interpreter import ProgramModule
+from leaderboard.program.operations import operation
+
+from ..hand_written_programs import program
 
 
 class Small(nn.Module):
@@ -46,36 +51,36 @@ def through_bytes(program):
 
 
 @pytest.mark.parametrize("method", ["sm", "ens", "umix", "gens", "gmoe", "moe", "gens-moe"])
-def test_a_predictor_answers_as_its_program_does_to_the_last_bit(env, method):
+def test_a_program_gives_the_logits_of_its_predictor_to_the_last_bit(env, method):
     grows = {"growth": "every"} if method in ("gens", "gmoe", "gens-moe") else {}
     agent = agents.make(method, env, width=6, epochs=1, wait=1, seed=0, **grows)
     observation, _ = env.reset(seed=0, options={"predictor": agent.predictor})
-    for _ in range(3):  # those that grow have grown
+    for _ in range(3):  # enough ticks for a growth step
         with env.meter:
             predictor = agent.observe(observation)
         observation, *_ = env.step(predictor)
     program = through_bytes(export(agent.predictor, env.data.train_x[:2]))
     mark = fingerprint(agent.predictor)
     assert (program.parameters, program.buffers) == (mark.parameters, mark.buffers)
-    # Some batches, and a last one of another size.
+    # Several batches; the last one is smaller.
     given = {"task": env.data.task, "batch_size": 150}
     x, y = env.data.test_x, env.data.test_y
-    mine = run(freeze(agent.predictor), x, y, **given)
-    theirs = run(freeze(ProgramModule(program)), x, y, **given)
-    assert torch.equal(mine[0], theirs[0])
-    assert mine[1:] == theirs[1:]
+    of_module = run(freeze(agent.predictor), x, y, **given)
+    of_program = run(freeze(ProgramModule(program)), x, y, **given)
+    assert torch.equal(of_module[0], of_program[0])
+    assert of_module[1:] == of_program[1:]
 
 
-def test_a_network_of_convolutions_answers_alike():
+def test_the_program_of_a_convolutional_network_gives_equal_logits_and_flops():
     network = VGG19(2, 10, generator=torch.Generator().manual_seed(0))
     model = nn.Sequential(Scale(), network)
     x = torch.randint(0, 256, (9, 3, 32, 32), dtype=torch.uint8).numpy()
     program = through_bytes(export(model, x[:2]))
     y, task = np.zeros(9, np.int64), Classification(10)
-    mine = run(freeze(model), x, y, task=task, batch_size=4)
-    theirs = run(freeze(ProgramModule(program)), x, y, task=task, batch_size=4)
-    assert torch.equal(mine[0], theirs[0])
-    assert mine[1] == theirs[1]
+    of_module = run(freeze(model), x, y, task=task, batch_size=4)
+    of_program = run(freeze(ProgramModule(program)), x, y, task=task, batch_size=4)
+    assert torch.equal(of_module[0], of_program[0])
+    assert of_module[1] == of_program[1]
 
 
 class Scale(nn.Module):
@@ -83,13 +88,13 @@ class Scale(nn.Module):
         return x / 255
 
 
-def test_a_structure_is_traced_once_and_its_tensors_are_those_of_now(env, monkeypatch):
+def test_a_structure_is_traced_once_and_its_tensors_are_current(env, monkeypatch):
     exporter = Exporter(env.data.train_x[:2])
     model = Small()
     first = exporter.program(model, fingerprint(model))
     with torch.no_grad():
         model.layer.weight.add_(1)
-    monkeypatch.setattr(torch.export, "export", None)  # would raise
+    monkeypatch.setattr(torch.export, "export", None)  # a second trace raises
     second = exporter.program(model, fingerprint(model))
     assert second.graph_bytes() == first.graph_bytes()
     given = {"task": env.data.task, "batch_size": 500}
@@ -99,7 +104,7 @@ def test_a_structure_is_traced_once_and_its_tensors_are_those_of_now(env, monkey
         exporter.program(nn.Sequential(Small()), fingerprint(nn.Sequential(Small())))
 
 
-def test_tied_parameters_cross_once(env):
+def test_tied_parameters_are_stored_once(env):
     class Tied(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -125,7 +130,7 @@ def test_tied_parameters_cross_once(env):
         (lambda self, x: (self.layer(x.flatten(1) / 16),) * 2, "one tensor of logits"),
     ],
 )
-def test_what_is_no_program_is_refused_where_its_author_sees_it(env, forward, message):
+def test_export_refuses_a_module_that_cannot_be_a_program(env, forward, message):
     model = type("Odd", (Small,), {"forward": forward})()
     with pytest.raises(ProgramError, match=message):
         export(model, env.data.train_x[:2])
@@ -137,20 +142,20 @@ def test_what_is_no_program_is_refused_where_its_author_sees_it(env, forward, me
         ("builtins.eval", "only ATen's operations"),
         ("aten.from_file.default", "reads a file"),
         ("aten.set_.source_Storage", "exchanges the memory"),
-        ("aten.nothing_like_this.default", "has none of this name"),
+        ("aten.nothing_like_this.default", "unknown to this PyTorch"),
         ("aten.linalg_eig.default", "its cost is unknown"),
-        ("aten.__class__.default", "has none of this name"),
+        ("aten.__class__.default", "unknown to this PyTorch"),
         ("operator.attrgetter", "only ATen's operations"),
     ],
 )
-def test_an_operation_beyond_the_table_is_refused(target, message):
+def test_an_operation_outside_the_table_is_refused(target, message):
     with pytest.raises(ProgramError, match=message):
         operation(target)
 
 
 @settings(max_examples=200, deadline=None)
 @given(graph=st.binary(max_size=300), tensors=st.binary(max_size=300))
-def test_any_bytes_are_a_program_or_are_refused(graph, tensors):
+def test_random_bytes_raise_a_program_error(graph, tensors):
     with pytest.raises(ProgramError):
         read(graph, tensors)
 
@@ -164,7 +169,7 @@ json_values = st.recursive(
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_any_part_of_a_graph_may_be_anything(small, data):
+def test_a_graph_with_any_value_anywhere_runs_or_raises_a_program_error(small, data):
     graph = json.loads(small.graph_bytes())
     place, key = graph, data.draw(st.sampled_from(sorted(graph)))
     for _ in range(data.draw(st.integers(0, 4))):
@@ -181,7 +186,7 @@ def test_any_part_of_a_graph_may_be_anything(small, data):
         pass
 
 
-def test_a_pickle_is_not_opened(small, tmp_path):
+def test_a_pickle_is_not_loaded(small, tmp_path):
     class Bomb:
         def __reduce__(self):
             return (tmp_path / "exploded").touch, ()
@@ -197,5 +202,12 @@ def test_a_program_that_changes_its_own_tensors_is_refused(small):
     weight = next(name for name in graph["tensors"] if "weight" in name)
     graph["nodes"].append(["zeroed", "aten.zero_.default", [{"of": weight}], {}])
     module = ProgramModule(read(json.dumps(graph).encode(), small.tensor_bytes()))
-    with pytest.raises(ProgramError, match="changes its own tensors"):
+    with pytest.raises(ProgramError, match="changes the program's own tensors"):
         module(torch.zeros(3, 1, 8, 8, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e4m3fn, torch.uint16])
+def test_tensors_of_unusual_dtypes_are_refused(dtype):
+    graph, tensors = program(tensors={"w": torch.zeros(64, 10), "odd": torch.zeros(4).to(dtype)})
+    with pytest.raises(ProgramError, match="tensor 'odd'"):
+        read(graph, tensors)

@@ -1,10 +1,11 @@
-"""A check says everything that can be said without running a submission, and runs nothing of it."""
+"""A check reports every problem that it can find without executing the submission."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import sys
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -13,20 +14,21 @@ from hypothesis import strategies as st
 import agents
 import alma_env
 from alma_env.ledger import row_to_json
-from leaderboard import check as checks
-from leaderboard.check import check, check_path
-from leaderboard.claims import read_claim
 from leaderboard.errors import SubmissionError
-from leaderboard.package import Package
-from leaderboard.template import init
+from leaderboard.submission import static_check
+from leaderboard.submission import static_check as checks
+from leaderboard.submission.claims import read_claim
+from leaderboard.submission.package import Package
+from leaderboard.submission.static_check import check, check_path
+from leaderboard.submission.template import init
 
-from .conftest import ledger_of, manifest_text, package_of
+from ..conftest import ledger_of, manifest_text, package_of
 
 ENV = "Digits-ALMA-v0"
 
 
 def with_files(**files: str | bytes) -> Package:
-    """The good package with other files; a name's double underscore is a slash."""
+    """Return the valid package with changed files; a double underscore in a name means a slash."""
     changed = {
         name.replace("__", "/"): content.encode() if isinstance(content, str) else content
         for name, content in files.items()
@@ -39,7 +41,7 @@ def claimed(seeds=(0, 1, 2), **changes: bytes) -> Package:
     return Package({**package_of().files, **files, **changes})
 
 
-def test_a_good_submission_has_no_findings(package):
+def test_a_valid_submission_has_no_errors_and_no_warnings(package):
     report = check(package)
     assert report.ok
     assert (report.errors, report.warnings, dict(report.claims)) == ((), (), {})
@@ -47,15 +49,15 @@ def test_a_good_submission_has_no_findings(package):
     assert report.package is package
 
 
-def test_what_init_writes_passes_and_its_agent_runs(tmp_path):
+def test_the_template_passes_the_check_and_its_agent_runs(tmp_path):
     init(tmp_path / "mine")
     report = check_path(tmp_path / "mine")
     assert (report.errors, report.warnings) == ((), ())
     namespace = {}
     exec(compile(report.package.files["agent.py"], "agent.py", "exec"), namespace)
     env = alma_env.make(report.manifest.env, ticks=3)
-    env.run_seed = 0  # which the verification sets
-    # The template's own wait is longer than this stream; the agent is the same in all else.
+    env.run_seed = 0  # set by a verification
+    # The waiting time of the template is longer than this stream.
     with pytest.raises(ValueError, match="the stream has only 3 mega-batches"):
         namespace["make_agent"](env)
     env = alma_env.make(report.manifest.env)
@@ -68,22 +70,23 @@ def test_what_init_writes_passes_and_its_agent_runs(tmp_path):
         init(tmp_path / "mine")
 
 
-def test_what_the_verification_cannot_run_is_not_taken():
+def test_an_environment_that_cannot_be_verified_is_refused():
     report = check(package_of(env="Text-ALMA-v0"))
-    assert report.errors == ("env = 'Text-ALMA-v0': runs on text are not verified yet; send an agent for images",)
+    (error,) = report.errors
+    assert error.startswith("env = 'Text-ALMA-v0': runs on text cannot be verified yet; choose an environment")
 
 
-def test_missing_files_are_told_together():
+def test_all_missing_files_are_reported():
     report = check(Package({"readme.md": b""}))
     assert [error.split(":")[0] for error in report.errors] == ["submission.toml", "agent.py"]
     assert not report.ok
 
 
-def test_errors_of_the_package_the_manifest_and_the_agent_are_all_told(tmp_path):
+def test_errors_of_package_manifest_and_agent_are_all_reported(tmp_path):
     (tmp_path / "agent.py").symlink_to("/etc/passwd")
     assert "symbolic link" in check_path(tmp_path).errors[0]
     report = check(Package({"agent.py": b"x = (", "submission.toml": b"name = 3"}))
-    assert any(error.startswith("agent.py, line 1: not Python") for error in report.errors)
+    assert any(error.startswith("agent.py, line 1: not valid Python") for error in report.errors)
     assert any(error.startswith("name = 3") for error in report.errors)
     assert any(error.startswith("seeds: missing") for error in report.errors)
 
@@ -99,37 +102,37 @@ def test_errors_of_the_package_the_manifest_and_the_agent_are_all_told(tmp_path)
         "@staticmethod\ndef make_agent(env): ...",
     ],
 )
-def test_functions_that_take_the_environment_alone_pass(source):
+def test_a_function_of_the_environment_passes(source):
     assert check(package_of(source)).ok
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "message"),
     [
         ("", "no function make_agent"),
         ("make_agent = print", "no function make_agent"),
         ("if True:\n    def make_agent(env): ...", "no function make_agent"),
         ("class A:\n    def make_agent(env): ...", "no function make_agent"),
         ("from x import make_agent", "no function make_agent"),
-        ("def make_agent(): ...", "with the environment alone"),
-        ("def make_agent(env, seed): ...", "with the environment alone"),
-        ("def make_agent(*, env): ...", "with the environment alone"),
-        ("def make_agent(env, *, seed): ...", "with the environment alone"),
-        ("def make_agent(*env): ...", "with the environment alone"),
-        ("async def make_agent(env): ...", "no plain function"),
-        ("class make_agent: ...", "no plain function"),
-        ("def make_agent(env:", "not Python"),
+        ("def make_agent(): ...", "the environment as its only argument"),
+        ("def make_agent(env, seed): ...", "the environment as its only argument"),
+        ("def make_agent(*, env): ...", "the environment as its only argument"),
+        ("def make_agent(env, *, seed): ...", "the environment as its only argument"),
+        ("def make_agent(*env): ...", "the environment as its only argument"),
+        ("async def make_agent(env): ...", "not a plain function"),
+        ("class make_agent: ...", "not a plain function"),
+        ("def make_agent(env:", "not valid Python"),
         ("x = " + "(" * 300 + ")" * 300, "agent.py"),
         ("x = " + "-" * 100_000 + "1", "agent.py"),
         ("x = 1\0", "agent.py"),
         ("def make_agent(env): ...\n# \u202e", "U\\+202E"),
-        ("#" * (checks.MAXIMUM_SOURCE_BYTES + 1), "keep data in other files"),
+        ("#" * (checks.MAXIMUM_SOURCE_BYTES + 1), "move data to other files"),
     ],
 )
-def test_an_agent_that_cannot_be_made_is_refused(source, said):
+def test_an_invalid_agent_file_is_refused(source, message):
     report = check(package_of(source))
     assert len(report.errors) == 1
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         raise ValueError(report.errors[0])
 
 
@@ -154,7 +157,7 @@ def test_nothing_of_a_submission_is_executed(tmp_path):
     assert not {name for name in set(sys.modules) - before if name in ("agent", "sitecustomize", "conftest")}
 
 
-def test_imports_that_a_verification_lacks_are_warned_about():
+def test_an_import_that_a_verification_does_not_have_gives_a_warning():
     source = "import jax, os, torch.nn\nfrom parts import net\nfrom . import x\ndef make_agent(env): import keras\n"
     report = check(with_files(**{"agent.py": source, "parts__net.py": "import tensorflow"}))
     assert report.ok
@@ -168,7 +171,7 @@ def test_imports_that_a_verification_lacks_are_warned_about():
 # Claimed ledgers.
 
 
-def test_claims_of_every_seed_are_read():
+def test_claimed_ledgers_of_every_seed_are_read():
     report = check(claimed())
     assert report.ok
     assert {seed: ledger.score() for seed, ledger in report.claims.items()} == {
@@ -176,22 +179,23 @@ def test_claims_of_every_seed_are_read():
     }
 
 
-def test_a_real_run_is_a_good_claim():
+def test_the_ledger_of_a_real_run_is_a_valid_claim():
     env = alma_env.make(ENV)
     ledger = agents.run(env, agents.make("sm", env, width=4, epochs=1, wait=20), seed=0)
     assert read_claim(ledger.to_json().encode(), ENV) == ledger
 
 
-def test_claims_cover_the_seeds_of_the_manifest_and_nothing_else():
+def test_claims_must_match_the_seeds_of_the_manifest():
     assert "no ledger of seed 2" in check(claimed(seeds=(0, 1))).errors[0]
-    assert "'ledgers/seed-3.jsonl': no ledger of the manifest's seeds" in check(claimed(seeds=(0, 1, 2, 3))).errors[0]
+    too_many = check(claimed(seeds=(0, 1, 2, 3)))
+    assert "'ledgers/seed-3.jsonl': not a ledger of the manifest's seeds" in too_many.errors[0]
     for name in ("ledgers/seed-00.jsonl", "ledgers/notes.txt", "ledgers/a/seed-0.jsonl", "ledgers"):
         files = {**package_of().files, name: b""}
-        assert "no ledger of the manifest's seeds" in check(Package(files)).errors[0]
+        assert "not a ledger of the manifest's seeds" in check(Package(files)).errors[0]
 
 
 def spoiled(**changes) -> bytes:
-    """The ledger of seed 0 whose row of tick 1 has other values."""
+    """Return the ledger of seed 0 with changed values in the row of tick 1."""
     lines = ledger_of(0).to_json().splitlines()
     values = json.loads(lines[1])
     values.update(changes)
@@ -232,7 +236,7 @@ def spoiled(**changes) -> bytes:
         {"seconds": ...},
     ],
 )
-def test_a_row_that_cannot_be_is_refused(changes):
+def test_an_impossible_row_is_refused(changes):
     report = check(claimed(**{"ledgers/seed-0.jsonl": spoiled(**changes)}))
     assert len(report.errors) == 1
     assert report.errors[0].startswith("ledgers/seed-0.jsonl: line 2: ")
@@ -240,9 +244,9 @@ def test_a_row_that_cannot_be_is_refused(changes):
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
-        (b"", "0 rows; Digits-ALMA-v0 has ticks 0 to 20"),
+        (b"", "0 rows: must be 21, for ticks 0 to 20 of Digits-ALMA-v0"),
         (ledger_of(0).to_json().encode() * 2, "42 rows"),
         (b"\xff", "not UTF-8"),
         (b"[]\n" * 21, "line 1: 'not a JSON object'"),
@@ -251,12 +255,12 @@ def test_a_row_that_cannot_be_is_refused(changes):
         (b"{}\n" * 21, "line 1: "),
     ],
 )
-def test_what_is_no_ledger_is_refused(content, said):
-    with pytest.raises(SubmissionError, match=said):
+def test_bytes_that_are_not_a_ledger_are_refused(content, message):
+    with pytest.raises(SubmissionError, match=message):
         read_claim(content, ENV)
 
 
-def test_a_perplexity_may_be_above_one():
+def test_a_perplexity_above_one_is_accepted():
     rows = ledger_of(0, "Text-ALMA-v0").rows
     high = "\n".join(json.dumps(json.loads(row_to_json(row)) | {"error": 900.0}) for row in rows)
     assert read_claim(high.encode(), "Text-ALMA-v0").score().cer == 4500.0
@@ -267,20 +271,31 @@ _json = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_si
 
 @settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.sampled_from(list(json.loads(row_to_json(ledger_of(0)[0])))), _json | st.just({"a": 1})))
-def test_any_values_of_a_row_make_a_score_or_a_submission_error(changes):
+def test_a_row_with_any_values_gives_a_score_or_a_submission_error(changes):
     with contextlib.suppress(SubmissionError):
         assert read_claim(spoiled(**changes), ENV).score().ticks == 20
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=200), st.binary(max_size=200))
-def test_any_bytes_in_any_file_give_a_report(manifest, agent):
+def test_random_bytes_in_a_file_give_a_report(manifest, agent):
     report = check(Package({"submission.toml": manifest, "agent.py": agent}))
     assert all(": " in error for error in report.errors)
 
 
-def test_markup_and_sql_in_texts_are_texts():
+def test_markup_and_sql_are_kept_as_text():
     name = "<script>alert(1)</script>'; DROP TABLE submissions; --"
     report = check(Package({**package_of().files, "submission.toml": manifest_text(name=name).encode()}))
     assert report.ok
     assert report.manifest.name == name
+
+
+def test_sources_that_take_minutes_to_parse_are_refused():
+    fields = b"x = f'" + b"{x}" * 40_000 + b"'\n"
+    began = time.process_time()
+    files = {f"m{number}.py": fields for number in range(100)} | {"agent.py": b"def make_agent(env): pass\n"}
+    report = static_check.check(Package(files))
+    assert any("bytes of Python; the maximum is" in error for error in report.errors)
+    report = static_check.check(Package({"agent.py": b"def make_agent(env): pass\n" + fields * 2}))
+    assert any("bytes of Python; the maximum is" in error for error in report.errors)
+    assert time.process_time() - began < 1

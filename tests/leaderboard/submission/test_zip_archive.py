@@ -1,14 +1,12 @@
-"""A folder and its archive are one package; what could harm is refused, shown on archives that really are malicious."""
+"""A folder and its archives give equal packages, and malicious archives are refused."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import os
 import pickle
 import random
 import resource
-import socket
 import stat
 import struct
 import zipfile
@@ -18,17 +16,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from leaderboard import archive as archives
-from leaderboard import package as packages
-from leaderboard.archive import from_zip
 from leaderboard.errors import PackageError
-from leaderboard.package import Package, from_folder, read
+from leaderboard.submission import package as packages
+from leaderboard.submission import zip_archive as archives
+from leaderboard.submission.package import Package, from_folder
+from leaderboard.submission.zip_archive import from_zip, read
 
 FILES = {"agent.py": b"def make_agent(env): ...\n", "parts/net.py": b"x = 1\n" * 50, "submission.toml": b"name = 'a'\n"}
 
 
 def zipped(*entries, method=zipfile.ZIP_DEFLATED, prefix="", change=lambda info: None) -> bytes:
-    """An archive of (name, content) pairs; `change` sets what an attacker would set."""
+    """Return an archive of (name, content) pairs; `change` edits each entry as an attacker would."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", method) as archive:
         for name, content in entries:
@@ -39,15 +37,12 @@ def zipped(*entries, method=zipfile.ZIP_DEFLATED, prefix="", change=lambda info:
     return buffer.getvalue()
 
 
-def refused(content: bytes, said: str) -> None:
-    with pytest.raises(PackageError, match=said):
+def refused(content: bytes, message: str) -> None:
+    with pytest.raises(PackageError, match=message):
         from_zip(content)
 
 
-# One package, however it comes.
-
-
-def test_a_folder_and_its_archives_are_one_package(tmp_path):
+def test_a_folder_and_its_archives_give_equal_packages(tmp_path):
     Package(FILES).write(tmp_path / "a")
     packed = [
         from_folder(tmp_path / "a"),
@@ -57,20 +52,6 @@ def test_a_folder_and_its_archives_are_one_package(tmp_path):
     assert all(package == Package(FILES) for package in packed)
     assert len({package.digest for package in packed}) == 1
     assert list(packed[2].files) == sorted(FILES)
-
-
-def test_the_digest_tells_every_difference_of_paths_and_contents():
-    variants = [
-        {"a": b"bc", "d": b""},
-        {"a": b"b", "d": b"c"},
-        {"ab": b"c", "d": b""},
-        {"a": b"bcd"},
-        {"a": b"bc", "d/d": b""},
-    ]
-    assert len({Package(files).digest for files in variants}) == len(variants)
-    assert Package({"a": b"1", "b": b"2"}).digest == Package({"b": b"2", "a": b"1"}).digest
-    # Written down, so that a digest of last year is one of next year.
-    assert Package({"agent.py": b"x"}).digest == "2b58be7aa4f52b908cb20a4de2fab397bfa32e47c0f4cd3a496a1694a65e21c9"
 
 
 @settings(max_examples=60, deadline=None)
@@ -87,14 +68,14 @@ def test_every_package_round_trips_through_its_canonical_archive(files):
         package = Package(files)
     except PackageError:
         return
-    if any(packages.belongs_elsewhere(name) for path in files for name in path.split("/")):
+    if any(packages.is_left_out(name) for path in files for name in path.split("/")):
         return
     assert from_zip(package.to_zip()) == package
     assert package.to_zip() == Package(dict(reversed(files.items()))).to_zip()
     assert pickle.loads(pickle.dumps(package)) == package
 
 
-def test_what_is_hidden_or_compiled_is_left_out_and_named(tmp_path):
+def test_hidden_and_compiled_files_are_left_out_and_listed(tmp_path):
     Package(FILES).write(tmp_path)
     for path in (".git/config", "__pycache__/agent.cpython-311.pyc", "parts/.DS_Store", "old.pyc"):
         (tmp_path / path).parent.mkdir(exist_ok=True)
@@ -107,14 +88,7 @@ def test_what_is_hidden_or_compiled_is_left_out_and_named(tmp_path):
     assert sorted(of_a_mac.left_out) == [".DS_Store", "__MACOSX/._agent.py"]
 
 
-def test_a_package_is_written_into_new_folders_only(tmp_path):
-    Package(FILES).write(tmp_path / "new")
-    assert (tmp_path / "new/parts/net.py").read_bytes() == FILES["parts/net.py"]
-    with pytest.raises(PackageError, match="not empty"):
-        Package(FILES).write(tmp_path / "new")
-
-
-def test_read_takes_a_folder_or_a_zip_and_nothing_else(tmp_path):
+def test_read_accepts_only_a_folder_or_a_zip(tmp_path):
     Package(FILES).write(tmp_path / "folder")
     (tmp_path / "a.zip").write_bytes(zipped(*FILES.items()))
     assert read(tmp_path / "folder") == read(tmp_path / "a.zip")
@@ -122,65 +96,59 @@ def test_read_takes_a_folder_or_a_zip_and_nothing_else(tmp_path):
         read(tmp_path / "nowhere")
 
 
-# Names.
-
-
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
-        ("../evil.py", "leads out"),
-        ("a/../../evil.py", "leads out"),
-        ("..", "leads out"),
-        ("/etc/passwd", "absolute"),
+        ("../evil.py", "points outside"),
+        ("a/../../evil.py", "points outside"),
+        ("..", "points outside"),
+        ("/etc/passwd", "an absolute path"),
         ("//host/share", "absolute"),
         ("..\\evil.py", "backslash"),
         ("a\\b.py", "backslash"),
-        ("C:/evil.py", "backslash or a drive"),
-        ("c:evil.py", "backslash or a drive"),
-        ("a//b.py", "no plain name"),
-        ("./a.py", "no plain name"),
-        ("a/./b.py", "no plain name"),
-        ("a.py.", "no plain name"),
-        ("a .py", "no plain name"),
-        ("-rf", "no plain name"),
-        ("naïve.py", "no plain name"),
-        ("a\u202eyp.py", "no plain name"),
-        ("a\n.py", "no plain name"),
-        ("$(reboot).py", "no plain name"),
-        ("<b>.py", "no plain name"),
-        ("con", "device on some systems"),
-        ("a/NUL.txt", "device on some systems"),
-        ("x" * 101, "no plain name"),
+        ("C:/evil.py", "no backslash or drive"),
+        ("c:evil.py", "no backslash or drive"),
+        ("a//b.py", "not a portable name"),
+        ("./a.py", "not a portable name"),
+        ("a/./b.py", "not a portable name"),
+        ("a.py.", "not a portable name"),
+        ("a .py", "not a portable name"),
+        ("-rf", "not a portable name"),
+        ("naïve.py", "not a portable name"),
+        ("a\u202eyp.py", "not a portable name"),
+        ("a\n.py", "not a portable name"),
+        ("$(reboot).py", "not a portable name"),
+        ("<b>.py", "not a portable name"),
+        ("con", "name of a device"),
+        ("a/NUL.txt", "name of a device"),
+        ("x" * 101, "not a portable name"),
         ("/".join(["x" * 50] * 5), "at most 200"),
-        ("a/b/c/d/e/f/g/h/i", "deeper than 8"),
+        ("a/b/c/d/e/f/g/h/i", "more than 8 levels"),
     ],
 )
-def test_a_name_that_could_harm_is_refused_in_archives_and_in_mappings(name, said):
-    refused(zipped((name, b"evil"), ("agent.py", b"")), said)
-    with pytest.raises(PackageError, match=said):
+def test_a_harmful_name_is_refused_in_archives_and_in_mappings(name, message):
+    refused(zipped((name, b"evil"), ("agent.py", b"")), message)
+    with pytest.raises(PackageError, match=message):
         Package({name: b"evil"})
 
 
-def test_a_hidden_name_does_not_pass_by_being_left_out():
-    refused(zipped(("agent.py", b""), ("../.git/hooks/post-checkout", b"evil")), "leads out")
+def test_a_left_out_file_must_have_a_valid_name_too():
+    refused(zipped(("agent.py", b""), ("../.git/hooks/post-checkout", b"evil")), "points outside")
     refused(zipped(("agent.py", b""), ("/.ssh/authorized_keys", b"evil")), "absolute")
 
 
 def test_a_nul_in_a_name_is_refused():
-    refused(zipped(("agent.pyX.txt", b"")).replace(b"agent.pyX", b"agent.py\0"), "reads otherwise")
+    refused(zipped(("agent.pyX.txt", b"")).replace(b"agent.pyX", b"agent.py\0"), "different on another system")
 
 
-def test_names_that_are_one_on_another_system_are_refused():
-    refused(zipped(("Agent.py", b"1"), ("agent.py", b"2")), "in case alone")
-    refused(zipped(("Parts/a.py", b"1"), ("parts/b.py", b"2")), "in case alone")
+def test_names_that_collide_on_another_system_are_refused():
+    refused(zipped(("Agent.py", b"1"), ("agent.py", b"2")), "only in case; rename")
+    refused(zipped(("Parts/a.py", b"1"), ("parts/b.py", b"2")), "only in case; rename")
     refused(zipped(("parts", b"1"), ("parts/b.py", b"2")), "a file and a folder")
     refused(zipped(("parts", b"1"), ("parts/", b"")), "a file and a folder")
     with pytest.warns(UserWarning, match="Duplicate name"):
         twice = zipped(("agent.py", b"good"), ("agent.py", b"evil"))
-    refused(twice, "stands there twice")
-
-
-# Kinds of entries.
+    refused(twice, "two entries have this name")
 
 
 @pytest.mark.parametrize("kind", [stat.S_IFLNK, stat.S_IFIFO, stat.S_IFCHR, stat.S_IFBLK, stat.S_IFSOCK, stat.S_IFDIR])
@@ -188,10 +156,10 @@ def test_links_and_devices_in_archives_are_refused(kind):
     def change(info):
         info.create_system, info.external_attr = 3, (kind | 0o777) << 16
 
-    refused(zipped(("agent.py", b"/etc/passwd"), change=change), "symbolic link|neither a plain file")
+    refused(zipped(("agent.py", b"/etc/passwd"), change=change), "symbolic link|not a regular file or folder")
 
 
-def test_a_link_of_windows_is_refused():
+def test_a_windows_link_is_refused():
     def change(info):
         info.create_system, info.external_attr = 0, 0x400
 
@@ -206,24 +174,21 @@ def test_encrypted_entries_are_refused():
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_methods_whose_bombs_are_larger_are_refused(method):
-    refused(zipped(("agent.py", b"0" * 1000), method=method), "only stored and deflated are read")
+def test_compression_methods_other_than_deflate_are_refused(method):
+    refused(zipped(("agent.py", b"0" * 1000), method=method), "only stored and deflated are allowed")
 
 
 def test_a_folder_with_content_is_refused():
-    refused(zipped(("a.txt", b"evil"), method=zipfile.ZIP_STORED).replace(b"a.txt", b"a.tx/"), "content of its own")
+    refused(zipped(("a.txt", b"evil"), method=zipfile.ZIP_STORED).replace(b"a.txt", b"a.tx/"), "cannot have content")
 
 
-# Bombs.
-
-
-def test_a_bomb_is_stopped_before_it_is_large():
+def test_a_bomb_is_refused_before_it_is_expanded():
     bomb = zipped(("agent.py", bytes(packages.MAXIMUM_FILE_BYTES - 1)))
     assert len(bomb) < 10_000
     refused(bomb, "more than 100 times as large")
 
 
-def test_a_bomb_that_lies_about_its_size_is_stopped_by_what_it_really_is():
+def test_a_bomb_with_a_false_size_is_refused_before_it_is_expanded():
     bomb = bytearray(zipped(("agent.py", bytes(50 * 2**20))))
     entry = bomb.rfind(b"PK\x01\x02")
     bomb[22:26] = bomb[entry + 24 : entry + 28] = struct.pack("<L", 10)
@@ -232,32 +197,25 @@ def test_a_bomb_that_lies_about_its_size_is_stopped_by_what_it_really_is():
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 * 1024  # KiB
 
 
-def test_content_behind_the_size_that_is_said_is_refused():
+def test_content_beyond_the_stated_size_is_refused():
     content = bytearray(zipped(("agent.py", b"good" + b"evil")))
     entry = content.rfind(b"PK\x01\x02")
     content[22:26] = content[entry + 24 : entry + 28] = struct.pack("<L", 4)
     content[14:18] = content[entry + 16 : entry + 20] = struct.pack("<L", zlib.crc32(b"good"))
     with zipfile.ZipFile(io.BytesIO(bytes(content))) as opened:
-        assert opened.read("agent.py") == b"good"  # what another reader would take it for
-    refused(bytes(content), "not the size or checksum")
+        assert opened.read("agent.py") == b"good"  # the result of a careless reader
+    refused(bytes(content), "size or checksum differ")
 
 
 def test_large_files_and_many_large_files_are_refused(tmp_path):
     noise = random.Random(0).randbytes(packages.MAXIMUM_FILE_BYTES + 1)
     refused(zipped(("agent.py", noise), method=zipfile.ZIP_STORED), "larger than 8 MiB")
     three = [(f"{index}.bin", noise[:-2]) for index in range(3)]
-    refused(zipped(*three[:2], ("c.bin", noise[: 2**19]), method=zipfile.ZIP_STORED), "larger than 16 MiB together")
+    refused(zipped(*three[:2], ("c.bin", noise[: 2**19]), method=zipfile.ZIP_STORED), "larger than 16 MiB")
     refused(zipped(*three, method=zipfile.ZIP_STORED), "larger than 17 MiB")
     for name, content in three:
         (tmp_path / name).write_bytes(content)
-    with pytest.raises(PackageError, match="larger than 16 MiB together"):
-        from_folder(tmp_path)
-
-
-def test_a_file_of_any_claimed_size_is_read_up_to_the_limit(tmp_path):
-    with open(tmp_path / "agent.py", "wb") as file:
-        file.truncate(2**40)  # sparse: nothing on the disk, 1 TiB to a reader
-    with pytest.raises(PackageError, match="larger than 8 MiB"):
+    with pytest.raises(PackageError, match="larger than 16 MiB"):
         from_folder(tmp_path)
 
 
@@ -265,7 +223,7 @@ def test_too_many_entries_are_refused_by_the_table_of_contents(tmp_path):
     many = zipped(*[(f"{index}.py", b"") for index in range(packages.MAXIMUM_FILES + 1)])
     refused(many, "201 files or more")
     refused(zipped(*[(f"{index}/", b"") for index in range(2 * packages.MAXIMUM_FILES + 1)]), "401 entries")
-    # One that says it has fewer.
+    # An archive that states fewer entries.
     end = many.rfind(b"PK\x05\x06")
     refused(many[: end + 8] + b"\1\0\1\0" + many[end + 12 :], "201 files or more")
     for index in range(packages.MAXIMUM_FILES + 1):
@@ -275,7 +233,7 @@ def test_too_many_entries_are_refused_by_the_table_of_contents(tmp_path):
 
 
 def overlapping() -> bytes:
-    """An archive whose two entries are one: as bombs of the newer kind, which share one compressed kernel."""
+    """Return an archive whose two entries share their bytes, like zip bombs that share one compressed kernel."""
     content = zipped(("a.py", b"kernel"), method=zipfile.ZIP_STORED)
     start, end = content.rfind(b"PK\x01\x02"), content.rfind(b"PK\x05\x06")
     entry = content[start:end]
@@ -284,10 +242,10 @@ def overlapping() -> bytes:
 
 
 def test_entries_that_share_bytes_are_refused():
-    refused(overlapping(), "another name|shares its bytes")
+    refused(overlapping(), "name or flags differ|shares bytes")
 
 
-def test_two_entries_inside_each_other_are_refused():
+def test_an_entry_inside_another_entry_is_refused():
     inner = zipped(("b.py", b"x" * 100), method=zipfile.ZIP_STORED)
     outer = bytearray(zipped(("a.py", inner), method=zipfile.ZIP_STORED))
     start, end = outer.rfind(b"PK\x01\x02"), outer.rfind(b"PK\x05\x06")
@@ -295,17 +253,14 @@ def test_two_entries_inside_each_other_are_refused():
     inside[42:46] = struct.pack("<L", outer.find(inner))
     table = bytes(outer[start:end] + inside)
     last = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 2, 2, len(table), start, 0)
-    refused(bytes(outer[:start]) + table + last, "shares its bytes")
+    refused(bytes(outer[:start]) + table + last, "shares bytes")
 
 
-# Broken and odd archives.
-
-
-def test_an_archive_that_is_two_files_at_once_is_refused():
+def test_an_archive_that_is_also_another_file_is_refused():
     good = zipped(*FILES.items())
-    refused(b"#!/bin/sh\nreboot\n" + good, "does not begin as a zip")
-    refused(good + b"trailing", "cut short|something stands before")
-    refused(good + good, "something stands before")
+    refused(b"#!/bin/sh\nreboot\n" + good, "must begin like a zip")
+    refused(good + b"trailing", "truncated|there are bytes before")
+    refused(good + good, "there are bytes before")
     commented = io.BytesIO(good)
     with zipfile.ZipFile(commented, "a") as opened:
         opened.comment = b"of an archiver"
@@ -314,35 +269,35 @@ def test_an_archive_that_is_two_files_at_once_is_refused():
 
 def test_an_entry_with_two_names_is_refused():
     content = zipped(("agent.py", b"good"), method=zipfile.ZIP_STORED)
-    refused(content.replace(b"agent.py", b"bgent.py", 1), "another name or kind")
+    refused(content.replace(b"agent.py", b"bgent.py", 1), "name or flags differ")
 
 
-def test_an_entry_that_points_nowhere_is_refused():
+def test_an_entry_with_a_wrong_offset_is_refused():
     content = bytearray(zipped(("agent.py", b"good"), ("b.py", b"x")))
     entry = content.find(b"PK\x01\x02")
     content[entry + 42 : entry + 46] = struct.pack("<L", 7)
-    refused(bytes(content), "nothing stands where it should begin")
+    refused(bytes(content), "no entry at this offset")
 
 
-def test_the_large_kind_of_archive_is_refused():
+def test_a_zip64_archive_is_refused():
     content = zipped(("agent.py", b"good"))
     end = content.rfind(b"PK\x05\x06")
-    refused(content[:end] + struct.pack("<4sLQL", b"PK\6\7", 0, end, 1) + content[end:], "large or divided")
+    refused(content[:end] + struct.pack("<4sLQL", b"PK\6\7", 0, end, 1) + content[end:], "ZIP64")
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"PK", b"PK\3\4", b"PK\5\6" + bytes(18), b"\x1f\x8b" + bytes(100), bytes(1000)]
 )
-def test_what_is_no_archive_is_refused(content):
-    refused(content, "does not begin as a zip|cut short")
+def test_bytes_that_are_not_an_archive_are_refused(content):
+    refused(content, "must begin like a zip|truncated")
 
 
 def test_damaged_content_is_refused():
     content = bytearray(zipped(("agent.py", b"good " * 20)))
     content[40] ^= 0xFF
-    refused(bytes(content), "cannot be decompressed|not the size or checksum")
+    refused(bytes(content), "cannot be decompressed|size or checksum differ")
     stored = zipped(("agent.py", b"good"), method=zipfile.ZIP_STORED)
-    refused(stored.replace(b"good", b"evil"), "not the size or checksum")
+    refused(stored.replace(b"good", b"evil"), "size or checksum differ")
 
 
 _good = zipped(*FILES.items(), ("ledgers/seed-0.jsonl", b"{}" * 40))
@@ -355,7 +310,7 @@ _good = zipped(*FILES.items(), ("ledgers/seed-0.jsonl", b"{}" * 40))
     st.binary(max_size=30),
 )
 @example([], len(_good), b"")
-def test_any_change_of_an_archive_gives_a_package_or_a_package_error(changes, cut, tail):
+def test_a_corrupted_archive_gives_a_package_or_a_package_error(changes, cut, tail):
     content = bytearray(_good)
     for index, value in changes:
         content[index] = value
@@ -365,39 +320,11 @@ def test_any_change_of_an_archive_gives_a_package_or_a_package_error(changes, cu
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=400))
-def test_any_bytes_give_a_package_or_a_package_error(content):
+def test_random_bytes_give_a_package_or_a_package_error(content):
     for candidate in (content, b"PK\3\4" + content, _good[:-30] + content):
         with contextlib.suppress(PackageError):
             from_zip(candidate)
 
 
-# Folders.
-
-
-@pytest.mark.parametrize("target", ["/etc/passwd", "agent.py", "nowhere", "/etc"])
-def test_symbolic_links_in_folders_are_refused(tmp_path, target):
-    (tmp_path / "agent.py").touch()
-    (tmp_path / "link").symlink_to(target)
-    with pytest.raises(PackageError, match="'link': a symbolic link"):
-        from_folder(tmp_path)
-
-
-def test_pipes_and_sockets_in_folders_are_refused(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(PackageError, match="'pipe': a device, pipe or socket"):
-        from_folder(tmp_path)
-    os.unlink(tmp_path / "pipe")
-    with socket.socket(socket.AF_UNIX) as opened:
-        opened.bind(os.path.relpath(tmp_path / "socket"))
-        with pytest.raises(PackageError, match="'socket': a device"):
-            from_folder(tmp_path)
-
-
-def test_folders_without_end_are_refused(tmp_path):
-    (tmp_path / "/".join(["deep"] * 12)).mkdir(parents=True)
-    with pytest.raises(PackageError, match="deeper than 8"):
-        from_folder(tmp_path)
-
-
-def test_the_limits_of_an_archive_hold_every_package():
+def test_the_largest_package_fits_into_the_largest_archive():
     assert archives.MAXIMUM_ARCHIVE_BYTES >= packages.MAXIMUM_BYTES + packages.MAXIMUM_FILES * (76 + 2 * 200) + 22

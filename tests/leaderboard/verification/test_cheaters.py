@@ -1,4 +1,4 @@
-"""A gallery of cheaters: each is caught, or does no harm. Every one runs in a real sandbox, against the real judge."""
+"""Every cheater here is detected or does no harm. Each runs in a real sandbox, with the real judge."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import pytest
 import torch
 
 import alma_env
-from leaderboard import audit, sandbox
-from leaderboard.cgroups import control_group
-from leaderboard.play import Played, play
-from leaderboard.sandbox import ISOLATED, Limits, level_here
+from leaderboard.sandbox import sandbox
+from leaderboard.sandbox.cgroups import control_group
+from leaderboard.sandbox.sandbox import ISOLATED, Limits, level_here
+from leaderboard.verification import audit
+from leaderboard.verification.one_run import SandboxedRun, run_sandboxed
 
-pytestmark = pytest.mark.skipif(level_here() != ISOLATED, reason="bubblewrap is missing, or may not make namespaces")
+pytestmark = pytest.mark.skipif(level_here() != ISOLATED, reason="bubblewrap is missing, or cannot create namespaces")
 
 HONEST = """
     import torch
@@ -61,44 +62,46 @@ def env():
 
 @pytest.fixture
 def run(env, tmp_path):
-    def go(source: str, *, base: str = HONEST, limits: Limits | None = None) -> Played:
+    def go(source: str, *, base: str = HONEST, limits: Limits | None = None) -> SandboxedRun:
         folder = tmp_path / "submission"
         folder.mkdir(exist_ok=True)
         (folder / "agent.py").write_text(textwrap.dedent(base) + textwrap.dedent(source))
-        return play(env, folder, 0, limits or Limits(wall_seconds=120))
+        return run_sandboxed(env, folder, 0, limits or Limits(wall_seconds=120))
 
     return go
 
 
 @pytest.fixture
 def groups(monkeypatch):
-    """The control groups that were made; none where this user may make none."""
-    made = []
+    """Return the list of created control groups; it stays empty if this user cannot create any."""
+    created = []
 
     @contextmanager
     def recorded(name, **limits):
         with control_group(name, **limits) as group:
-            made.extend([group] if group is not None else [])
+            created.extend([group] if group is not None else [])
             yield group
 
     monkeypatch.setattr(sandbox, "control_group", recorded)
-    return made
+    return created
 
 
-def codes(played: Played) -> set[str]:
-    return {finding.code for finding in audit.audit(played)}
+def codes(sandboxed_run: SandboxedRun) -> set[str]:
+    return {finding.code for finding in audit.run_findings(sandboxed_run)}
 
 
-def said(played: Played, name: str) -> str:
-    """What a cheater printed about one attempt."""
-    return next(line.removeprefix(f"{name}: ") for line in played.output.splitlines() if line.startswith(f"{name}: "))
+def printed(sandboxed_run: SandboxedRun, name: str) -> str:
+    """Return what a cheater printed about one attempt."""
+    return next(
+        line.removeprefix(f"{name}: ") for line in sandboxed_run.output.splitlines() if line.startswith(f"{name}: ")
+    )
 
 
-def test_an_honest_learner_has_the_ledger_of_a_local_run(run, env, tmp_path):
-    played = run("")
-    assert played.failure is None
-    assert played.level == ISOLATED
-    assert codes(played) == set()
+def test_the_ledger_of_an_honest_learner_equals_that_of_a_local_run(run, env, tmp_path):
+    sandboxed_run = run("")
+    assert sandboxed_run.failure is None
+    assert sandboxed_run.level == ISOLATED
+    assert codes(sandboxed_run) == set()
 
     names: dict = {}
     exec(compile((tmp_path / "submission" / "agent.py").read_text(), "agent.py", "exec"), names)
@@ -110,15 +113,15 @@ def test_an_honest_learner_has_the_ledger_of_a_local_run(run, env, tmp_path):
             predictor = learner.observe(observation)
         observation, *_ = env.step(predictor)
     columns = ("tick", "error", "parameters", "buffers", "inference_flops", "flops", "paper_flops", "refused")
-    assert [[getattr(row, name) for name in columns] for row in played.ledger] == [
+    assert [[getattr(row, name) for name in columns] for row in sandboxed_run.ledger] == [
         [getattr(row, name) for name in columns] for row in env.ledger
     ]
 
 
-def test_nothing_of_the_test_set_or_the_future_is_in_reach(run, env, tmp_path):
+def test_the_sandbox_has_no_test_set_no_later_data_no_network_and_no_writable_files(run, env, tmp_path):
     secret = tmp_path / "secret.txt"
     secret.write_text("outside")
-    played = run(f"""
+    sandboxed_run = run(f"""
         import gc, os, socket, subprocess, sys
         import numpy as np
 
@@ -162,24 +165,24 @@ def test_nothing_of_the_test_set_or_the_future_is_in_reach(run, env, tmp_path):
         def make_agent(env):
             return Peeping(env)
         """)
-    assert played.failure is None
-    assert said(played, "test") == "(1, 0)"
-    assert said(played, "train") == "0"
-    # A mega-batch's training part and nothing larger.
-    assert int(said(played, "images")) <= env.examples_per_tick
-    assert said(played, "digits") in ("FileNotFoundError", "OSError")
-    assert said(played, "network") in ("OSError", "PermissionError", "ConnectionRefusedError")
-    assert said(played, "outside") == "FileNotFoundError"
-    assert said(played, "written") == "[]"
-    assert said(played, "processes") == "True"
-    assert said(played, "environment") == "[]"
-    assert said(played, "future") == "ValueError"
-    assert said(played, "validation") == "RuntimeError"
+    assert sandboxed_run.failure is None
+    assert printed(sandboxed_run, "test") == "(1, 0)"
+    assert printed(sandboxed_run, "train") == "0"
+    # At most the training part of a mega-batch.
+    assert int(printed(sandboxed_run, "images")) <= env.examples_per_tick
+    assert printed(sandboxed_run, "digits") in ("FileNotFoundError", "OSError")
+    assert printed(sandboxed_run, "network") in ("OSError", "PermissionError", "ConnectionRefusedError")
+    assert printed(sandboxed_run, "outside") == "FileNotFoundError"
+    assert printed(sandboxed_run, "written") == "[]"
+    assert printed(sandboxed_run, "processes") == "True"
+    assert printed(sandboxed_run, "environment") == "[]"
+    assert printed(sandboxed_run, "future") == "ValueError"
+    assert printed(sandboxed_run, "validation") == "RuntimeError"
 
 
-def test_a_mega_batch_of_the_future_is_not_released_to_one_who_asks_the_judge_himself(run):
-    played = run("""
-        from leaderboard.wire import Message
+def test_the_judge_refuses_a_request_for_a_later_mega_batch(run):
+    sandboxed_run = run("""
+        from leaderboard.sandbox.channel import Message
 
         class Asking(Learner):
             def before(self, observation):
@@ -188,22 +191,22 @@ def test_a_mega_batch_of_the_future_is_not_released_to_one_who_asks_the_judge_hi
         def make_agent(env):
             return Asking(env)
         """)
-    assert "mega-batch 3 was asked for when 1 had arrived" in played.failure
-    assert len(played.ledger) == 1
+    assert "mega-batch 3 was requested when only 1 had arrived" in sandboxed_run.failure
+    assert len(sandboxed_run.ledger) == 1
 
 
-def test_the_test_set_is_no_oracle_a_tick_has_one_answer(run):
-    played = run("""
+def test_a_second_answer_at_one_tick_ends_the_run(run):
+    sandboxed_run = run("""
         class Trying(Learner):
             def before(self, observation):
                 for _ in range(3):
-                    answered = self.env._answer(1, self.predictor, self.env._deployed, None, {})
+                    answered = self.env._answer(1, self.predictor, self.env._episode.deployed, None, {})
                     print("error:", answered.answer.error, flush=True)
 
         def make_agent(env):
             return Trying(env)
         """)
-    assert "a second predictor was sent after the first was scored" in played.failure
+    assert "a second predictor was sent after the first was scored" in sandboxed_run.failure
 
 
 TRAINS_ELSEWHERE = {
@@ -238,7 +241,7 @@ TRAINS_ELSEWHERE = {
 
 
 @pytest.mark.parametrize("where", TRAINS_ELSEWHERE)
-def test_who_trains_beside_the_meter_is_refused_and_who_patches_the_refusal_is_flagged(run, where):
+def test_training_outside_the_meter_is_refused_and_flagged_if_the_refusal_is_patched(run, where):
     source = "import numpy as np\n" + textwrap.dedent(TRAINS_ELSEWHERE[where])
     ending = "\ndef make_agent(env):\n    return Elsewhere(env)\n"
     refused = run(source + ending)
@@ -251,22 +254,22 @@ def test_who_trains_beside_the_meter_is_refused_and_who_patches_the_refusal_is_f
     assert codes(flagged) == {"free-training", "known-before"}
 
 
-def test_who_trains_on_import_finds_nothing_to_train_on(run):
-    played = run("""
+def test_a_submission_has_no_data_at_import(run):
+    sandboxed_run = run("""
         from sklearn.datasets import load_digits
         x, y = load_digits(return_X_y=True)
         """)
-    assert "FileNotFoundError" in played.failure
-    assert len(played.ledger) == 0
+    assert "FileNotFoundError" in sandboxed_run.failure
+    assert len(sandboxed_run.ledger) == 0
 
 
 def test_patched_numbers_stay_in_the_sandbox(run):
-    played = run("""
-        import time, alma_env.env, alma_env.predictor
+    sandboxed_run = run("""
+        import time, alma_env.env, alma_env.scoring.evaluation
         import torch
 
         time.perf_counter = lambda: 0.0
-        alma_env.predictor.answer = lambda *arguments, **others: alma_env.predictor.Answer(0.0, 0.0)
+        alma_env.scoring.evaluation.answer = lambda *arguments, **others: alma_env.scoring.evaluation.Answer(0.0, 0.0)
 
         class Lying(Learner):
             def observe(self, observation):
@@ -279,26 +282,26 @@ def test_patched_numbers_stay_in_the_sandbox(run):
         def make_agent(env):
             return Lying(env)
         """)
-    assert played.failure is None
-    assert all(row.error > 0.05 and row.parameters == 650 for row in played.ledger)
-    assert all(row.seconds > 0 for row in played.ledger)
+    assert sandboxed_run.failure is None
+    assert all(row.error > 0.05 and row.parameters == 650 for row in sandboxed_run.ledger)
+    assert all(row.seconds > 0 for row in sandboxed_run.ledger)
 
 
 UNTRACED = "cannot be written as a program"
-PREDICTORS = {  # and the error that it must have at every tick, or how the run must fail
+PREDICTORS = {  # code, and the logits or the failure that it must give
     "that reads a file when it answers": (
         "return x.flatten(1)[:, :10] / len(open('/submission/agent.py').read())",
         lambda x: x.flatten(1)[:, :10],
     ),
-    "that asks the network": (
+    "that connects to the network": (
         "import socket; socket.create_connection(('1.1.1.1', 53), timeout=1); return x",
         UNTRACED,
     ),
-    "that asks the environment for the answers": (
+    "that reads the environment variables": (
         "import os; return x.flatten(1)[:, :10] + float(os.environ['ALMA_ANSWERS'])",
         UNTRACED,
     ),
-    "that knows when it is scored": (
+    "that detects the export": (
         """
         import torch
         if torch.compiler.is_exporting():
@@ -306,20 +309,20 @@ PREDICTORS = {  # and the error that it must have at every tick, or how the run 
         return self.layer(x.flatten(1) / 16)""",
         lambda x: torch.zeros(len(x), 10),
     ),
-    "that remembers what it was asked": (
+    "that counts its forward passes": (
         """
-        self.asked = getattr(self, "asked", 0) + 1
-        return self.layer(x.flatten(1) / 16) * (1.5 - self.asked % 2)""",
+        self.passes = getattr(self, "passes", 0) + 1
+        return self.layer(x.flatten(1) / 16) * (1.5 - self.passes % 2)""",
         None,  # the same at every tick
     ),
 }
 
 
 @pytest.mark.parametrize("predictor", PREDICTORS)
-def test_a_predictor_is_scored_as_the_program_that_it_was_traced_to(run, env, predictor):
+def test_a_predictor_is_scored_as_its_traced_program(run, env, predictor):
     code, expected = PREDICTORS[predictor]
     forward = textwrap.indent(textwrap.dedent(code).strip(), " " * 8)
-    played = run(f"""
+    sandboxed_run = run(f"""
 class Sly(Small):
     def forward(self, x):
 {forward}
@@ -336,18 +339,18 @@ def make_agent(env):
     return Slyly(env)
 """)
     if isinstance(expected, str):
-        assert expected in played.failure
+        assert expected in sandboxed_run.failure
     else:
-        assert played.failure is None
+        assert sandboxed_run.failure is None
         x, y = (torch.from_numpy(array.copy()) for array in (env.data.test_x, env.data.test_y))
-        error = float((expected(x).argmax(1) != y).double().mean()) if expected else played.ledger[0].error
-        assert [row.error for row in played.ledger] == [error] * 4
+        error = float((expected(x).argmax(1) != y).double().mean()) if expected else sandboxed_run.ledger[0].error
+        assert [row.error for row in sandboxed_run.ledger] == [error] * 4
 
 
 MALFORMED = {
     "bytes that are no graph": ("b'\\x00' * 100", "good.tensor_bytes()"),
     "tensors that are a pickle": ("good.graph_bytes()", "__import__('pickle').dumps(print)"),
-    "a graph as deep as it is long": ("b'[' * 100_000", "good.tensor_bytes()"),
+    "a deeply nested graph": ("b'[' * 100_000", "good.tensor_bytes()"),
     "an operation that reads files": (
         "good.graph_bytes().replace(b'aten.flatten.using_ints', b'aten.from_file.default')",
         "good.tensor_bytes()",
@@ -360,17 +363,17 @@ MALFORMED = {
         "good.graph_bytes().replace(b'flatten\\\"}', b'later\\\"}')",
         "good.tensor_bytes()",
     ),
-    "a tensor of more than all memory": ("bomb(good)", "good.tensor_bytes()"),
+    "a tensor larger than the memory": ("bomb(good)", "good.tensor_bytes()"),
 }
 
 
 @pytest.mark.parametrize("program", MALFORMED)
 def test_a_malformed_program_is_refused(run, program):
     graph, tensors = MALFORMED[program]
-    played = run(f"""
+    sandboxed_run = run(f"""
         import json
-        from leaderboard.exporting import export
-        from leaderboard.wire import Message
+        from leaderboard.program.export import export
+        from leaderboard.sandbox.channel import Message
 
         def bomb(good):
             graph = json.loads(good.graph_bytes())
@@ -391,31 +394,31 @@ def test_a_malformed_program_is_refused(run, program):
         def make_agent(env):
             return Malformed(env)
         """)
-    assert len(played.ledger) == 1
-    # An evaluator may die of a lack of memory, and of nothing else.
-    dead = program == "a tensor of more than all memory" and "closed the connection" in played.failure
-    assert dead or "predictors could not be scored" in played.failure
+    assert len(sandboxed_run.ledger) == 1
+    # Only a lack of memory can end the evaluator.
+    dead = program == "a tensor larger than the memory" and "closed the connection" in sandboxed_run.failure
+    assert dead or "predictors could not be scored" in sandboxed_run.failure
 
 
 GREEDY = {
     "an endless loop": ("while True: pass", Limits(wall_seconds=30)),
     "a fork bomb": ("import os\nwhile True:\n    os.fork()", Limits(wall_seconds=30, processes=64)),
     "100 GB of memory": ("keep = torch.ones(25 * 2**30)", Limits(wall_seconds=60, memory=2 * 2**30)),
-    "a file without end": (
+    "an endless file": (
         "with open('/scratch/x', 'wb') as f:\n    while True: f.write(bytes(2**24))",
         Limits(wall_seconds=60, scratch=2**26),
     ),
     "an exception": ("raise ValueError('no more')", Limits(wall_seconds=60)),
-    "a death": ("import os\nos._exit(0)", Limits(wall_seconds=60)),
+    "an exit": ("import os\nos._exit(0)", Limits(wall_seconds=60)),
     "NaN": ("self.predictor.layer.weight.data.fill_(float('nan'))", Limits(wall_seconds=60)),
 }
 
 
-@pytest.mark.parametrize("deed", GREEDY)
-def test_greed_ends_the_run_and_nothing_else(run, deed, groups):
-    code, limits = GREEDY[deed]
+@pytest.mark.parametrize("use", GREEDY)
+def test_excessive_use_of_resources_ends_only_the_run(run, use, groups):
+    code, limits = GREEDY[use]
     body = textwrap.indent(code, " " * 12)
-    played = run(
+    sandboxed_run = run(
         f"""
 class Greedy(Learner):
     def before(self, observation):
@@ -427,14 +430,14 @@ def make_agent(env):
 """,
         limits=limits,
     )
-    assert played.failure is not None
-    assert 1 <= len(played.ledger) <= 3
-    assert "failed" in codes(played)
+    assert sandboxed_run.failure is not None
+    assert 1 <= len(sandboxed_run.ledger) <= 3
+    assert "failed" in codes(sandboxed_run)
     assert not [folder for group in groups for folder in group.folders if folder.exists()]
 
 
-def test_gigabytes_of_output_are_not_kept(run):
-    played = run("""
+def test_only_a_part_of_a_long_output_is_kept(run):
+    sandboxed_run = run("""
         class Loud(Learner):
             def before(self, observation):
                 for _ in range(300):
@@ -443,13 +446,13 @@ def test_gigabytes_of_output_are_not_kept(run):
         def make_agent(env):
             return Loud(env)
         """)
-    assert played.failure is None
-    assert len(played.output) < 2**20
-    assert "bytes left out" in played.output
+    assert sandboxed_run.failure is None
+    assert len(sandboxed_run.output) < 2**20
+    assert "bytes left out" in sandboxed_run.output
 
 
-def test_a_model_in_buffers_is_flagged(run):
-    played = run("""
+def test_weights_in_buffers_are_flagged(run):
+    sandboxed_run = run("""
         class Hidden(Small):
             def __init__(self):
                 super().__init__()
@@ -466,27 +469,27 @@ def test_a_model_in_buffers_is_flagged(run):
         def make_agent(env):
             return Hiding(env)
         """)
-    assert played.failure is None
-    assert codes(played) == {"buffers"}
+    assert sandboxed_run.failure is None
+    assert codes(sandboxed_run) == {"buffers"}
 
 
-def test_a_claimed_ledger_that_another_run_does_not_give_is_flagged(run, env):
-    played = run("")
-    honest = played.ledger
-    assert audit.claims({0: honest}, {0: honest}) == []
+def test_a_claimed_ledger_that_differs_from_the_verified_one_is_flagged(run, env):
+    sandboxed_run = run("")
+    honest = sandboxed_run.ledger
+    assert audit.claim_findings({0: honest}, {0: honest}) == []
     rows = [row.__class__(**{**vars(row), "error": row.error / 2}) for row in honest]
     better = honest.__class__(rows)
-    (finding,) = audit.claims({0: better, 7: better}, {0: honest})
+    (finding,) = audit.claim_findings({0: better, 7: better}, {0: honest})
     assert finding.code == "claim"
     assert "claims cer" in finding.text
     assert np.isclose(better.score().cer, honest.score().cer / 2)
 
 
-def test_without_isolation_nothing_runs_unless_limits_alone_are_asked_for(env, tmp_path, monkeypatch):
+def test_without_isolation_a_run_needs_explicit_permission(env, tmp_path, monkeypatch):
     (tmp_path / "agent.py").write_text(textwrap.dedent(HONEST))
     monkeypatch.setattr(sandbox, "level_here", lambda: sandbox.LIMITED)
     with pytest.raises(sandbox.SandboxError, match="no isolation on this machine"):
-        play(env, Path(tmp_path), 0)
-    played = play(env, Path(tmp_path), 0, Limits(wall_seconds=120), allow_limited=True)
-    assert played.level == "limited"
-    assert played.failure is None
+        run_sandboxed(env, Path(tmp_path), 0)
+    sandboxed_run = run_sandboxed(env, Path(tmp_path), 0, Limits(wall_seconds=120), allow_limited=True)
+    assert sandboxed_run.level == "limited"
+    assert sandboxed_run.failure is None

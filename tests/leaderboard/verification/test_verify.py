@@ -1,4 +1,4 @@
-"""Verification from end to end: a submission is run again in isolation, and scored as a local run is."""
+"""A verification executes a submission in isolation and scores it like a local run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import pytest
 
 import agents
 import alma_env
-from leaderboard import check, cli, package
-from leaderboard.play import play
-from leaderboard.sandbox import ISOLATED, Limits, level_here
-from leaderboard.verify import verify
+from leaderboard import cli
+from leaderboard.sandbox.sandbox import ISOLATED, Limits, level_here
+from leaderboard.submission import static_check, zip_archive
+from leaderboard.verification.one_run import run_sandboxed
+from leaderboard.verification.verify import verify
 
-pytestmark = pytest.mark.skipif(level_here() != ISOLATED, reason="bubblewrap is missing, or may not make namespaces")
+pytestmark = pytest.mark.skipif(level_here() != ISOLATED, reason="bubblewrap is missing, or cannot create namespaces")
 
 AGENT = """
 import agents
@@ -32,7 +33,7 @@ description = "A test."
 COLUMNS = ("tick", "error", "parameters", "buffers", "inference_flops", "flops", "paper_flops", "refused")
 
 
-def plain(ledger):
+def values_of(ledger):
     return [[getattr(row, name) for name in COLUMNS] for row in ledger]
 
 
@@ -48,35 +49,35 @@ def submission(folder, agent=SM, **files):
     return folder
 
 
-def test_a_verified_ledger_is_that_of_a_local_run_to_the_last_bit(tmp_path):
-    report = check.check_path(submission(tmp_path / "sent"))
-    told = []
-    found = verify(report.package, report.manifest, told.append)
+def test_a_verified_ledger_equals_that_of_a_local_run_to_the_last_bit(tmp_path):
+    report = static_check.check_path(submission(tmp_path / "sent"))
+    messages = []
+    found = verify(report.package, report.manifest, messages.append)
     assert found.worst == "info"
     assert found.environment["isolation"] == ISOLATED
-    assert "run 3 of 3, seed 5, tick 20 of 20" in told
+    assert "run 3 of 3, seed 5, tick 20 of 20" in messages
     assert [finding.code for finding in found.findings] == ["seeds"]
     assert "CPU seconds" in found.environment["used"]
     for run in found.runs:
         env = alma_env.make("Digits-ALMA-v0")
         agent = agents.make("sm", env, width=4, wait=4, epochs=3, seed=run.seed)
-        assert plain(run.ledger) == plain(agents.run(env, agent, seed=run.seed))
+        assert values_of(run.ledger) == values_of(agents.run(env, agent, seed=run.seed))
     assert [run.seed for run in found.runs] == [3, 4, 5]
 
 
 @pytest.mark.parametrize(("method", "more"), [("gens", ""), ("gmoe", ""), ("ens", ", members=2")])
-def test_methods_that_grow_or_average_cross_as_programs(tmp_path, method, more):
+def test_methods_that_grow_or_average_run_as_programs(tmp_path, method, more):
     folder = submission(tmp_path / "sent", AGENT.format(method=method, more=more))
     env = alma_env.make("Digits-ALMA-v0", ticks=8)
-    played = play(env, folder, 1, Limits(wall_seconds=300))
-    assert played.failure is None
+    run = run_sandboxed(env, folder, 1, Limits(wall_seconds=300))
+    assert run.failure is None
     arguments = {"members": 2} if more else {}
     agent = agents.make(method, env, width=4, wait=4, epochs=3, seed=1, **arguments)
-    assert plain(played.ledger) == plain(agents.run(env, agent, seed=1))
+    assert values_of(run.ledger) == values_of(agents.run(env, agent, seed=1))
 
 
-def test_who_answers_at_random_and_claims_another_ledger_is_flagged(tmp_path):
-    """And has no use for the error of an answer, which is not in the sandbox."""
+def test_an_idle_agent_with_the_ledgers_of_another_agent_is_flagged(tmp_path):
+    """The agent also checks that the sandbox does not have the errors of its answers."""
     folder = submission(
         tmp_path / "sent",
         """
@@ -100,7 +101,7 @@ def make_agent(env):
         env = alma_env.make("Digits-ALMA-v0")
         ledger = agents.run(env, agents.make("sm", env, width=4, wait=4, epochs=3, seed=seed), seed=seed)
         (folder / "ledgers" / f"seed-{seed}.jsonl").write_text(ledger.to_json())
-    report = check.check_path(folder)
+    report = static_check.check_path(folder)
     assert report.ok
     found = verify(report.package, report.manifest)
     assert found.worst == "suspicious"
@@ -112,7 +113,7 @@ def make_agent(env):
 def test_the_first_run_that_fails_ends_the_verification(tmp_path):
     agent = "def make_agent(env):\n    if env.run_seed == 4:\n        raise RuntimeError('not this one')\n"
     agent += "    import agents\n    return agents.make('sm', env, width=4, wait=20, epochs=1, seed=env.run_seed)\n"
-    report = check.check_path(submission(tmp_path / "sent", agent))
+    report = static_check.check_path(submission(tmp_path / "sent", agent))
     found = verify(report.package, report.manifest)
     assert [run.seed for run in found.runs] == [3]
     (finding,) = [finding for finding in found.findings if finding.severity == "fatal"]
@@ -120,12 +121,12 @@ def test_the_first_run_that_fails_ends_the_verification(tmp_path):
     assert "RuntimeError: not this one" in finding.text
 
 
-def test_a_submission_that_was_begun_with_init_is_checked_and_verified(capsys, tmp_path, monkeypatch):
+def test_the_template_of_init_passes_check_and_verify(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "160")
     folder = tmp_path / "mine"
     assert cli.main(["init", str(folder)]) == 0
     assert cli.main(["check", str(folder)]) == 0
-    (tmp_path / "mine.zip").write_bytes(package.read(folder).to_zip())
+    (tmp_path / "mine.zip").write_bytes(zip_archive.read(folder).to_zip())
     capsys.readouterr()
     assert cli.main(["verify", str(tmp_path / "mine.zip")]) == 0
     out = capsys.readouterr().out

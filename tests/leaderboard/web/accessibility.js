@@ -1,4 +1,4 @@
-// What a person may not be able to read or reach on this page, as sentences. Runs in the page.
+// Returns the accessibility problems of the page. It runs in the browser.
 () => {
   const problems = [];
   const channel = (value) => {
@@ -21,7 +21,7 @@
   };
   const named = (element) => `${element.tagName.toLowerCase()}.${element.getAttribute("class") ?? ""} "${element.textContent.trim().slice(0, 30)}"`;
 
-  // Contrast of every text that is shown.
+  // Contrast of every visible text.
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let node = walker.nextNode(); node; node = walker.nextNode()) {
     const element = node.parentElement;
@@ -33,25 +33,25 @@
     const ratio = (light + 0.05) / (dark + 0.05);
     if (ratio < 4.5) problems.push(`contrast ${ratio.toFixed(2)}: ${named(element)}`);
   }
-  // Names of fields, buttons, links and pictures.
+  // Names of fields, buttons, links and images.
   for (const field of document.querySelectorAll("input:not([type=hidden]), select, textarea")) {
     if (!field.labels?.length && !field.getAttribute("aria-label")) problems.push(`no label: ${field.name}`);
   }
   for (const one of document.querySelectorAll("a, button")) {
     if (!one.textContent.trim() && !one.getAttribute("aria-label")) problems.push(`no name: ${one.outerHTML.slice(0, 80)}`);
   }
-  for (const picture of document.querySelectorAll("img:not([alt]), svg:not([aria-hidden])")) {
-    const said = (picture.getAttribute("aria-labelledby") ?? "").split(" ").map((id) => document.getElementById(id)?.textContent).join("");
-    if (!said) problems.push(`no words for a picture: ${picture.outerHTML.slice(0, 80)}`);
+  for (const image of document.querySelectorAll("img:not([alt]), svg:not([aria-hidden])")) {
+    const text = (image.getAttribute("aria-labelledby") ?? "").split(" ").map((id) => document.getElementById(id)?.textContent).join("");
+    if (!text) problems.push(`no text for an image: ${image.outerHTML.slice(0, 80)}`);
   }
   for (const reference of document.querySelectorAll("[aria-labelledby], [aria-describedby]")) {
     for (const id of `${reference.getAttribute("aria-labelledby") ?? ""} ${reference.getAttribute("aria-describedby") ?? ""}`.trim().split(/\s+/)) {
-      if (!document.getElementById(id)) problems.push(`nothing has the id ${id}`);
+      if (!document.getElementById(id)) problems.push(`no element has the id ${id}`);
     }
   }
   const ids = [...document.querySelectorAll("[id]")].map((one) => one.id);
   for (const id of new Set(ids)) if (ids.filter((other) => other === id).length > 1) problems.push(`id twice: ${id}`);
-  // Order of headings: one h1, no level left out.
+  // Headings: one h1, no skipped level.
   const levels = [...document.querySelectorAll("h1, h2, h3, h4")].map((heading) => Number(heading.tagName[1]));
   if (levels.filter((level) => level === 1).length !== 1 || levels[0] !== 1) problems.push(`headings ${levels}`);
   levels.forEach((level, i) => { if (i && level > levels[i - 1] + 1) problems.push(`heading h${level} after h${levels[i - 1]}`); });
@@ -63,13 +63,13 @@
   if (!document.documentElement.lang) problems.push("no language");
   if (document.querySelectorAll("main").length !== 1) problems.push("not one main");
   if (!document.title) problems.push("no title");
-  // Nothing scrolls sideways but what has a frame of its own, which the keyboard reaches.
+  // Only elements that the keyboard reaches scroll horizontally.
   if (document.documentElement.scrollWidth > document.documentElement.clientWidth) problems.push(`the page is ${document.documentElement.scrollWidth} wide`);
   for (const one of document.querySelectorAll("main *")) {
     const scrolls = /auto|scroll/.test(getComputedStyle(one).overflowX) && one.scrollWidth > one.clientWidth + 1;
-    if (scrolls && one.tabIndex < 0) problems.push(`scrolls, and the keyboard does not reach it: ${named(one)}`);
+    if (scrolls && one.tabIndex < 0) problems.push(`scrolls, but the keyboard does not reach it: ${named(one)}`);
   }
-  // Targets on a phone: 44 pixels high, unless they stand in a sentence.
+  // Touch targets on a phone are 44 pixels high, except links in sentences.
   if (innerWidth < 600) {
     for (const one of document.querySelectorAll("nav a, button, .button, select, input:not([type=hidden], [type=checkbox]), summary, .pick label, label.choice, thead a")) {
       const height = one.getBoundingClientRect().height;

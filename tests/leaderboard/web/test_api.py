@@ -1,4 +1,4 @@
-"""The API for programs: what it takes, what it gives, and to whom."""
+"""The API: requests, responses and permissions."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from contextlib import closing
 
 import pytest
 
-from leaderboard import queue
-from leaderboard.details import details
-from leaderboard.engine import reading
-from leaderboard.submissions import package_of as stored_package
-from leaderboard.verification import Finding
-from leaderboard.web.settings import Rate
+from leaderboard.board import queue
+from leaderboard.board.details import details
+from leaderboard.board.submissions import package_of as stored_package
+from leaderboard.database.engine import reading
+from leaderboard.verification.result import Finding
+from leaderboard.web.guard.settings import Rate
 
-from .conftest import ledger_of, package_of, verification_of
-from .web_client import client_of, person
+from ..conftest import ledger_of, package_of, verification_of
+from ..web_client import client_of, person
 
 ENV = "Digits-ALMA-v0"
 ZIP = {"Content-Type": "application/zip"}
@@ -25,7 +25,7 @@ both_databases = pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 
 @pytest.fixture
 def kind() -> str:
-    return "sqlite"  # where nothing else is said
+    return "sqlite"  # unless a test uses both
 
 
 @pytest.fixture
@@ -72,11 +72,11 @@ def post(client, path, who=None, **body):
     return client.post(f"/api/v1{path}", json=body, headers=who.headers if who else {})
 
 
-# Submissions come in.
+# Sending submissions.
 
 
 @both_databases
-def test_a_submission_is_sent_queued_verified_and_on_the_board(client, engine, ada):
+def test_a_submission_is_sent_verified_and_shown_on_the_board(client, engine, ada):
     response = send(client, ada, name="number 1")
     made = response.json()
     assert (response.status_code, made["state"], made["new"]) == (201, "queued", True)
@@ -95,16 +95,16 @@ def test_a_submission_is_sent_queued_verified_and_on_the_board(client, engine, a
 
 
 @both_databases
-def test_the_same_files_sent_again_are_the_same_submission(client, ada, bob):
+def test_equal_files_are_one_submission(client, ada, bob):
     first, again = send(client, ada), send(client, bob)
     assert (first.status_code, again.status_code) == (201, 200)
     assert again.json() == first.json() | {"new": False}
 
 
-def test_what_is_wrong_with_an_archive_is_told_all_at_once(client, ada):
+def test_an_invalid_archive_is_refused_with_all_its_problems(client, ada):
     response = send(client, ada, package_of(agent="x = 1\n", seeds=[0]))
     assert response.status_code == 422
-    assert any("a score needs at least 3 seeds" in problem for problem in response.json()["problems"])
+    assert any("must have at least 3" in problem for problem in response.json()["problems"])
     assert any("no function make_agent" in problem for problem in response.json()["problems"])
     for content in (b"", b"PK\x03\x04", b"no archive"):
         assert client.post("/api/v1/submissions", content=content, headers=ada.headers | ZIP).status_code == 422
@@ -114,16 +114,16 @@ def test_what_is_wrong_with_an_archive_is_told_all_at_once(client, ada):
     assert get(client, "/submissions").json() == {"lines": [], "total": 0}
 
 
-def test_an_archive_that_is_too_large_is_refused_before_it_is_read(engine, ada):
+def test_an_oversized_archive_is_refused_before_it_is_read(engine, ada):
     with closing(client_of(engine, upload_bytes=1000)) as client:
         response = client.post("/api/v1/submissions", content=b"x" * 70_000, headers=ada.headers | ZIP)
         assert response.status_code == 413
-        # Anyone else's body is not read at all.
+        # Without a token the body is not read.
         assert client.post("/api/v1/submissions", content=b"x" * 60_000, headers=ZIP).status_code == 401
 
 
 @both_databases
-def test_an_account_sends_so_many_a_day(engine, ada, bob):
+def test_the_number_of_submissions_per_day_is_limited(engine, ada, bob):
     with closing(client_of(engine, submissions_per_day=2)) as client:
         assert [send(client, ada, name=name).status_code for name in "abab"] == [201, 201, 200, 200]
         response = send(client, ada, name="c")
@@ -138,7 +138,7 @@ def test_sending_needs_a_token_with_the_scope(client, engine):
     reader = person(engine, "Eve", scopes=["manage"])
     response = send(client, reader)
     assert response.status_code == 403
-    assert "has not the scope submit" in response.json()["detail"]
+    assert "scope submit: the token does not have it" in response.json()["detail"]
 
 
 # Lists and boards.
@@ -190,7 +190,7 @@ def test_a_board_is_downloaded_as_a_file(client, engine, ada):
     assert pyarrow.parquet.read_table(io.BytesIO(content)).num_rows == 1
 
 
-def test_what_costs_much_is_given_so_often_and_no_more(engine, ada):
+def test_exports_and_downloads_are_rate_limited(engine, ada):
     with closing(client_of(engine, exports=Rate(1, 1), downloads=Rate(1, 2))) as client:
         sent = published(client, engine, ada)
         assert [get(client, f"/boards/{ENV}/0.1/export").status_code for _ in range(2)] == [200, 429]
@@ -203,12 +203,12 @@ def test_what_costs_much_is_given_so_often_and_no_more(engine, ada):
 
 
 @both_databases
-def test_numbers_beyond_64_bits_come_to_the_last_digit(client, engine, ada):
+def test_numbers_beyond_64_bits_are_exact(client, engine, ada):
     sent = published(client, engine, ada, comp=10**20)
     assert get(client, f"/submissions/{sent}").json()["runs"][2]["comp"] == 20 * (10**20 + 9)
 
 
-def test_a_ledger_is_a_line_per_tick(client, engine, ada):
+def test_a_ledger_has_one_line_per_tick(client, engine, ada):
     sent = published(client, engine, ada)
     response = get(client, f"/submissions/{sent}/ledgers/1")
     assert response.text == ledger_of(1).to_json()
@@ -216,7 +216,7 @@ def test_a_ledger_is_a_line_per_tick(client, engine, ada):
     assert get(client, f"/submissions/{sent}/ledgers/9").status_code == 404
 
 
-def test_files_are_everyones_once_the_result_is_published(client, engine, ada, bob, mia):
+def test_files_are_public_after_the_result_is_published(client, engine, ada, bob, mia):
     sent = send(client, ada).json()["id"]
     path = f"/submissions/{sent}/package"
     assert [get(client, path, who).status_code for who in (None, bob, ada, mia)] == [403, 403, 200, 200]
@@ -228,7 +228,7 @@ def test_files_are_everyones_once_the_result_is_published(client, engine, ada, b
     assert response.headers["content-type"] == "application/zip"
 
 
-def test_the_audit_has_claims_beside_verified_runs(client, engine, ada, bob):
+def test_the_audit_has_claimed_and_verified_runs(client, engine, ada, bob):
     files = dict(package_of().files) | {
         f"ledgers/seed-{n}.jsonl": ledger_of(n, comp=1).to_json().encode() for n in range(3)
     }
@@ -246,7 +246,7 @@ def test_the_audit_has_claims_beside_verified_runs(client, engine, ada, bob):
     assert found["environment"]["torch"] == "2"
 
 
-def test_tracebacks_workers_and_contacts_are_not_everyones(client, engine, ada, bob, mia):
+def test_tracebacks_workers_and_contacts_are_not_public(client, engine, ada, bob, mia):
     sent = send(client, ada, contact="ada@example.org").json()["id"]
     queue.fail(engine, queue.claim(engine, "host-7"), "Traceback: /secret/place", backoff_seconds=0)
     for who in (None, bob, ada):
@@ -261,10 +261,10 @@ def test_tracebacks_workers_and_contacts_are_not_everyones(client, engine, ada, 
 
 
 @both_databases
-def test_a_maintainer_decides_about_what_is_flagged(client, engine, ada, mia):
+def test_a_maintainer_decides_about_flagged_results(client, engine, ada, mia):
     sent = send(client, ada).json()["id"]
     path = f"/submissions/{sent}/decision"
-    assert post(client, path, mia, accept=True, reason="fine").status_code == 404  # no result yet
+    assert post(client, path, mia, accept=True, reason="fine").status_code == 404  # there is no result
     verify(engine, Finding("suspicious", "cpu-time", "too little"))
     assert get(client, f"/boards/{ENV}/0.1").json()["total"] == 0
     assert post(client, path, accept=True, reason="fine").status_code == 401
@@ -279,13 +279,13 @@ def test_a_maintainer_decides_about_what_is_flagged(client, engine, ada, mia):
     assert post(client, path, submitting, accept=True, reason="x").status_code == 403
 
 
-def test_a_maintainer_queues_what_failed_again(client, engine, ada, mia):
+def test_a_maintainer_retries_a_failed_verification(client, engine, ada, mia):
     sent = send(client, ada).json()["id"]
     assert post(client, f"/submissions/{sent}/retry", mia).status_code == 404
     queue.fail(engine, queue.claim(engine, "w"), "the disk was full", retry=False)
     assert post(client, f"/submissions/{sent}/retry", ada).status_code == 403
     assert post(client, f"/submissions/{sent}/retry", mia).json()["state"] == "queued"
-    assert details(engine, sent).events[-1][1] == "queued again"
+    assert details(engine, sent).events[-1].kind == "queued again"
 
 
 # Accounts and tokens.
@@ -313,14 +313,14 @@ def test_tokens_are_made_listed_and_revoked(client, engine, ada, bob):
     assert client.get("/api/v1/me", headers=robot).status_code == 401
 
 
-def test_a_token_makes_none_that_may_do_more(client, engine, mia):
+def test_a_token_makes_tokens_with_at_most_its_own_scopes(client, engine, mia):
     small = person(engine, "Mo", "maintainer", scopes=["manage"])
     assert post(client, "/tokens", small, name="x", scopes=["review"]).status_code == 422
     assert post(client, "/tokens", small, name="x").json()["scopes"] == ["manage"]
     assert post(client, "/tokens", mia, name="x").json()["scopes"] == ["submit", "review", "manage"]
 
 
-def test_a_token_that_breaks_a_rule_is_not_made(client, ada):
+def test_an_invalid_token_request_is_refused(client, ada):
     for body in (
         {},
         {"name": ""},
@@ -357,9 +357,9 @@ def test_maintainers_make_and_disable_accounts(client, engine, ada, mia):
     assert post(client, f"/accounts/{LARGEST}/disable", mia).status_code == 404
 
 
-def test_a_session_changes_something_with_the_pages_token_alone(engine, client, ada):
-    from leaderboard import tokens
-    from leaderboard.web.identity import _derived
+def test_a_session_needs_the_csrf_token_to_change_something(engine, client, ada):
+    from leaderboard.accounts import tokens
+    from leaderboard.web.guard.identity import _derived
 
     _, secret = tokens.open_session(engine, ada.token)
     client.cookies["alma-session"] = secret
@@ -369,11 +369,11 @@ def test_a_session_changes_something_with_the_pages_token_alone(engine, client, 
     assert sent.status_code == 201
 
 
-# What strangers try.
+# Invalid requests.
 
 
 @both_databases
-def test_ids_that_no_database_has_are_refused(client, mia):
+def test_invalid_ids_are_refused(client, mia):
     for id in ("0", "-1", str(LARGEST + 1), str(2**63), "9" * 5000, "1e3", "%00", "x", "1%00", "%ff"):
         for path in ("", "/package", "/audit", "/ledgers/1"):
             assert get(client, f"/submissions/{id}{path}", mia).status_code in (404, 422)
@@ -383,7 +383,7 @@ def test_ids_that_no_database_has_are_refused(client, mia):
 
 
 @both_databases
-def test_texts_that_no_database_takes_are_refused(client):
+def test_invalid_texts_are_refused(client):
     for text in ("%00", "a%00b", "%ed%a0%80", "%ff", "x" * 5000, "'; DROP TABLE results; --", "%0a"):
         for path in (
             f"/boards/{text}/0.1",
@@ -396,7 +396,7 @@ def test_texts_that_no_database_takes_are_refused(client):
             assert get(client, path).status_code in (404, 422), path
 
 
-def test_a_body_that_is_no_json_is_told_in_json(client, ada):
+def test_invalid_json_is_refused_with_a_json_response(client, ada):
     for body in (
         b"",
         b"{",
@@ -414,18 +414,18 @@ def test_a_body_that_is_no_json_is_told_in_json(client, ada):
         assert response.json()["problems"]
 
 
-def test_other_methods_and_places_are_told_in_json(client):
+def test_other_methods_and_paths_get_a_json_response(client):
     response = client.put("/api/v1/boards")
     assert (response.status_code, response.headers["allow"]) == (405, "GET, HEAD")
     assert client.put("/api/v1/submissions").headers["allow"] == "GET, HEAD, POST"
     assert client.options("/api/v1/tokens/1").headers["allow"] == "DELETE"
     assert response.json()["problems"]
     assert client.get("/api/v1/nothing").json()["problems"]
-    assert client.get("/api/v1/boards/").status_code == 404  # and no redirection by what the Host header says
+    assert client.get("/api/v1/boards/").status_code == 404  # no redirect to the address in the Host header
     assert client.head("/api/v1/boards").status_code == 200
 
 
-def test_the_document_describes_every_answer_and_loads_nothing_from_elsewhere(client):
+def test_the_openapi_document_has_all_operations_and_error_responses(client):
     document = client.get("/api/v1/openapi.json").json()
     assert {"/api/v1/health", "/api/v1/submissions", "/api/v1/boards/{env_id}/{rules_version}"} <= set(
         document["paths"]
@@ -436,3 +436,13 @@ def test_the_document_describes_every_answer_and_loads_nothing_from_elsewhere(cl
         for operation in operations.values():
             assert {"400", "401", "422", "429", "503"} <= set(operation["responses"])
     assert "HTTPValidationError" not in json.dumps(document)
+
+
+def test_the_openapi_document_describes_the_dataclasses_of_the_board(client):
+    schemas = client.get("/api/v1/openapi.json").json()["components"]["schemas"]
+    assert {"Account", "Happened", "Sent", "Standing", "Submission", "Token"} <= set(schemas)
+    assert schemas["Standing"]["properties"]["comp"]["description"] == "FLOPs of the whole stream."
+    assert schemas["Submission"]["properties"]["runs"]["maxItems"] == 20
+    assert "contact" not in schemas["Manifest"]["properties"]
+    assert schemas["Finding"]["required"] == ["severity", "code", "text", "seed"]
+    assert not any("Attributes:" in schema["description"] for schema in schemas.values())

@@ -1,4 +1,4 @@
-"""The pages in a real browser: a submission is sent by form, and seen queued, verified and ranked."""
+"""The pages in a real browser: submission by form, keyboard, charts, review, and accessibility."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from leaderboard import queue
-from leaderboard.engine import connect
-from leaderboard.submissions import submit
-from leaderboard.verification import Finding, Verification, VerifiedRun
+from leaderboard.board import queue
+from leaderboard.board.submissions import submit
+from leaderboard.board.worker import work
+from leaderboard.database.engine import connect
+from leaderboard.verification.result import Finding, Verification, VerifiedRun
 from leaderboard.web.app import create_app
-from leaderboard.worker import work
 
-from . import fake_verify
-from .conftest import ledger_of, package_of
-from .web_client import SETTINGS, person
+from .. import fake_verify
+from ..conftest import ledger_of, package_of
+from ..web_client import SETTINGS, person
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = (
@@ -44,7 +44,7 @@ def browser():
     """The machine's Chromium."""
     sync_api = pytest.importorskip("playwright.sync_api")
     if not os.access(CHROMIUM, os.X_OK):
-        pytest.skip(f"{CHROMIUM} is not there; on Debian: apt-get install chromium")
+        pytest.skip(f"{CHROMIUM} is not installed; on Debian: apt-get install chromium")
     with sync_api.sync_playwright() as playwright:
         opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         yield opened
@@ -55,8 +55,7 @@ class Site:
     """A server on a free port, with a dozen submissions on its board."""
 
     def __init__(self, file: Path) -> None:
-        self.url = f"sqlite:///{file}"
-        self.engine = connect(self.url)
+        self.engine = connect(f"sqlite:///{file}")
         self.ids = [self._publish(number) for number in range(12)]
         self.flagged = self._publish(12, Finding("suspicious", "cpu-time", "too little for its FLOPs", 1))
         self.waiting = submit(self.engine, package_of(name="that waits")).id
@@ -97,23 +96,23 @@ def site(sqlite_board, tmp_path_factory) -> Iterator[Site]:
 
 @pytest.fixture
 def visit(browser, site):
-    """Open a page as someone with a screen of some size; what goes wrong in the browser fails the test."""
-    contexts, wrong = [], []
+    """Open a page in a new browser context. Errors in the browser fail the test."""
+    contexts, errors = [], []
 
     def open_page(path: str, **options):
         options = {"viewport": DESK, "base_url": site.address} | options
         contexts.append(browser.new_context(**options))
         contexts[-1].set_default_timeout(15_000)
         page = contexts[-1].new_page()
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", lambda line: wrong.append(line.text) if "Security Policy" in line.text else None)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda line: errors.append(line.text) if "Security Policy" in line.text else None)
         page.goto(path)
         return page
 
     yield open_page
     for context in contexts:
         context.close()
-    assert not wrong
+    assert not errors
 
 
 def log_in(page, who) -> None:
@@ -124,12 +123,12 @@ def log_in(page, who) -> None:
 
 
 def verify_all(site: Site) -> None:
-    """A worker, until nothing is queued. Its verification takes the number in a submission's name for its FLOPs."""
-    work(site.url, fake_verify.verify, until_empty=True, poll_seconds=0.02)
+    """Verify all queued submissions. The number in a submission's name determines its FLOPs."""
+    work(site.engine, fake_verify.verify, until_empty=True, poll_seconds=0.02)
 
 
 @pytest.mark.parametrize("javascript", [True, False], ids=["JavaScript", "no JavaScript"])
-def test_a_submission_is_sent_by_form_and_seen_queued_verified_and_ranked(visit, site, tmp_path, javascript):
+def test_a_submission_by_form_is_queued_verified_and_ranked(visit, site, tmp_path, javascript):
     archive = tmp_path / "agent.zip"
     number = 2 + javascript
     archive.write_bytes(package_of(name=f"my agent {number}").to_zip())
@@ -141,23 +140,23 @@ def test_a_submission_is_sent_by_form_and_seen_queued_verified_and_ranked(visit,
     page.get_by_role("heading", name=f"Welcome, Student {number}").wait_for()
     assert page.get_by_label("Token").inner_text().startswith("alma_")
     page.get_by_role("link", name="Submit an agent").click()
-    page.get_by_label("A zip of the submission").set_input_files(archive)
-    page.get_by_role("button", name=f"Send it as Student {number}").click()
+    page.get_by_label("Zip of the submission").set_input_files(archive)
+    page.get_by_role("button", name=f"Send as Student {number}").click()
     page.wait_for_url("**/submissions/*")
     assert page.locator(".page-head .state").inner_text() == "queued"
-    queue.fail(site.engine, queue.claim(site.engine, "w"), "kept for the pictures", retry=False)  # "that waits"
+    queue.fail(site.engine, queue.claim(site.engine, "w"), "removed from the queue", retry=False)  # "that waits"
     verify_all(site)
     if not javascript:
         page.reload()
-    page.locator(".page-head .state", has_text="verified").wait_for()  # with JavaScript by itself
+    page.locator(".page-head .state", has_text="verified").wait_for()  # with JavaScript, the page updates itself
     page.get_by_text("by CER").wait_for()
     page.goto(f"{BOARD}?sort=comp")
     row = page.locator("tbody tr", has=page.get_by_role("link", name=f"my agent {number}", exact=True))
-    assert row.locator(".place").inner_text() == "1"  # it costs least
+    assert row.locator(".place").inner_text() == "1"  # it has the smallest Comp
     submit(site.engine, package_of(name=f"that waits {number}"))
 
 
-def test_standings_are_filtered_sorted_and_compared_by_keyboard_alone(visit, site):
+def test_the_keyboard_filters_sorts_and_compares(visit, site):
     page = visit(BOARD)
     page.keyboard.press("Tab")
     skip = page.locator(":focus")
@@ -169,7 +168,7 @@ def test_standings_are_filtered_sorted_and_compared_by_keyboard_alone(visit, sit
         if page.locator(":focus").get_attribute("name") == "method":
             break
     else:
-        pytest.fail("the filters cannot be reached")
+        pytest.fail("the keyboard does not reach the filters")
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     page.keyboard.type("ens")
     for _ in range(20):
@@ -196,17 +195,17 @@ def test_standings_are_filtered_sorted_and_compared_by_keyboard_alone(visit, sit
     page.get_by_role("img", name="Test error at every tick").wait_for()
 
 
-def test_a_third_tick_takes_the_place_of_the_first(visit, site):
+def test_a_third_selection_replaces_the_first(visit, site):
     page = visit(BOARD, viewport={"width": 1280, "height": 1100})
     boxes = page.locator("input[name=id]")
     for number in range(3):
         boxes.nth(number).check()
     assert [boxes.nth(number).is_checked() for number in range(3)] == [False, True, True]
     bar = page.get_by_role("button", name="Compare two").bounding_box()
-    assert 0 <= bar["y"] <= page.viewport_size["height"] - bar["height"]  # in sight, wherever one ticked
+    assert 0 <= bar["y"] <= page.viewport_size["height"] - bar["height"]  # visible after the last checkbox
 
 
-def test_a_dot_of_the_picture_shows_its_line_and_leads_to_its_submission(visit, site):
+def test_a_dot_of_the_chart_highlights_its_line_and_links_to_its_submission(visit, site):
     page = visit(BOARD)
     dot = page.locator("#pareto-comp-title").locator("..").locator(".front circle").first
     number = dot.get_attribute("data-submission")
@@ -231,7 +230,7 @@ def test_a_maintainer_reviews_by_form(visit, site):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("screen", [DESK, PHONE], ids=["desk", "phone"])
-def test_every_page_can_be_read_and_reached_by_everyone(visit, site, screen, scheme):
+def test_every_page_is_accessible(visit, site, screen, scheme):
     page = visit("/login", viewport=screen, color_scheme=scheme)
     paths = ["/login", "/register", "/", BOARD, f"{BOARD}?method=ens&sort=comp", f"{BOARD}?method=x", "/submissions"]
     paths += [
@@ -260,7 +259,7 @@ def test_every_page_can_be_read_and_reached_by_everyone(visit, site, screen, sch
     assert {path: problems for path, problems in found.items() if problems} == {}
 
 
-def test_what_cannot_be_read_or_reached_is_found(visit, site):
+def test_the_accessibility_audit_finds_problems(visit, site):
     page = visit("/rules", viewport=PHONE)
     page.evaluate(
         """document.querySelector("main").innerHTML = `<h1>A</h1><h3>B</h3><p>pale</p><input name="n"><button></button>
@@ -272,11 +271,11 @@ def test_what_cannot_be_read_or_reached_is_found(visit, site):
     for problem in ("heading h3 after h1", "contrast 2.85", "no label: n", "no name: <button>", "without a caption"):
         assert problem in found
     assert "th without scope: x" in found
-    assert "no words for a picture" in found
+    assert "no text for an image" in found
     assert re.search(r"the page is 5\d\d wide", found)
 
 
-def test_the_head_of_the_standings_stays_in_sight(visit, site):
+def test_the_head_of_the_standings_stays_visible(visit, site):
     page = visit(BOARD, viewport={"width": 1280, "height": 500})
     page.locator("tbody tr[data-row]").last.scroll_into_view_if_needed()
     assert page.locator("table.standings thead th").nth(2).bounding_box()["y"] >= 0

@@ -1,4 +1,4 @@
-"""The pictures show what they are given, whatever it is, and nothing that was written into a name."""
+"""Charts: the Pareto front, scales and curves for any numbers, and escaped names."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def cloud(cost, error) -> Cloud:
 
 
 def parsed(svg) -> ET.Element:
-    """As a browser reads it: any mistake of writing raises."""
+    """Parse the chart as XML. Invalid XML raises."""
     return ET.fromstring(svg)
 
 
 def drawn(found: Cloud, names=None) -> ET.Element:
     names = names or {i: f"number {i}" for i in range(len(found.ids))}
-    return parsed(pareto.draw(found, pareto.choose(found), names, cost_name="Comp", cost_unit="FLOPs", id="p"))
+    return parsed(pareto.draw(found, pareto.select(found), names, cost_name="Comp", cost_unit="FLOPs", id="p"))
 
 
-def is_beaten(index, found: Cloud) -> bool:
-    """By the words of the definition."""
+def is_dominated(index, found: Cloud) -> bool:
+    """Apply the definition of the front."""
     cost, error = found.cost[index], found.error[index]
     return any(
         c <= cost and e <= error and (c < cost or e < error) for c, e in zip(found.cost, found.error, strict=True)
@@ -42,67 +42,67 @@ def is_beaten(index, found: Cloud) -> bool:
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=30))
-def test_on_the_front_stands_exactly_who_is_beaten_by_nobody(pairs):
+def test_the_front_has_exactly_the_points_that_no_point_dominates(pairs):
     found = cloud(*zip(*pairs, strict=True))
     front = pareto.front(found.cost, found.error).tolist()
-    assert sorted(front) == [i for i in range(len(pairs)) if not is_beaten(i, found)]
+    assert sorted(front) == [i for i in range(len(pairs)) if not is_dominated(i, found)]
     assert front == sorted(front, key=lambda i: (found.cost[i], found.error[i]))
 
 
-def test_of_ten_thousand_the_front_and_a_few_others_are_drawn_over_the_whole_range():
+def test_of_10_000_points_the_front_and_some_others_over_the_whole_range_are_drawn():
     random = np.random.default_rng(0)
     cost = 10 ** random.uniform(8, 14, 10_000)
     found = cloud(cost, random.uniform(1, 100, 10_000))
-    chosen = pareto.choose(found)
+    chosen = pareto.select(found)
     assert set(chosen.front) == set(pareto.front(found.cost, found.error))
-    assert 50 < len(chosen.others) <= pareto.MOST_OTHERS
-    assert not set(chosen.others) & set(chosen.front)
-    assert chosen.others_in_all == 10_000 - len(chosen.front)
-    shown = np.log10(found.cost[chosen.others])
+    assert 50 < len(chosen.other_dots) <= pareto.MOST_OTHERS
+    assert not set(chosen.other_dots) & set(chosen.front)
+    assert chosen.others == 10_000 - len(chosen.front)
+    shown = np.log10(found.cost[chosen.other_dots])
     assert all(((shown > low) & (shown < low + 1)).sum() >= 5 for low in range(8, 14))
     dots = list(drawn(found).iter("circle"))
-    assert len(dots) == len(chosen.others) + len(chosen.front_dots)
+    assert len(dots) == len(chosen.other_dots) + len(chosen.front_dots)
 
 
-def test_a_front_of_thousands_keeps_its_line_and_gets_some_dots():
+def test_a_front_of_5_000_points_has_all_corners_and_some_dots():
     found = cloud(np.arange(1, 5001), np.arange(5000, 0, -1))
-    chosen = pareto.choose(found)
+    chosen = pareto.select(found)
     assert len(chosen.front) == 5000
     assert len(chosen.front_dots) <= pareto.MOST_ON_FRONT
 
 
-def test_a_name_is_a_text_and_no_markup():
+def test_names_are_escaped():
     name = "<script>alert(1)</script>\"'&<b>"
-    picture = drawn(cloud([1e9, 1e10], [3, 2]), {0: name, 1: "b"})
-    assert not picture.findall(".//script")
-    assert not picture.findall(".//b")
-    titles = [title.text for title in picture.iter("title")]
+    chart = drawn(cloud([1e9, 1e10], [3, 2]), {0: name, 1: "b"})
+    assert not chart.findall(".//script")
+    assert not chart.findall(".//b")
+    titles = [title.text for title in chart.iter("title")]
     assert f"{name}: CER 3.00, Comp 1.00e9" in titles
-    assert name[:23] + "…" in [text.text for text in picture.iter("text")]
+    assert name[:23] + "…" in [text.text for text in chart.iter("text")]
 
 
-def test_the_picture_says_what_it_is_to_who_does_not_see_it():
-    picture = drawn(cloud([1e9, 1e10], [3, 2]))
-    assert picture.get("role") == "img"
-    said = {one.get("id"): one.text for one in picture}
-    assert said[picture.get("aria-labelledby")] == "CER against Comp"
-    assert "The front has 2 of 2" in said[picture.get("aria-describedby")]
-    assert "style" not in "".join(attribute for one in picture.iter() for attribute in one.attrib)
+def test_a_chart_has_a_title_and_a_description():
+    chart = drawn(cloud([1e9, 1e10], [3, 2]))
+    assert chart.get("role") == "img"
+    texts = {one.get("id"): one.text for one in chart}
+    assert texts[chart.get("aria-labelledby")] == "CER against Comp"
+    assert "The front has 2 of 2" in texts[chart.get("aria-describedby")]
+    assert "style" not in "".join(attribute for one in chart.iter() for attribute in one.attrib)
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.tuples(numbers, numbers), max_size=12))
-def test_any_numbers_make_a_picture_with_places_inside_of_it(pairs):
+def test_the_dots_of_any_numbers_lie_inside_the_chart(pairs):
     found = cloud(*zip(*pairs, strict=True)) if pairs else cloud([], [])
-    picture = drawn(found)
-    for dot in picture.iter("circle"):
+    chart = drawn(found)
+    for dot in chart.iter("circle"):
         assert 0 <= float(dot.get("cx")) <= 560
         assert 0 <= float(dot.get("cy")) <= 340
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(numbers, min_size=1, max_size=5))
-def test_logarithmic_marks_are_in_order_and_zero_has_a_place_of_its_own(values):
+def test_logarithmic_marks_are_sorted_and_zero_is_the_low_end(values):
     scale = logarithmic(values, 0, 100)
     places = [scale(value) for value, _ in scale.marks]
     assert places == sorted(places)
@@ -114,7 +114,7 @@ def test_logarithmic_marks_are_in_order_and_zero_has_a_place_of_its_own(values):
 
 @settings(max_examples=40, deadline=None)
 @given(st.floats(-1e12, 1e12), st.floats(-1e12, 1e12))
-def test_linear_marks_are_few_and_between_the_ends(low, high):
+def test_linear_marks_are_few_and_inside_the_scale(low, high):
     scale = linear(low, high, 0, 100)
     assert 1 <= len(scale.marks) <= 12
     assert all(-1e-6 <= scale(value) <= 100 + 1e-6 for value, _ in scale.marks)
@@ -127,22 +127,22 @@ def test_a_curve_is_the_mean_over_seeds_with_a_band_of_one_standard_deviation():
     assert curve.mean.tolist() == pytest.approx([0.9, 0.4, 0.2])
     assert curve.deviation.tolist() == pytest.approx([0, math.sqrt(0.02), math.sqrt(0.02)])
     assert (curve.lowest.tolist(), curve.highest.tolist()) == ([0.9, 0.3, 0.1], [0.9, 0.5, 0.3])
-    picture = parsed(curves.draw([curve], measure="test error", is_rate=True, id="c"))
-    (line,) = [path for path in picture.iter("path") if path.get("class") == "line"]
+    chart = parsed(curves.draw([curve], measure="test error", is_rate=True, id="c"))
+    (line,) = [path for path in chart.iter("path") if path.get("class") == "line"]
     assert line.get("d").count("L") == 2
-    assert len([path for path in picture.iter("path") if path.get("class") == "band"]) == 1
-    assert "from 0.9 at tick 0 to 0.2 at tick 2" in picture.find("desc").text
+    assert len([path for path in chart.iter("path") if path.get("class") == "band"]) == 1
+    assert "from 0.9 at tick 0 to 0.2 at tick 2" in chart.find("desc").text
     assert curves.lines(curve).count("<tr>") == 3
     assert '<th scope="row" class="number">1</th><td class="number">0.4</td>' in curves.lines(curve)
 
 
-def test_one_seed_has_no_band_and_perplexities_a_logarithmic_axis():
-    picture = curves.draw([Curve.of("a", [[8000, 90.5, 30.25]])], measure="perplexity", is_rate=False, id="c")
-    assert 'class="band"' not in picture
-    assert "perplexity (logarithmic)" in picture
-    assert "10³" in picture
+def test_one_seed_has_no_band_and_perplexities_have_a_logarithmic_axis():
+    chart = curves.draw([Curve.of("a", [[8000, 90.5, 30.25]])], measure="perplexity", is_rate=False, id="c")
+    assert 'class="band"' not in chart
+    assert "perplexity (logarithmic)" in chart
+    assert "10³" in chart
 
 
-def test_seeds_of_different_lengths_make_no_curve():
-    with pytest.raises(ValueError, match=r"seeds with \[2, 3\] errors"):
+def test_seeds_with_different_numbers_of_ticks_are_refused():
+    with pytest.raises(ValueError, match=r"lengths=\[2, 3\]: seeds must have equal numbers of ticks"):
         Curve.of("a", [[1, 1], [1, 1, 1]])

@@ -1,4 +1,4 @@
-"""The pages for people: boards, submissions, comparisons, and what a server remembers of them."""
+"""The pages: boards, submissions, comparisons, and the cache of pages."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from html import unescape
 
 import pytest
 
-from leaderboard import queue
-from leaderboard.engine import reading
-from leaderboard.submissions import package_of as stored_package
-from leaderboard.submissions import submit
-from leaderboard.verification import Finding
-from leaderboard.web.pages.remembered import Remembered, Versions
+from leaderboard.board import queue
+from leaderboard.board.submissions import package_of as stored_package
+from leaderboard.board.submissions import submit
+from leaderboard.database.engine import reading
+from leaderboard.verification.result import Finding
+from leaderboard.web.view.cache import VersionedCache, Versions
 
-from .conftest import package_of, verification_of
-from .page_reader import BOARD, Read, form, get, log_in, publish
-from .web_client import client_of, person
+from ..conftest import package_of, verification_of
+from ..page_reader import BOARD, Read, form, get, log_in, publish
+from ..web_client import client_of, person
 
 EVIL = '<img src=x onerror=alert(1)>";--'
 
@@ -26,7 +26,7 @@ BOTH = pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 
 @pytest.fixture
 def kind() -> str:
-    """Most of what a page is made of is tested with both databases elsewhere."""
+    """Other tests cover most queries on both databases."""
     return "sqlite"
 
 
@@ -38,7 +38,7 @@ def client(engine):
 
 @pytest.fixture
 def filled(engine):
-    """By CER c, a, b; by Comp a, b, c."""
+    """A board with three submissions. Order by CER: c, a, b. Order by Comp: a, b, c."""
     return {
         "a": publish(engine, name="a", comp=10, seeds=(1, 2, 3), method="sm", wait=5),
         "b": publish(engine, name="b", comp=100, seeds=(0, 1, 7), method="ens", wait=5),
@@ -49,14 +49,14 @@ def filled(engine):
 # Boards.
 
 
-def test_an_empty_board_says_how_to_begin(client):
+def test_an_empty_board_links_to_the_submit_page(client):
     assert "/submit" in get(client, "/").links
     page = get(client, BOARD)
     assert "No result yet" in page.text
 
 
 @BOTH
-def test_the_first_page_has_every_board_with_its_best(client, filled):
+def test_the_first_page_has_every_board_with_its_best_submission(client, filled):
     page = get(client, "/")
     assert BOARD in page.links
     assert "/boards/MNIST-ALMA-v0/0.1" in page.links
@@ -65,7 +65,7 @@ def test_the_first_page_has_every_board_with_its_best(client, filled):
 
 
 @BOTH
-def test_standings_are_sorted_and_filtered_by_links_and_by_a_form(client, filled):
+def test_links_and_a_form_sort_and_filter_the_standings(client, filled):
     a, b, c = filled["a"], filled["b"], filled["c"]
     page = get(client, BOARD)
     assert page.rows == [c, a, b]
@@ -79,13 +79,13 @@ def test_standings_are_sorted_and_filtered_by_links_and_by_a_form(client, filled
     assert get(client, f"{BOARD}?waiting_time=5").rows == [a, b]
     assert get(client, f"{BOARD}?budget_class=5&method=sm").rows == [c]
     nothing = get(client, f"{BOARD}?method=none")
-    assert "Nothing matches these filters" in nothing.text
+    assert "No submission matches these filters" in nothing.text
     assert BOARD in nothing.links
-    assert "There is no page 7" in get(client, f"{BOARD}?page=7").text
+    assert "Page 7 does not exist" in get(client, f"{BOARD}?page=7").text
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "message"),
     [
         ("sort=name", "sort='name': must be one of cer, final_error, comp"),
         ("descending=2", "descending='2': must be 0 or 1"),
@@ -95,41 +95,42 @@ def test_standings_are_sorted_and_filtered_by_links_and_by_a_form(client, filled
         ("budget_class=%C2%B2", "budget_class='²'"),
     ],
 )
-def test_addresses_that_ask_for_what_there_is_not_are_told_so(client, query, said):
+def test_invalid_queries_are_refused(client, query, message):
     text = get(client, f"{BOARD}?{query}", 400).text
-    assert said.replace("cer, final_error, comp", "cer, mem, comp") in text
+    assert message.replace("cer, final_error, comp", "cer, mem, comp") in text
 
 
-def test_what_is_not_there_is_told_so(client, filled):
-    assert "There is no such board" in get(client, "/boards/Nothing-v0/0.1", 404).text
-    assert "There is no such board" in get(client, "/boards/Digits-ALMA-v0/9.9", 404).text
-    assert "submission 99: there is none of this number" in get(client, "/submissions/99", 404).text
+def test_missing_pages_are_reported(client, filled):
+    assert "Board not found" in get(client, "/boards/Nothing-v0/0.1", 404).text
+    assert "Board not found" in get(client, "/boards/Digits-ALMA-v0/9.9", 404).text
+    assert "submission 99: it does not exist" in get(client, "/submissions/99", 404).text
     assert "must be a whole number" in get(client, "/submissions/x", 404).text
-    assert "leads nowhere" in get(client, "/nothing", 404).text
+    assert "No page has this address" in get(client, "/nothing", 404).text
     response = client.get("/boards/Digits-ALMA-v0?sort=mem")
     assert (response.status_code, response.headers["location"]) == (307, f"{BOARD}?sort=mem")
 
 
-def test_the_pareto_pictures_have_tables_with_the_same_numbers(client, filled):
+def test_the_pareto_charts_have_tables_with_the_same_numbers(client, filled):
     page = get(client, BOARD)
     assert len(page.all("svg", role="img")) == 2
     dots = {int(dot["data-submission"]) for dot in page.all("circle")}
     assert dots == set(filled.values())
     assert page.text.count("The front as a table") == 2
-    assert "The line is the Pareto front: 2 submissions, none of which is beaten in both." in page.text
+    assert "Pareto front: 2 submissions that no other submission dominates in CER and Comp." in page.text
     only = get(client, f"{BOARD}?method=ens")
     assert {int(dot["data-submission"]) for dot in only.all("circle")} == {filled["b"]}
 
 
-def test_a_board_can_be_downloaded(client, filled):
+def test_every_download_of_a_board_works(client, filled):
     for address in [link for link in get(client, BOARD).links if "/export" in link]:
         assert client.get(address).status_code == 200
 
 
-def test_standings_of_more_than_a_page_have_pages(client, engine, monkeypatch):
-    from leaderboard.web.pages import asked, boards
+def test_long_standings_have_pages(client, engine, monkeypatch):
+    from leaderboard.web.pages import boards
+    from leaderboard.web.view import urls
 
-    for module in (asked, boards):
+    for module in (urls, boards):
         monkeypatch.setattr(module, "PAGE_LINES", 2)
     ids = [publish(engine, name=f"n {seed}", seeds=(seed, seed + 1, seed + 2)) for seed in range(3)]
     first = get(client, BOARD)
@@ -141,10 +142,10 @@ def test_standings_of_more_than_a_page_have_pages(client, engine, monkeypatch):
     assert BOARD in second.links
 
 
-# What strangers write.
+# Texts of submissions.
 
 
-def test_texts_of_strangers_are_texts_on_every_page(client, engine):
+def test_texts_of_submissions_are_escaped_on_every_page(client, engine):
     links = '[links]\ncode = "https://example.org/?a=1&b=2"\n'
     finding = Finding("suspicious", "<i>", EVIL)
     sent = publish(engine, finding, name=EVIL, authors=[EVIL], description=EVIL, links=links)
@@ -162,7 +163,7 @@ def test_texts_of_strangers_are_texts_on_every_page(client, engine):
     assert link["rel"] == "nofollow noopener noreferrer"
 
 
-def test_no_page_has_a_style_or_a_script_of_its_own(client, filled):
+def test_no_page_has_inline_styles_or_scripts(client, filled):
     pages = ["/", BOARD, "/submissions", f"/submissions/{filled['a']}", "/compare", "/submit", "/rules", "/login"]
     for path in [*pages, "/register", f"/compare?a={filled['a']}&b={filled['b']}"]:
         page = get(client, path)
@@ -177,10 +178,17 @@ def test_no_page_has_a_style_or_a_script_of_its_own(client, filled):
 
 
 @BOTH
-def test_the_page_of_a_submission_has_all_of_it(client, engine, filled):
+def test_the_page_of_a_submission_is_complete(client, engine, filled):
     page = get(client, f"/submissions/{filled['a']}")
-    for said in ("place 2 of 3 by CER", "waiting time 5", "training", "validation", "Nothing was noticed", "by Ada"):
-        assert said in page.text
+    for text in (
+        "place 2 of 3 by CER",
+        "waiting time 5",
+        "training",
+        "validation",
+        "The audit has no findings",
+        "by Ada",
+    ):
+        assert text in page.text
     assert "none, a test" in page.text
     for address in [link for link in page.links if link.startswith("/api/") and "openapi" not in link]:
         assert client.get(address).status_code == 200, address
@@ -190,11 +198,11 @@ def test_the_page_of_a_submission_has_all_of_it(client, engine, filled):
 
 
 @BOTH
-def test_a_submission_is_seen_queued_running_and_verified(client, engine):
+def test_the_page_shows_a_queued_running_and_verified_submission(client, engine):
     sent = submit(engine, package_of(name="mine")).id
     later = submit(engine, package_of(name="later")).id
-    assert "It is the next one" in get(client, f"/submissions/{sent}").text
-    assert "1 submission before it" in get(client, f"/submissions/{later}").text
+    assert "This submission is next in the queue" in get(client, f"/submissions/{sent}").text
+    assert "1 submission is ahead in the queue" in get(client, f"/submissions/{later}").text
     lease = queue.claim(engine, "w")
     queue.renew(engine, lease, progress="run 2 of 3, seed 1, tick 7 of 20")
     page = get(client, f"/submissions/{sent}")
@@ -212,59 +220,59 @@ def test_a_submission_is_seen_queued_running_and_verified(client, engine):
     get(client, "/submissions?state=lost", 400)
 
 
-def test_errors_of_workers_are_for_maintainers_alone(client, engine):
+def test_only_maintainers_see_the_errors_of_workers(client, engine):
     sent = submit(engine, package_of()).id
     queue.fail(engine, queue.claim(engine, "secret-host"), "Traceback: /home/secret", retry=False)
     page = get(client, f"/submissions/{sent}")
-    assert "It could not be run" in page.text
+    assert "The verification failed" in page.text
     assert "secret" not in page.text
     log_in(client, person(engine, "Mia", "maintainer"))
     assert "Traceback: /home/secret" in get(client, "/review").text
     response = form(client, "/review", "/review/retry", id=str(sent))
     assert response.headers["location"] == f"/submissions/{sent}"
-    assert "It is the next one" in get(client, f"/submissions/{sent}").text
+    assert "This submission is next in the queue" in get(client, f"/submissions/{sent}").text
 
 
 # Comparing.
 
 
-def test_two_are_compared_seed_by_seed(client, engine):
+def test_a_comparison_pairs_the_seeds(client, engine):
     a = publish(engine, name="first", comp=100, seeds=(0, 1, 2), wait=5)
     b = publish(engine, name="second", comp=900, seeds=(1, 2, 3), wait=7)
     response = client.get(f"/compare?id={a}&id={b}")
     assert (response.status_code, response.headers["location"]) == (303, f"/compare?a={a}&b={b}")
     page = get(client, response.headers["location"])
-    assert "paired over the 2 seeds that both have" in page.text
+    assert "paired over 2 common seeds" in page.text
     assert "−1.60e4" in page.text  # 20 ticks of 800 FLOPs
-    assert page.text.count("differs") == 1 + 3  # in the caption; seeds, wait, width
+    assert page.text.count("differs") == 3  # seeds, wait, width
     assert len(page.all("svg", role="img")) == 1
 
 
-def test_submissions_of_different_boards_are_told_apart(client, engine, filled, monkeypatch):
-    monkeypatch.setattr("leaderboard.check.UNVERIFIED", frozenset())  # as when text is verified
+def test_submissions_of_different_boards_have_no_common_chart(client, engine, filled, monkeypatch):
+    monkeypatch.setattr("leaderboard.submission.static_check.UNVERIFIED", frozenset())  # as when text is verified
     other = publish(engine, name="other", env="Text-ALMA-v0")
     page = get(client, f"/compare?a={filled['a']}&b={other}")
-    assert "Not of the same board" in page.text
+    assert "Different boards" in page.text
     assert not page.all("svg", role="img")
     text = get(client, f"/submissions/{other}")
     assert "Perplexity at every tick" in text.text
 
 
-def test_what_cannot_be_compared_is_told_so(client, filled):
-    for path, status, said in (
+def test_invalid_comparisons_are_refused(client, filled):
+    for path, status, text in (
         ("/compare", 200, "First submission"),
         (f"/compare?id={filled['a']}", 400, "give the number of another one"),
-        ("/compare?id=1&id=2&id=3", 400, "3 submissions: two are compared at a time"),
-        ("/compare?a=1&b=99", 404, "submission 99: there is none"),
+        ("/compare?id=1&id=2&id=3", 400, "3 submissions: only two can be compared"),
+        ("/compare?a=1&b=99", 404, "submission 99: it does not exist"),
         ("/compare?a=1&b=x", 400, "b='x': must be a whole number"),
     ):
-        assert said in get(client, path, status).text
+        assert text in get(client, path, status).text
 
 
-# What is remembered.
+# The cache of pages.
 
 
-def test_a_page_that_a_browser_has_already_is_not_sent_again(client, engine, filled):
+def test_an_unchanged_page_is_not_sent_again(client, engine, filled):
     first = client.get(BOARD)
     assert first.headers["cache-control"] == "no-cache"
     tag = first.headers["etag"]
@@ -276,7 +284,7 @@ def test_a_page_that_a_browser_has_already_is_not_sent_again(client, engine, fil
     assert "new" in fresh.text
 
 
-def test_a_page_is_packed_for_who_can_unpack_it(client, filled):
+def test_a_page_is_compressed_for_browsers_that_accept_gzip(client, filled):
     packed = client.get(BOARD, headers={"Accept-Encoding": "gzip"})
     plain = client.get(BOARD, headers={"Accept-Encoding": "identity"})
     assert packed.headers["content-encoding"] == "gzip"
@@ -285,7 +293,7 @@ def test_a_page_is_packed_for_who_can_unpack_it(client, filled):
     assert int(packed.headers["content-length"]) < len(plain.content) / 3
 
 
-def test_what_everyone_gets_is_the_same_for_who_is_logged_in(client, engine, filled):
+def test_public_pages_are_the_same_after_login(client, engine, filled):
     before = client.get(BOARD).text
     log_in(client, person(engine, "Ada"))
     assert client.get(BOARD).text == before
@@ -295,7 +303,7 @@ def test_what_everyone_gets_is_the_same_for_who_is_logged_in(client, engine, fil
         assert "etag" not in response.headers
 
 
-def test_under_a_prefix_all_addresses_have_it(engine, filled):
+def test_all_urls_have_the_prefix_of_root_path(engine, filled):
     with closing(client_of(engine)) as client:
         client.app.root_path = "/alma"
         page = Read(client.get(f"/alma{BOARD}"))
@@ -304,7 +312,7 @@ def test_under_a_prefix_all_addresses_have_it(engine, filled):
 
 
 @BOTH
-def test_the_version_of_the_board_changes_with_what_it_shows_and_with_nothing_else(engine):
+def test_the_version_of_the_board_changes_only_with_the_standings(engine):
     versions = Versions(engine)
     before = versions.board(), versions.latest()
     sent = submit(engine, package_of()).id
@@ -319,23 +327,23 @@ def test_the_version_of_the_board_changes_with_what_it_shows_and_with_nothing_el
     assert sent
 
 
-def test_what_is_remembered_ends_with_its_version_with_time_and_for_room():
+def test_cache_entries_end_with_their_version_their_lifetime_and_for_space():
     moment, made = [0.0], []
 
     def make():
         made.append(1)
         return len(made)
 
-    kept = Remembered(2, seconds=10, clock=lambda: moment[0])
-    assert [kept.get("a", 1, make), kept.get("a", 1, make)] == [1, 1]
-    assert kept.get("a", 2, make) == 2
+    cache = VersionedCache(2, seconds=10, clock=lambda: moment[0])
+    assert [cache.get("a", 1, make), cache.get("a", 1, make)] == [1, 1]
+    assert cache.get("a", 2, make) == 2
     moment[0] = 10.0
-    assert kept.get("a", 2, make) == 3
-    kept.get("b", 2, make)
-    kept.get("a", 2, make)
-    kept.get("c", 2, make)  # b was used longest ago
-    assert kept.get("a", 2, make) == 3
-    assert kept.get("b", 2, make) == 6
+    assert cache.get("a", 2, make) == 3
+    cache.get("b", 2, make)
+    cache.get("a", 2, make)
+    cache.get("c", 2, make)  # removes b, the least recently used entry
+    assert cache.get("a", 2, make) == 3
+    assert cache.get("b", 2, make) == 6
     with pytest.raises(ZeroDivisionError):
-        kept.get("d", 1, lambda: 1 // 0)
-    assert kept.get("d", 1, make) == 7
+        cache.get("d", 1, lambda: 1 // 0)
+    assert cache.get("d", 1, make) == 7

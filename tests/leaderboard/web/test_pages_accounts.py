@@ -1,4 +1,4 @@
-"""Accounts on the pages: to register, log in, send, make tokens, review; and who may not."""
+"""Accounts on the pages: registration, login, submission, tokens, review, and their permissions."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from contextlib import closing
 
 import pytest
 
-from leaderboard.verification import Finding
+from leaderboard.verification.result import Finding
 
-from .conftest import package_of
-from .page_reader import BOARD, Read, form, get, log_in, publish
-from .web_client import client_of, person
+from ..conftest import package_of
+from ..page_reader import BOARD, Read, form, get, log_in, publish
+from ..web_client import client_of, person
 
 
 @pytest.fixture
 def kind() -> str:
-    """Of database; accounts are tested with both elsewhere."""
+    """Other tests cover accounts on both databases."""
     return "sqlite"
 
 
@@ -27,7 +27,7 @@ def client(engine):
         yield opened
 
 
-def test_an_account_is_made_sends_a_submission_and_logs_out(client, engine):
+def test_a_new_account_sends_a_submission_and_logs_out(client, engine):
     made = Read(form(client, "/register", "/register", 201, name="Ada"), 201)
     token = re.search(r"alma_[\w-]+", made.text)[0]
     archive = {"archive": ("a.zip", package_of(name="by form").to_zip(), "application/zip")}
@@ -39,31 +39,31 @@ def test_an_account_is_made_sends_a_submission_and_logs_out(client, engine):
     assert form(client, "/account", "/logout").headers["location"] == "/"
     assert client.get("/account").headers["location"] == "/login?next=%2Faccount"
     form(client, "/login?next=/submit", "/login", token=token)
-    assert "Send it as Ada" in get(client, "/submit").text
+    assert "Send as Ada" in get(client, "/submit").text
     assert client.get("/login").headers["location"] == "/account"
 
 
-def test_what_is_wrong_with_a_submission_is_told_and_nothing_is_stored(client, engine):
+def test_an_invalid_submission_is_refused_and_not_stored(client, engine):
     log_in(client, person(engine, "Ada"))
     bad = package_of(name="", seeds=[1]).to_zip()
     page = Read(form(client, "/submit", "/submit", 422, files={"archive": ("a.zip", bad)}), 422)
     assert "name" in page.text
     assert "seeds" in page.text
     page = Read(form(client, "/submit", "/submit", 422, files={"archive": ("a.zip", b"no zip")}), 422)
-    assert "pack the folder anew" in page.text
+    assert "pack the folder again" in page.text
     page = Read(form(client, "/submit", "/submit", 422, files={"archive": ("", b"")}), 422)
-    assert "no file was sent" in page.text
-    assert "Nothing was sent yet" in get(client, "/submissions").text
+    assert "the file is missing" in page.text
+    assert "There are no submissions" in get(client, "/submissions").text
 
 
-def test_who_is_not_known_does_not_wait_among_the_uploads(client):
-    client.app.state.uploads = asyncio.Semaphore(0)  # nobody else is let in
+def test_an_unknown_caller_does_not_wait_for_an_upload(client):
+    client.app.state.uploads = asyncio.Semaphore(0)  # no upload is allowed
     answer = client.post("/submit", files={"archive": ("a.zip", b"PK")})
     assert answer.status_code == 401
     assert "log in" in answer.text
 
 
-def test_forms_of_other_sites_and_without_their_token_are_refused(client, engine):
+def test_forms_from_other_sites_or_without_csrf_token_are_refused(client, engine):
     ada = person(engine, "Ada")
     assert client.post("/login", data={"token": ada.token}).status_code == 403
     log_in(client, ada)
@@ -76,9 +76,9 @@ def test_forms_of_other_sites_and_without_their_token_are_refused(client, engine
     assert "Log out" in get(client, "/account").text
 
 
-def test_a_token_that_is_none_does_not_log_in_and_no_other_site_is_gone_to(client, engine):
+def test_an_invalid_token_is_refused_and_a_login_never_leaves_the_board(client, engine):
     page = Read(form(client, "/login", "/login", 401, token="alma_wrong"), 401)
-    assert "this token opens nothing here" in page.text
+    assert "mistyped, revoked or expired" in page.text
     ada = person(engine, "Ada")
     response = form(client, "/login?next=//evil.example/", "/login", token=ada.token)
     assert response.headers["location"] == "/account"
@@ -95,25 +95,25 @@ def test_tokens_are_made_shown_once_and_revoked(client, engine):
     newest = next(a["value"] for a in page.all("input", name="token"))
     form(client, "/account", "/account/tokens/revoke", token=newest)
     assert client.get("/api/v1/me", headers=bearer).status_code == 401
-    for wrong, said in (
-        ({"name": "", "scope": "submit"}, "not 1 to 80 characters"),
-        ({"name": "x"}, "give one or more of submit, manage"),
-        ({"name": "x", "scope": "review"}, "give one or more of"),
+    for values, message in (
+        ({"name": "", "scope": "submit"}, "must have 1 to 80 characters"),
+        ({"name": "x"}, "must be one or more of submit, manage"),
+        ({"name": "x", "scope": "review"}, "must be one or more of"),
         ({"name": "x", "scope": "submit", "days": "soon"}, "days='soon'"),
     ):
-        assert said in Read(form(client, "/account", "/account/tokens", 422, **wrong), 422).text
+        assert message in Read(form(client, "/account", "/account/tokens", 422, **values), 422).text
 
 
-def test_where_registration_is_closed_no_account_is_made(engine):
+def test_closed_registration_makes_no_account(engine):
     with closing(client_of(engine, registration="closed")) as client:
         page = get(client, "/register")
-        assert "made by maintainers" in page.text
+        assert "Only maintainers make accounts" in page.text
         assert not page.all("form", action="/register")
         csrf = get(client, "/login").all("input", name="csrf")[0]["value"]
         assert client.post("/register", data={"csrf": csrf, "name": "Eve"}).status_code == 403
 
 
-def test_a_name_that_is_taken_is_told_so(client, engine):
+def test_a_taken_name_is_refused(client, engine):
     person(engine, "Ada")
     page = Read(form(client, "/register", "/register", 409, name="ada"), 409)
     assert "the name is taken" in page.text
@@ -123,10 +123,10 @@ def test_a_name_that_is_taken_is_told_so(client, engine):
 # Maintainers.
 
 
-def test_a_maintainer_accepts_a_flagged_result_and_takes_it_down_again(client, engine):
+def test_a_maintainer_accepts_a_flagged_result_and_rejects_it_later(client, engine):
     sent = publish(engine, Finding("suspicious", "cpu-time", "too fast", 1), name="fast")
     assert get(client, BOARD).rows == []
-    assert "A maintainer will look at it" in get(client, f"/submissions/{sent}").text
+    assert "A maintainer will decide" in get(client, f"/submissions/{sent}").text
     log_in(client, person(engine, "Mia", "maintainer"))
     review = get(client, "/review")
     assert "too fast" in review.text
@@ -147,7 +147,7 @@ def test_a_maintainer_accepts_a_flagged_result_and_takes_it_down_again(client, e
 def test_only_maintainers_review(client, engine):
     assert client.get("/review").headers["location"] == "/login?next=%2Freview"
     log_in(client, person(engine, "Ada"))
-    assert "no maintainer" in get(client, "/review", 403).text
+    assert "not a maintainer" in get(client, "/review", 403).text
     csrf = get(client, "/account").all("input", name="csrf")[0]["value"]
     for target in ("/review/decision", "/review/retry"):
         assert client.post(target, data={"csrf": csrf, "id": "1", "decision": "accept"}).status_code == 403

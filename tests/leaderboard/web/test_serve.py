@@ -1,4 +1,4 @@
-"""The command line against a board on the web, and the one command that serves it."""
+"""The command line with a board on the web, and the command that serves it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ import pytest
 
 from leaderboard import cli
 from leaderboard.cli import main
-from leaderboard.client import Client
+from leaderboard.client.client import Client
 from leaderboard.errors import RemoteError
 
-from .conftest import package_of
+from ..conftest import package_of
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def secret_in(out: str) -> str:
     return out.split()[-1]
 
 
-def test_one_command_serves_a_workshop(capsys, tmp_path, monkeypatch):
+def test_one_command_serves_a_board_with_workers(capsys, tmp_path, monkeypatch):
     url = f"sqlite:///{tmp_path / 'board.db'}"
     status, out, _ = run(capsys, "account", "add", "Mia", "--role", "maintainer", "--database", url)
     assert status == 0
@@ -54,16 +54,16 @@ def test_one_command_serves_a_workshop(capsys, tmp_path, monkeypatch):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.getcwd()])},
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[1]), os.getcwd()])},
     )
     try:
         line = server.stdout.readline()
         assert line.startswith("the board is at http://127.0.0.1:"), server.stderr.read()
-        board = line.split()[-1].removesuffix("/board/")  # what a proxy would put before it is not there
+        board = line.split()[-1].removesuffix("/board/")  # without a proxy, the server has no prefix
         at = ("--url", board)
         status, out, err = run(capsys, "submit", tmp_path / "mine", *at)
         assert status == 2
-        assert "this needs a token" in err
+        assert "no valid token or session" in err
         monkeypatch.setenv(cli.TOKEN_VARIABLE, ada)
         status, out, err = run(capsys, "submit", tmp_path / "mine", *at, "--wait")
         assert (status, err) == (0, "")
@@ -76,13 +76,13 @@ def test_one_command_serves_a_workshop(capsys, tmp_path, monkeypatch):
         assert [line["name"] for line in json.loads((tmp_path / "b.json").read_text())] == ["number 1"]
         status, _, err = run(capsys, "review", 1, "--reject", "--reason", "no", *at)
         assert status == 2
-        assert "no maintainer's" in err
+        assert "not a maintainer" in err
         with_mia = (*at, "--token", mia)
         assert run(capsys, "review", 1, "--reject", "--reason", "no", *with_mia)[1] == "submission 1: rejected\n"
-        assert "only what failed is tried again" in run(capsys, "retry", 1, *with_mia)[2]
-        answer = httpx2.get(f"{board}/api/v1/health")
-        assert answer.headers["x-content-type-options"] == "nosniff"
-        assert "server" not in answer.headers
+        assert "only a failed verification can be retried" in run(capsys, "retry", 1, *with_mia)[2]
+        response = httpx2.get(f"{board}/api/v1/health")
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert "server" not in response.headers
         assert httpx2.get(f"{board}/api/v1/boards", headers={"X-Forwarded-For": "192.0.2.1"}).status_code == 200
     finally:
         server.send_signal(signal.SIGTERM)
@@ -91,10 +91,10 @@ def test_one_command_serves_a_workshop(capsys, tmp_path, monkeypatch):
     assert "Traceback" not in log
     assert mia not in log
     assert ada not in log
-    assert "192.0.2.1" not in log  # nobody is trusted to say where a request comes from
+    assert "192.0.2.1" not in log  # without a trusted proxy, the header is ignored
 
 
-def test_a_new_board_has_the_baselines(tmp_path):
+def test_a_new_board_has_baselines(tmp_path):
     url = f"sqlite:///{tmp_path / 'board.db'}"
     command = [sys.executable, "-m", "leaderboard.cli", "serve", "--port", "0", "--database", url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
@@ -112,11 +112,14 @@ def test_a_new_board_has_the_baselines(tmp_path):
 def test_workers_end_with_a_server_that_is_killed(tmp_path):
     script = (
         "import sys, threading\n"
-        "from leaderboard.web.workers import beside\n"
-        f"with beside('sqlite:///{tmp_path / 'board.db'}', 1, 'fake_verify:verify'):\n"
+        "from leaderboard.web.workers import running_workers\n"
+        "command = [sys.executable, '-m', 'leaderboard.cli', 'worker']\n"
+        "command += ['--verify', 'fake_verify:verify', '--while-input-is-open']\n"
+        f"environment = {{'ALMA_LEADERBOARD_DATABASE': 'sqlite:///{tmp_path / 'board.db'}'}}\n"
+        "with running_workers(command, environment, 1):\n"
         "    print('up', flush=True); threading.Event().wait()\n"
     )
-    paths = os.pathsep.join([str(Path(__file__).parent), os.getcwd()])
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), os.getcwd()])
     server = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": paths}
     )
@@ -126,7 +129,7 @@ def test_workers_end_with_a_server_that_is_killed(tmp_path):
         while not (children := _children(server.pid)):
             assert time.monotonic() < end
             time.sleep(0.05)
-        while not (tmp_path / "board.db").exists():  # it has begun to work
+        while not (tmp_path / "board.db").exists():  # the worker has started
             assert time.monotonic() < end
             time.sleep(0.05)
     finally:
@@ -153,14 +156,14 @@ def _is_dead(pid: int) -> bool:
         return True
 
 
-def test_accounts_and_tokens_are_kept_by_command(capsys, tmp_path, monkeypatch):
+def test_commands_manage_accounts_and_tokens(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv(cli.DATABASE_VARIABLE, f"sqlite:///{tmp_path / 'board.db'}")
     run(capsys, "account", "add", "Ada")
     status, _, err = run(capsys, "account", "add", "ada")
     assert status == 2
     assert "the name is taken" in err
     status, out, _ = run(capsys, "token", "make", "Ada", "--name", "[red]robot", "--scope", "submit", "--days", "7")
-    assert "token 2 of Ada, for submit, shown this once: alma_" in out
+    assert "token 2 of Ada, scopes submit, shown only now: alma_" in out
     assert "[red]robot" in run(capsys, "token", "list", "Ada")[1]
     assert run(capsys, "token", "revoke", 2)[1] == "token 2: revoked\n"
     assert "token 9" in run(capsys, "token", "revoke", 9)[2]
@@ -171,32 +174,32 @@ def test_accounts_and_tokens_are_kept_by_command(capsys, tmp_path, monkeypatch):
     assert (status, "submit, manage" in err) == (2, True)
 
 
-def test_a_decision_is_made_in_somebodys_name(capsys, tmp_path, monkeypatch):
+def test_a_decision_needs_a_maintainer_s_account(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv(cli.DATABASE_VARIABLE, f"sqlite:///{tmp_path / 'board.db'}")
     status, _, err = run(capsys, "review", 1, "--accept", "--reason", "fine")
     assert (status, "--account: missing" in err) == (2, True)
     status, _, err = run(capsys, "review", 1, "--accept", "--reason", "fine", "--account", "Ada")
-    assert (status, "only a maintainer decides" in err) == (2, True)
+    assert (status, "not an active maintainer" in err) == (2, True)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
-        (("serve",), "no database; give --database"),
+        (("serve",), "--database: missing; give --database"),
         (("serve", "--workers", "-1", "--database", "sqlite:///{}/b.db"), "--workers -1"),
-        (("serve", "--root-path", "board/", "--database", "sqlite:///{}/b.db"), "with a slash before and none behind"),
+        (("serve", "--root-path", "board/", "--database", "sqlite:///{}/b.db"), "must begin with a slash"),
         (("serve", "--workers", "1", "--verify", "x", "--database", "sqlite:///{}/b.db"), "write MODULE:FUNCTION"),
         (("serve", "--submissions-per-day", "0", "--database", "sqlite:///{}/b.db"), "submissions_per_day=0"),
         (("serve", "--host", "nowhere.invalid", "--database", "sqlite:///{}/b.db"), "cannot listen there"),
         (("status", "--url", "board"), "write it like https://"),
     ],
 )
-def test_a_mistake_is_told_in_one_message(capsys, tmp_path, arguments, said):
+def test_a_wrong_argument_gives_one_message(capsys, tmp_path, arguments, message):
     status, _, err = run(capsys, *(argument.format(tmp_path) for argument in arguments))
-    assert (status, said in err) == (2, True), err
+    assert (status, message in err) == (2, True), err
 
 
-def test_a_port_that_is_taken_is_told(capsys, tmp_path):
+def test_a_used_port_is_reported(capsys, tmp_path):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -205,10 +208,10 @@ def test_a_port_that_is_taken_is_told(capsys, tmp_path):
     assert (status, "cannot listen there (Address already in use)" in err) == (2, True)
 
 
-def test_a_server_that_is_no_board_is_told():
+def test_a_server_that_does_not_respond_is_reported():
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         client = Client(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.1, attempts=1)
-        with closing(client), pytest.raises(RemoteError, match="does not answer .ReadTimeout"):
+        with closing(client), pytest.raises(RemoteError, match="no response .ReadTimeout"):
             client.boards()

@@ -1,4 +1,4 @@
-"""Sessions, requests from other sites, limits of size and rate, and the headers of every answer."""
+"""Sessions, CSRF protection, limits of size and rate, and security headers."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from fastapi import Form, HTTPException, Request, Response
 from sqlalchemy.exc import OperationalError
 from starlette.testclient import TestClient
 
-from leaderboard import tokens
-from leaderboard.engine import connect
-from leaderboard.migrations import open_database
-from leaderboard.web.identity import check_csrf, csrf_token, identity, local_path, log_in, log_out
-from leaderboard.web.limits import Limiter
-from leaderboard.web.settings import Rate, Settings
+from leaderboard.accounts import tokens
+from leaderboard.database.engine import connect
+from leaderboard.database.migrations import open_database
+from leaderboard.web.guard.identity import check_csrf, csrf_token, identity, local_path, log_in, log_out
+from leaderboard.web.guard.limits import Limiter
+from leaderboard.web.guard.settings import Rate, Settings
 
-from .web_client import SETTINGS, Person, client_of, person
+from ..web_client import SETTINGS, Person, client_of, person
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
 
 @pytest.fixture
 def kind() -> str:
-    return "sqlite"  # what is tested here does not reach the database's dialect
+    return "sqlite"  # these tests do not depend on the database
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def ada(engine) -> Person:
 
 
 def with_forms(client: TestClient) -> TestClient:
-    """Adds forms as pages have them, and things that go wrong."""
+    """Add endpoints with forms and with errors."""
     app = client.app
 
     @app.get("/form")
@@ -91,7 +91,7 @@ def enter(client, token, **headers) -> Response:
     return client.post("/in", data={"token": token, "csrf": client.get("/form").text}, headers=headers)
 
 
-def test_a_browser_logs_in_with_a_token_and_out_again(client, engine, ada):
+def test_a_browser_logs_in_with_a_token_and_logs_out(client, engine, ada):
     assert client.get("/form").headers["set-cookie"].startswith("alma-visit=")
     response = enter(client, f" {ada.token}\n")
     assert response.text == "in"
@@ -105,11 +105,11 @@ def test_a_browser_logs_in_with_a_token_and_out_again(client, engine, ada):
     assert client.post("/out", data={"csrf": form}).text == "out"
     assert "alma-session" not in client.cookies
     assert tokens.authenticate_session(engine, session) is None
-    client.cookies["alma-session"] = session  # of no use any more
+    client.cookies["alma-session"] = session  # the session has ended
     assert client.post("/change", data={"csrf": client.get("/form").text}).text == "nobody"
 
 
-def test_with_https_the_cookies_are_secure_and_browsers_told_to_stay(engine, ada):
+def test_https_has_secure_cookies_and_hsts(engine, ada):
     with closing(with_forms(client_of(engine, https=True))) as client:
         client.base_url = "https://board"
         response = enter(client, ada.token)
@@ -119,7 +119,7 @@ def test_with_https_the_cookies_are_secure_and_browsers_told_to_stay(engine, ada
         assert client.post("/change", data={"csrf": client.get("/form").text}).text == "Ada"
 
 
-def test_a_revoked_token_ends_the_sessions_of_browsers(client, engine, ada):
+def test_a_revoked_token_ends_its_sessions(client, engine, ada):
     enter(client, ada.token)
     tokens.revoke(engine, tokens.tokens_of(engine, ada.id)[0].id)
     assert client.post("/change", data={"csrf": client.get("/form").text}).text == "nobody"
@@ -127,7 +127,7 @@ def test_a_revoked_token_ends_the_sessions_of_browsers(client, engine, ada):
 
 
 @pytest.mark.parametrize("logged_in", [False, True])
-def test_what_another_site_makes_a_browser_send_is_refused(client, ada, logged_in):
+def test_requests_from_other_sites_are_refused(client, ada, logged_in):
     if logged_in:
         enter(client, ada.token)
     form = client.get("/form").text
@@ -157,14 +157,14 @@ def test_a_form_is_good_for_the_browser_and_the_session_that_it_was_made_for(cli
         assert client.post("/change", data={"csrf": other.get("/form").text}).status_code == 403
 
 
-def test_a_token_in_the_header_needs_no_form_and_has_to_be_valid(client, ada):
+def test_a_token_in_the_header_needs_no_csrf_token_and_must_be_valid(client, ada):
     assert client.post("/change", headers=ada.headers).text == "Ada"
     for header in ("Bearer", "Bearer x", "Basic YTpi", f"Bearer {ada.token}x", f"Token {ada.token}", "\xff"):
         response = client.post("/change", headers={"Authorization": header.encode("latin-1")})
         assert (response.status_code, response.headers["www-authenticate"]) == (401, "Bearer")
 
 
-def test_every_answer_has_the_security_headers(client):
+def test_every_response_has_security_headers(client):
     with closing(client):
         for path in ("/", "/nothing", "/wrong", "/busy", "/api/nothing", "/api/wrong", "/static/nothing", "/form"):
             headers = client.get(path).headers
@@ -179,12 +179,12 @@ def test_every_answer_has_the_security_headers(client):
             assert "server" not in headers
 
 
-def test_a_mistake_of_the_server_is_told_without_its_words(client, caplog):
+def test_a_server_error_does_not_reveal_its_message(client, caplog):
     response = client.get("/api/wrong")
     assert response.status_code == 500
     assert response.json() == {
-        "detail": "this is not your mistake; tell the maintainers when it happened",
-        "problems": ["this is not your mistake; tell the maintainers when it happened"],
+        "detail": "an error of the server; tell the maintainers when it happened",
+        "problems": ["an error of the server; tell the maintainers when it happened"],
     }
     assert "secret words" in caplog.text
     page = client.get("/wrong")
@@ -198,19 +198,19 @@ def test_a_mistake_of_the_server_is_told_without_its_words(client, caplog):
     assert (pot.status_code, pot.headers["x-pot"]) == (418, "1")
 
 
-def test_an_error_has_an_answer_even_where_its_page_cannot_be_made(client, monkeypatch):
+def test_an_error_without_its_page_is_plain_text(client, monkeypatch):
     def page(request, status, title, problems):
         identity(request)
         raise RuntimeError("no template")
 
-    monkeypatch.setattr("leaderboard.web.pages.error_page", page)
+    monkeypatch.setattr(client.app.state, "error_page", page)
     for path, status in (("/wrong", 500), ("/busy", 503), ("/nothing", 404)):
         response = client.get(path)
         assert (response.status_code, "no template" in response.text) == (status, False)
         assert response.headers["content-type"].startswith("text/plain")
 
 
-def test_a_page_with_a_token_that_is_none_says_so(client):
+def test_a_page_refuses_an_invalid_token(client):
     @client.app.get("/who")
     def who(request: Request) -> str:
         return str(identity(request))
@@ -236,12 +236,12 @@ def test_head_is_get_without_its_body(client):
     assert int(response.headers["content-length"]) == 64
 
 
-def test_what_is_too_large_is_refused_whether_it_says_so_or_not(client):
+def test_oversized_bodies_are_refused_with_and_without_content_length(client):
     limit = SETTINGS.form_bytes
     assert client.post("/api/size", content=b"x" * limit).json() == limit
     response = client.post("/api/size", content=b"x" * (limit + 1))
     assert response.status_code == 413
-    assert "larger than 65,536 bytes" in response.json()["detail"]
+    assert "at most 65,536 bytes" in response.json()["detail"]
 
     def chunks():
         for _ in range(limit // 1024 + 1):
@@ -253,17 +253,17 @@ def test_what_is_too_large_is_refused_whether_it_says_so_or_not(client):
         assert client.post("/api/size", content=b"x", headers={"Content-Length": length}).status_code == 400
 
 
-def test_who_asks_too_often_is_told_when_to_come_back(engine, ada):
+def test_requests_beyond_a_rate_limit_get_retry_after(engine, ada):
     with closing(with_forms(client_of(engine, requests=Rate(60, 3)))) as client:
         assert [client.get("/form").status_code for _ in range(4)] == [200, 200, 200, 429]
         response = client.get("/api/v1/nothing")
         assert (response.status_code, response.headers["retry-after"]) == (429, "1")
-        assert "wait 1 s" in response.json()["detail"]
+        assert "try again in 1 s" in response.json()["detail"]
     with closing(with_forms(client_of(engine, log_ins=Rate(1, 2)))) as client:
         for status in (401, 401, 429):
             assert client.post("/change", headers={"Authorization": "Bearer alma_guess"}).status_code == status
         assert enter(client, "alma_guess").status_code == 429
-        # Who has a token is not locked out by those at the same address who guess.
+        # A valid token works although others at the same address guess tokens.
         assert client.post("/change", headers=ada.headers).status_code == 200
         assert enter(client, ada.token).status_code == 200
     with closing(with_forms(client_of(engine, changes=Rate(1, 2)))) as client:
@@ -272,7 +272,7 @@ def test_who_asks_too_often_is_told_when_to_come_back(engine, ada):
         assert [client.post("/change", data={"csrf": form}).status_code for _ in range(3)] == [200, 200, 429]
 
 
-def test_a_bucket_fills_again_and_the_oldest_is_forgotten(monkeypatch):
+def test_a_bucket_refills_and_the_least_recently_used_is_removed(monkeypatch):
     clock = [0.0]
     limiter = Limiter(lambda: clock[0])
     rate = Rate(60, 2)
@@ -280,18 +280,18 @@ def test_a_bucket_fills_again_and_the_oldest_is_forgotten(monkeypatch):
     assert limiter.spend("b", rate) == 0.0
     clock[0] = 1.0
     assert [limiter.spend("a", rate) for _ in range(2)] == [0.0, 1.0]
-    monkeypatch.setattr("leaderboard.web.limits._MOST_BUCKETS", 1)
+    monkeypatch.setattr("leaderboard.web.guard.limits._MOST_BUCKETS", 1)
     limiter.spend("c", rate)
     limiter.spend("c", rate)
     assert limiter.spend("c", rate) > 0
     assert len(limiter._buckets) <= 2
 
 
-def test_settings_that_make_no_sense_are_refused():
-    for wrong in ({"registration": "perhaps"}, {"submissions_per_day": 0}, {"uploads_at_once": 0}):
+def test_invalid_settings_are_refused():
+    for values in ({"registration": "perhaps"}, {"submissions_per_day": 0}, {"uploads_at_once": 0}):
         with pytest.raises(ValueError, match="must be"):
-            Settings(**wrong)
-    with pytest.raises(ValueError, match="burst of 1 or more"):
+            Settings(**values)
+    with pytest.raises(ValueError, match="burst of at least 1"):
         Rate(1, 0)
 
 
@@ -299,12 +299,12 @@ def test_settings_that_make_no_sense_are_refused():
     "path",
     ["//evil.example", "/\\evil.example", "https://evil.example", "javascript:alert(1)", "/a\nb", "", "evil", None],
 )
-def test_after_a_log_in_one_stays_here(path):
+def test_a_login_never_leads_to_another_site(path):
     assert local_path(path, "/home") == "/home"
     assert local_path("/submissions/1?a=b#c") == "/submissions/1?a=b#c"
 
 
-def test_a_locked_database_is_told_and_not_waited_for(tmp_path):
+def test_a_locked_database_gives_status_503(tmp_path):
     open_database(f"sqlite:///{tmp_path / 'a.db'}").dispose()
     holder, engine = (connect(f"sqlite:///{tmp_path / 'a.db'}", busy_seconds=seconds) for seconds in (1, 0.05))
     ada = person(engine, "Ada")
@@ -313,7 +313,7 @@ def test_a_locked_database_is_told_and_not_waited_for(tmp_path):
         with holder.execution_options(writes=True).begin():
             response = client.post("/in", data={"token": ada.token, "csrf": form})
             assert (response.status_code, response.headers["retry-after"]) == (503, "5")
-            assert client.post("/change", headers=ada.headers).text == "Ada"  # reading goes on
+            assert client.post("/change", headers=ada.headers).text == "Ada"  # reading does not wait
         assert client.post("/in", data={"token": ada.token, "csrf": form}).status_code == 200
     for one in (holder, engine):
         one.dispose()

@@ -1,0 +1,58 @@
+"""Runs are grouped by setting; groups, methods and streams are named by their differences."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from agents.analysis.seed_groups import find_seed_groups, streams
+from agents.runs.load import FinishedRun
+
+from ..grid_of_runs import GRID, METHODS
+from ..made_runs import made_run
+
+
+def test_runs_of_a_seed_group_differ_only_in_seeds_and_rounding() -> None:
+    other = dataclasses.replace(GRID[0], config={**GRID[0].config, "threads": 2, "versions": {"torch": "3"}})
+    groups, notes = find_seed_groups([*GRID, other])
+    assert len(groups) == len(METHODS) * 2 * 2 * 2
+    assert all(list(one.runs) == [0, 1, 2] for one in groups)
+    assert len(notes) == 1
+    assert "with other rounding" in notes[0]
+    assert len({one.name for one in groups}) == len(groups)
+
+
+def test_a_method_is_named_with_the_settings_that_differ() -> None:
+    runs = [made_run("ens", members=2), made_run("ens", members=5), made_run("gmoe")]
+    assert [one.method for one in find_seed_groups(runs)[0]] == ["Ens, members=2", "Ens, members=5", "gMoE"]
+
+
+def test_random_schedules_are_settings_if_a_stream_has_several() -> None:
+    def random_wait(schedule_seed: int, seed: int) -> FinishedRun:
+        return made_run(
+            policy={"name": "random", "probability": 0.1, "replay": False, "seed": schedule_seed}, seed=seed
+        )
+
+    groups, notes = find_seed_groups([random_wait(seed, seed) for seed in range(3)])
+    assert [len(one.runs) for one in groups] == [3]
+    groups, more = find_seed_groups(
+        [random_wait(schedule_seed, seed) for schedule_seed in range(2) for seed in range(3)]
+    )
+    assert [len(one.runs) for one in groups] == [3, 3]
+    assert len({one.name for one in groups}) == 2
+    assert notes == more == []
+
+
+def test_settings_have_distinct_names() -> None:
+    policies = [{"name": "Doubling", "factor": 2.0, "growth": growth, "replay": False} for growth in ("every", "never")]
+    policies += [{"name": "Mine", "replay": False, "growth": "never"}]
+    runs = [made_run("gmoe", policy=policy) for policy in policies]
+    runs += [made_run("gmoe", policy=f"{module}.Mine(3)") for module in ("ours", "theirs")]
+    names = [one.name for one in find_seed_groups(runs)[0]]
+    assert len(set(names)) == len(runs)
+    assert "gMoE-4, growth=never, Doubling(factor=2.0)" in names
+    assert "gMoE-4, agent.policy=ours.Mine(3), Mine(3)" in names
+
+
+def test_streams_are_named_by_their_differences() -> None:
+    runs = [made_run(ticks=20), made_run(ticks=10), made_run(env="MNIST-ALMA-v0")]
+    assert list(streams(runs)) == ["Digits-ALMA-v0, ticks=20", "Digits-ALMA-v0, ticks=10", "MNIST-ALMA-v0"]

@@ -1,0 +1,184 @@
+"""One definition of a run: planned, built, recorded and compared runs have the same configuration."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+import agents
+import alma_env
+from agents.analysis.seed_groups import find_seed_groups
+from agents.analysis.waiting_comparison import compare
+from agents.catalogue.build import build
+from agents.catalogue.data_facts import facts_of
+from agents.catalogue.run_config import AgentConfig, RunConfig
+from agents.catalogue.spec import RunSpec, resolve
+from agents.policies.waiting import Doubling
+from agents.rl.recordings import Recording, groups, settings_of
+from agents.runs.load import FinishedRun
+from agents.runs.run import config_of
+
+from ..made_runs import made_run
+
+FAST = {"epochs": 2, "ticks": 4}
+SPECS = [
+    RunSpec("Digits-ALMA-v0", "sm", 4, wait=2, settings=FAST),
+    RunSpec(
+        "Digits-ALMA-v0", "ens", wait=1, replay=True, seed=3, settings={**FAST, "members": 2, "from_scratch": True}
+    ),
+    RunSpec("Digits-ALMA-v0", "gens", 4, policy="doubling:first=2", settings=FAST),
+    RunSpec("Digits-ALMA-v0", "gmoe", 4, wait=2, settings={**FAST, "grow_by": (1, 2), "growth": "every:2"}),
+    RunSpec("Digits-ALMA-v0", "oracle", 4, settings={**FAST, "of": "ens"}),
+    RunSpec("Text-ALMA-v0", "sm", 2, wait=2, settings={"updates": 2, "epochs": 1, "warmup": 1}),
+]
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_the_resolved_configuration_equals_the_configuration_of_the_run(spec: RunSpec) -> None:
+    env = spec.make_env()
+    config, built = resolve(spec, facts_of(env)), config_of(env, spec.make_agent(env), spec.seed)
+    assert config.identity == built.identity
+    assert config.label == built.label
+    assert resolve(spec, spec.known_facts()).agrees(built)
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=str)
+def test_an_agent_is_built_from_its_record(spec: RunSpec) -> None:
+    env = spec.make_env()
+    agent = spec.make_agent(env)
+    record = json.loads(json.dumps(config_of(env, agent, spec.seed).to_dict()))
+    again = build(RunConfig.from_dict(record), env)
+    assert again.config == agent.config
+    assert again.policy == agent.policy
+    first, second = (one.predictor.state_dict() for one in (agent, again))
+    assert all((first[name] == second[name]).all() for name in first)
+
+
+def test_an_agent_with_another_policy_than_a_schedule_is_built_only_with_this_policy() -> None:
+    env = alma_env.make("Digits-ALMA-v0", ticks=4)
+    config = AgentConfig({**agents.make("sm", env, width=4).config, "policy": "mine.Policy(n=3)"})
+    with pytest.raises(ValueError, match=r"policy='mine.Policy\(n=3\)'.*give the policy"):
+        build(config, env)
+    assert build(config, env, policy=Doubling()).policy == Doubling()
+
+
+COMPUTATION: list[dict[str, Any]] = [
+    {"threads": 7},
+    {"versions": {"torch": "3"}},
+    {"machine": {"processor": "arm64"}},
+    {"batched": 8},
+]
+
+
+def changed(run: FinishedRun, values: dict[str, Any], agent: dict[str, Any] | None = None) -> FinishedRun:
+    config = {**run.config, **values, "agent": {**run.config["agent"], **(agent or {})}}
+    return dataclasses.replace(run, config=config)
+
+
+@pytest.mark.parametrize(
+    ("values", "agent"),
+    [
+        *((values, {}) for values in COMPUTATION),
+        ({}, {"engine": "compiled"}),
+        ({}, {"device": "cuda"}),
+        ({}, {"together": True}),
+    ],
+    ids=str,
+)
+def test_runs_that_differ_only_in_their_computation_are_one_run_everywhere(
+    values: dict[str, Any], agent: dict[str, Any]
+) -> None:
+    run = made_run("sm", 4, 5, seed=0, together=False)
+    again = changed(run, values, agent)
+    assert run.run_config.setting == again.run_config.setting
+    (group,), (note,) = find_seed_groups([run, again])
+    assert list(group.runs) == [0]
+    assert "counted once" in note
+    (comparison,) = compare([run, again])
+    assert [schedule.cost.n for schedule in comparison.schedules] == [1]
+    assert len(groups([recording(run), recording(again)])) == 1
+
+
+@pytest.mark.parametrize(
+    "agent",
+    [
+        {"width": 8},
+        {"members": 3},
+        {"stage": {"epochs": 7}},
+        {"policy": {"wait": 2, "replay": False, "growth": "never"}},
+    ],
+    ids=str,
+)
+def test_runs_with_different_settings_are_different_everywhere(agent: dict[str, Any]) -> None:
+    run = made_run("sm", 4, 5, seed=0)
+    other = changed(run, {}, agent)
+    assert run.run_config.setting != other.run_config.setting
+    assert not run.run_config.agrees(other.run_config) or "members" in agent or "stage" in agent
+    groups, notes = find_seed_groups([run, other])
+    assert (len(groups), notes) == (2, [])
+    compared = compare([run, other])
+    assert sum(len(comparison.schedules) for comparison in compared) == 2
+
+
+def recording(run: FinishedRun) -> Recording:
+    config = run.run_config
+    return Recording(
+        env=config.env,
+        learner=config.agent.id,
+        width=config.get("width"),
+        settings=settings_of(config),
+        schedule=config.agent.policy_text,
+        seed=config.seed,
+        ticks=config.ticks,
+        classes=10,
+        error=0.9,
+        parameters=1,
+        trainings=[],  # type: ignore[arg-type]
+    )
+
+
+def test_the_number_of_ranks_belongs_to_the_setting() -> None:
+    run = made_run("sm", 4, 5, seed=0)
+    assert changed(run, {"ranks": 2}).run_config.setting != run.run_config.setting
+
+
+def test_reading_and_writing_a_record_changes_nothing() -> None:
+    record = made_run("gens", 8, None, policy={"name": "random", "seed": 3, "replay": False, "growth": "every"}).config
+    config = RunConfig.from_dict(record)
+    assert config.to_dict() == record
+    assert config.agent.wait is None
+    assert config.random_seed == "3"
+    assert "agent.policy.seed" not in config.setting
+
+
+def test_a_policy_in_a_moved_module_is_the_same_policy() -> None:
+    before, after = (
+        RunConfig.from_dict({"env": "e", "protocol": {}, "agent": {"policy": policy}, "seed": 0})
+        for policy in ("agents.bidder.wait", "agents.arena.bidder.wait")
+    )
+    assert before == after
+
+
+@pytest.mark.parametrize("name", ["env", "protocol", "agent", "seed"])
+def test_an_incomplete_record_is_refused(name: str) -> None:
+    record = {"env": "e", "protocol": {}, "agent": {"id": "sm"}, "seed": 0}
+    record.pop(name)
+    with pytest.raises(ValueError, match=f"{name}=None"):
+        RunConfig.from_dict(record)
+
+
+@pytest.mark.parametrize(
+    ("record", "label"),
+    [
+        ({"id": "sm", "width": 4, "policy": {"wait": 5, "replay": True, "growth": "never"}}, "sm 4, wait 5, replay"),
+        ({"id": "sm", "width": 4, "policy": {"name": "doubling", "factor": 2.0}}, "sm 4, doubling(factor=2.0)"),
+        ({"id": "sm", "width": 4, "policy": "mine.Policy(n=3)"}, "sm 4, Policy(n=3)"),
+        ({"id": "mine", "policy": {"patience": 3}}, "mine, policy(patience=3)"),
+        ({"anything": 1}, "agent"),
+    ],
+)
+def test_the_label_shows_method_width_and_policy(record: dict[str, Any], label: str) -> None:
+    assert AgentConfig(record).label == label

@@ -1,0 +1,61 @@
+"""``alma plot``: files per stream, the choice of runs, and messages about wrong input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agents.cli import main
+from agents.runs import load
+
+from ..grid_of_runs import GRID, NO_REPLAY, TEXT
+from ..made_runs import made_run, write
+
+
+def test_alma_plot_writes_separate_files_per_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load.pack([*NO_REPLAY, *TEXT], tmp_path / "both.jsonl.xz")
+    write(made_run("umix", 4, 5), tmp_path / "runs")
+    where = ["--out", str(tmp_path / "out"), "--format", "svg", "pdf", "csv"]
+    assert main(["plot", "errors", str(tmp_path / "both.jsonl.xz"), str(tmp_path / "runs"), *where]) == 0
+    names = {f"errors-{env}-ALMA-v0.{form}" for env in ("Digits", "Text") for form in ("svg", "pdf", "csv")}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == names
+    first = (tmp_path / "out" / "errors-Text-ALMA-v0.svg").read_bytes()
+    assert main(["plot", "errors", str(tmp_path / "both.jsonl.xz"), *where, "--where", "env=Text-ALMA-v0"]) == 0
+    assert (tmp_path / "out" / "errors.svg").read_bytes() == first  # equal runs give equal bytes
+    assert main(["plot", "perplexity", str(tmp_path / "both.jsonl.xz"), *where]) == 0
+    assert "Digits-ALMA-v0: left out, because perplexity cannot show its measure" in capsys.readouterr().out
+
+
+def test_runs_are_chosen_by_one_value_or_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load.pack([*GRID, made_run("umix", 5, 2, seed=9, members=2)], tmp_path / "some.jsonl.xz")
+    words = ["plot", "errors", str(tmp_path / "some.jsonl.xz"), "--out", str(tmp_path), "--format", "csv", "--where"]
+    for where, number in (
+        (["agent=sm,ens", "width=4", "replay=false"], 2 * 2 * 3),
+        (["wait=1,5", "seed=0"], 3 * 2 * 2 * 2),
+        (["agent.policy.growth=every"], 2 * 2 * 2 * 3),
+        (["agent.members=2"], 1),  # the others have none
+    ):
+        assert main([*words, *where]) == 0
+        assert f"errors of {number} runs" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nonsense"], "kind 'nonsense': unknown; the kinds of figures are"),
+        (["errors", "--format", "jpg"], "format 'jpg': unknown; choose one or more of png, svg, pdf, csv"),
+        (["errors", "--out", "errors.png"], "must be a folder"),
+        (["errors", "--where", "width=5"], "none of 3 finished runs with width=5"),
+        (["errors", "--where", "agent.height=5"], "the keys are env, agent, width, wait, replay, seed"),
+        (["errors", "--where", "width"], "--where width: must have the form key=value"),
+        (["errors", "--layer", "1"], "--layer with errors: it is an option of gating; leave it out"),
+        (["perplexity"], "perplexity of Digits-ALMA-v0"),
+    ],
+)
+def test_alma_plot_refuses_wrong_input_with_a_remedy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    load.pack(NO_REPLAY[:3], tmp_path / "some.jsonl.xz")
+    assert main(["plot", words[0], str(tmp_path / "some.jsonl.xz"), *words[1:]]) == 2
+    assert message in capsys.readouterr().err

@@ -1,0 +1,35 @@
+"""Policies as text on a command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from agents import Doubling, LearnedPolicy, RandomWait
+from agents.policies import SCHEDULES
+from agents.policies.specs import policy_from
+
+
+def test_every_schedule_has_a_name_and_its_fields_can_be_given():
+    assert {type(policy_from(name)) for name in SCHEDULES} == set(SCHEDULES.values())
+    assert policy_from("random:probability=0.5,seed=3,replay=true") == RandomWait(probability=0.5, seed=3, replay=True)
+    assert policy_from("doubling", grows=True) == Doubling(growth="every")
+    assert policy_from("doubling:growth=every:2", grows=True) == Doubling(growth="every:2")
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("sometimes", "--policy sometimes.*fixed, doubling, validation, budget, random.*zip"),
+        ("doubling:by=2", "'by=2'.*NAME:field=value.*replay, growth, factor, first"),
+        ("doubling:factor", "'factor'.*field=value"),
+        ("nowhere.zip", r"policy='nowhere.zip'.*not found.*model\.save"),
+    ],
+)
+def test_an_unknown_policy_or_field_raises_with_the_choices(spec, message):
+    with pytest.raises(ValueError, match=message):
+        policy_from(spec)
+
+
+def test_a_learned_policy_without_its_file_raises():
+    with pytest.raises(ValueError, match=r"policy='missing.zip'.*not found"):
+        LearnedPolicy("missing.zip")

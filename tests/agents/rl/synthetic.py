@@ -1,0 +1,75 @@
+"""Synthetic recordings whose learning curve is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from agents.rl.learning_curve import logit
+from agents.rl.recordings import Recording
+
+TICKS, CLASSES = 20, 10
+
+
+def law(last, size, seen, stages, replay, grown):
+    """A learning curve of the fitted family; the validation error equals the true error."""
+    error = -0.3 + 0.5 * last - 0.4 * np.log(size) - 0.1 * np.log(seen) - 0.2 * replay - 0.3 * np.log1p(grown)
+    return error, 0.7 + 0.5 * error, 1 / (1 + math.exp(-error))
+
+
+def recorded(schedule, decide, seed=0, noise=0.0, width=4):
+    """A run on the law; ``decide(tick)`` returns (train, replay, grow)."""
+    draw = np.random.default_rng([seed, 7])
+    rows, last, grown, before = [], float(logit(np.float64(0.9))), 0, 0
+    for tick in range(1, TICKS + 1):
+        train, replay, grow = decide(tick)
+        if not train:
+            continue
+        grow = grow if rows else 0  # the first training never grows
+        size, grown = (tick if replay else tick - before), grown + grow
+        error, loss, wrong = law(last, size, tick, len(rows), replay, grown)
+        last, before = error + noise * draw.standard_normal(), tick
+        parameters = 100 * (1 + grown)
+        flops = 1e6 * (1 + grown) * (2 + size)
+        rate = 1 / (1 + math.exp(-last))
+        rows.append([tick, size, 9 * size, replay, grow, math.exp(loss), wrong, rate / 2, rate, flops, parameters])
+        rows[-1][1] = tick - (rows[-2][0] if len(rows) > 1 else 0)
+    return Recording(
+        env="Digits-ALMA-v0",
+        learner="sm",
+        width=width,
+        settings="{}",
+        schedule=schedule,
+        seed=seed,
+        ticks=TICKS,
+        classes=CLASSES,
+        error=0.9,
+        parameters=100,
+        trainings=np.array(rows, np.float64),
+    )
+
+
+def waits(noise=0.0, width=4, seeds=(0,)):
+    made = []
+    for seed in seeds:
+        for wait in (1, 2, 3, 4, 5, 7, 10, 20):
+            made.append(
+                recorded(f"wait {wait}", lambda t, w=wait: (t % w == 0 or t == TICKS, 0, 0), seed, noise, width)
+            )
+        draw = np.random.default_rng(seed)
+        for n in range(4):
+            at = draw.random(TICKS) < 0.4
+            made.append(
+                recorded(f"random {n}", lambda t, at=at: (bool(at[t - 1]) or t == TICKS, 0, 0), seed, noise, width)
+            )
+    return made
+
+
+def with_replay_and_growth():
+    draw = np.random.default_rng(3)
+    made = []
+    for n in range(30):
+        flags = (draw.random((TICKS, 3)) < 0.5).astype(int)
+        made.append(recorded(f"any {n}", lambda t, flags=flags: tuple(flags[t - 1].tolist()), n))
+    return made

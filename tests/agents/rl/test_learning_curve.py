@@ -1,0 +1,79 @@
+"""A curve fitted to synthetic recordings equals their law; held-out schedules are ranked."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from agents.rl.fidelity import held_out, rank_correlation, simulate
+from agents.rl.learning_curve import fit, terms
+from agents.rl.recordings import COLUMNS
+
+from .synthetic import recorded, waits, with_replay_and_growth
+
+
+@pytest.mark.parametrize("recordings_of", [waits, with_replay_and_growth])
+def test_fit_recovers_a_curve_of_its_family(recordings_of):
+    runs = recordings_of()
+    curve = fit(runs)
+    assert np.abs(curve.residuals[..., :2]).max() < 0.02  # the validation error is only nearly of the family
+    for run in runs[:6]:
+        assert simulate(curve, run, 3, seed=0) == pytest.approx(run.cer, rel=0.01)
+
+
+def test_the_flops_of_a_training_are_linear_in_its_size_for_each_number_of_growth_steps():
+    curve = fit(with_replay_and_growth())
+    steps = np.arange(len(curve.parameters))
+    assert curve.parameters == pytest.approx(100 * (1 + steps))
+    known = curve.flops[1:6]
+    assert known[:, 1] == pytest.approx(1e6 * (1 + steps[1:6]), rel=1e-6)
+    assert known[:, 0] == pytest.approx(2e6 * (1 + steps[1:6]), rel=1e-5)
+
+
+def test_simulated_runs_have_the_noise_of_recorded_runs():
+    made = waits(noise=0.3, seeds=range(12))
+    every_tick = [run for run in made if run.schedule == "wait 1"]
+    simulated = simulate(fit(made), every_tick[0], 256, seed=0)
+    real = np.array([run.cer for run in every_tick])
+    assert simulated.mean() == pytest.approx(real.mean(), abs=3 * real.std() / np.sqrt(len(real)))
+    assert real.std() / 2 < simulated.std() < 2 * real.std()
+
+
+def test_held_out_schedules_are_ranked():
+    compared = held_out(waits(noise=0.05, seeds=(0, 1)), episodes=8)
+    assert len(compared) == 12
+    assert all(one.runs == 2 for one in compared)
+    assert rank_correlation(compared) > 0.9
+
+
+def test_a_curve_on_validation_uses_the_validation_error_and_requires_it():
+    made = waits()
+    curve = fit(made, "validation")
+    for run in made[:6]:
+        halved = (run.errors[1:] / 2 * (run.errors[1:] < 0.9)).sum() + 0.9 * (run.errors == 0.9).sum()
+        assert simulate(curve, run, 3, seed=0) == pytest.approx(halved, rel=0.03)
+    unrecorded = made[0].trainings.copy()
+    unrecorded[3, COLUMNS.index("held_out_error")] = np.nan
+    with pytest.raises(ValueError, match="no validation error; run it again with `alma run --record --fresh`"):
+        fit([dataclasses.replace(made[0], trainings=unrecorded), *made[1:]], "validation")
+    with pytest.raises(ValueError, match="reward_on='train': must be 'test' or 'validation'"):
+        fit(made, "train")
+
+
+def test_too_few_trainings_or_schedules_are_refused():
+    with pytest.raises(ValueError, match="1 trainings in 1 runs: a curve needs at least 16; record runs"):
+        fit([recorded("wait 20", lambda t: (t == 20, 0, 0))])
+    with pytest.raises(ValueError, match="no training in 1 runs"):
+        fit([dataclasses.replace(waits()[0], trainings=np.empty((0, len(COLUMNS))))])
+    with pytest.raises(ValueError, match="1 schedules \\(wait 1\\): ranks need at least 3"):
+        held_out(waits()[:1])
+
+
+def test_terms_are_those_of_the_documentation():
+    one = terms(np.array([0.5]), np.array([2.0]), np.array([4.0]), np.array([0.0]), np.array([1.0]), np.array([0.0]))
+    a, b = math.log(2), math.log(4)
+    expected = [1, a, a * a, b, b * b, a * b, 0.5, 0.5 * a, 1, a, a * a, 0, 0, 1, a, b, 0, 0]
+    assert one.tolist() == [pytest.approx(expected)]

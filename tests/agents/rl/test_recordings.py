@@ -1,0 +1,139 @@
+"""Recordings equal their run folders; episodes exported from them equal those of the decision environment."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+import agents
+import agents.runs.run_folder
+import alma_env
+from agents.analysis.prices import Prices
+from agents.policies.waiting import Decision, fixed_wait
+from agents.rl import recordings
+from agents.rl.export import episode_of, to_minari
+
+
+@pytest.fixture(scope="session")
+def run_folder(tmp_path_factory):
+    """Two finished runs of the single model and one of a growing ensemble with replay."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, id, policy in (
+        ("a", "sm", fixed_wait(2)),
+        ("b", "sm", fixed_wait(5)),
+        ("c", "gens", fixed_wait(3, replay=True, growth="every")),
+    ):
+        env = alma_env.make("Digits-ALMA-v0", ticks=6)
+        agent = agents.make(id, env, width=4, epochs=1, policy=policy, seed=1)
+        agents.run(env, agent, 1, folder / name, record=name != "b")
+    return folder
+
+
+def test_a_recording_equals_the_run_folder(run_folder):
+    made = recordings.read_run(run_folder / "c")
+    ledger = agents.runs.run_folder.read_ledger(run_folder / "c")
+    assert made.errors.tolist() == [row.error for row in ledger]
+    assert made.cer == pytest.approx(ledger.score().cer)
+    assert made.column("flops").sum() == ledger.comp
+    assert made.column("tick").tolist() == [3, 6]
+    assert made.column("replay").tolist() == [1, 1]
+    assert made.column("grow").tolist() == [0, 1]
+    assert made.column("parameters").tolist() == [ledger[3].parameters, ledger[6].parameters]
+    assert (made.env, made.learner, made.width, made.seed, made.ticks) == ("Digits-ALMA-v0", "gens", 4, 1, 6)
+
+
+def test_a_recorded_run_has_the_error_on_the_validation_parts_of_the_whole_stream(run_folder):
+    assert np.isnan(recordings.read_run(run_folder / "b").column("held_out_error")).all()
+    env = gym.make("alma_env:Digits-ALMA-Wait-v0", ticks=6, width=4, epochs=1, reward_on="validation")
+    env.reset(seed=1)
+    infos = [env.step(int(tick % 2 == 0))[-1] for tick in range(1, 7)]
+    expected = [-info["reward_vector"][0] for info in infos[1::2]]
+    assert recordings.read_run(run_folder / "a").column("held_out_error").tolist() == expected
+
+
+def test_runs_that_differ_only_in_schedule_and_seed_are_one_group(run_folder):
+    grouped = recordings.groups(recordings.read_runs(run_folder))
+    assert sorted((key[1], len(runs)) for key, runs in grouped.items()) == [("gens", 1), ("sm", 2)]
+
+
+def test_load_returns_the_saved_recordings(run_folder, tmp_path):
+    made = recordings.read_runs(run_folder)
+    recordings.save(made, tmp_path / "made.npz")
+    for one, other in zip(made, recordings.load(tmp_path / "made.npz"), strict=True):
+        np.testing.assert_array_equal(one.trainings, other.trainings)
+        assert dataclasses.replace(one, trainings=None) == dataclasses.replace(other, trainings=None)
+
+
+def test_unusable_runs_are_refused_by_name(run_folder, tmp_path):
+    with pytest.raises(ValueError, match="it holds no run; run some with `alma run"):
+        recordings.read_runs(tmp_path)
+    with pytest.raises(ValueError, match="recorded='.*none.npz': cannot be read as recorded runs"):
+        recordings.load(tmp_path / "none.npz")
+    for file in (run_folder / "a").iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    rows = (tmp_path / "ledger.jsonl").read_text().splitlines()
+    (tmp_path / "ledger.jsonl").write_text("\n".join(rows[:4]) + "\n")
+    with pytest.raises(ValueError, match="3 of 6 ticks are answered; finish the run first"):
+        recordings.read_run(tmp_path)
+    changed = json.loads(rows[1]) | {"error": 0.5}  # tick 1, at which the run only waited
+    (tmp_path / "ledger.jsonl").write_text("\n".join([rows[0], json.dumps(changed), *rows[2:]]) + "\n")
+    with pytest.raises(ValueError, match="its errors change at ticks without a training"):
+        recordings.read_run(tmp_path)
+    (tmp_path / "stages.jsonl").unlink()
+    with pytest.raises(ValueError, match="stages.jsonl: missing; .*run again with --fresh"):
+        recordings.read_run(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["train", "multi"])
+def test_an_exported_episode_equals_the_episode_of_the_environment(kind, tmp_path):
+    decide = {"train": lambda t: (t % 2 == 0, 0, 0), "multi": lambda t: (t % 2 == 0, t == 4, t >= 4)}[kind]
+    alma = alma_env.make("Digits-ALMA-v0", ticks=6)
+    policy = Scripted(tuple(tuple(int(x) for x in decide(t)) for t in range(1, 7)))
+    agents.run(alma, agents.make("gens", alma, width=4, epochs=1, policy=policy, seed=2), 2, tmp_path / "run")
+    prices = {"flops_price": 50.0, "parameter_price": 3.0}
+    env = gym.make("alma_env:Digits-ALMA-Wait-v0", ticks=6, learner="gens", width=4, epochs=1, actions=kind, **prices)
+    observation, _ = env.reset(seed=2)
+    observations, rewards, vectors, actions = [observation], [], [], []
+    for tick in range(1, 7):
+        action = np.array(decide(tick), int) * decide(tick)[0] if kind == "multi" else int(decide(tick)[0])
+        observation, reward, *_, info = env.step(action)
+        observations.append(observation)
+        rewards.append(reward)
+        vectors.append(info["reward_vector"])
+        actions.append(action)
+    episode = episode_of(recordings.read_run(tmp_path / "run"), kind, Prices(50.0, 3.0))
+    assert np.array_equal(episode.actions, np.array(actions))
+    np.testing.assert_allclose(episode.observations, observations, atol=1e-6)
+    np.testing.assert_allclose(episode.reward_vectors, vectors, rtol=1e-12)
+    np.testing.assert_allclose(episode.rewards, rewards, rtol=1e-12)
+
+
+@dataclasses.dataclass(frozen=True)
+class Scripted:
+    """Decisions tick by tick."""
+
+    flags: tuple[tuple[int, int, int], ...]
+
+    def __call__(self, now):
+        train, replay, grow = self.flags[now.tick - 1]
+        return Decision(bool(train), bool(replay and train), grow * train)
+
+
+def test_recorded_episodes_are_written_as_a_minari_data_set(run_folder, tmp_path, monkeypatch):
+    minari = pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    made = [run for run in recordings.read_runs(run_folder) if run.learner == "sm"]
+    to_minari(made, "alma/test-v0")
+    saved = minari.load_dataset("alma/test-v0")
+    assert saved.total_steps == 12
+    for run, episode in zip(made, saved.iterate_episodes(), strict=True):
+        assert episode.rewards.sum() == pytest.approx(run.error - run.cer)
+        assert episode.terminations.tolist() == [False] * 5 + [True]
+    assert saved.recover_environment().unwrapped.learner == "sm"
+    with pytest.raises(ValueError, match="alma/test-v0.*choose another id"):
+        to_minari(made, "alma/test-v0")

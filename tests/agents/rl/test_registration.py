@@ -1,0 +1,77 @@
+"""The decision environments are registered with Gymnasium by ``import alma_env`` and by ``import agents.rl``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import gymnasium
+import pytest
+
+from agents.rl import registration
+
+ROOT = Path(__file__).parents[3]
+DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["gymnasium.envs"]
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A folder with the metadata of an installed distribution."""
+    metadata = tmp_path / "alma_env-0.1.0.dist-info"
+    metadata.mkdir()
+    metadata.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: alma-env\nVersion: 0.1.0\n")
+    lines = [f"{name} = {value}\n" for name, value in DECLARED.items()]
+    metadata.joinpath("entry_points.txt").write_text("".join(["[gymnasium.envs]\n", *lines]))
+    return tmp_path
+
+
+def run(script: str, *path: Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT]))}
+    command = [sys.executable, "-W", "error", "-c", script]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_the_entry_point_names_the_function():
+    (value,) = DECLARED.values()
+    assert EntryPoint("", value, "gymnasium.envs").load() is registration.register
+
+
+def test_import_of_an_installed_alma_env_registers_them_without_pytorch(installed):
+    script = "import sys, alma_env, gymnasium; print({}, 'torch' in sys.modules)"
+    ids = "'Digits-ALMA-Wait-v0' in gymnasium.registry, 'Digits-ALMA-Wait-Surrogate-v0' in gymnasium.registry"
+    assert run(script.format(ids), installed) == "True True False"
+    assert run(f"import sys, agents.rl, gymnasium; print({ids}, 'torch' in sys.modules)") == "True True False"
+
+
+def test_gymnasium_makes_them_by_id_also_in_worker_processes(installed):
+    script = (
+        "import gymnasium\n"
+        "if __name__ == '__main__':\n"
+        "    env = gymnasium.make('alma_env:Digits-ALMA-Wait-v0', width=2, ticks=2)\n"
+        "    envs = gymnasium.make_vec('alma_env:Digits-ALMA-Wait-v0', num_envs=2, vectorization_mode='async',\n"
+        "        vector_kwargs={'context': 'spawn'}, width=2, ticks=2)\n"
+        "    print(env.reset(seed=0)[0].shape, envs.reset(seed=0)[0].shape)\n"
+        "    envs.close()\n"
+    )
+    assert run(script, installed) == "(13,) (2, 13)"
+
+
+def test_a_spec_that_names_the_former_module_is_made():
+    """As in Minari data sets that were written before the modules were moved."""
+    spec = gymnasium.spec("Digits-ALMA-Wait-v0")
+    former = gymnasium.envs.registration.EnvSpec(
+        spec.id, entry_point="agents.waiting.environment:WaitEnv", kwargs={**spec.kwargs, "width": 2, "ticks": 2}
+    )
+    assert type(gymnasium.make(former).unwrapped).__module__ == "agents.rl.wait_env"
+
+
+def test_every_stream_but_text_has_a_decision_environment_and_a_surrogate():
+    registration.register()  # a second call changes nothing
+    for stream in ("MNIST", "CIFAR10", "Digits", "Arrays"):
+        assert {f"{stream}-ALMA-Wait-v0", f"{stream}-ALMA-Wait-Surrogate-v0"} <= gymnasium.registry.keys()
+    assert "Text-ALMA-Wait-v0" in gymnasium.registry
+    assert "Text-ALMA-Wait-Surrogate-v0" not in gymnasium.registry

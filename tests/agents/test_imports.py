@@ -1,0 +1,33 @@
+"""Importing a part of ``agents`` loads only what this part needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import agents
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("agents", ["torch", "scipy", "agents.learners", "agents.catalogue", "agents.figures"]),
+        ("agents.rl", ["torch", "scipy", "agents.learners", "agents.rl.wait_env"]),
+        (
+            "agents.analysis.statistics",
+            ["torch", "matplotlib", "agents.learners", "agents.figures", "agents.catalogue"],
+        ),
+    ],
+)
+def test_an_import_does_not_load_other_rooms(module, absent):
+    script = f"import sys, {module}; print([name for name in {absent!r} if name in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_importable():
+    assert {"make", "run", "sweep", "Progress", "METHODS"} <= set(agents.__all__)
+    assert all(getattr(agents, name) is not None for name in agents.__all__)
+    assert callable(agents.sweep)

@@ -1,0 +1,96 @@
+"""Migrations create the tables of the models, and an unknown version is refused."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import inspect
+
+from leaderboard.accounts.accounts import register
+from leaderboard.accounts.tokens import authenticate, authenticate_session, open_session
+from leaderboard.database import migrations
+from leaderboard.database.engine import connect
+from leaderboard.database.migrations import open_database, upgrade
+from leaderboard.database.tables import Base
+from leaderboard.errors import DatabaseError
+
+
+def test_models_and_migrations_agree(engine):
+    with engine.connect() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"compare_type": True, "compare_server_default": True, "target_metadata": Base.metadata}
+        )
+        assert compare_metadata(context, Base.metadata) == []
+
+
+def test_all_migrations_can_be_downgraded_and_upgraded_again(database_url):
+    from alembic import command
+
+    upgrade(database_url)
+    engine = connect(database_url)
+    with engine.execution_options(writes=True).begin() as connection:
+        config = migrations.configuration()
+        config.attributes["connection"] = connection
+        command.downgrade(config, "base")
+    with engine.connect() as connection:
+        assert inspect(connection).get_table_names() == ["alembic_version"]
+    engine.dispose()
+    upgrade(database_url)
+    upgrade(database_url)  # nothing to do
+    open_database(database_url).dispose()
+
+
+def test_the_migration_of_sessions_keeps_tokens_and_turns_no_session_into_a_token(database_url):
+    from alembic import command
+
+    upgrade(database_url)
+    engine = connect(database_url)
+    _, token = register(engine, "Ada")
+    _, session_secret = open_session(engine, token.secret)
+    config = migrations.configuration()
+    for move, to in ((command.downgrade, "0001"), (command.upgrade, "head")):
+        with engine.execution_options(writes=True).begin() as connection:
+            config.attributes["connection"] = connection
+            move(config, to)
+    assert authenticate(engine, token.secret).name == "Ada"
+    assert authenticate(engine, session_secret) is None
+    assert authenticate_session(engine, session_secret) is None
+    engine.dispose()
+
+
+def test_several_threads_can_open_an_empty_database_at_once(database_url):
+    errors = []
+
+    def open_it() -> None:
+        try:
+            open_database(database_url).dispose()
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=open_it) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+
+
+def test_tables_of_another_version_or_program_are_refused(database_url):
+    engine = connect(database_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE theirs (id INTEGER)")
+    with pytest.raises(DatabaseError, match="has tables of another program; give"):
+        open_database(database_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("DROP TABLE theirs")
+    upgrade(database_url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(DatabaseError, match="its tables have version 9999"):
+        open_database(database_url)
+    with pytest.raises(DatabaseError, match="newer than this program"):
+        upgrade(database_url)
+    engine.dispose()

@@ -1,0 +1,12 @@
+"""An environment with three ticks."""
+
+from __future__ import annotations
+
+import pytest
+
+import alma_env
+
+
+@pytest.fixture(scope="module")
+def env():
+    return alma_env.make("Digits-ALMA-v0", ticks=3)

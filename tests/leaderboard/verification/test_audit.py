@@ -1,0 +1,76 @@
+"""The audit flags suspicious runs and no honest run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import alma_env
+from alma_env import Ledger, Row
+from alma_env.metering import Meter
+from leaderboard.sandbox.sandbox import ISOLATED
+from leaderboard.verification import audit
+from leaderboard.verification.judge import Evidence
+from leaderboard.verification.one_run import SandboxedRun
+
+
+def sandboxed_run(env, errors, *, flops=10_000, parameters=650, buffers=0, inference=1280.0, paper=None, **measured):
+    rows, evidence = [], []
+    for tick, error in enumerate(errors):
+        spent = {"training": flops} if tick and flops else {}
+        paper_flops = sum(spent.values()) if paper is None else paper
+        rows.append(Row(tick, error, parameters, buffers, inference, spent, paper_flops, (), "d", False, 1.0))
+        evidence.append(Evidence(tick, 1.0, True, parameters, sum(spent.values()), **measured))
+    return SandboxedRun(0, Ledger(rows), tuple(evidence), None, "", ISOLATED, None, guess=0.9, input_size=64)
+
+
+def codes(run):
+    return {finding.code for finding in audit.run_findings(run)}
+
+
+HONEST = (0.93, 0.6, 0.5, 0.4)
+
+
+def test_an_honest_run_has_no_findings(env):
+    assert codes(sandboxed_run(env, HONEST, flops=30_000)) == set()
+
+
+@pytest.mark.parametrize(
+    ("errors", "more", "code"),
+    [
+        ((0.02, 0.02, 0.02, 0.02), {}, "known-before"),  # trained weights in the package
+        ((0.93, 0.02, 0.02, 0.02), {"flops": 2 * 1280}, "known-before"),  # after one step on one example
+        (HONEST, {"parameters": 0, "buffers": 650}, "buffers"),
+        (HONEST, {"parameters": 325, "buffers": 325}, "buffers"),
+        (HONEST, {"parameters": 10, "literals": 1500}, "buffers"),
+        (HONEST, {"parameters": 650, "wide": 650}, "buffers"),
+        (HONEST, {"inference": 0.0, "free_elements": 1350.0}, "free-inference"),
+        (HONEST, {"batch_dependent": 0.3}, "batch-dependent"),
+        (HONEST, {"paper": 0}, "paper-flops"),
+    ],
+)
+def test_a_suspicious_run_is_flagged(env, errors, more, code):
+    assert code in codes(sandboxed_run(env, errors, **{"flops": 30_000} | more))
+
+
+def test_computing_outside_the_meter_for_minutes_is_flagged(env):
+    run = sandboxed_run(env, HONEST, flops=30_000)
+    for evidence in run.evidence:
+        evidence.cpu_seconds = 20.0
+    assert codes(run) == {"too-slow"}
+
+
+def test_a_verified_run_that_shares_its_work_is_flagged(env):
+    model = nn.Linear(64, 10)
+    observation, _ = env.reset(seed=0)
+    x = torch.from_numpy(observation["train"]["x"]).flatten(1).float()
+    with alma_env.shared([env.meter, *(Meter() for _ in range(9))]) as shares:
+        model(x).sum().backward()
+        torch.optim.SGD(model.parameters(), 0.1).step()
+        shares.give(env.meter, nn.Sequential(nn.Flatten(), model))
+    env.step(None)
+    run = SandboxedRun(0, env.ledger, (), None, "", ISOLATED, None)
+    (found,) = audit._declared(run)
+    assert (found.severity, found.code) == ("suspicious", "shared")
+    assert "a part of work shared by 10 runs" in found.text

@@ -1,0 +1,129 @@
+"""The judge trusts neither the contestant nor the evaluator."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import alma_env
+from leaderboard.program.export import export
+from leaderboard.sandbox.channel import Channel, ChannelError, Message, array_header, pipe_pair
+from leaderboard.verification.evaluator import serve
+from leaderboard.verification.judge import EvaluatorError, Judge, RunFailedError
+
+from ..hand_written_programs import program
+
+
+def test_logits_of_64_bits_are_not_rounded(env):
+    """Logits that differ only in float64 would be equal in float32, and the error would differ from a local run."""
+
+    class Close(nn.Module):
+        def forward(self, x):
+            steps = torch.arange(10, dtype=torch.float64) * 1e-12
+            return 1 + steps + x.flatten(1)[:, :1] * 0
+
+    written = export(Close(), env.data.train_x[:2])
+
+    def script(channel):
+        channel.send(Message("answer", {}, [written.graph_bytes(), written.tensor_bytes()]))
+        assert set(channel.receive().fields) == {"flops"}  # the judge keeps the error
+        entered = {"tick": 0, "flops": {}, "paper_flops": 0, "declared": [], "refused": False}
+        channel.send(Message("enter", entered))
+
+    rows = []
+    judged(env, script, on_row=rows.append)
+    assert [row.error for row in rows] == [np.mean(env.data.test_y != 9)]
+
+
+def judged(env, script, evaluate=serve, seconds=20.0, on_row=lambda row: None):
+    """Run a judge with a scripted contestant and an evaluator; return the error that ends the run."""
+    mine, theirs = pipe_pair()
+    judging, answering = pipe_pair()
+    wrong: list[BaseException] = []
+
+    def contestant(channel):
+        channel.receive()
+        script(channel)
+
+    def party(act, descriptors):
+        channel = Channel(*descriptors)
+        try:
+            act(channel)
+        except ChannelError:
+            pass
+        except BaseException as error:
+            wrong.append(error)
+        finally:
+            channel.close()
+
+    parties = [threading.Thread(target=party, args=pair) for pair in ((contestant, theirs), (evaluate, answering))]
+    for thread in parties:
+        thread.start()
+    channels = Channel(*mine), Channel(*judging)
+    judge = Judge(env, 0, *channels, deadline=time.monotonic() + seconds, on_row=on_row)
+    try:
+        with pytest.raises((RunFailedError, EvaluatorError)) as caught:
+            judge.run()
+    finally:
+        for channel in channels:
+            channel.close()
+        for thread in parties:
+            thread.join()
+    if wrong:
+        raise wrong[0]
+    return caught.value
+
+
+LOGITS = np.zeros((397, 10), np.float32)
+
+
+MEASURED = {
+    "flops": 1.0,
+    "free_elements": 1.0,
+    "batch_dependent": 0.0,
+    "parameters": 1,
+    "buffers": 0,
+    "literals": 0,
+    "wide": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "blobs"),
+    [
+        ({}, []),
+        ({}, [LOGITS.tobytes()]),
+        ({"flops": float("nan")}, [LOGITS.tobytes()]),
+        ({"flops": -1.0}, [LOGITS.tobytes()]),
+        ({"parameters": -5}, [LOGITS.tobytes()]),
+        ({"parameters": "none"}, [LOGITS.tobytes()]),
+        ({"batch_dependent": None}, [LOGITS.tobytes()]),
+        ({"logits": {"dtype": "object", "shape": [397, 10]}}, [LOGITS.tobytes()]),
+    ],
+)
+def test_malformed_messages_of_the_evaluator_end_only_the_run(env, fields, blobs):
+    def lying(channel):
+        channel.receive()
+        channel.send(Message("ready"))
+        channel.receive()
+        given = {**MEASURED, "logits": array_header(LOGITS)} if fields or blobs == [] else {}
+        channel.send(Message("answered", given | fields, blobs))
+
+    failure = judged(env, lambda channel: channel.send(Message("answer", {}, program())), lying)
+    assert isinstance(failure, RunFailedError)
+
+
+def test_an_evaluator_that_does_not_start_is_a_fault_of_the_machine(env):
+    failure = judged(env, lambda channel: None, lambda channel: None)
+    assert isinstance(failure, EvaluatorError)
+
+
+def test_a_judge_refuses_an_environment_with_a_budget():
+    budgeted = alma_env.make("Digits-ALMA-v0", ticks=3, parameter_budget=100)
+    with pytest.raises(ValueError, match="cannot enforce a budget; verify without"):
+        Judge(budgeted, 0, None, None, deadline=0)
