@@ -1,4 +1,4 @@
-"""For the API reference: examples with ``>>>`` in docstrings become blocks of code, wherever they stand."""
+"""Extension for the API reference: turn the ``>>>`` examples of docstrings into code blocks."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Any
 
 from griffe import Extension, Object
 
-# From a prompt to the next empty line or the end, at the indentation of the prompt.
+# An example starts at a prompt and ends before an empty line, at the indentation of the prompt.
 _EXAMPLE = re.compile(r"^(?P<indent> *)>>> .*(?:\n(?P=indent).*\S.*)*", re.MULTILINE)
 
 
 def fenced(docstring: str) -> str:
-    """The docstring with each example between fences; without these, Markdown would take `>` for a quotation."""
+    """Return the docstring with each example in a fence; without it, Markdown renders `>` as a quotation."""
     return _EXAMPLE.sub(lambda found: f"{found['indent']}```pycon\n{found[0]}\n{found['indent']}```", docstring)
 
 
 class FencedExamples(Extension):
-    """Called by mkdocstrings for all that it has read."""
+    """Change docstrings before mkdocstrings parses them."""
 
     def on_object(self, *, obj: Object, **keywords: Any) -> None:
-        """Change the docstring before it is parsed."""
+        """Change the docstring of an object."""
         if obj.docstring is not None and ">>> " in obj.docstring.value:
             obj.docstring.value = fenced(obj.docstring.value)
 
     def on_package(self, *, pkg: Object, **keywords: Any) -> None:
-        """The same for the docstring of a whole package, for which the other is not called."""
+        """Change the docstring of a package, for which ``on_object`` is not called."""
         self.on_object(obj=pkg)
