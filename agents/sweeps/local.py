@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from threading import Thread
@@ -152,6 +153,8 @@ def _without_interrupts() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    # The start of the first process would start multiprocessing's tracker, too, which unblocks SIGINT.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
@@ -176,15 +179,27 @@ def _work(connection: Connection, variables: Mapping[str, str]) -> None:
     os.environ.update(variables)  # before CUDA reads them
     # By default each process starts one compiler per core: with one process per core, cores² compilers.
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
-    # Raises SystemExit, so that trackers close.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    ended = False
+
+    def end(*_: object) -> None:
+        nonlocal ended
+        ended = True
+        sys.unraisablehook = lambda _: None  # a destructor may run now: it prints the exception and drops it
+        sys.exit(128 + signal.SIGTERM)  # an exception, so that trackers close
+
+    def report(event: Event | None) -> None:
+        if ended:  # a destructor has dropped the exception
+            sys.exit(128 + signal.SIGTERM)
+        connection.send(event)
+
+    signal.signal(signal.SIGTERM, end)
     Thread(target=_end_with_parent, daemon=True).start()
     environments = Environments()
     try:
-        connection.send(None)
+        report(None)
         while (order := connection.recv()) is not None:
             number, job = order
-            connection.send(run_job(number, job, environments, connection.send))
+            report(run_job(number, job, environments, report))
     except (EOFError, ConnectionError):  # the process of the sweep was killed
         pass
 
