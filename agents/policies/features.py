@@ -101,12 +101,7 @@ def features_of(now: Progress) -> NDArray[np.float32]:
             raise ValueError(f"{name}=None in the progress: the observation of a learned policy needs it; {remedy}")
     losses = {
         name: math.nan if getattr(now, name) is None else getattr(now, name)
-        for name in (
-            "validation_loss",
-            "validation_error",
-            "previous_validation_loss",
-            "previous_validation_error",
-        )
+        for name in ("validation_loss", "validation_error", "previous_validation_loss", "previous_validation_error")
     }
     return features(
         tick=now.tick,

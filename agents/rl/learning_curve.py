@@ -135,11 +135,7 @@ def fit(recordings: Sequence[Recording], reward_on: str = "test", seed: int = 0)
 
 
 def curves_for(
-    stream: str,
-    learner: str,
-    width: int | Sequence[int] | None,
-    recorded: str | Path | None,
-    reward_on: str = "test",
+    stream: str, learner: str, width: int | Sequence[int] | None, recorded: str | Path | None, reward_on: str = "test"
 ) -> list[Curve]:
     """Return the curves of one learner on a stream, one per width, fitted to recorded runs.
 

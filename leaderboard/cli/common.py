@@ -41,9 +41,7 @@ def add_board(command: argparse.ArgumentParser) -> None:
     add_database(command)
     command.add_argument("--url", help="address of a board on the web, instead of a database")
     command.add_argument(
-        "--token",
-        default=os.environ.get(TOKEN_VARIABLE),
-        help=f"your token for --url; safer in ${TOKEN_VARIABLE}",
+        "--token", default=os.environ.get(TOKEN_VARIABLE), help=f"your token for --url; safer in ${TOKEN_VARIABLE}"
     )
 
 

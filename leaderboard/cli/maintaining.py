@@ -36,12 +36,7 @@ def add(commands: Commands[argparse.ArgumentParser]) -> None:
     baselines.set_defaults(command=_baselines)
     action = baselines.add_mutually_exclusive_group()
     action.add_argument("--queue", action="store_true", help="queue them for verification, without shipped results")
-    action.add_argument(
-        "--record",
-        type=Path,
-        metavar="FILE",
-        help="write their verified results to a file instead",
-    )
+    action.add_argument("--record", type=Path, metavar="FILE", help="write their verified results to a file instead")
     add_database(baselines)
 
     upgrade = commands.add_parser("upgrade", help="upgrade the tables of the database; stop the workers first")

@@ -79,13 +79,7 @@ class Remote:
             ) from error
 
     def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, object] | None = None,
-        repeat: bool = True,
-        **options: Any,
+        self, method: str, path: str, *, params: Mapping[str, object] | None = None, repeat: bool = True, **options: Any
     ) -> httpx2.Response:
         """Send a request. Repeat it if the server is busy, or if the connection fails and repeating is safe.
 

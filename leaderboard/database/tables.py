@@ -163,8 +163,7 @@ class Result(Base):
         Index("ix_results_board_method", "env_id", "rules_version", "published", "method", "cer_mean"),
         # The values of the filters are counted from this index, without the table.
         Index(
-            "ix_results_filters",
-            *("published", "env_id", "rules_version", "method", "budget_class", "waiting_time"),
+            "ix_results_filters", *("published", "env_id", "rules_version", "method", "budget_class", "waiting_time")
         ),
         Index("ix_results_board_wait", "env_id", "rules_version", "published", "waiting_time", "cer_mean"),
         Index("ix_results_board_budget", "env_id", "rules_version", "published", "budget_class", "cer_mean"),
