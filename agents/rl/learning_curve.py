@@ -59,13 +59,13 @@ class Curve:
 
 
 def logit(fraction: Array) -> Array:
-    """Return the logit of error rates, clipped to [1e-4, 1 - 1e-4], in float64."""
+    """Return the logit of error rates, clipped to [1e-4, 1 - 1e-4]."""
     inside = np.clip(fraction, 1e-4, 1 - 1e-4)
     return np.asarray(np.log(inside) - np.log1p(-inside))
 
 
 def terms(last: Array, size: Any, seen: Any, stages: Any, replay: Any, grown: Any) -> Array:
-    """Return the terms of the regression; the outputs are linear in them.
+    """Return the terms of the regression, float64 (n, terms); the outputs are linear in them.
 
     Args:
         last: logit of the error before the training, (n,).
@@ -74,9 +74,6 @@ def terms(last: Array, size: Any, seen: Any, stages: Any, replay: Any, grown: An
         stages: trainings before this training.
         replay: 1 with replay of earlier data, else 0.
         grown: growth steps so far, including the one before this training.
-
-    Returns:
-        float64 (n, terms).
     """
     a, b, k, g = np.log(size), np.log(seen), np.log1p(stages), np.log1p(grown)
     first = np.equal(stages, 0).astype(np.float64)
@@ -189,13 +186,12 @@ def _examples(recordings: Sequence[Recording], column: str) -> tuple[Array, Arra
                 f"reward_on='validation': a run of {recording.learner!r} with {recording.schedule!r} has no validation "
                 "error; run it again with `alma run --record --fresh`, or use reward_on='test'"
             )
-        size = np.where(replay > 0, tick, recording.column("pending"))
         before = logit(np.concatenate([[_untrained(recording, column)], error[:-1]]))
         stages, grown = np.arange(len(tick), dtype=np.float64), np.cumsum(recording.column("grow"))
-        x.append(terms(before, size, tick, stages, replay, grown))
+        x.append(terms(before, recording.sizes, tick, stages, replay, grown))
         loss = np.log(np.maximum(recording.column("validation_loss"), 1e-6))
         y.append(np.stack([logit(error), loss, recording.column("validation_error")], -1))
-        sizes.append(size)
+        sizes.append(recording.sizes)
         held.append(np.diff(np.append(tick, recording.ticks + 1)))
     if not x:
         raise ValueError(f"no training in {len(recordings)} runs; record runs that train")
@@ -214,20 +210,14 @@ def _pool(residuals: Array, log_sizes: Array, edges: Array, pool: int, generator
 def _costs(recordings: Sequence[Recording]) -> tuple[Array, Array]:
     """Return parameters and FLOPs by number of growth steps, interpolated between the recorded numbers."""
     grown = np.concatenate([np.cumsum(recording.column("grow")) for recording in recordings]).astype(int)
-    columns = {
-        name: np.concatenate([recording.column(name) for recording in recordings])
-        for name in ("parameters", "flops", "tick")
-    }
-    sizes = np.concatenate(
-        [
-            np.where(recording.column("replay") > 0, recording.column("tick"), recording.column("pending"))
-            for recording in recordings
-        ]
+    sizes = np.concatenate([recording.sizes for recording in recordings])
+    counts, flops = (
+        np.concatenate([recording.column(name) for recording in recordings]) for name in ("parameters", "flops")
     )
     steps = np.arange(grown.max() + 1)
     known = np.unique(grown)
-    parameters = np.interp(steps, known, [columns["parameters"][grown == step].mean() for step in known])
-    lines = [_line(sizes[grown == step], columns["flops"][grown == step]) for step in known]
+    parameters = np.interp(steps, known, [counts[grown == step].mean() for step in known])
+    lines = [_line(sizes[grown == step], flops[grown == step]) for step in known]
     return parameters, np.stack([np.interp(steps, known, [line[i] for line in lines]) for i in (0, 1)], -1)
 
 
