@@ -83,14 +83,13 @@ def terms(last: Array, size: Any, seen: Any, stages: Any, replay: Any, grown: An
     return np.stack(columns, -1)
 
 
-def fit(recordings: Sequence[Recording], reward_on: str = "test", seed: int = 0) -> Curve:
+def fit(recordings: Sequence[Recording], reward_on: str = "test") -> Curve:
     """Fit one curve to runs that differ only in schedule and seed.
 
     Args:
         recordings: the runs.
         reward_on: ``test``: the error on the test set; ``validation``: the error on the validation parts of the whole
             stream, so that a policy learned on the curve is not tuned on the test set.
-        seed: of the choice of residuals, if there are more than the pools hold.
 
     Raises:
         ValueError: there are too few trainings, or the validation error was not recorded.
@@ -111,7 +110,7 @@ def fit(recordings: Sequence[Recording], reward_on: str = "test", seed: int = 0)
     weights = np.linalg.solve(design.T @ design + RIDGE * np.eye(x.shape[1]), design.T @ (y * root)) / scale[:, None]
     residuals = y - x @ weights
     edges = np.quantile(np.log(sizes), np.arange(1, POOLS) / POOLS)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)  # chooses among the residuals if there are more than the pools hold
     pools = [_pool(residuals, np.log(sizes), edges, pool, generator) for pool in range(POOLS)]
     first = recordings[0]
     parameters, flops = _costs(recordings)
@@ -148,9 +147,9 @@ def curves_for(
     """
     file = Path(recorded) if recorded is not None else shipped_file(stream)
     found = groups(one for one in load(file) if one.env == stream and one.learner == learner)
-    widths = [width] if isinstance(width, int) else list(width) if width is not None else None
     recorded_widths = sorted(key[2] for key in found)
-    for wanted in recorded_widths if widths is None else widths:
+    widths = recorded_widths if width is None else np.atleast_1d(width).tolist()
+    for wanted in widths:
         if recorded_widths.count(wanted) != 1:
             what = "runs with several settings" if wanted in recorded_widths else "no runs"
             raise ValueError(
@@ -163,7 +162,7 @@ def curves_for(
             f"stream={stream!r}, learner={learner!r}: no runs in {file.name}; record such runs, and write them to a "
             "file with alma surrogate fit RUNS --out FILE.npz"
         )
-    return [fit(runs, reward_on) for key, runs in sorted(found.items()) if widths is None or key[2] in widths]
+    return [fit(runs, reward_on) for key, runs in sorted(found.items()) if key[2] in widths]
 
 
 _ERRORS = {"test": "error", "validation": "held_out_error"}
