@@ -13,7 +13,7 @@ from agents.policies.waiting import SCHEDULES
 
 
 def policy_from(spec: str, *, grows: bool = False) -> Policy:
-    """Return the policy that a text specifies, for a learner that grows or does not.
+    """Return the policy that a text specifies; ``grows`` is whether the learner can grow.
 
     The text is the name of a schedule, or the path of a learned policy, which ends in .zip. Fields that differ from
     their defaults follow as ``:field=value,field=value``.

@@ -159,11 +159,12 @@ class Client:
 
     def ledger(self, submission_id: int, seed: int) -> Ledger:
         """Return the verified ledger of one seed."""
-        return Ledger.from_json(self._remote.get(f"/submissions/{int(submission_id)}/ledgers/{int(seed)}").text)
+        path = f"/submissions/{int(submission_id)}/ledgers/{int(seed)}"
+        return Ledger.from_json(self._remote.request("GET", path).text)
 
     def package(self, submission_id: int) -> Package:
         """Return the files of a submission. Before its result is published, only its sender may have them."""
-        return from_zip(self._remote.get(f"/submissions/{int(submission_id)}/package").content)
+        return from_zip(self._remote.request("GET", f"/submissions/{int(submission_id)}/package").content)
 
     # Boards.
 
@@ -201,7 +202,7 @@ class Client:
     ) -> bytes:
         """Return a whole board as the content of a csv, json or parquet file: a line per submission, or per run."""
         query = {"format": format, "runs": runs}
-        return self._remote.get(f"/boards/{env_id}/{rules_version}/export", params=query).content
+        return self._remote.request("GET", f"/boards/{env_id}/{rules_version}/export", params=query).content
 
     # Maintenance, and the caller's own account.
 
