@@ -29,10 +29,9 @@ POOL_SIZE = 512  # residuals in each
 
 @dataclass(frozen=True)
 class Curve:
-    """A fitted learning curve.
+    """A fitted learning curve of streams with ``ticks`` mega-batches.
 
     Attributes:
-        ticks: length of the stream, B.
         guess_loss: cross-entropy of the uniform guess.
         first_error: error of the untrained predictor.
         weights: float64 (terms, 3); the outputs are logit of the error, log validation loss, validation error.

@@ -25,17 +25,11 @@ COLUMNS = (*FIELDS, "error", "flops", "parameters")
 
 @dataclass(frozen=True)
 class Recording:
-    """A recorded run.
+    """A recorded run. ``env`` and ``learner`` are ids, and ``ticks`` is the length of the stream, B.
 
     Attributes:
-        env: id of the environment.
-        learner: id of the learner.
-        width: of the network.
         settings: the other settings that determine the learning curve, without seed and schedule, as JSON.
-        schedule: as text.
         seed: of stream and agent.
-        ticks: length of the stream, B.
-        classes: number of classes.
         error: of the untrained predictor, at tick 0.
         parameters: of the untrained predictor.
         trainings: float64 (trainings, 11) with the columns `COLUMNS`; NaN for a held-out error that was not recorded.

@@ -96,13 +96,8 @@ def issue_token(
 ) -> NewToken:
     """Create a token of an account. Only the returned value has its secret.
 
-    Args:
-        engine: of the board's database.
-        account_id: id of the account.
-        name: chosen by the owner.
-        scopes: allowed actions; by default all that the role and ``within`` allow.
-        days: until the token ends; None for never.
-        within: scopes of the caller; the token cannot have others.
+    The token has the given scopes, by default all that the role of the account allows and the caller has (``within``).
+    It ends after ``days``, None for never.
 
     Raises:
         AccountError: the name, the scopes or the days break their rules.
