@@ -63,7 +63,7 @@ def read_contestants(specs: Sequence[str], common: Mapping[str, Any] | None = No
     for spec in specs:
         if specs.count(spec) > 1:
             raise ValueError(f"--agents {spec}: given twice; give each agent once")
-    return [_read(spec, key_values(f"--agents {spec}", _parts(spec)), common or {}) for spec in specs]
+    return [_read(spec, read_keywords(f"--agents {spec}", _parts(spec)), common or {}) for spec in specs]
 
 
 def _read(spec: str, own: Mapping[str, Any], common: Mapping[str, Any]) -> Contestant:
@@ -83,7 +83,7 @@ def _parts(spec: str) -> list[str]:
     return parts
 
 
-def key_values(where: str, pairs: Sequence[str]) -> dict[str, Any]:
+def read_keywords(where: str, pairs: Sequence[str]) -> dict[str, Any]:
     """Read ``key=value`` words; a value is true or false in any case, another Python literal, or text.
 
     Raises:

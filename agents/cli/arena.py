@@ -16,7 +16,7 @@ import alma_env
 from agents import figures
 from agents.analysis import measures
 from agents.arena import tournament
-from agents.arena.contestants import key_values, read_contestants
+from agents.arena.contestants import read_contestants, read_keywords
 from agents.arena.tournament import Place
 from agents.catalogue.data_facts import split_keywords
 from agents.catalogue.recipes import recipe_for
@@ -103,7 +103,7 @@ def _split(env: str, pairs: Sequence[str]) -> tuple[dict[str, Any], dict[str, An
     """Split the words of ``--set`` into keywords of the environment and hyper-parameters of all agents."""
     values: dict[str, Any] = {}
     for pair in pairs:
-        values |= key_values(f"--set {pair}", [pair])
+        values |= read_keywords(f"--set {pair}", [pair])
     for name in ("flops_budget", "shared_flops_budget", "seats", "threads"):
         if name in values:
             option = name.replace("shared_flops", "shared").replace("_", "-")

@@ -56,21 +56,16 @@ def features(
     first_parameters: Any,
     flops: Any,
 ) -> NDArray[np.float32]:
-    """Return thirteen numbers in the order of `FEATURES`, each within its bounds.
+    """Return thirteen numbers in the order of `FEATURES`, each within its bounds, float32 (13,) or (n, 13).
 
     The arguments are the fields of `Progress`, as numbers or as arrays (n,) of n runs. A loss or error that does not
     exist yet is NaN.
-
-    Returns:
-        float32 (13,) or (n, 13).
     """
     out = np.empty((*np.shape(tick), len(FEATURES)), np.float32)
     nats = np.where(np.isfinite(validation_loss), validation_loss, guess_loss) / guess_loss
     wrong = np.where(np.isfinite(validation_error), validation_error, -np.expm1(-guess_loss))
-    decreases = (
-        (np.asarray(previous_validation_loss) - validation_loss) / guess_loss,
-        np.asarray(previous_validation_error) - validation_error,
-    )
+    less_loss = (np.asarray(previous_validation_loss) - validation_loss) / guess_loss
+    less_error = np.asarray(previous_validation_error) - validation_error
     out[..., 0] = np.divide(tick, ticks)
     out[..., 1] = np.log(tick) / math.log(max(ticks, 2))
     out[..., 2] = np.divide(pending, ticks)
@@ -80,8 +75,8 @@ def features(
     out[..., 6] = np.log1p(stages) / math.log1p(ticks)
     out[..., 7] = np.clip(nats / 2, 0, 1)
     out[..., 8] = np.clip(wrong, 0, 1)
-    for column, decrease in zip((9, 10), decreases, strict=True):
-        out[..., column] = np.clip(np.where(np.isfinite(decrease), decrease, 0), -1, 1)
+    out[..., 9] = np.clip(np.where(np.isfinite(less_loss), less_loss, 0), -1, 1)
+    out[..., 10] = np.clip(np.where(np.isfinite(less_error), less_error, 0), -1, 1)
     out[..., 11] = np.clip(1 - np.divide(first_parameters, np.maximum(parameters, 1)), 0, 1)
     out[..., 12] = np.clip((np.log10(np.maximum(flops, 1e6)) - 6) / 12, 0, 1)
     return out
@@ -99,23 +94,6 @@ def features_of(now: Progress) -> NDArray[np.float32]:
     ):
         if getattr(now, name) is None:
             raise ValueError(f"{name}=None in the progress: the observation of a learned policy needs it; {remedy}")
-    losses = {
-        name: math.nan if getattr(now, name) is None else getattr(now, name)
-        for name in (
-            "validation_loss",
-            "validation_error",
-            "previous_validation_loss",
-            "previous_validation_error",
-        )
-    }
-    return features(
-        tick=now.tick,
-        ticks=now.ticks,
-        pending=now.pending,
-        stages=now.stages,
-        guess_loss=now.guess_loss,
-        parameters=now.parameters,
-        first_parameters=now.first_parameters,
-        flops=now.flops,
-        **losses,
-    )
+    values: dict[str, Any] = {name: math.nan if value is None else value for name, value in vars(now).items()}
+    del values["last_pending"], values["processed"]  # no feature depends on them
+    return features(**values)

@@ -36,7 +36,8 @@ def growth(schedule: str) -> Growth:
     if name == "never" and not colon:
         return lambda now: 0
     if name == "every":
-        return _every(_positive_integer(schedule, numbers) if colon else 1)
+        period = _positive_integer(schedule, numbers) if colon else 1
+        return lambda now: int(now.stages >= 1 and (now.stages + 1) % period == 0)
     if name == "at" and colon:
         return _at([_positive_integer(schedule, number) for number in numbers.split(",")])
     if name == "stall":
@@ -55,10 +56,6 @@ def require_ticks(schedule: str, ticks: int) -> None:
             f"growth={schedule!r}: tick {late[0]} is after the end of the stream of {ticks} mega-batches; "
             f"use ticks from 1 to {ticks}"
         )
-
-
-def _every(period: int) -> Growth:
-    return lambda now: int(now.stages >= 1 and (now.stages + 1) % period == 0)
 
 
 def _at(ticks: list[int]) -> Growth:

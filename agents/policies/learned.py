@@ -14,8 +14,6 @@ from agents.policies.growing import growth as read_growth
 from agents.policies.progress import Decision, Progress
 from alma_env.metering import meter
 
-_NEEDS = "pip install 'alma-env[rl]'"
-
 
 @dataclass(frozen=True)
 class LearnedPolicy:
@@ -90,16 +88,13 @@ def _kind_of(space: Any) -> str | None:
 
 @lru_cache(maxsize=8)
 def _loaded(path: str, digest: str) -> Any:
-    """Load the model of a file. `digest` is part of the cache key.
-
-    Raises:
-        ValueError: Stable-Baselines3 is missing or cannot read the file, or the model has the wrong observations or
-            actions.
-    """
+    """Load the model of a file. `digest` is part of the cache key."""
     try:
         from stable_baselines3 import A2C, DQN, PPO
     except ImportError as error:
-        raise ValueError(f"policy={path!r}: the package stable-baselines3 is not installed; run {_NEEDS}") from error
+        raise ValueError(
+            f"policy={path!r}: the package stable-baselines3 is not installed; run pip install 'alma-env[rl]'"
+        ) from error
     failures = []
     for algorithm in (PPO, A2C, DQN):  # the file does not name its algorithm
         try:

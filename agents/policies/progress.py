@@ -94,12 +94,8 @@ class Policy(Protocol):
 
 
 @runtime_checkable
-class StatefulPolicy(Protocol):
+class StatefulPolicy(Policy, Protocol):
     """A policy whose decisions depend on more than its ``Progress``. Create a new one for each agent."""
-
-    def __call__(self, now: Progress, /) -> Decision:
-        """Return the decision for this tick."""
-        ...
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that later decisions depend on, as plain values and tensors."""

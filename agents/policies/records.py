@@ -59,10 +59,7 @@ def canonical(record: Any) -> Any:
     """Return a record in which the old names of moved modules are replaced by their new names.
 
     Compare two records by their canonical forms: a run folder that was started before a module moved then still
-    matches the policy of today.
-
-    Args:
-        record: the result of `as_plain_data`, or any plain JSON value that contains such a result.
+    matches the policy of today. A record is the result of `as_plain_data`, or a JSON value that contains such a result.
 
     >>> canonical("agents.bidder.wait")
     'agents.arena.bidder.wait'

@@ -13,12 +13,10 @@ from agents.policies.waiting import SCHEDULES
 
 
 def policy_from(spec: str, *, grows: bool = False) -> Policy:
-    """Return the policy that a text specifies.
+    """Return the policy that a text specifies; ``grows`` is whether the learner can grow.
 
-    Args:
-        spec: name of a schedule, or path of a learned policy, which ends in .zip. Fields that differ from their
-            defaults follow as ``:field=value,field=value``.
-        grows: whether the learner can grow.
+    The text is the name of a schedule, or the path of a learned policy, which ends in .zip. Fields that differ from
+    their defaults follow as ``:field=value,field=value``.
 
     Raises:
         ValueError: the policy does not exist, or a field is unknown or out of range.

@@ -14,15 +14,12 @@ import numpy as np
 def check_types(
     values: Mapping[str, Any], kinds: Mapping[str, Any], examples: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Check that values have the types of their names, and convert NumPy scalars to Python scalars.
+    """Check that values have the types of their names; return them, with NumPy scalars as Python scalars.
 
     Args:
         values: value by name.
         kinds: type by name: bool, int, float, str, or one of them ``| None``. Other names and types are not checked.
         examples: a valid value by name, for the error message.
-
-    Returns:
-        The values, with NumPy scalars as bool, int, float or str.
 
     Raises:
         ValueError: a value does not have its type. A bool is not a number, and a number or a text is not a bool.
@@ -81,13 +78,8 @@ def literal(text: str) -> Any:
 def key_values(pairs: Sequence[str], option: str = "--set", example: str = "epochs=20") -> dict[str, Any]:
     """Parse ``key=value`` arguments of a command line into a dictionary.
 
-    Args:
-        pairs: the arguments, such as ``epochs=20`` or ``train=novels/``.
-        option: option that they belong to, for the error message.
-        example: a valid argument, for the error message.
-
     Raises:
-        ValueError: an argument does not have this form.
+        ValueError: an argument does not have this form; the message has the option and a valid example.
     """
     values = {}
     for pair in pairs:

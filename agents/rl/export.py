@@ -36,34 +36,26 @@ class Episode:
 
 
 def episode_of(recording: Recording, kind: str = "train", prices: Prices | None = None) -> Episode:
-    """Return the episode that `WaitEnv` with these actions and prices would have had in a run.
-
-    Args:
-        recording: the run.
-        kind: form of the actions, ``train`` or ``multi``, see `agents.policies.actions.Actions`.
-        prices: of FLOPs and parameters; by default 0.
+    """Return the episode that `WaitEnv` with actions ``train`` or ``multi`` and these prices would have had in a run.
 
     Raises:
         ValueError: the kind is unknown, or the kind is ``train`` and the run replays or grows.
     """
     if kind not in ("train", "multi"):
         raise ValueError(f"kind={kind!r}: must be 'train' or 'multi'")
-    rows = recording.column("tick").astype(int) - 1
-    flags = np.zeros((recording.ticks, 3), np.int64)
-    flags[rows] = np.stack([np.ones(len(rows)), recording.column("replay"), recording.column("grow")], -1)
-    if kind == "train" and flags[rows, 1:].any():
+    decisions = recording.decisions
+    if kind == "train" and decisions[:, 1:].any():
         raise ValueError(
             f"a run of {recording.learner!r} with {recording.schedule!r} replays or grows, which kind='train' cannot "
             "express; use kind='multi'"
         )
-    flops, parameters = np.zeros(recording.ticks), np.full(recording.ticks, float(recording.parameters))
-    flops[rows] = recording.column("flops")
-    for row, count in zip(rows, recording.column("parameters"), strict=True):
-        parameters[row:] = count
-    vectors = reward_vector(recording.errors[1:], flops, parameters)
+    flops = np.zeros(recording.ticks + 1)
+    flops[recording.column("tick").astype(int)] = recording.column("flops")
+    parameters = recording.at_ticks("parameters", recording.parameters)
+    vectors = reward_vector(recording.errors[1:], flops[1:], parameters[1:])
     return Episode(
         observations=_observations(recording, flops, parameters),
-        actions=flags[:, 0] if kind == "train" else flags,
+        actions=decisions[:, 0] if kind == "train" else decisions,
         reward_vectors=vectors,
         rewards=(prices or Prices()).reward(vectors),
     )
@@ -91,22 +83,18 @@ def _observations(recording: Recording, flops: NDArray[Any], parameters: NDArray
         previous_validation_loss=before("validation_loss", 1),
         previous_validation_error=before("validation_error", 1),
         guess_loss=math.log(recording.classes),
-        parameters=np.concatenate([[recording.parameters], parameters]),
+        parameters=parameters,
         first_parameters=recording.parameters,
-        flops=np.concatenate([[0.0], np.cumsum(flops)]),
+        flops=np.cumsum(flops),
     )
 
 
 def to_minari(
     recordings: Sequence[Recording], dataset_id: str, *, kind: str = "train", prices: Prices | None = None
 ) -> Any:
-    """Write recorded runs as a Minari data set into Minari's folder, and return the data set.
+    """Write runs on one stream as a Minari data set into Minari's folder, and return the data set.
 
-    Args:
-        recordings: runs on one stream; the data set names the environment of the first run.
-        dataset_id: id of the data set, for example ``alma/mnist-waiting-v0``.
-        kind: form of the actions, see `episode_of`.
-        prices: of FLOPs and parameters; by default 0.
+    ``kind`` and ``prices`` are those of `episode_of`. An example of a ``dataset_id`` is ``alma/mnist-waiting-v0``.
 
     Raises:
         ValueError: Minari is not installed, or already has a data set of this id; or as `episode_of`.

@@ -16,14 +16,7 @@ from agents.rl.surrogate import SurrogateVectorEnv
 
 @dataclass(frozen=True)
 class HeldOutSchedule:
-    """A schedule that was held out of the fit.
-
-    Attributes:
-        schedule: the schedule as text.
-        runs: number of real runs.
-        real: mean cumulative error rate of the real runs.
-        surrogate: mean cumulative error rate of the surrogate's episodes.
-    """
+    """A schedule that was held out of the fit: the mean CER of its real runs, and of the surrogate's episodes."""
 
     schedule: str
     runs: int
@@ -35,11 +28,8 @@ def simulate(curve: Curve, recording: Recording, episodes: int, seed: int) -> ND
     """Return the cumulative error rates, float64 (episodes,), of a run's decisions on a curve."""
     env = SurrogateVectorEnv(episodes, curves=[curve])
     env.reset(seed=seed)
-    flags = np.zeros((recording.ticks, 3), bool)
-    rows = recording.column("tick").astype(int) - 1
-    flags[rows] = np.stack([np.ones(len(rows)), recording.column("replay"), recording.column("grow")], -1) > 0
-    for flag in flags:
-        *_, infos = env.advance(np.broadcast_to(flag, (episodes, 3)))
+    for decision in recording.decisions > 0:
+        *_, infos = env.advance(np.broadcast_to(decision, (episodes, 3)))
     cer: NDArray[np.float64] = infos["final_info"]["cer"]
     return cer
 
@@ -47,10 +37,7 @@ def simulate(curve: Curve, recording: Recording, episodes: int, seed: int) -> ND
 def held_out(recordings: Sequence[Recording], episodes: int = 64, seed: int = 0) -> list[HeldOutSchedule]:
     """Hold out each schedule in turn, and simulate it on the curve fitted to the other schedules.
 
-    Args:
-        recordings: runs that differ only in schedule and seed.
-        episodes: episodes of the surrogate per run.
-        seed: of the surrogate's random numbers.
+    The runs differ only in schedule and seed. The surrogate simulates ``episodes`` per run.
 
     Raises:
         ValueError: there are fewer than three schedules, too few to compare ranks.

@@ -29,10 +29,9 @@ POOL_SIZE = 512  # residuals in each
 
 @dataclass(frozen=True)
 class Curve:
-    """A fitted learning curve.
+    """A fitted learning curve of streams with ``ticks`` mega-batches.
 
     Attributes:
-        ticks: length of the stream, B.
         guess_loss: cross-entropy of the uniform guess.
         first_error: error of the untrained predictor.
         weights: float64 (terms, 3); the outputs are logit of the error, log validation loss, validation error.
@@ -59,13 +58,13 @@ class Curve:
 
 
 def logit(fraction: Array) -> Array:
-    """Return the logit of error rates, clipped to [1e-4, 1 - 1e-4], in float64."""
+    """Return the logit of error rates, clipped to [1e-4, 1 - 1e-4]."""
     inside = np.clip(fraction, 1e-4, 1 - 1e-4)
     return np.asarray(np.log(inside) - np.log1p(-inside))
 
 
 def terms(last: Array, size: Any, seen: Any, stages: Any, replay: Any, grown: Any) -> Array:
-    """Return the terms of the regression; the outputs are linear in them.
+    """Return the terms of the regression, float64 (n, terms); the outputs are linear in them.
 
     Args:
         last: logit of the error before the training, (n,).
@@ -74,9 +73,6 @@ def terms(last: Array, size: Any, seen: Any, stages: Any, replay: Any, grown: An
         stages: trainings before this training.
         replay: 1 with replay of earlier data, else 0.
         grown: growth steps so far, including the one before this training.
-
-    Returns:
-        float64 (n, terms).
     """
     a, b, k, g = np.log(size), np.log(seen), np.log1p(stages), np.log1p(grown)
     first = np.equal(stages, 0).astype(np.float64)
@@ -86,14 +82,13 @@ def terms(last: Array, size: Any, seen: Any, stages: Any, replay: Any, grown: An
     return np.stack(columns, -1)
 
 
-def fit(recordings: Sequence[Recording], reward_on: str = "test", seed: int = 0) -> Curve:
+def fit(recordings: Sequence[Recording], reward_on: str = "test") -> Curve:
     """Fit one curve to runs that differ only in schedule and seed.
 
     Args:
         recordings: the runs.
         reward_on: ``test``: the error on the test set; ``validation``: the error on the validation parts of the whole
             stream, so that a policy learned on the curve is not tuned on the test set.
-        seed: of the choice of residuals, if there are more than the pools hold.
 
     Raises:
         ValueError: there are too few trainings, or the validation error was not recorded.
@@ -114,7 +109,7 @@ def fit(recordings: Sequence[Recording], reward_on: str = "test", seed: int = 0)
     weights = np.linalg.solve(design.T @ design + RIDGE * np.eye(x.shape[1]), design.T @ (y * root)) / scale[:, None]
     residuals = y - x @ weights
     edges = np.quantile(np.log(sizes), np.arange(1, POOLS) / POOLS)
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)  # chooses among the residuals if there are more than the pools hold
     pools = [_pool(residuals, np.log(sizes), edges, pool, generator) for pool in range(POOLS)]
     first = recordings[0]
     parameters, flops = _costs(recordings)
@@ -135,11 +130,7 @@ def fit(recordings: Sequence[Recording], reward_on: str = "test", seed: int = 0)
 
 
 def curves_for(
-    stream: str,
-    learner: str,
-    width: int | Sequence[int] | None,
-    recorded: str | Path | None,
-    reward_on: str = "test",
+    stream: str, learner: str, width: int | Sequence[int] | None, recorded: str | Path | None, reward_on: str = "test"
 ) -> list[Curve]:
     """Return the curves of one learner on a stream, one per width, fitted to recorded runs.
 
@@ -155,9 +146,9 @@ def curves_for(
     """
     file = Path(recorded) if recorded is not None else shipped_file(stream)
     found = groups(one for one in load(file) if one.env == stream and one.learner == learner)
-    widths = [width] if isinstance(width, int) else list(width) if width is not None else None
     recorded_widths = sorted(key[2] for key in found)
-    for wanted in recorded_widths if widths is None else widths:
+    widths = recorded_widths if width is None else np.atleast_1d(width).tolist()
+    for wanted in widths:
         if recorded_widths.count(wanted) != 1:
             what = "runs with several settings" if wanted in recorded_widths else "no runs"
             raise ValueError(
@@ -170,7 +161,7 @@ def curves_for(
             f"stream={stream!r}, learner={learner!r}: no runs in {file.name}; record such runs, and write them to a "
             "file with alma surrogate fit RUNS --out FILE.npz"
         )
-    return [fit(runs, reward_on) for key, runs in sorted(found.items()) if widths is None or key[2] in widths]
+    return [fit(runs, reward_on) for key, runs in sorted(found.items()) if key[2] in widths]
 
 
 _ERRORS = {"test": "error", "validation": "held_out_error"}
@@ -193,13 +184,12 @@ def _examples(recordings: Sequence[Recording], column: str) -> tuple[Array, Arra
                 f"reward_on='validation': a run of {recording.learner!r} with {recording.schedule!r} has no validation "
                 "error; run it again with `alma run --record --fresh`, or use reward_on='test'"
             )
-        size = np.where(replay > 0, tick, recording.column("pending"))
         before = logit(np.concatenate([[_untrained(recording, column)], error[:-1]]))
         stages, grown = np.arange(len(tick), dtype=np.float64), np.cumsum(recording.column("grow"))
-        x.append(terms(before, size, tick, stages, replay, grown))
+        x.append(terms(before, recording.sizes, tick, stages, replay, grown))
         loss = np.log(np.maximum(recording.column("validation_loss"), 1e-6))
         y.append(np.stack([logit(error), loss, recording.column("validation_error")], -1))
-        sizes.append(size)
+        sizes.append(recording.sizes)
         held.append(np.diff(np.append(tick, recording.ticks + 1)))
     if not x:
         raise ValueError(f"no training in {len(recordings)} runs; record runs that train")
@@ -218,20 +208,14 @@ def _pool(residuals: Array, log_sizes: Array, edges: Array, pool: int, generator
 def _costs(recordings: Sequence[Recording]) -> tuple[Array, Array]:
     """Return parameters and FLOPs by number of growth steps, interpolated between the recorded numbers."""
     grown = np.concatenate([np.cumsum(recording.column("grow")) for recording in recordings]).astype(int)
-    columns = {
-        name: np.concatenate([recording.column(name) for recording in recordings])
-        for name in ("parameters", "flops", "tick")
-    }
-    sizes = np.concatenate(
-        [
-            np.where(recording.column("replay") > 0, recording.column("tick"), recording.column("pending"))
-            for recording in recordings
-        ]
+    sizes = np.concatenate([recording.sizes for recording in recordings])
+    counts, flops = (
+        np.concatenate([recording.column(name) for recording in recordings]) for name in ("parameters", "flops")
     )
     steps = np.arange(grown.max() + 1)
     known = np.unique(grown)
-    parameters = np.interp(steps, known, [columns["parameters"][grown == step].mean() for step in known])
-    lines = [_line(sizes[grown == step], columns["flops"][grown == step]) for step in known]
+    parameters = np.interp(steps, known, [counts[grown == step].mean() for step in known])
+    lines = [_line(sizes[grown == step], flops[grown == step]) for step in known]
     return parameters, np.stack([np.interp(steps, known, [line[i] for line in lines]) for i in (0, 1)], -1)
 
 

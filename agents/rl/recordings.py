@@ -18,35 +18,18 @@ from numpy.typing import NDArray
 from agents.catalogue.run_config import AgentConfig, RunConfig
 from agents.runs import run_folder
 
-COLUMNS = (
-    "tick",
-    "pending",
-    "examples",
-    "replay",
-    "grow",
-    "validation_loss",
-    "validation_error",
-    "held_out_error",
-    "error",
-    "flops",
-    "parameters",
-)
-FIELDS = COLUMNS[:8]  # fields of a StageRecord; the other columns come from the ledger
+# Fields of a StageRecord; the other columns come from the ledger.
+FIELDS = ("tick", "pending", "examples", "replay", "grow", "validation_loss", "validation_error", "held_out_error")
+COLUMNS = (*FIELDS, "error", "flops", "parameters")
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A recorded run.
+    """A recorded run. ``env`` and ``learner`` are ids, and ``ticks`` is the length of the stream, B.
 
     Attributes:
-        env: id of the environment.
-        learner: id of the learner.
-        width: width of the network.
         settings: the other settings that determine the learning curve, without seed and schedule, as JSON.
-        schedule: the schedule as text.
-        seed: seed of stream and agent.
-        ticks: length of the stream, B.
-        classes: number of classes.
+        seed: of stream and agent.
         error: of the untrained predictor, at tick 0.
         parameters: of the untrained predictor.
         trainings: float64 (trainings, 11) with the columns `COLUMNS`; NaN for a held-out error that was not recorded.
@@ -76,13 +59,28 @@ class Recording:
         values: NDArray[np.float64] = self.trainings[:, COLUMNS.index(name)]
         return values
 
+    def at_ticks(self, name: str, untrained: float) -> NDArray[np.float64]:
+        """Return a column at each tick 0..B, float64 (B + 1,): the value of the last training up to the tick."""
+        values = np.append(untrained, self.column(name))
+        return values[np.searchsorted(self.column("tick"), np.arange(self.ticks + 1), side="right")]
+
     @property
     def errors(self) -> NDArray[np.float64]:
         """The error at each tick 0..B, float64 (B + 1,)."""
-        errors = np.full(self.ticks + 1, self.error)
-        for tick, error in zip(self.column("tick").astype(int), self.column("error"), strict=True):
-            errors[tick:] = error
-        return errors
+        return self.at_ticks("error", self.error)
+
+    @property
+    def decisions(self) -> NDArray[np.int64]:
+        """Train (0 or 1), replay (0 or 1) and growth steps at each tick 1..B, int64 (B, 3)."""
+        decisions = np.zeros((self.ticks, 3), np.int64)
+        trained = self.column("tick").astype(int) - 1
+        decisions[trained] = np.stack([np.ones(len(trained)), self.column("replay"), self.column("grow")], -1)
+        return decisions
+
+    @property
+    def sizes(self) -> NDArray[np.float64]:
+        """Mega-batches that each training trained on, float64 (trainings,)."""
+        return np.where(self.column("replay") > 0, self.column("tick"), self.column("pending"))
 
     @property
     def cer(self) -> float:
@@ -103,12 +101,10 @@ def read_run(folder: Path) -> Recording:
         raise ValueError(
             f"{folder}: the run exceeded its budget, so its curve is incomplete; record runs without a budget"
         )
-    stages = run_folder.read_stages(folder)
-    rows = [
-        [*(getattr(stage, name) for name in FIELDS), row.error, row.comp, row.parameters]
-        for stage in stages
-        for row in [ledger[stage.tick]]
-    ]
+    trainings = []
+    for stage in run_folder.read_stages(folder):
+        row = ledger[stage.tick]
+        trainings.append([*(getattr(stage, name) for name in FIELDS), row.error, row.comp, row.parameters])
     recording = Recording(
         env=config.env,
         learner=config.agent.id,
@@ -120,7 +116,7 @@ def read_run(folder: Path) -> Recording:
         classes=config.get("protocol.classes"),
         error=ledger[0].error,
         parameters=ledger[0].parameters,
-        trainings=np.array(rows, np.float64).reshape(-1, len(COLUMNS)),
+        trainings=np.array(trainings, np.float64).reshape(-1, len(COLUMNS)),
     )
     if not np.array_equal(recording.errors, [row.error for row in ledger]):
         raise ValueError(

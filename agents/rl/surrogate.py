@@ -31,19 +31,9 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
     one of them.
     ``reset(seed=s)`` seeds all random numbers. ``reset(options={"reset_mask": mask})`` starts some episodes again.
 
-    Args:
-        num_envs: number of episodes.
-        stream: with ``learner``, ``width`` and ``recorded`` the arguments of `curves_for`.
-        learner: see ``stream``.
-        width: see ``stream``.
-        recorded: see ``stream``.
-        curves: the curves; if given, the four arguments of `curves_for` are not used.
-        actions: as in `WaitEnv`, like ``replay``, ``grow``, ``flops_price`` and ``parameter_price``.
-        replay: see ``actions``.
-        grow: see ``actions``.
-        flops_price: see ``actions``.
-        parameter_price: see ``actions``.
-        reward_on: as in `WaitEnv`; with ``curves`` the error is the one to which these were fitted.
+    ``num_envs`` is the number of episodes. ``stream``, ``learner``, ``width`` and ``recorded`` are the arguments of
+    `curves_for`, which are not used if ``curves`` are given. The other arguments are those of `WaitEnv`. With
+    ``curves``, the error is the one to which these were fitted.
 
     Raises:
         ValueError: no runs of this stream, learner and width were recorded; or the actions replay or grow, but no
@@ -82,7 +72,9 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         self.reward_space = reward_space()
         self._stack()
         self._started = False
-        self._allocate()
+        self._curve, self._tick, self._pending, self._stages, self._grown = np.zeros((5, num_envs), np.int64)
+        self._error, self._flops, self._cer = np.zeros((3, num_envs))
+        self._validation = np.full((4, num_envs), np.nan)  # loss and error, then loss and error of the training before
 
     def _check(self, actions: str, replay: bool, grow: bool) -> None:
         missing = [
@@ -93,7 +85,7 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         if missing:
             raise ValueError(
                 f"actions={actions!r}, replay={replay}, grow={grow}: no recorded run has {' and '.join(missing)}; "
-                "use actions='train' without {' and '.join(missing)}, or record such runs and give recorded=FILE"
+                f"use actions='train' without {' and '.join(missing)}, or record such runs and give recorded=FILE"
             )
         if len({curve.ticks for curve in self.curves}) > 1:
             raise ValueError(
@@ -118,13 +110,6 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         self._residuals = np.stack([curve.residuals for curve in self.curves])
         self._parameter_steps = np.stack([padded(curve.parameters) for curve in self.curves])
         self._flop_lines = np.stack([padded(curve.flops) for curve in self.curves])
-
-    def _allocate(self) -> None:
-        n = self.num_envs
-        self._curve = np.zeros(n, np.int64)
-        self._tick, self._pending, self._stages, self._grown = (np.zeros(n, np.int64) for _ in range(4))
-        self._error, self._flops, self._cer = np.zeros(n), np.zeros(n), np.zeros(n)
-        self._validation = np.full((4, n), np.nan)  # loss and error, then loss and error of the training before
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -188,8 +173,10 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
             rows = np.flatnonzero(ended)
             self._tick[rows] -= 1
             self._pending[rows] -= 1
-            final = self._observations(rows)
-            infos = {"final_obs": _objects(self.num_envs, rows, final), "_final_obs": ended}
+            final = np.full(self.num_envs, None, dtype=object)
+            for row, observation in zip(rows, self._observations(rows), strict=True):
+                final[row] = observation
+            infos = {"final_obs": final, "_final_obs": ended}
             infos["final_info"] = {"cer": np.where(ended, self._cer, 0.0), "_cer": ended}
             infos["_final_info"] = ended
             self._start(rows)
@@ -205,22 +192,10 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         replay = flags[rows, 1]
         self._grown[rows] += flags[rows, 2] & (stages > 0)
         size = np.where(replay, tick, self._pending[rows])
-        x = terms(
-            logit(self._error[rows]),
-            size,
-            tick,
-            stages,
-            replay.astype(np.float64),
-            self._grown[rows].astype(np.float64),
-        )
+        x = terms(logit(self._error[rows]), size, tick, stages, replay, self._grown[rows])
         single = len(self.curves) == 1
         y = x @ self._weights[0] if single else np.einsum("np,npk->nk", x, self._weights[curve])
-        log_size = np.log(size)
-        pool = (
-            np.searchsorted(self._edges[0], log_size, side="right")
-            if single
-            else (self._edges[curve] <= log_size[:, None]).sum(1)
-        )
+        pool = (self._edges[curve] <= np.log(size)[:, None]).sum(1)
         y += self._residuals[curve, pool, self.np_random.integers(POOL_SIZE, size=len(rows))]
         y = np.clip(y, self._low[curve], self._high[curve])
         self._error[rows] = 1 / (1 + np.exp(-y[:, 0]))
@@ -263,13 +238,6 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         if parts is not None:
             infos |= {"reward_vector": parts, "_reward_vector": present}
         return infos
-
-
-def _objects(n: int, rows: NDArray[np.int64], values: NDArray[Any]) -> NDArray[np.object_]:
-    held = np.full(n, None, dtype=object)
-    for row, value in zip(rows, values, strict=True):
-        held[row] = value
-    return held
 
 
 class SurrogateEnv(gym.Env[Observations, Any]):

@@ -108,7 +108,7 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
             if name in keywords:
                 raise ValueError(
                     f"{name}={keywords[name]!r}: the actions decide when to train and grow, and reset(seed=...) gives "
-                    "the seed; leave {name} out"
+                    f"the seed; leave {name} out"
                 )
         protocol, self._hyperparameters = split_keywords(stream, keywords)
         self.alma = alma_env.make(stream, **protocol)

@@ -30,18 +30,15 @@ class AccountInfo:
 def make_account(engine: Engine, name: str, role: str = "submitter", *, by: int | None = None) -> AccountInfo:
     """Create an account.
 
-    Args:
-        engine: of the board's database.
-        name: shown to everyone; 1 to 80 characters, unique without regard to case.
-        role: submitter or maintainer.
-        by: id of the account that creates it, for the log; None for the account itself or the command line.
+    ``by`` is the id of the account that creates it, for the log; None for the account itself or the command line.
 
     Raises:
         AccountError: the name or the role breaks its rule.
-        ConflictError: the name is taken.
+        ConflictError: the name is taken, without regard to case.
     """
     name = plain_name("account", name)
-    _require_role(role)
+    if role not in ROLES:
+        raise AccountError(f"role={shown(role)}: must be one of {', '.join(ROLES)}")
     taken = ConflictError(f"account {shown(name)}: the name is taken; choose another one")
     try:
         with writing(engine) as session:
@@ -57,30 +54,24 @@ def make_account(engine: Engine, name: str, role: str = "submitter", *, by: int 
 
 
 def register(engine: Engine, name: str, token_name: str = "first token") -> tuple[AccountInfo, NewToken]:
-    """Create an account of a submitter and its first token, for a user who registers.
-
-    Raises:
-        AccountError: the name breaks its rule.
-        ConflictError: the name is taken.
-    """
+    """Create an account of a submitter and its first token, for a user who registers."""
     account = make_account(engine, name)
     return account, issue_token(engine, account.id, token_name)
 
 
-def find_or_make_account(session: Session, name: str, role: str = "submitter") -> Account:
-    """Return the account of a name; create it if there is none.
+def find_or_make_account(session: Session, name: str) -> Account:
+    """Return the account of a name. If there is none, create one of a submitter.
 
     Raises:
-        SubmissionError: the name or the role breaks its rule, or the account is disabled.
+        SubmissionError: the name breaks its rule, or the account is disabled.
     """
     try:
         name = plain_name("account", name)
-        _require_role(role)
     except AccountError as error:
         raise SubmissionError(str(error)) from error
     account = session.scalars(select(Account).where(Account.name == name)).first()
     if account is None:
-        account = Account(name=name, role=role, created_at=now(session))
+        account = Account(name=name, role="submitter", created_at=now(session))
         session.add(account)
         session.flush()
     if account.disabled_at is not None:
@@ -133,11 +124,6 @@ def set_disabled(engine: Engine, account_id: int, disabled: bool, *, by: int | N
             account.disabled_at = now(session) if disabled else None
             log_account(session, "account disabled" if disabled else "account enabled", by or account_id, account.name)
         return _account_info(account)
-
-
-def _require_role(role: str) -> None:
-    if role not in ROLES:
-        raise AccountError(f"role={shown(role)}: must be one of {', '.join(ROLES)}")
 
 
 def _account_info(account: Account) -> AccountInfo:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, Engine, delete, func, or_, select
+from sqlalchemy import ColumnElement, Engine, delete, func, or_, select, update
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session, joinedload
@@ -33,7 +34,6 @@ SCOPES_OF_ROLES: dict[Role, tuple[Scope, ...]] = {
 SCOPES = SCOPES_OF_ROLES["maintainer"]
 MAXIMUM_TOKENS = 50  # of an account, without revoked and expired tokens
 LONGEST_TOKEN_DAYS = 3650
-SESSION_HOURS = 12.0
 PREFIX = "alma_"  # lets scanners of published code recognize a token
 _LONGEST_SECRET = 100  # characters; longer secrets are refused without a query
 _USED_SECONDS = 600.0  # precision of the time of the last use
@@ -43,12 +43,7 @@ _USED_SECONDS = 600.0  # precision of the time of the last use
 class Caller:
     """The account that acts with a token or a session.
 
-    Attributes:
-        account_id: id of the account.
-        name: of the account.
-        role: submitter or maintainer.
-        scopes: allowed actions: the scopes of the token that the role allows.
-        token_id: id of the token; for a session, id of its parent token.
+    ``scopes`` are the scopes of the token that the role allows. The ``token_id`` of a session is that of its parent.
     """
 
     account_id: int
@@ -101,13 +96,8 @@ def issue_token(
 ) -> NewToken:
     """Create a token of an account. Only the returned value has its secret.
 
-    Args:
-        engine: of the board's database.
-        account_id: id of the account.
-        name: chosen by the owner, 1 to 80 characters.
-        scopes: allowed actions; by default all that the role and ``within`` allow.
-        days: until the token ends; None for never.
-        within: scopes of the caller; the token cannot have others.
+    The token has the given scopes, by default all that the role of the account allows and the caller has (``within``).
+    It ends after ``days``, None for never.
 
     Raises:
         AccountError: the name, the scopes or the days break their rules.
@@ -135,9 +125,8 @@ def issue_token(
                 "what the role or the caller does not have"
             )
         moment = now(session)
-        alive = select(func.count()).where(
-            Token.account_id == account_id, Token.parent_id.is_(None), *_alive_clauses(moment)
-        )
+        unexpired = or_(Token.expires_at.is_(None), Token.expires_at > moment)
+        alive = select(func.count()).where(*_tokens_of(account_id), Token.revoked_at.is_(None), unexpired)
         if (session.scalar(alive) or 0) >= MAXIMUM_TOKENS:
             raise ConflictError(
                 f"account {shown(account.name)}: has {MAXIMUM_TOKENS} tokens, the maximum; revoke one first"
@@ -165,33 +154,15 @@ def authenticate(engine: Engine, secret: str) -> Caller | None:
 def tokens_of(engine: Engine, account_id: int) -> list[TokenInfo]:
     """Return the tokens of an account without its sessions, the newest first."""
     with reading(engine) as session:
-        found = session.scalars(
-            select(Token).where(Token.account_id == account_id, Token.parent_id.is_(None)).order_by(Token.id.desc())
-        )
-        return [
-            TokenInfo(
-                token.id,
-                token.name,
-                tuple(token.scopes),
-                token.created_at,
-                token.expires_at,
-                token.revoked_at,
-                token.last_used_at,
-            )
-            for token in found
-        ]
+        found = session.scalars(select(Token).where(*_tokens_of(account_id)).order_by(Token.id.desc()))
+        return [_token_info(token) for token in found]
 
 
 def revoke(engine: Engine, token_id: int, account_id: int | None = None) -> None:
     """Revoke a token, which also ends its sessions. A second call has no effect.
 
-    Args:
-        engine: of the board's database.
-        token_id: id of the token.
-        account_id: id of the account that must own the token; None for any account.
-
     Raises:
-        NotFoundError: the account has no such token.
+        NotFoundError: no token has this id, or it belongs to another account than ``account_id``.
     """
     with writing(engine) as session:
         token = session.get(Token, token_id)
@@ -205,7 +176,7 @@ def revoke(engine: Engine, token_id: int, account_id: int | None = None) -> None
 # Sessions.
 
 
-def open_session(engine: Engine, secret: str, hours: float = SESSION_HOURS) -> tuple[Caller, str] | None:
+def open_session(engine: Engine, secret: str, hours: float = 12.0) -> tuple[Caller, str] | None:
     """Create a session of a token; return its caller and its secret for the cookie, or None if the token is invalid."""
     caller = authenticate(engine, secret)
     if caller is None:
@@ -213,12 +184,8 @@ def open_session(engine: Engine, secret: str, hours: float = SESSION_HOURS) -> t
     session_secret = new_secret()
     with writing(engine) as session:
         moment = now(session)
-        # Deletes the expired sessions of the account.
-        session.execute(
-            delete(Token).where(
-                Token.account_id == caller.account_id, Token.parent_id.is_not(None), Token.expires_at <= moment
-            )
-        )
+        sessions = Token.account_id == caller.account_id, Token.parent_id.is_not(None)
+        session.execute(delete(Token).where(*sessions, Token.expires_at <= moment))
         parent = session.get_one(Token, caller.token_id)
         end = moment + timedelta(hours=hours)
         session.add(
@@ -260,15 +227,9 @@ def _authenticate(engine: Engine, secret: str, *, session_only: bool) -> Caller 
     if not secret.startswith(PREFIX) or len(secret) > _LONGEST_SECRET:
         return None
     with reading(engine) as session:
-        token = session.scalars(
-            select(Token)
-            .where(
-                Token.hash == hash_of(secret),
-                Token.parent_id.is_not(None) if session_only else Token.parent_id.is_(None),
-            )
-            .options(joinedload(Token.account), joinedload(Token.parent))
-        ).first()
-        if token is None:
+        chosen = select(Token).where(Token.hash == hash_of(secret))
+        token = session.scalars(chosen.options(joinedload(Token.account), joinedload(Token.parent))).first()
+        if token is None or (token.parent_id is not None) != session_only:
             return None
         moment = now(session)
         if not all(_is_alive(each, moment) for each in (token, token.parent) if each is not None):
@@ -281,26 +242,24 @@ def _authenticate(engine: Engine, secret: str, *, session_only: bool) -> Caller 
         caller = Caller(account.id, account.name, account.role, scopes, token.parent_id or token.id)
         unused = token.last_used_at is None or (moment - token.last_used_at).total_seconds() > _USED_SECONDS
     if unused:
-        _note_use(engine, token.id)
+        # Authentication must not fail because the database is busy.
+        with suppress(OperationalError, PoolTimeoutError), writing(engine) as session:
+            session.execute(update(Token).where(Token.id == token.id).values(last_used_at=now(session)))
     return caller
-
-
-def _note_use(engine: Engine, token_id: int) -> None:
-    try:
-        with writing(engine) as session:
-            token = session.get(Token, token_id)
-            if token is not None:
-                token.last_used_at = now(session)
-    except (OperationalError, PoolTimeoutError):  # authentication must not fail because the database is busy
-        pass
 
 
 def _is_alive(token: Token, moment: datetime) -> bool:
     return token.revoked_at is None and (token.expires_at is None or token.expires_at > moment)
 
 
-def _alive_clauses(moment: datetime) -> tuple[ColumnElement[bool], ...]:
-    return Token.revoked_at.is_(None), or_(Token.expires_at.is_(None), Token.expires_at > moment)
+def _tokens_of(account_id: int) -> tuple[ColumnElement[bool], ...]:
+    """Return the condition for the tokens of an account without its sessions."""
+    return Token.account_id == account_id, Token.parent_id.is_(None)
+
+
+def _token_info(token: Token) -> TokenInfo:
+    moments = token.created_at, token.expires_at, token.revoked_at, token.last_used_at
+    return TokenInfo(token.id, token.name, tuple(token.scopes), *moments)
 
 
 def plain_name(what: str, text: str) -> str:

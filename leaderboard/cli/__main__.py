@@ -1,7 +1,5 @@
 """Run ``alma-leaderboard`` as ``python -m leaderboard.cli``."""
 
-from __future__ import annotations
-
 import sys
 
 from leaderboard.cli import main

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 
+from leaderboard.submission.manifest import Manifest
+from leaderboard.submission.package import Package
 from leaderboard.submission.static_check import Report
 
 if TYPE_CHECKING:
@@ -24,6 +26,15 @@ Commands = argparse._SubParsersAction  # has no public name
 
 DATABASE_VARIABLE = "ALMA_LEADERBOARD_DATABASE"
 TOKEN_VARIABLE = "ALMA_LEADERBOARD_TOKEN"
+
+
+def add_command(
+    commands: Commands[argparse.ArgumentParser], name: str, function: Callable[..., int], help: str, **values: bool
+) -> argparse.ArgumentParser:
+    """Add a command, which calls a function with the options and the console. ``values`` are fixed options."""
+    command = commands.add_parser(name, help=help)
+    command.set_defaults(command=function, **values)
+    return command
 
 
 def add_database(command: argparse.ArgumentParser) -> None:
@@ -41,9 +52,7 @@ def add_board(command: argparse.ArgumentParser) -> None:
     add_database(command)
     command.add_argument("--url", help="address of a board on the web, instead of a database")
     command.add_argument(
-        "--token",
-        default=os.environ.get(TOKEN_VARIABLE),
-        help=f"your token for --url; safer in ${TOKEN_VARIABLE}",
+        "--token", default=os.environ.get(TOKEN_VARIABLE), help=f"your token for --url; safer in ${TOKEN_VARIABLE}"
     )
 
 
@@ -52,12 +61,16 @@ def say(console: Console, message: str) -> None:
     console.print(message, markup=False, highlight=False, soft_wrap=True)
 
 
-def print_report(report: Report, console: Console) -> None:
-    """Print the errors and warnings of a check."""
-    for message in report.errors:
-        console.print(f"[bold red]error[/] {escape(message)}", highlight=False, soft_wrap=True)
-    for message in report.warnings:
-        console.print(f"[yellow]warning[/] {escape(message)}", highlight=False, soft_wrap=True)
+def print_report(report: Report, console: Console) -> tuple[Manifest, Package] | None:
+    """Print the errors and warnings of a check; return what it read, None if there are errors."""
+    for label, messages in (("[bold red]error[/]", report.errors), ("[yellow]warning[/]", report.warnings)):
+        for message in messages:
+            console.print(f"{label} {escape(message)}", highlight=False, soft_wrap=True)
+    if not report.ok:
+        return None
+    assert report.manifest is not None
+    assert report.package is not None
+    return report.manifest, report.package
 
 
 def database_url(options: argparse.Namespace) -> str:
@@ -72,12 +85,12 @@ def database_url(options: argparse.Namespace) -> str:
 
 
 @contextmanager
-def opened(options: argparse.Namespace) -> Iterator[Engine]:
-    """Open the database, and close it at the end of the context."""
+def opened(options: argparse.Namespace, **settings: float) -> Iterator[Engine]:
+    """Open the database with the settings of `open_database`, and close it at the end of the context."""
     url = database_url(options)
     from leaderboard.database.migrations import open_database
 
-    engine = open_database(url)
+    engine = open_database(url, **settings)
     try:
         yield engine
     finally:

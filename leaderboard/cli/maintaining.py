@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from leaderboard.cli.common import Commands, add_board, add_database, connected, database_url, opened, say
+from leaderboard.cli.common import Commands, add_board, add_command, add_database, connected, database_url, opened, say
 
 
 def add(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -17,8 +17,7 @@ def add(commands: Commands[argparse.ArgumentParser]) -> None:
     _add_account(commands)
     _add_token(commands)
 
-    review = commands.add_parser("review", help="accept or reject a result, with a reason")
-    review.set_defaults(command=_review)
+    review = add_command(commands, "review", _review, "accept or reject a result, with a reason")
     review.add_argument("id", type=int, help="id of the submission")
     decision = review.add_mutually_exclusive_group(required=True)
     decision.add_argument("--accept", action="store_true", help="show the result in the standings")
@@ -26,44 +25,36 @@ def add(commands: Commands[argparse.ArgumentParser]) -> None:
     review.add_argument("--reason", required=True, help="reason of the decision, visible to everyone")
     review.add_argument("--account", help="name of the maintainer who decides, for --database")
 
-    retry = commands.add_parser("retry", help="queue a failed verification again")
-    retry.set_defaults(command=_retry)
+    retry = add_command(commands, "retry", _retry, "queue a failed verification again")
     retry.add_argument("id", type=int, help="id of the submission")
     for command in (review, retry):
         add_board(command)
 
-    baselines = commands.add_parser("baselines", help="add the project's own agents to the board, as `serve` does")
-    baselines.set_defaults(command=_baselines)
+    baselines = add_command(
+        commands, "baselines", _baselines, "add the project's own agents to the board, as `serve` does"
+    )
     action = baselines.add_mutually_exclusive_group()
     action.add_argument("--queue", action="store_true", help="queue them for verification, without shipped results")
-    action.add_argument(
-        "--record",
-        type=Path,
-        metavar="FILE",
-        help="write their verified results to a file instead",
-    )
+    action.add_argument("--record", type=Path, metavar="FILE", help="write their verified results to a file instead")
     add_database(baselines)
 
-    upgrade = commands.add_parser("upgrade", help="upgrade the tables of the database; stop the workers first")
-    upgrade.set_defaults(command=_upgrade)
+    upgrade = add_command(commands, "upgrade", _upgrade, "upgrade the tables of the database; stop the workers first")
     add_database(upgrade)
 
 
 def _add_account(commands: Commands[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("account", help="add, disable, enable or list accounts")
     actions = parser.add_subparsers(dest="action", required=True)
-    adding = actions.add_parser("add", help="create an account, and print its first token")
-    adding.set_defaults(command=_account_add)
+    adding = add_command(actions, "add", _account_add, "create an account, and print its first token")
     adding.add_argument("account", help="name of the account")
     adding.add_argument("--role", choices=("submitter", "maintainer"), default="submitter")
-    disable = actions.add_parser("disable", help="refuse its tokens, and cancel its queued jobs")
-    disable.set_defaults(command=_account_disable, disabled=True)
-    enable = actions.add_parser("enable", help="accept the tokens of an account again")
-    enable.set_defaults(command=_account_disable, disabled=False)
+    disable = add_command(
+        actions, "disable", _account_disable, "refuse its tokens, and cancel its queued jobs", disabled=True
+    )
+    enable = add_command(actions, "enable", _account_disable, "accept the tokens of an account again", disabled=False)
     for action in (disable, enable):
         action.add_argument("account", help="name of the account")
-    listing = actions.add_parser("list", help="list all accounts")
-    listing.set_defaults(command=_account_list)
+    listing = add_command(actions, "list", _account_list, "list all accounts")
     for action in (adding, disable, enable, listing):
         add_database(action)
 
@@ -71,8 +62,7 @@ def _add_account(commands: Commands[argparse.ArgumentParser]) -> None:
 def _add_token(commands: Commands[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("token", help="make, revoke or list the tokens of an account")
     actions = parser.add_subparsers(dest="action", required=True)
-    make = actions.add_parser("make", help="create a token, and print it once")
-    make.set_defaults(command=_token_make)
+    make = add_command(actions, "make", _token_make, "create a token, and print it once")
     make.add_argument("account", help="name of the account")
     make.add_argument("--name", dest="token_name", default="made by hand", help="name of the token")
     make.add_argument(
@@ -82,11 +72,9 @@ def _add_token(commands: Commands[argparse.ArgumentParser]) -> None:
         help="can be repeated; default all of the role",
     )
     make.add_argument("--days", type=float, help="days until the token ends; default never")
-    revoke = actions.add_parser("revoke", help="end a token and its sessions")
-    revoke.set_defaults(command=_token_revoke)
+    revoke = add_command(actions, "revoke", _token_revoke, "end a token and its sessions")
     revoke.add_argument("id", type=int, help="id of the token")
-    listing = actions.add_parser("list", help="list the tokens of an account")
-    listing.set_defaults(command=_token_list)
+    listing = add_command(actions, "list", _token_list, "list the tokens of an account")
     listing.add_argument("account", help="name of the account")
     for action in (make, revoke, listing):
         add_database(action)
@@ -134,9 +122,8 @@ def _token_make(options: argparse.Namespace, console: Console) -> int:
 
         account = find_account(engine, options.account)
         token = issue_token(engine, account.id, options.token_name, scopes=options.scope, days=options.days)
-    say(
-        console, f"token {token.id} of {account.name}, scopes {', '.join(token.scopes)}, shown only now: {token.secret}"
-    )
+    scopes = ", ".join(token.scopes)
+    say(console, f"token {token.id} of {account.name}, scopes {scopes}, shown only now: {token.secret}")
     return 0
 
 

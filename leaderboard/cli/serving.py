@@ -9,7 +9,7 @@ import sys
 
 from rich.console import Console
 
-from leaderboard.cli.common import DATABASE_VARIABLE, Commands, add_database, database_url, say
+from leaderboard.cli.common import DATABASE_VARIABLE, Commands, add_command, add_database, database_url, opened, say
 from leaderboard.cli.verifying import add_verify, load_verify
 
 BUSY_SECONDS = 5.0  # the longest wait of a request for the database
@@ -17,8 +17,7 @@ BUSY_SECONDS = 5.0  # the longest wait of a request for the database
 
 def add(commands: Commands[argparse.ArgumentParser]) -> None:
     """Add the command."""
-    serve = commands.add_parser("serve", help="serve the board on the web until stopped")
-    serve.set_defaults(command=_serve)
+    serve = add_command(commands, "serve", _serve, "serve the board on the web until stopped")
     serve.add_argument("--host", default="127.0.0.1", help="address; 0.0.0.0 for all interfaces; default 127.0.0.1")
     serve.add_argument("--port", type=int, default=8000, help="port to listen on; 0 for any free port; default 8000")
     serve.add_argument("--title", default="ALMA leaderboard", help="title of the pages")
@@ -61,7 +60,6 @@ def _serve(options: argparse.Namespace, console: Console) -> int:
 
     from leaderboard.accounts.accounts import has_maintainer
     from leaderboard.board import baselines
-    from leaderboard.database.migrations import open_database
     from leaderboard.web.app import create_app
     from leaderboard.web.guard.settings import Settings
     from leaderboard.web.workers import running_workers
@@ -73,33 +71,29 @@ def _serve(options: argparse.Namespace, console: Console) -> int:
         submissions_per_day=options.submissions_per_day,
     )
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
-    with _listening(options.host, options.port) as listening:
-        engine = open_database(url, busy_seconds=BUSY_SECONDS)
-        try:
-            if not options.no_baselines:
-                baselines.install(engine)
-            config = uvicorn.Config(
-                create_app(engine, settings),
-                root_path=options.root_path,
-                proxy_headers=bool(options.trusted_proxy),
-                forwarded_allow_ips=options.trusted_proxy,
-                server_header=False,
-                timeout_graceful_shutdown=10,
-                limit_concurrency=500,
-            )
-            host, port = listening.getsockname()[:2]
-            shown = f"[{host}]" if ":" in host else host
-            say(console, f"the board is at http://{shown}:{port}{options.root_path}/")
-            if not has_maintainer(engine):
-                shown = make_url(url).render_as_string(hide_password=True)
-                how = f"alma-leaderboard account add NAME --role maintainer --database {shown}"
-                say(console, f"the board has no maintainer yet; add one: {how}")
-            command = [sys.executable, "-m", "leaderboard.cli", "worker"]
-            command += ["--verify", options.verify, "--while-input-is-open"]
-            with running_workers(command, {DATABASE_VARIABLE: url}, options.workers):
-                uvicorn.Server(config).run(sockets=[listening])
-        finally:
-            engine.dispose()
+    with _listening(options.host, options.port) as listening, opened(options, busy_seconds=BUSY_SECONDS) as engine:
+        if not options.no_baselines:
+            baselines.install(engine)
+        config = uvicorn.Config(
+            create_app(engine, settings),
+            root_path=options.root_path,
+            proxy_headers=bool(options.trusted_proxy),
+            forwarded_allow_ips=options.trusted_proxy,
+            server_header=False,
+            timeout_graceful_shutdown=10,
+            limit_concurrency=500,
+        )
+        host, port = listening.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        say(console, f"the board is at http://{shown}:{port}{options.root_path}/")
+        if not has_maintainer(engine):
+            shown = make_url(url).render_as_string(hide_password=True)
+            how = f"alma-leaderboard account add NAME --role maintainer --database {shown}"
+            say(console, f"the board has no maintainer yet; add one: {how}")
+        command = [sys.executable, "-m", "leaderboard.cli", "worker"]
+        command += ["--verify", options.verify, "--while-input-is-open"]
+        with running_workers(command, {DATABASE_VARIABLE: url}, options.workers):
+            uvicorn.Server(config).run(sockets=[listening])
     return 0
 
 
@@ -107,17 +101,17 @@ def _listening(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         # With an explicit protocol asyncio turns off Nagle's algorithm, which would delay every answer by 40 ms.
-        opened = socket.socket(family, kind, protocol or socket.IPPROTO_TCP)
+        listening = socket.socket(family, kind, protocol or socket.IPPROTO_TCP)
         try:
-            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            opened.bind(address)
-            opened.listen(2048)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind(address)
+            listening.listen(2048)
         except BaseException:
-            opened.close()
+            listening.close()
             raise
     except OSError as error:
         raise ValueError(
             f"--host {host} --port {port}: cannot listen there ({error.strerror or error}); choose an address of this "
             "machine and another port, or --port 0 for any free port"
         ) from error
-    return opened
+    return listening

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from leaderboard.cli.common import Commands, add_board, connected, opened, print_report, say
+from leaderboard.cli.common import Commands, add_board, add_command, connected, opened, print_report, say
 from leaderboard.rules import RULES_VERSION, TICKS
 from leaderboard.submission import static_check, template
 
@@ -20,27 +20,22 @@ if TYPE_CHECKING:
 
 def add(commands: Commands[argparse.ArgumentParser]) -> None:
     """Add the commands."""
-    init = commands.add_parser("init", help="write the template of a submission, which works")
-    init.set_defaults(command=_init)
+    init = add_command(commands, "init", _init, "write the template of a submission, which works")
     init.add_argument("folder", type=Path, help="a new folder")
 
-    checking = commands.add_parser("check", help="check a submission without executing it")
-    checking.set_defaults(command=_check)
+    checking = add_command(commands, "check", _check, "check a submission without executing it")
     checking.add_argument("path", type=Path, help="a folder, or a zip of it")
 
-    submit = commands.add_parser("submit", help="check a submission and queue its verification")
-    submit.set_defaults(command=_submit)
+    submit = add_command(commands, "submit", _submit, "check a submission and queue its verification")
     submit.add_argument("path", type=Path, help="a folder, or a zip of it")
     submit.add_argument("--account", default="local", help="name of the account, for --database; default local")
     submit.add_argument("--wait", action="store_true", help="wait until the submission is verified; for --url")
 
-    status = commands.add_parser("status", help="show a submission, or list the latest ones")
-    status.set_defaults(command=_status)
+    status = add_command(commands, "status", _status, "show a submission, or list the latest ones")
     status.add_argument("id", type=int, nargs="?", help="id of a submission")
     status.add_argument("--latest", type=int, default=20, help="length of the list, default 20")
 
-    export = commands.add_parser("export", help="write the standings to a file")
-    export.set_defaults(command=_export)
+    export = add_command(commands, "export", _export, "write the standings to a file")
     export.add_argument("file", type=Path, help="path that ends with .csv, .json or .parquet")
     export.add_argument("--env", required=True, choices=list(TICKS), help="id of the environment")
     export.add_argument("--rules", default=RULES_VERSION, help=f"version of the rules, default {RULES_VERSION}")
@@ -59,26 +54,24 @@ def _init(options: argparse.Namespace, console: Console) -> int:
 
 def _check(options: argparse.Namespace, console: Console) -> int:
     report = static_check.check_path(options.path)
-    print_report(report, console)
-    if not report.ok:
+    read = print_report(report, console)
+    if read is None:
         return 1
-    assert report.manifest is not None
-    assert report.package is not None
+    manifest, package = read
     claims = f", claimed ledgers of {len(report.claims)} seeds" if report.claims else ""
-    say(console, f"valid: {report.manifest.name}, {report.manifest.env}, {len(report.manifest.seeds)} seeds{claims}")
-    say(console, f"digest {report.package.digest}")
+    say(console, f"valid: {manifest.name}, {manifest.env}, {len(manifest.seeds)} seeds{claims}")
+    say(console, f"digest {package.digest}")
     return 0
 
 
 def _submit(options: argparse.Namespace, console: Console) -> int:
-    report = static_check.check_path(options.path)
-    print_report(report, console)
-    if not report.ok:
+    read = print_report(static_check.check_path(options.path), console)
+    if read is None:
         return 1
-    assert report.package is not None
+    _, package = read
     if options.url:
         with connected(options) as board:
-            sent = board.submit(report.package)
+            sent = board.submit(package)
             _print_sent(console, sent)
             if not options.wait:
                 return 0
@@ -90,7 +83,7 @@ def _submit(options: argparse.Namespace, console: Console) -> int:
     with opened(options) as engine:
         from leaderboard.board.submissions import submit
 
-        sent = submit(engine, report.package, options.account)
+        sent = submit(engine, package, options.account)
     _print_sent(console, sent)
     return 0
 

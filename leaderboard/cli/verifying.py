@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 from rich.console import Console
 from rich.table import Table
 
-from leaderboard.cli.common import Commands, add_database, opened, print_report, say
+from leaderboard.cli.common import Commands, add_command, add_database, opened, print_report, say
 from leaderboard.submission import static_check
 
 if TYPE_CHECKING:
@@ -26,8 +26,7 @@ DEFAULT_VERIFY = "leaderboard.verification.verify:verify"
 
 def add(commands: Commands[argparse.ArgumentParser]) -> None:
     """Add the commands."""
-    verifying = commands.add_parser("verify", help="run a submission in isolation, and print scores and findings")
-    verifying.set_defaults(command=_verify)
+    verifying = add_command(commands, "verify", _verify, "run a submission in isolation, and print scores and findings")
     verifying.add_argument("what", help="a folder, a zip of it, or the id of a submission in the database")
     verifying.add_argument("--wall-seconds", type=float, help="time limit of a run, default 6 hours")
     verifying.add_argument(
@@ -35,8 +34,7 @@ def add(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     add_database(verifying)
 
-    worker = commands.add_parser("worker", help="verify queued submissions until stopped")
-    worker.set_defaults(command=_worker)
+    worker = add_command(commands, "worker", _worker, "verify queued submissions until stopped")
     add_verify(worker)
     worker.add_argument("--worker-name", help="name in the audit log; default: machine and process")
     worker.add_argument(
@@ -64,24 +62,20 @@ def _verify(options: argparse.Namespace, console: Console) -> int:
 
     if options.what.isdecimal():
         with opened(options) as engine:
-            from sqlalchemy.orm import Session
-
             from leaderboard.board.submissions import package_of
+            from leaderboard.database.engine import reading
 
-            with Session(engine) as session:
+            with reading(engine) as session:
                 report = static_check.check(package_of(session, int(options.what)))
     else:
         report = static_check.check_path(Path(options.what))
-    print_report(report, console)
-    if not report.ok:
+    read = print_report(report, console)
+    if read is None:
         return 1
-    assert report.manifest is not None
-    assert report.package is not None
+    manifest, package = read
     limits = Limits() if options.wall_seconds is None else Limits(wall_seconds=options.wall_seconds)
     with console.status("") as shown:
-        found = verify(
-            report.package, report.manifest, shown.update, limits=limits, allow_limited=options.allow_limited
-        )
+        found = verify(package, manifest, shown.update, limits=limits, allow_limited=options.allow_limited)
     table = Table("seed", "CER", "final error", "Mem", "Comp", "paper", box=None)
     for run in found.runs:
         score = run.ledger.score()
@@ -91,10 +85,8 @@ def _verify(options: argparse.Namespace, console: Console) -> int:
     for finding in found.findings:
         where = "" if finding.seed is None else f" seed {finding.seed}:"
         say(console, f"{finding.severity} ({finding.code}){where} {finding.text}")
-    say(
-        console,
-        f"{report.manifest.name}: {len(found.runs)} runs, {found.environment['isolation']}; worst: {found.worst}",
-    )
+    isolation = found.environment["isolation"]
+    say(console, f"{manifest.name}: {len(found.runs)} runs, {isolation}; worst: {found.worst}")
     return 0 if found.worst == "info" else 1
 
 

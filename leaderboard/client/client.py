@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import httpx2
@@ -91,9 +90,7 @@ class Client:
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -162,11 +159,12 @@ class Client:
 
     def ledger(self, submission_id: int, seed: int) -> Ledger:
         """Return the verified ledger of one seed."""
-        return Ledger.from_json(self._remote.get(f"/submissions/{int(submission_id)}/ledgers/{int(seed)}").text)
+        path = f"/submissions/{int(submission_id)}/ledgers/{int(seed)}"
+        return Ledger.from_json(self._remote.request("GET", path).text)
 
     def package(self, submission_id: int) -> Package:
         """Return the files of a submission. Before its result is published, only its sender may have them."""
-        return from_zip(self._remote.get(f"/submissions/{int(submission_id)}/package").content)
+        return from_zip(self._remote.request("GET", f"/submissions/{int(submission_id)}/package").content)
 
     # Boards.
 
@@ -204,7 +202,7 @@ class Client:
     ) -> bytes:
         """Return a whole board as the content of a csv, json or parquet file: a line per submission, or per run."""
         query = {"format": format, "runs": runs}
-        return self._remote.get(f"/boards/{env_id}/{rules_version}/export", params=query).content
+        return self._remote.request("GET", f"/boards/{env_id}/{rules_version}/export", params=query).content
 
     # Maintenance, and the caller's own account.
 

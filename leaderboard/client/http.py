@@ -59,10 +59,6 @@ class Remote:
         """Close the connections."""
         self._http.close()
 
-    def get(self, path: str, params: Mapping[str, object] | None = None) -> httpx2.Response:
-        """Send a GET request."""
-        return self.request("GET", path, params=params)
-
     def read(self, shape: type[T], method: str, path: str, **options: Any) -> T:
         """Send a request and parse the JSON of its response as a type, such as a dataclass.
 
@@ -79,27 +75,21 @@ class Remote:
             ) from error
 
     def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, object] | None = None,
-        repeat: bool = True,
-        **options: Any,
+        self, method: str, path: str, *, params: Mapping[str, Any] | None = None, repeat: bool = True, **options: Any
     ) -> httpx2.Response:
         """Send a request. Repeat it if the server is busy, or if the connection fails and repeating is safe.
 
         Args:
             method: HTTP method.
-            path: path below ``/api/v1``.
-            params: parameters of the query; None values are left out.
-            repeat: whether it is safe to repeat the request.
-            options: options of httpx2.
+            path: below ``/api/v1``.
+            params: of the query; None values are left out.
+            repeat: whether repeating is safe.
+            options: of httpx2.
 
         Raises:
             AlmaError: the server's error, as one of `leaderboard.errors`.
         """
-        query = {name: _query_text(value) for name, value in (params or {}).items() if value is not None}
+        query = {name: value for name, value in (params or {}).items() if value is not None}
         for attempt in range(1, self._attempts + 1):
             last = attempt == self._attempts
             pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)) * random.uniform(0.5, 1.0)
@@ -140,10 +130,6 @@ class Remote:
                 raise TooManyError(text, seconds or 0.0)
             case status:
                 raise RemoteError(text, status)
-
-
-def _query_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _seconds(text: str | None) -> float | None:

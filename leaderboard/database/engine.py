@@ -22,12 +22,10 @@ _EXAMPLES = "write sqlite:///board.db, or postgresql://user@host/board"
 def connect(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     """Return an engine for a URL. No tables are created; see `leaderboard.database.migrations.upgrade`.
 
-    Args:
-        url: of SQLite in a file, or of PostgreSQL.
-        busy_seconds: how long a writer of SQLite waits for another writer before it raises OperationalError.
+    A writer of SQLite waits ``busy_seconds`` for another writer before it raises OperationalError.
 
     Raises:
-        DatabaseError: the URL is invalid, or is of another kind of database.
+        DatabaseError: the URL is invalid, or is neither of SQLite in a file nor of PostgreSQL.
     """
     parsed = _parse(url)
     if parsed.get_backend_name() == "postgresql":
@@ -36,7 +34,14 @@ def connect(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     engine = create_engine(parsed)
 
     def prepare(connection: sqlite3.Connection, _: Any) -> None:
-        _prepare_sqlite(connection, busy_seconds)
+        # Turns off the driver's own transactions, which begin too late; `_begin_sqlite` begins them.
+        connection.isolation_level = None
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {round(busy_seconds * 1000)}")
+        cursor.execute("PRAGMA journal_mode = WAL")
+        cursor.execute("PRAGMA synchronous = NORMAL")
+        cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.close()
 
     event.listen(engine, "connect", prepare)
     event.listen(engine, "begin", _begin_sqlite)
@@ -56,17 +61,6 @@ def _parse(url: str) -> URL:
     if parsed.database in (None, "", ":memory:"):
         raise DatabaseError(f"database {shown!r}: must be a file that workers can open; {_EXAMPLES}")
     return parsed
-
-
-def _prepare_sqlite(connection: sqlite3.Connection, busy_seconds: float) -> None:
-    # Turns off the driver's own transactions, which begin too late; `_begin_sqlite` begins them.
-    connection.isolation_level = None
-    cursor = connection.cursor()
-    cursor.execute(f"PRAGMA busy_timeout = {round(busy_seconds * 1000)}")
-    cursor.execute("PRAGMA journal_mode = WAL")
-    cursor.execute("PRAGMA synchronous = NORMAL")
-    cursor.execute("PRAGMA foreign_keys = ON")
-    cursor.close()
 
 
 def _begin_sqlite(connection: Connection) -> None:

@@ -21,7 +21,6 @@ from sqlalchemy import (
     Double,
     ForeignKey,
     Index,
-    Integer,
     LargeBinary,
     MetaData,
     String,
@@ -43,7 +42,7 @@ METRICS = ("cer", "mem", "comp", "paper_flops", "final_error", "seconds")
 class Base(DeclarativeBase):
     """Base of the tables; names every constraint, so that migrations can refer to it."""
 
-    type_annotation_map: ClassVar = {float: Double}
+    type_annotation_map: ClassVar = {float: Double, datetime: UtcDateTime}
     metadata = MetaData(
         naming_convention={
             "ix": "ix_%(table_name)s_%(column_0_N_name)s",
@@ -62,8 +61,8 @@ class Account(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(String(80), unique=True)
     role: Mapped[Role] = mapped_column(String(20), default="submitter")
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    disabled_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
+    disabled_at: Mapped[datetime | None]
 
 
 class Token(Base):
@@ -80,10 +79,10 @@ class Token(Base):
     name: Mapped[str] = mapped_column(String(80))
     hash: Mapped[str] = mapped_column(String(64), unique=True)
     scopes: Mapped[list[Scope]] = mapped_column(JSON)
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
-    expires_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    revoked_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
-    last_used_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]
+    last_used_at: Mapped[datetime | None]
 
     account: Mapped[Account] = relationship()
     parent: Mapped[Token | None] = relationship(remote_side=[id])
@@ -106,12 +105,12 @@ class Submission(Base):
     env_id: Mapped[str] = mapped_column(String(80), index=True)
     name: Mapped[str] = mapped_column(String(80))
     method: Mapped[str] = mapped_column(String(40))
-    waiting_time: Mapped[int | None] = mapped_column(Integer)
+    waiting_time: Mapped[int | None]
     manifest: Mapped[dict[str, Any]] = mapped_column(JSON)
     package: Mapped[bytes] = mapped_column(LargeBinary, deferred=True)
-    package_bytes: Mapped[int] = mapped_column(Integer)
+    package_bytes: Mapped[int]
     state: Mapped[State] = mapped_column(String(20), default="queued")
-    created_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    created_at: Mapped[datetime]
 
     account: Mapped[Account] = relationship()
     job: Mapped[Job | None] = relationship(back_populates="submission")
@@ -130,15 +129,15 @@ class Job(Base):
     id: Mapped[int] = mapped_column(primary_key=True)
     submission_id: Mapped[int] = mapped_column(ForeignKey("submissions.id"), unique=True)
     state: Mapped[str] = mapped_column(String(20), default="queued")
-    attempts: Mapped[int] = mapped_column(Integer, default=0)
-    maximum_attempts: Mapped[int] = mapped_column(Integer)
-    available_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    attempts: Mapped[int] = mapped_column(default=0)
+    maximum_attempts: Mapped[int]
+    available_at: Mapped[datetime]
     lease_owner: Mapped[str | None] = mapped_column(String(200))
     lease_key: Mapped[str | None] = mapped_column(String(32))
-    lease_until: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    lease_until: Mapped[datetime | None]
     progress: Mapped[str | None] = mapped_column(String(200))
     last_error: Mapped[str | None] = mapped_column(Text)
-    finished_at: Mapped[datetime | None] = mapped_column(UtcDateTime)
+    finished_at: Mapped[datetime | None]
 
     submission: Mapped[Submission] = relationship(back_populates="job")
 
@@ -163,8 +162,7 @@ class Result(Base):
         Index("ix_results_board_method", "env_id", "rules_version", "published", "method", "cer_mean"),
         # The values of the filters are counted from this index, without the table.
         Index(
-            "ix_results_filters",
-            *("published", "env_id", "rules_version", "method", "budget_class", "waiting_time"),
+            "ix_results_filters", *("published", "env_id", "rules_version", "method", "budget_class", "waiting_time")
         ),
         Index("ix_results_board_wait", "env_id", "rules_version", "published", "waiting_time", "cer_mean"),
         Index("ix_results_board_budget", "env_id", "rules_version", "published", "budget_class", "cer_mean"),
@@ -175,11 +173,11 @@ class Result(Base):
     env_id: Mapped[str] = mapped_column(String(80))
     rules_version: Mapped[str] = mapped_column(String(20))
     method: Mapped[str] = mapped_column(String(40))
-    waiting_time: Mapped[int | None] = mapped_column(Integer)
-    budget_class: Mapped[int | None] = mapped_column(Integer)
+    waiting_time: Mapped[int | None]
+    budget_class: Mapped[int | None]
     published: Mapped[bool]
     flagged: Mapped[bool]
-    seeds: Mapped[int] = mapped_column(Integer)
+    seeds: Mapped[int]
     cer_mean: Mapped[float | None]
     cer_half: Mapped[float | None]
     mem_mean: Mapped[float | None]
@@ -194,7 +192,7 @@ class Result(Base):
     seconds_half: Mapped[float | None]
     environment: Mapped[dict[str, Any]] = mapped_column(JSON)
     worker: Mapped[str] = mapped_column(String(200))
-    verified_at: Mapped[datetime] = mapped_column(UtcDateTime)
+    verified_at: Mapped[datetime]
 
     submission: Mapped[Submission] = relationship(back_populates="result")
     runs: Mapped[list[ResultRun]] = relationship(order_by="ResultRun.seed", back_populates="result")
@@ -240,7 +238,7 @@ class Event(Base):
     __tablename__ = "events"
 
     id: Mapped[int] = mapped_column(primary_key=True)
-    at: Mapped[datetime] = mapped_column(UtcDateTime)
+    at: Mapped[datetime]
     kind: Mapped[str] = mapped_column(String(40))
     submission_id: Mapped[int | None] = mapped_column(ForeignKey("submissions.id"), index=True)
     account_id: Mapped[int | None] = mapped_column(ForeignKey("accounts.id"))

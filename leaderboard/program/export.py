@@ -30,8 +30,8 @@ _REMEDY = (
 _KINDS = {InputKind.PARAMETER: "parameter", InputKind.BUFFER: "buffer", InputKind.CONSTANT_TENSOR: "buffer"}
 
 
-def export(predictor: nn.Module, x: NDArray[Any]) -> Program:
-    """Export a predictor as a program.
+def export(predictor: nn.Module, x: NDArray[Any]) -> tuple[Program, dict[str, str]]:
+    """Export a predictor; return the program, and by name of tensor its path in the module.
 
     Args:
         predictor: raw inputs (n, ...) -> logits; a frozen copy of it is traced.
@@ -40,11 +40,6 @@ def export(predictor: nn.Module, x: NDArray[Any]) -> Program:
     Raises:
         ProgramError: the predictor cannot be traced, or needs operations or values that a program cannot have.
     """
-    return _export(predictor, x)[0]
-
-
-def _export(predictor: nn.Module, x: NDArray[Any]) -> tuple[Program, dict[str, str]]:
-    """Return the program, and by name of tensor its path in the module."""
     module = freeze(unwrap(predictor))
     try:
         with torch.no_grad():
@@ -61,11 +56,7 @@ def _export(predictor: nn.Module, x: NDArray[Any]) -> tuple[Program, dict[str, s
 
 
 class Exporter:
-    """Export one predictor after another. A predictor with the structure of the previous one is not traced again.
-
-    Args:
-        x: at least two raw inputs with the shape and dtype of the test set's.
-    """
+    """Export one predictor after another. A predictor with the structure of the previous one is not traced again."""
 
     def __init__(self, x: NDArray[Any]) -> None:
         self.x = x
@@ -74,31 +65,19 @@ class Exporter:
         self._sources: dict[str, str] = {}
 
     def program(self, predictor: nn.Module, mark: Fingerprint) -> Program:
-        """Return the predictor as a program.
-
-        Args:
-            predictor: as in `export`.
-            mark: the predictor's fingerprint.
-
-        Raises:
-            ProgramError: as in `export`.
-        """
+        """Return the predictor, whose fingerprint is ``mark``, as a program; see `export`."""
         module = unwrap(predictor)
-        present = dict(module.named_parameters(remove_duplicate=False)) | dict(
-            module.named_buffers(remove_duplicate=False)
-        )
-        structure = (
-            mark.structure,
-            module.training,
-            [(name, tensor.shape, tensor.dtype) for name, tensor in present.items()],
-        )
+        present: dict[str, Tensor] = dict(module.named_parameters(remove_duplicate=False))
+        present |= module.named_buffers(remove_duplicate=False)
+        shapes = [(name, tensor.shape, tensor.dtype) for name, tensor in present.items()]
+        structure = mark.structure, module.training, shapes
         constants = any(source not in present for source in self._sources.values())  # made by the trace
         if self._last is not None and mark.structure is not None and structure == self._structure and not constants:
             tensors = {name: present[source].detach() for name, source in self._sources.items()}
             program = replace(self._last, tensors=tensors)
             if program.parameters == mark.parameters:  # the same parameters are tied
                 return program
-        self._last, self._sources = _export(predictor, self.x)
+        self._last, self._sources = export(predictor, self.x)
         self._structure = structure
         return self._last
 
@@ -129,14 +108,7 @@ def _program(exported: ExportedProgram, module: nn.Module) -> tuple[Program, dic
     (outputs,) = exported.graph.output_node().args
     if given is None or len(outputs) != 1 or not isinstance(outputs[0], fx.Node):
         raise ProgramError(f"the predictor must return one tensor of logits and change no other tensor; {_REMEDY}")
-    program = Program(
-        input=given,
-        nodes=tuple(_node(node) for node in nodes),
-        output=outputs[0].name,
-        kinds=kinds,
-        tensors=tensors,
-        aliases=aliases,
-    )
+    program = Program(given, tuple(map(_node, nodes)), outputs[0].name, kinds, tensors, aliases)
     registered = sum(parameter.numel() for parameter in module.parameters())
     if program.parameters != registered:
         raise ProgramError(

@@ -28,29 +28,17 @@ NODES = 200_000
 DEPTH = 4  # of nested lists; PyTorch's arguments have at most 2
 KINDS = ("parameter", "buffer")
 
+
+def _of_torch(names: str) -> dict[str, Any]:
+    return {name: getattr(torch, name) for name in names.split()}
+
+
 # Argument types that JSON lacks: the names in a program, and their values.
 _TYPED: dict[str, dict[str, Any]] = {
-    "dtype": {
-        str(value).removeprefix("torch."): value
-        for value in (
-            torch.bool,
-            torch.uint8,
-            torch.int8,
-            torch.int16,
-            torch.int32,
-            torch.int64,
-            torch.float16,
-            torch.bfloat16,
-            torch.float32,
-            torch.float64,
-        )
-    },
+    "dtype": _of_torch("bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64"),
     "device": {"cpu": torch.device("cpu")},
     "layout": {"strided": torch.strided},
-    "memory_format": {
-        str(value).removeprefix("torch."): value
-        for value in (torch.contiguous_format, torch.preserve_format, torch.channels_last, torch.channels_last_3d)
-    },
+    "memory_format": _of_torch("contiguous_format preserve_format channels_last channels_last_3d"),
     "float": {"inf": math.inf, "-inf": -math.inf, "nan": math.nan},
 }
 
@@ -70,6 +58,11 @@ class Node:
     target: str
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+
+    @property
+    def references(self) -> list[str]:
+        """Names that the arguments refer to."""
+        return list(_references([*self.args, *self.kwargs.values()]))
 
 
 @dataclass(frozen=True)
@@ -115,7 +108,7 @@ class Program:
             "tensors": dict(self.kinds),
             "aliases": dict(self.aliases),
             "nodes": [
-                [node.name, node.target, [_write(value) for value in node.args], _write_all(node.kwargs)]
+                [node.name, node.target, _write(node.args), {key: _write(value) for key, value in node.kwargs.items()}]
                 for node in self.nodes
             ],
             "output": self.output,
@@ -160,13 +153,12 @@ def read(graph: bytes, tensors: bytes) -> Program:
     return program
 
 
-def references(value: Any) -> Iterator[str]:
-    """Yield the names of all results to which an argument refers."""
+def _references(value: Any) -> Iterator[str]:
     if isinstance(value, Reference):
         yield value.name
     elif isinstance(value, list | tuple):
         for part in value:
-            yield from references(part)
+            yield from _references(part)
 
 
 def _numbers(value: Any) -> int:
@@ -177,10 +169,9 @@ def _numbers(value: Any) -> int:
 
 def _check(program: Program) -> None:
     """Check that names are unique and that references point backwards."""
-    if set(program.kinds) != set(program.tensors):
-        raise ProgramError(
-            f"tensors without a kind, or kinds without a tensor: {_some(set(program.kinds) ^ set(program.tensors))}"
-        )
+    unpaired = sorted(set(program.kinds) ^ set(program.tensors))
+    if unpaired:
+        raise ProgramError(f"tensors without a kind, or kinds without a tensor: {', '.join(unpaired[:5])}")
     for name, tensor in program.tensors.items():
         if tensor.dtype not in _TYPED["dtype"].values():
             raise ProgramError(f"tensor {name!r} of {tensor.dtype}: must be one of {', '.join(_TYPED['dtype'])}")
@@ -191,7 +182,7 @@ def _check(program: Program) -> None:
     if len(known) != 1 + len(program.tensors) + len(program.aliases):
         raise ProgramError(f"input {program.input!r}: a tensor has this name; choose another name")
     for node in program.nodes:
-        for name in references([*node.args, *node.kwargs.values()]):
+        for name in node.references:
             if name not in known:
                 raise ProgramError(f"node {node.name!r} refers to {name!r}, which does not come before it")
         if node.name in known:
@@ -211,10 +202,6 @@ def _nodes(found: Any) -> Iterator[Node]:
         yield Node(
             _name(name), str(target), tuple(map(_read, args)), {_name(key): _read(v) for key, v in kwargs.items()}
         )
-
-
-def _write_all(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _write(value) for name, value in values.items()}
 
 
 def _write(value: Any) -> Any:
@@ -257,7 +244,3 @@ def _name(value: Any) -> str:
     if not isinstance(value, str) or not NAME.fullmatch(value):
         raise ProgramError(f"name {str(value)[:100]!r}: must be letters, digits and underscores, at most 200")
     return value
-
-
-def _some(names: set[str]) -> str:
-    return ", ".join(sorted(names)[:5])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from leaderboard.errors import ProgramError
-from leaderboard.program.graph import Program, Reference, references
+from leaderboard.program.graph import Program, Reference
 from leaderboard.program.operations import operation
 
 
@@ -33,16 +33,11 @@ class ProgramModule(nn.Module):
             else:
                 self.register_buffer(name, tensor)
         self._functions = [operation(node.target) for node in program.nodes]
-        last = {name: place for place, node in enumerate(program.nodes) for name in _names(node)}
-        last.pop(program.output, None)
         # Results that no later operation reads are freed, as in eager PyTorch.
+        last = {name: place for place, node in enumerate(program.nodes) for name in (node.name, *node.references)}
         self._dead_after: list[list[str]] = [[] for _ in program.nodes]
-        for place, node in enumerate(program.nodes):
-            if node.name not in last and node.name != program.output:
-                self._dead_after[place].append(node.name)
-        for name, place in last.items():
-            if name not in program.tensors and name not in program.aliases:
-                self._dead_after[place].append(name)
+        for name in last.keys() - {program.output, *program.tensors, *program.aliases}:
+            self._dead_after[last[name]].append(name)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits (n, classes) of raw inputs (n, ...)."""
@@ -61,7 +56,7 @@ class ProgramModule(nn.Module):
                     f"node {node.name!r} ({node.target}) raised {type(error).__name__}: {str(error)[:300]}"
                 ) from error
             for name in dead:
-                values.pop(name, None)
+                del values[name]
         if any(getattr(self, name)._version != version for name, version in versions.items()):
             raise ProgramError(
                 "a forward pass changes the program's own tensors: must not; deploy a predictor without state"
@@ -81,10 +76,6 @@ class ProgramModule(nn.Module):
 
 def _bits(tensor: Tensor) -> Tensor:
     return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-
-
-def _names(node: Any) -> list[str]:
-    return list(references([*node.args, *node.kwargs.values()]))
 
 
 def _resolve(value: Any, values: Mapping[str, Any]) -> Any:

@@ -20,11 +20,7 @@ STALE_SECONDS = 3600.0  # an empty group of this age belongs to a killed worker
 
 @dataclass(frozen=True)
 class ControlGroup:
-    """A control group.
-
-    Attributes:
-        folders: the group's folder in each hierarchy; version 2 has one hierarchy, version 1 one per controller.
-    """
+    """A control group: its folder in each hierarchy. Version 2 has one hierarchy, version 1 one per controller."""
 
     folders: tuple[Path, ...]
 
@@ -67,10 +63,7 @@ class ControlGroup:
 def control_group(name: str, *, memory: int, processes: int) -> Iterator[ControlGroup | None]:
     """Create a group, and remove it at the end; None if this user cannot create a group with both limits.
 
-    Args:
-        name: of the group's folder.
-        memory: limit in bytes.
-        processes: limit of processes and threads.
+    The limits are of the memory in bytes, and of the number of processes and threads.
     """
     group = _make(name, memory, processes)
     try:

@@ -31,13 +31,7 @@ class ChannelError(AlmaError):
 
 @dataclass(frozen=True)
 class Message:
-    """A message.
-
-    Attributes:
-        kind: the request or answer, such as ``megabatch``.
-        fields: plain JSON values.
-        blobs: binary data, such as arrays.
-    """
+    """A request or answer: its kind, such as ``megabatch``, fields of plain JSON values, and bytes, such as arrays."""
 
     kind: str
     fields: Mapping[str, Any] = field(default_factory=dict)
@@ -45,7 +39,7 @@ class Message:
 
 
 class Channel:
-    """One end of a connection.
+    """One end of a connection. A deadline is a time of the clock `time.monotonic`; None is no deadline.
 
     Args:
         reading, writing: file descriptors; they become non-blocking.
@@ -59,10 +53,6 @@ class Channel:
 
     def send(self, message: Message, *, deadline: float | None = None) -> None:
         """Send a message.
-
-        Args:
-            message: its fields must be JSON values.
-            deadline: on the clock `time.monotonic`; None for no deadline.
 
         Raises:
             ChannelError: the other side ended, or does not read until the deadline.

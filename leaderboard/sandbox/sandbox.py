@@ -20,6 +20,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from alma_env.data.datasets import data_root
 from alma_env.errors import AlmaError
@@ -28,6 +29,7 @@ from leaderboard.sandbox.cgroups import ControlGroup, control_group
 ISOLATED, LIMITED = "isolated", "limited"
 PACKAGES = ("alma_env", "agents", "leaderboard")
 SCRATCH = "/scratch"
+_PACKAGES_ROOT = Path(__file__).resolve().parents[2]
 
 
 class SandboxError(AlmaError):
@@ -140,22 +142,23 @@ def sandboxed(
     inside = {name: folder.resolve() for name, folder in (folders or {}).items()}
     command = [sys.executable, "-m", module, *arguments]
     with ExitStack() as stack:
-        group = stack.enter_context(
-            control_group(f"alma-{secrets.token_hex(8)}", memory=limits.memory, processes=limits.processes)
-        )
+        name = f"alma-{secrets.token_hex(8)}"
+        group = stack.enter_context(control_group(name, memory=limits.memory, processes=limits.processes))
         if level == ISOLATED:
-            isolation, environment, cwd = _bubblewrap(inside, limits), {}, "/"
+            isolation, environment, cwd = _bubblewrap(inside, limits), {"PATH": "/usr/bin:/bin"}, "/"
         else:
-            scratch = stack.enter_context(_temporary_folder())
+            cwd = stack.enter_context(TemporaryDirectory(prefix="alma-scratch-"))
             command = [str(inside[word]) if word in inside else word for word in command]
-            isolation, environment, cwd = [], _environment(str(scratch), _packages_root()), str(scratch)
+            isolation, environment = [], _environment(cwd, _PACKAGES_ROOT)
+        if group is None:  # inside the user namespace, only the sandbox's processes count
+            command = ["prlimit", f"--nproc={limits.processes}", "--", *command]
         process = subprocess.Popen(
-            [*_joined_to(group), *_prlimit(limits, group), *isolation, *_few_processes(limits, group), *command],
+            [*_limited(limits, group), *isolation, *command],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
             pass_fds=pass_fds,
-            env=environment or {"PATH": "/usr/bin:/bin"},
+            env=environment,
             cwd=cwd,
             start_new_session=True,
         )
@@ -164,24 +167,13 @@ def sandboxed(
         yield sandbox
 
 
-def _joined_to(group: ControlGroup | None) -> list[str]:
-    """Return the prefix of a command that first joins the group."""
+def _limited(limits: Limits, group: ControlGroup | None) -> list[str]:
+    """Return the prefix of a command that first joins the group, and has limits of its own."""
+    prlimit = ["prlimit", f"--fsize={limits.file}", f"--cpu={limits.cpu_seconds}", "--core=0", "--nofile=1024"]
     if group is None:
-        return []
+        return [*prlimit, f"--as={limits.memory}", "--"]
     joins = "; ".join(f'echo $$ > "{file}"' for file in group.procs)
-    return ["/bin/sh", "-ec", f'{joins}; exec "$@"', "sh"]
-
-
-def _prlimit(limits: Limits, group: ControlGroup | None) -> list[str]:
-    prefix = ["prlimit", f"--fsize={limits.file}", f"--cpu={limits.cpu_seconds}", "--core=0", "--nofile=1024"]
-    if group is None:
-        prefix += [f"--as={limits.memory}"]
-    return [*prefix, "--"]
-
-
-def _few_processes(limits: Limits, group: ControlGroup | None) -> list[str]:
-    """Return the prefix of the innermost command. Inside the user namespace, only the sandbox's processes count."""
-    return [] if group is not None else ["prlimit", f"--nproc={limits.processes}", "--"]
+    return ["/bin/sh", "-ec", f'{joins}; exec "$@"', "sh", *prlimit, "--"]
 
 
 def _bubblewrap(folders: Mapping[str, Path], limits: Limits) -> list[str]:
@@ -202,7 +194,7 @@ def _bubblewrap(folders: Mapping[str, Path], limits: Limits) -> list[str]:
         if not path.startswith("/usr/") and path != "/usr":
             command += ["--ro-bind", path, path]
     for name in PACKAGES:
-        command += ["--ro-bind", str(_packages_root() / name), f"/program/{name}"]
+        command += ["--ro-bind", str(_PACKAGES_ROOT / name), f"/program/{name}"]
     for folder in hidden_folders():
         command += ["--size", "4096", "--tmpfs", str(folder), "--remount-ro", str(folder)]
     for name, folder in folders.items():
@@ -247,15 +239,3 @@ def _environment(scratch: str, packages: Path) -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
     }
-
-
-def _packages_root() -> Path:
-    return Path(__file__).resolve().parents[2]
-
-
-@contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    import tempfile
-
-    with tempfile.TemporaryDirectory(prefix="alma-scratch-") as folder:
-        yield Path(folder)

@@ -28,11 +28,17 @@ def upgrade(url: str) -> None:
         with engine.execution_options(writes=True).begin() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
-            if current(connection) == head():
+            found = current(connection)
+            if found == head():
                 return
             config = configuration()
+            known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+            if found is not None and found not in known:
+                raise DatabaseError(
+                    f"database of version {found}: newer than this program, which knows {head()}; install a newer "
+                    "alma-env"
+                )
             config.attributes["connection"] = connection
-            _require_known(connection)
             command.upgrade(config, "head")
     finally:
         engine.dispose()
@@ -41,9 +47,7 @@ def upgrade(url: str) -> None:
 def open_database(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     """Return an engine for a database whose tables have the newest version. An empty database gets its tables.
 
-    Args:
-        url: of SQLite in a file, or of PostgreSQL.
-        busy_seconds: how long a writer of SQLite waits for another writer before it raises OperationalError.
+    The arguments are those of `leaderboard.database.engine.connect`.
 
     Raises:
         DatabaseError: the URL is invalid, the database does not answer, or the tables have another version.
@@ -93,12 +97,3 @@ def head() -> str:
 def current(connection: Connection) -> str | None:
     """Return the version of a database's tables; None if it has no tables."""
     return MigrationContext.configure(connection).get_current_revision()
-
-
-def _require_known(connection: Connection) -> None:
-    found = current(connection)
-    known = {script.revision for script in ScriptDirectory.from_config(configuration()).walk_revisions()}
-    if found is not None and found not in known:
-        raise DatabaseError(
-            f"database of version {found}: newer than this program, which knows {head()}; install a newer alma-env"
-        )

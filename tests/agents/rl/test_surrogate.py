@@ -178,7 +178,7 @@ def test_recorded_replay_and_growth_have_effects():
     ("keywords", "message"),
     [
         ({"num_envs": 0}, "num_envs=0: must be at least 1 episode"),
-        ({"actions": "multi"}, "no recorded run has replay; use actions='train'"),
+        ({"actions": "multi"}, "no recorded run has replay; use actions='train' without replay, or"),
         ({"replay": True}, "no recorded run has replay"),
         ({"grow": True}, "no recorded run has grow"),
     ],

@@ -263,7 +263,7 @@ def test_an_exceeded_budget_truncates_with_all_remaining_ticks_in_the_reward():
         ({"actions": "all"}, "actions='all': must be one of train, multi, flat"),
         ({"reward_on": "train"}, "reward_on='train': must be 'test' or 'validation'"),
         ({"wait": 5}, "wait=5: the actions decide when to train"),
-        ({"policy": "fixed"}, "policy='fixed': the actions decide"),
+        ({"policy": "fixed"}, "policy='fixed': the actions decide .*; leave policy out"),
         ({"learner": "oracle"}, "learner='oracle': it trains at every tick"),
         ({"learner": "nobody"}, "agent 'nobody': unknown; the agents are sm"),
         ({"grow": True}, "grow=True: the learner cannot grow; leave grow out"),

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import update
 
 from agents.analysis.statistics import Interval
-from leaderboard.accounts.accounts import find_or_make_account
+from leaderboard.accounts.accounts import make_account
 from leaderboard.board import export, queue
 from leaderboard.board.details import details, ledgers
 from leaderboard.board.listing import list_submissions
@@ -118,8 +118,7 @@ def test_suspicious_results_wait_for_a_maintainer_and_fatal_ones_are_rejected(en
     suspicious = publish(engine, "s", Finding("suspicious", "cpu-time", "too little for its FLOPs"))
     fatal = publish(engine, "f", Finding("fatal", "cheats", "it read the test set"))
     assert standings(engine, ENV).total == 0
-    with writing(engine) as session:
-        find_or_make_account(session, "Mia", "maintainer")
+    make_account(engine, "Mia", "maintainer")
     for name in ("local", "nobody"):
         with pytest.raises(NotFoundError, match="not an active maintainer"):
             decide(engine, suspicious, name, accept=True, reason="fine")

@@ -43,7 +43,7 @@ def env():
 
 @pytest.fixture(scope="module")
 def small(env):
-    return export(Small(), env.data.train_x[:2])
+    return export(Small(), env.data.train_x[:2])[0]
 
 
 def through_bytes(program):
@@ -59,7 +59,7 @@ def test_a_program_gives_the_logits_of_its_predictor_to_the_last_bit(env, method
         with env.meter:
             predictor = agent.observe(observation)
         observation, *_ = env.step(predictor)
-    program = through_bytes(export(agent.predictor, env.data.train_x[:2]))
+    program = through_bytes(export(agent.predictor, env.data.train_x[:2])[0])
     mark = fingerprint(agent.predictor)
     assert (program.parameters, program.buffers) == (mark.parameters, mark.buffers)
     # Several batches; the last one is smaller.
@@ -75,7 +75,7 @@ def test_the_program_of_a_convolutional_network_gives_equal_logits_and_flops():
     network = VGG19(2, 10, generator=torch.Generator().manual_seed(0))
     model = nn.Sequential(Scale(), network)
     x = torch.randint(0, 256, (9, 3, 32, 32), dtype=torch.uint8).numpy()
-    program = through_bytes(export(model, x[:2]))
+    program = through_bytes(export(model, x[:2])[0])
     y, task = np.zeros(9, np.int64), Classification(10)
     of_module = run(freeze(model), x, y, task=task, batch_size=4)
     of_program = run(freeze(ProgramModule(program)), x, y, task=task, batch_size=4)
@@ -116,7 +116,7 @@ def test_tied_parameters_are_stored_once(env):
             return self.b(self.a(x.flatten(1) / 16))[:, :10]
 
     model = Tied()
-    program = through_bytes(export(model, env.data.train_x[:2]))
+    program = through_bytes(export(model, env.data.train_x[:2])[0])
     assert program.parameters == fingerprint(model).parameters == 64 * 64 + 5
     x = torch.from_numpy(env.data.test_x[:7].copy())
     assert torch.equal(ProgramModule(program)(x), freeze(model)(x))

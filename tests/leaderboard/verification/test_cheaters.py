@@ -385,7 +385,7 @@ def test_a_malformed_program_is_refused(run, program):
 
         class Malformed(Learner):
             def before(self, observation):
-                good = export(self.predictor, observation["train"]["x"][:2])
+                good, _ = export(self.predictor, observation["train"]["x"][:2])
                 for _ in range(30):
                     self.env.channel.send(Message("answer", {{"tick": 1}}, [{graph}, {tensors}]))
                     reply = self.env.channel.receive()

@@ -27,7 +27,7 @@ def test_logits_of_64_bits_are_not_rounded(env):
             steps = torch.arange(10, dtype=torch.float64) * 1e-12
             return 1 + steps + x.flatten(1)[:, :1] * 0
 
-    written = export(Close(), env.data.train_x[:2])
+    written, _ = export(Close(), env.data.train_x[:2])
 
     def script(channel):
         channel.send(Message("answer", {}, [written.graph_bytes(), written.tensor_bytes()]))
