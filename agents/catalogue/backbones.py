@@ -41,11 +41,7 @@ def mixture(backbone: str, shape: tuple[int, ...], width: int, classes: int, gen
 
 
 def firefly(backbone: str, shape: tuple[int, ...], width: int, classes: int, generator: torch.Generator) -> nn.Module:
-    """Return a VGG19 without convolution biases.
-
-    Raises:
-        ValueError: the backbone is not VGG19; the paper uses Firefly for CIFAR-10 only.
-    """
+    """Return a VGG19 without convolution biases; ValueError for other backbones, as the paper uses it for CIFAR-10."""
     if backbone != "vgg19":
         raise ValueError(
             f"agent 'ff' with an {backbone.upper()}: Firefly grows the channels of a VGG19, as in the paper; use a "

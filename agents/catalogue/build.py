@@ -68,13 +68,7 @@ def make(
 def build(
     config: RunConfig | AgentConfig, env: AlmaEnv, *, policy: Policy | None = None, on_epoch: OnEpoch | None = None
 ) -> AnytimeAgent:
-    """Create the agent of a configuration: of a planned run or of a finished run.
-
-    Args:
-        config: the configuration.
-        env: the environment of the run.
-        policy: the policy; None: the schedule in the configuration.
-        on_epoch: called after every epoch.
+    """Create the agent of a planned run or of a finished run; without `policy`, with the schedule that it records.
 
     Raises:
         ValueError: the engine or the device is not available, a value breaks the method's rule, or `policy` is None and
@@ -118,11 +112,7 @@ def _recorded_policy(agent: AgentConfig) -> Policy:
 
 
 def choose_device(device: str) -> torch.device:
-    """Return a device by its name; ``auto`` is the GPU if PyTorch sees one, otherwise the CPU.
-
-    Raises:
-        ValueError: PyTorch does not know or does not see the device.
-    """
+    """Return a device by its name, which PyTorch must see; ``auto`` is the GPU if there is one, otherwise the CPU."""
     if device == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

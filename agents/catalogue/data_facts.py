@@ -10,10 +10,9 @@ from typing import Any
 from agents.catalogue.recipes import Recipe, recipe_for
 from alma_env import AlmaEnv
 from alma_env.data.datasets import TEXT
-from alma_env.registration import PROTOCOL_KEYWORDS, PROTOCOLS, TEXT_ID, TINY_SIZES, keywords_of
+from alma_env.registration import PROTOCOL_KEYWORDS, PROTOCOLS, TEXT_ID, TEXT_TICKS, TINY_SIZES, keywords_of
 from alma_env.text.corpus import TextCorpus
 
-TEXT_TICKS = 4
 TEXT_TOKENS = 512  # tokens in a sequence of custom text
 VALIDATION_PART = 0.1  # fraction of a mega-batch
 
@@ -60,7 +59,6 @@ class DataFacts:
     """The facts about data and protocol that the configuration of a run depends on.
 
     Attributes:
-        env: id of the environment.
         data: name of the data set.
         protocol: ``AlmaEnv.protocol()``; without an environment, the known part of it.
         ticks: number of mega-batches of the stream, B.
@@ -68,7 +66,6 @@ class DataFacts:
         is_text: whether the examples are sequences of tokens.
     """
 
-    env: str
     data: str
     protocol: Mapping[str, Any]
     ticks: int
@@ -82,11 +79,7 @@ class DataFacts:
 
     @property
     def sizes(self) -> Sizes:
-        """Sizes of the data set.
-
-        Raises:
-            ValueError: the sizes of the data set are unknown without loading it.
-        """
+        """Sizes of the data set; ValueError if they are unknown without loading it."""
         custom = self.is_text and self.protocol.get("sequence_length", 0) > SIZES["Text"].tokens
         name = "custom text" if custom else self.data
         if name not in SIZES:
@@ -96,22 +89,12 @@ class DataFacts:
 
 def facts_of(env: AlmaEnv) -> DataFacts:
     """Return the facts about an environment."""
-    return DataFacts(
-        env.spec.id if env.spec is not None else type(env).__name__,
-        env.data.name,
-        env.protocol(),
-        env.ticks,
-        tuple(env.data.input_shape),
-        isinstance(env.data, TextCorpus),
-    )
+    data = env.data
+    return DataFacts(data.name, env.protocol(), env.ticks, tuple(data.input_shape), isinstance(data, TextCorpus))
 
 
 def known_facts(env: str, keywords: Mapping[str, Any]) -> DataFacts:
-    """Return the facts about an environment that are known without creating it.
-
-    Args:
-        env: id of one of the paper's environments.
-        keywords: keywords of the environment, as for ``alma_env.make``.
+    """Return the facts that are known without creating ``alma_env.make(env, **keywords)``.
 
     Raises:
         ValueError: the environment is not one of the paper's, or ``ticks`` is not a positive integer.
@@ -128,7 +111,7 @@ def known_facts(env: str, keywords: Mapping[str, Any]) -> DataFacts:
     if isinstance(ticks, bool) or not isinstance(ticks, int) or ticks < 1:
         raise ValueError(f"ticks={ticks!r}: must be a whole number of mega-batches from 1, for example ticks=50")
     data = TEXT if is_text else PROTOCOLS[env]["data"]
-    return DataFacts(env, data, protocol, ticks, None, is_text)
+    return DataFacts(data, protocol, ticks, None, is_text)
 
 
 def split_keywords(env_id: str, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

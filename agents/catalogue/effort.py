@@ -75,31 +75,19 @@ class Effort:
 
     Attributes:
         stages: the stages, in order.
-        steps: mini-batch steps of all stages.
-        examples: training examples of all stages, counted once per epoch.
         training_flops: training FLOPs by the paper's rule, growth included.
         other_flops: FLOPs of validation and of the answers on the test set.
         parameters: parameters of one network after the last growth step.
     """
 
     stages: tuple[PlannedStage, ...]
-    steps: int
-    examples: int
     training_flops: float
     other_flops: float
     parameters: float
 
 
 def effort_of(config: RunConfig, facts: DataFacts) -> Effort:
-    """Return the effort of a run.
-
-    Args:
-        config: the configuration of the run.
-        facts: the facts about its data; the sizes of the data set must be known.
-
-    Raises:
-        ValueError: the policy is not a fixed waiting time, or the sizes of the data set are unknown.
-    """
+    """Return the effort of a run; ValueError for other policies than a fixed waiting time, or data of unknown size."""
     agent, sizes = config.agent, facts.sizes
     if agent.wait is None:
         raise ValueError(f"policy={agent.policy!r}: the effort is known beforehand only for a fixed waiting time")
@@ -108,18 +96,15 @@ def effort_of(config: RunConfig, facts: DataFacts) -> Effort:
     valid = 0 if facts.is_text else math.floor(VALIDATION_PART * per_tick)
     members = int(agent.record.get("members", 1))
     epochs, updates, batch = (agent.stage[name] for name in ("epochs", "updates", "batch_size"))
-    steps = total = 0
     training = other = 0.0
     for stage in stages:
         examples = stage.mega_batches * (per_tick - valid)
         processed = examples * epochs if updates is None else updates * batch
-        steps += updates if updates is not None else epochs * math.ceil(examples / batch)
-        total += processed
         macs = _macs(agent, facts, stage.growth_steps)
         validated = sizes.valid if facts.is_text else stage.mega_batches * valid
         training += 6 * members * macs * processed + _growth_flops(agent, facts, stage, examples, validated)
         other += 2 * members * macs * (validated * epochs + sizes.test)
-    return Effort(stages, steps, total, training, other, _parameters(agent, facts, stages[-1].growth_steps))
+    return Effort(stages, training, other, _parameters(agent, facts, stages[-1].growth_steps))
 
 
 def training_examples(env: AlmaEnv, agent: AgentConfig, until: int | None = None) -> int:
@@ -131,22 +116,14 @@ def training_examples(env: AlmaEnv, agent: AgentConfig, until: int | None = None
 
 def expected_steps(env: AlmaEnv, agent: AgentConfig) -> int:
     """Return about how many mini-batch steps an agent takes; for a policy that decides during the run, at most."""
-    wait = agent.wait or 1
-    updates: int | None = agent.stage["updates"]
+    wait, updates = agent.wait or 1, agent.stage["updates"]
     if updates is not None:
-        return -(-env.ticks // wait) * updates
-    batch_size: int = agent.stage["batch_size"]
-    return training_examples(env, agent) // min(wait * env.examples_per_tick, batch_size)
+        return math.ceil(env.ticks / wait) * int(updates)
+    return training_examples(env, agent) // min(wait * env.examples_per_tick, int(agent.stage["batch_size"]))
 
 
 def expected_work(env: AlmaEnv, agent: AgentConfig, first_parameters: int) -> int:
-    """Return the expected time of a run, relative to other runs.
-
-    Args:
-        env: the environment of the run.
-        agent: the configuration of its agent.
-        first_parameters: number of parameters of the untrained predictor.
-    """
+    """Return the expected time of a run, relative to other runs; the untrained predictor has `first_parameters`."""
     settings = agent.stage
     work = 0.0
     for stage in planned(agent, env.ticks):

@@ -143,11 +143,7 @@ def methods_for(backbone: str) -> dict[str, Method]:
 
 
 def method_for(id: str, backbone: str) -> Method:
-    """Return a method in its variant for a backbone.
-
-    Raises:
-        ValueError: the id is unknown, or the paper does not use the method on text.
-    """
+    """Return a method in its variant for a backbone; ValueError if the id is unknown or not used on text."""
     if id not in METHODS:
         raise ValueError(f"agent {id!r}: unknown; the agents are {', '.join(METHODS)}")
     methods = methods_for(backbone)
@@ -158,10 +154,9 @@ def method_for(id: str, backbone: str) -> Method:
 
 def keyword_types(method: Method) -> dict[str, Any]:
     """Return the annotated types of a method's own keywords."""
-    sources = [source for source in (method.keywords_of, method.learner) if source is not None]
     return {
         name: parameter.annotation
-        for source in sources
+        for source in filter(None, (method.keywords_of, method.learner))
         for name, parameter in inspect.signature(source, eval_str=True).parameters.items()
         if name in method.keywords
     }

@@ -26,10 +26,7 @@ _EXAMPLES = {"width": 32, "wait": 5, "growth": "every", "seed": 0, "engine": "au
 def resolve_agent(id: str, facts: DataFacts, *, policy: Policy | None = None, **keywords: Any) -> AgentConfig:
     """Return the configuration of one of the paper's agents.
 
-    The arguments are those of `agents.make`, with the facts about the data instead of the environment.
-
-    Raises:
-        ValueError: an agent or a hyper-parameter is unknown, or a value breaks its rule.
+    The arguments and errors are those of `agents.make`, with the facts about the data instead of the environment.
     """
     recipe = facts.recipe
     method = method_for(id, recipe.backbone)

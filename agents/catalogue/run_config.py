@@ -172,8 +172,7 @@ class RunConfig:
     @property
     def ticks(self) -> int:
         """Number of mega-batches of the stream, B."""
-        ticks: int = self.protocol["ticks"]
-        return ticks
+        return int(self.protocol["ticks"])
 
     @property
     def label(self) -> str:

@@ -99,19 +99,11 @@ class RunSpec:
         return known_facts(self.env, split_keywords(self.env, self.settings)[0])
 
     def make_env(self) -> AlmaEnv:
-        """Create the environment. Runs with the same ``env`` and the same keywords of it can share one.
-
-        Raises:
-            ValueError, AlmaError: the environment is unknown, or a keyword is wrong.
-        """
+        """Create the environment. Runs with the same ``env`` and the same keywords of it can share one."""
         return alma_env.make(self.env, **split_keywords(self.env, self.settings)[0])
 
     def make_agent(self, env: AlmaEnv, on_epoch: Callable[[int], None] | None = None) -> AnytimeAgent:
-        """Create the agent.
-
-        Raises:
-            ValueError, TypeError: the agent is unknown, or it does not have one of the settings.
-        """
+        """Create the agent."""
         facts = facts_of(env)
         return build(resolve(self, facts), env, policy=self._policy(facts), on_epoch=on_epoch)
 
@@ -124,13 +116,7 @@ class RunSpec:
 def resolve(spec: RunSpec, facts: DataFacts) -> RunConfig:
     """Return the configuration of a specified run: one pure step that neither loads data nor creates a network.
 
-    Args:
-        spec: the specification.
-        facts: the facts about its data, from its environment (`facts_of`) or known beforehand (`known_facts`).
-
-    Returns:
-        The configuration with an empty computation. Engine and device are as specified (``auto`` included) until an
-        agent is built.
+    Its computation is empty. Engine and device are as specified (``auto`` included) until an agent is built.
 
     Raises:
         ValueError: an agent or a hyper-parameter is unknown, or a value breaks its rule.

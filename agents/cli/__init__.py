@@ -12,14 +12,7 @@ from agents.cli.parser import build_parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run ``alma`` or ``python -m agents``.
-
-    Args:
-        arguments: words of the command line; None: those of this process.
-
-    Returns:
-        The exit status.
-    """
+    """Run ``alma`` or ``python -m agents``, with these words or those of this process; return the exit status."""
     options = build_parser().parse_args(arguments)
     status: int = importlib.import_module("agents.cli.command").carry_out(options)
     return status

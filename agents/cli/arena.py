@@ -58,7 +58,7 @@ def play(options: argparse.Namespace, console: Console) -> int:
             for name, ledger in ledgers.items():
                 groups[name].append(ledger)
     places = tournament.standings(groups, measure)
-    console.print(table(places, options.env, env.ticks, options.seeds, measure))
+    console.print(_table(places, options.env, env.ticks, options.seeds, measure))
     file = tournament.write_standings(folder, config, places, groups)
     curves = figures.draw_error_curves(groups, f"{options.env}: {measure.name} at every tick", measure)
     (picture,) = figures.save(curves, folder / measure.plural)
@@ -67,9 +67,7 @@ def play(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def table(
-    places: Sequence[Place], env: str, ticks: int, seeds: Sequence[int], measure: measures.Measure = measures.ERROR_RATE
-) -> Table:
+def _table(places: Sequence[Place], env: str, ticks: int, seeds: Sequence[int], measure: measures.Measure) -> Table:
     """Return the standings as a table: means with 95 % intervals over seeds."""
     number = f"{len(seeds)} streams" if len(seeds) > 1 else f"seed {seeds[0]}"
     out = Table(
@@ -111,13 +109,11 @@ def _split(env: str, pairs: Sequence[str]) -> tuple[dict[str, Any], dict[str, An
     return split_keywords(env, values)
 
 
-class _Bars:
+class _Bars(Progress):
     """One bar per stream with the leading agent and the eliminated agents; without a terminal one line per stream."""
 
     def __init__(self, console: Console, measure: measures.Measure) -> None:
-        self._console = console
-        self._measure = measure
-        self._progress = Progress(
+        super().__init__(
             TextColumn("seed {task.fields[seed]}"),
             BarColumn(),
             TextColumn("tick {task.completed:.0f}/{task.total:.0f}  {task.fields[news]}", markup=False),
@@ -125,19 +121,13 @@ class _Bars:
             console=console,
             disable=not console.is_terminal,
         )
-
-    def __enter__(self) -> _Bars:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
+        self._measure = measure
 
     def begin(self, seed: int, ticks: int) -> Callable[[Arena], None] | None:
         """Add the bar of a stream and return the function that updates it after a tick; None without a terminal."""
-        if self._progress.disable:
+        if self.disable:
             return None
-        task = self._progress.add_task("", total=ticks, seed=seed, news="")
+        task = self.add_task("", total=ticks, seed=seed, news="")
 
         def on_tick(arena: Arena) -> None:
             # The ledger of an eliminated agent is complete; only the ticks played so far count.
@@ -148,13 +138,13 @@ class _Bars:
             out = len(arena.possible_agents) - len(arena.agents) if arena.tick < arena.ticks else 0
             leader = min(sums, key=lambda name: sums[name])
             news = f"{leader} leads with {self._measure.heading} {sums[leader]:.2f}" + (f", {out} out" if out else "")
-            self._progress.update(task, completed=arena.tick, news=news)
+            self.update(task, completed=arena.tick, news=news)
 
         return on_tick
 
     def end(self, seed: int, ledgers: dict[str, Ledger]) -> None:
         """Print the best agent of a finished stream where no bar is shown."""
-        if not self._console.is_terminal:
+        if self.disable:
             sums = {name: self._measure.sum(ledger.score()) for name, ledger in ledgers.items()}
             best = min(sums, key=lambda name: sums[name])
-            say(self._console, f"seed {seed}: {best} is first with {self._measure.heading} {sums[best]:.2f}")
+            say(self.console, f"seed {seed}: {best} is first with {self._measure.heading} {sums[best]:.2f}")

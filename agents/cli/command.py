@@ -13,29 +13,18 @@ from alma_env.errors import AlmaError
 
 
 def carry_out(options: argparse.Namespace) -> int:
-    """Call the function of a command.
-
-    Args:
-        options: of the command line; ``options.command`` names the function as ``module:function`` of `agents.cli`.
-
-    Returns:
-        The exit status.
-    """
+    """Call the function ``options.command``, written ``module:function`` of `agents.cli`; return the exit status."""
     module, _, function = options.command.partition(":")
     try:
-        command = getattr(importlib.import_module(f"agents.cli.{module}"), function)
-        status: int = command(options, Console())
+        status: int = getattr(importlib.import_module(f"agents.cli.{module}"), function)(options, Console())
         return status
     except distributed.OtherRankError:
         return 2  # the first rank has printed the reason
     except (AlmaError, ValueError, TypeError) as error:
         return _refuse(options, str(error))
     except OSError as error:
-        return _refuse(
-            options,
-            f"{error.filename or 'a file'}: {error.strerror or error}; choose a folder that can be read and written, "
-            "with room on its disk",
-        )
+        remedy = "choose a folder that can be read and written, with room on its disk"
+        return _refuse(options, f"{error.filename or 'a file'}: {error.strerror or error}; {remedy}")
     except KeyboardInterrupt:
         if distributed.rank() > 0:
             return 130
@@ -46,9 +35,7 @@ def carry_out(options: argparse.Namespace) -> int:
 
 def _refuse(options: argparse.Namespace, message: str) -> int:
     # Escaped, since Rich would take a remedy such as 'alma-env[tensorboard]' for markup.
-    console = Console(stderr=True)
     who = f" on rank {distributed.rank()}" if distributed.rank() > 0 else ""
-    console.print(
-        f"[bold red]alma {options.name}{who}:[/] {escape(message)}", highlight=False, soft_wrap=True, emoji=False
-    )
+    text = f"[bold red]alma {options.name}{who}:[/] {escape(message)}"
+    Console(stderr=True).print(text, highlight=False, soft_wrap=True, emoji=False)
     return 2

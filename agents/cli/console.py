@@ -12,24 +12,20 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from agents import figures
-from agents.analysis.measures import ERROR_RATE, Measure, engineering
+from agents.analysis.measures import Measure, engineering
 from agents.sweeps.progress import say
 from alma_env import Ledger
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from agents.learners.anytime import AnytimeAgent
     from alma_env import Row
 
 
-class RunProgress:
+class RunProgress(Progress):
     """One bar per run. It advances with the training examples, so its time left is right for every waiting time."""
 
-    def __init__(self, console: Console, measure: Measure = ERROR_RATE) -> None:
-        self._console = console
-        self._measure = measure
-        self._progress = Progress(
+    def __init__(self, console: Console, measure: Measure) -> None:
+        super().__init__(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("tick {task.fields[tick]}/{task.fields[ticks]}"),
@@ -43,36 +39,18 @@ class RunProgress:
             console=console,
             disable=not console.is_terminal,
         )
+        self._measure = measure
         self._drawn = 0.0
         self._advanced = 0  # training examples of the running agent so far
-        self._agent: AnytimeAgent | None = None
-        self._description = ""
-
-    def __enter__(self) -> RunProgress:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
 
     def begin(self, description: str, agent: AnytimeAgent, examples: Callable[..., int]) -> Callable[[Row], None]:
-        """Add the bar of a run.
+        """Add the bar of a run; call the result with the row of each tick.
 
-        Args:
-            description: name of the run.
-            agent: the agent that runs.
-            examples: returns the training examples up to a tick, ``examples(until=tick)``.
-
-        Returns:
-            A function that must be called with the row of each tick.
+        ``examples(until=tick)`` returns the training examples of the run up to a tick.
         """
-        measure = self._measure
-        self._agent = agent
-        self._description = description
+        self._agent, self._description = agent, description
         ledger = Ledger()
-        task = self._progress.add_task(
+        self._task = self.add_task(
             description,
             total=None,  # known after the stream is built, which may take a while for text
             tick=0,
@@ -81,18 +59,17 @@ class RunProgress:
             sum=math.nan,
             comp="",
         )
-        self._task = task
 
         def on_tick(row: Row) -> None:
             ledger.append(row)
             self._advanced = examples(until=row.tick)
-            self._progress.update(
-                task,
+            self.update(
+                self._task,
                 total=max(examples(until=agent.ticks), 1),
                 completed=self._advanced,
                 tick=row.tick,
                 error=row.error,
-                sum=measure.sum(ledger.score()),
+                sum=self._measure.sum(ledger.score()),
                 comp=engineering(ledger.comp) + " ",
             )
 
@@ -100,18 +77,15 @@ class RunProgress:
 
     def on_epoch(self, epoch: int) -> None:
         """Advance the bar after an epoch of the running agent, at most ten times per second."""
-        if self._agent is None:
-            return
         self._advanced += self._agent.training_on
         if time.monotonic() - self._drawn > 0.1:
-            self._progress.update(self._task, completed=self._advanced)
+            self.update(self._task, completed=self._advanced)
             self._drawn = time.monotonic()
 
     def end(self, ledger: Ledger) -> None:
         """Print a line for a finished run where no bar is shown."""
-        if not self._console.is_terminal:
-            line = f"{self._description}: {self._measure.summary(ledger.score())}"
-            self._console.print(line, markup=False, highlight=False)
+        if self.disable:
+            say(self.console, f"{self._description}: {self._measure.summary(ledger.score())}")
 
 
 def draw_curves(

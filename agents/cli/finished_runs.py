@@ -21,8 +21,7 @@ from alma_env import Ledger
 def show(options: argparse.Namespace, console: Console) -> int:
     """Print a table and draw the errors of the finished runs below a folder."""
     found, left_out = load.find(options.folder)
-    for message in left_out:
-        say(console, message)
+    say(console, *left_out)
     if len(found) == 1 and not left_out:
         console.print_json(json.dumps(found[0].config))
     for measure in (measures.ERROR_RATE, measures.PERPLEXITY):  # error rates and perplexities have no common table
@@ -45,8 +44,7 @@ def table(options: argparse.Namespace, console: Console) -> int:
     """Compare finished runs in a table that can be published."""
     comparisons = tables.compare(chosen_runs(options, console), options.by, options.against)
     text = tables_text.joined(comparisons, options.format)
-    for note in dict.fromkeys(note for comparison in comparisons for note in comparison.notes):
-        say(console, note)
+    say(console, *dict.fromkeys(note for comparison in comparisons for note in comparison.notes))
     if options.out is None:
         say(console, text.rstrip("\n"))
         return 0
@@ -66,20 +64,14 @@ def pack(options: argparse.Namespace, console: Console) -> int:
         raise ValueError(f"{' '.join(map(str, options.paths))}: no finished run; finish one first")
     load.pack(runs, options.out)
     size = options.out.stat().st_size
-    for message in [*left_out, f"{options.out}: {len(runs)} runs, {size / 1024:,.0f} KiB"]:
-        say(console, message)
+    say(console, *left_out, f"{options.out}: {len(runs)} runs, {size / 1024:,.0f} KiB")
     return 0
 
 
 def chosen_runs(options: argparse.Namespace, console: Console) -> list[FinishedRun]:
-    """The finished runs that ``PATH`` and ``--where`` choose; a message is printed for each run that is left out.
-
-    Raises:
-        ValueError: no run is left.
-    """
+    """The finished runs that ``PATH`` and ``--where`` choose, at least one; print each run that is left out."""
     runs, left_out = load.find(*options.paths)
-    for message in left_out:
-        say(console, message)
+    say(console, *left_out)
     where = {key: _several(value) for key, value in key_values(options.where, "--where", "width=4,16").items()}
     for key, value in where.items():
         if runs and not any(run.run_config.get(key, _MISSING) is not _MISSING for run in runs):
@@ -100,8 +92,6 @@ def _several(value: Any) -> Any:
 
 
 _KEYS = ("env", "agent", "width", "wait", "replay", "seed")
-
-
 _MISSING = object()
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import alma_env
 
-DEFAULT_ENV = "Digits-ALMA-v0"
 ALL_PLANS = "all"
 PLANS = ("fig2", "fig3", "fig4", "fig7", "fig8", "tab1", "tab2", "ablation")
 SCALES = ("smoke", "cpu", "gpu")
@@ -39,6 +38,7 @@ _RECORD = (
     "also score on the validation parts of the whole stream; `alma surrogate fit` needs these scores for policies that "
     "are not tuned on the test set"
 )
+_RECORDED = "file written by `fit`, or id of a stream whose recorded runs are shipped"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -56,17 +56,11 @@ def build_parser() -> argparse.ArgumentParser:
     _add_arena(commands)
     _add_plot(commands)
     _add_table(commands)
-    pack = _command(
-        commands, "pack", "finished_runs:pack", "put finished runs into one small file, without their checkpoints"
-    )
-    pack.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="folders of runs, or packed files to join")
-    pack.add_argument("--out", type=Path, required=True, help=f"file to write, *{PACKED_SUFFIX}")
-    show = _command(
-        commands,
-        "show",
-        "finished_runs:show",
-        "table and picture of all runs in a folder",
-    )
+    summary = "put finished runs into one small file, without their checkpoints"
+    add = _command(commands, "pack", "finished_runs:pack", summary).add_argument
+    add("paths", type=Path, nargs="+", metavar="PATH", help="folders of runs, or packed files to join")
+    add("--out", type=Path, required=True, help=f"file to write, *{PACKED_SUFFIX}")
+    show = _command(commands, "show", "finished_runs:show", "table and picture of all runs in a folder")
     show.add_argument("folder", type=Path, help="a run folder, or a folder that holds several")
     return parser
 
@@ -80,35 +74,35 @@ def _command(commands: Any, name: str, function: str, summary: str, **keywords: 
 
 def _add_run(commands: Any) -> None:
     run = _command(commands, "run", "run_sweep:run", "take an agent through a stream, for several waits and seeds")
-    run.add_argument("env", nargs="?", default=DEFAULT_ENV, help=f"environment id, default {DEFAULT_ENV}")
-    run.add_argument("--agent", default="sm", help="agent id (see `alma agents`), default sm")
+    add = run.add_argument
+    add("env", nargs="?", default="Digits-ALMA-v0", help="environment id, default %(default)s")
+    add("--agent", default="sm", help="agent id (see `alma agents`), default sm")
     _add_combinations(run)
-    run.add_argument("--seeds", type=int, nargs="+", default=[0], help="run seeds, default 0")
-    run.add_argument("--replay", action="store_true", help="train on all mega-batches so far")
-    run.add_argument("--engine", default="auto", choices=ENGINES, help="how to train, default auto")
-    run.add_argument("--device", default="auto", help="cpu, cuda, …; default auto")
-    run.add_argument("--threads", type=int, help="PyTorch threads; default: 1 for an MLP, else all cores")
-    run.add_argument("--record", action="store_true", help=_RECORD)
+    add("--seeds", type=int, nargs="+", default=[0], help="run seeds, default 0")
+    add("--replay", action="store_true", help="train on all mega-batches so far")
+    add("--engine", default="auto", choices=ENGINES, help="how to train, default auto")
+    add("--device", default="auto", help="cpu, cuda, …; default auto")
+    add("--threads", type=int, help="PyTorch threads; default: 1 for an MLP, else all cores")
+    add("--record", action="store_true", help=_RECORD)
     _add_folder_options(run)
 
 
 def _add_sweep(commands: Any) -> None:
-    sweep = _command(
-        commands, "sweep", "run_sweep:run_grid", "run a grid on all cores or a cluster; finished runs are skipped"
-    )
+    summary = "run a grid on all cores or a cluster; finished runs are skipped"
+    sweep = _command(commands, "sweep", "run_sweep:run_grid", summary)
     sweep.add_argument("file", nargs="?", type=Path, help="a grid as TOML, instead of the options that describe one")
     grid = sweep.add_argument_group("the grid: every combination")
-    grid.add_argument("--env", nargs="+", help="environment ids")
-    grid.add_argument("--agent", nargs="+", help="agent ids, default sm")
+    add = grid.add_argument
+    add("--env", nargs="+", help="environment ids")
+    add("--agent", nargs="+", help="agent ids, default sm")
     _add_combinations(grid)
-    grid.add_argument("--seeds", type=int, nargs="+", help="run seeds, default 0")
-    grid.add_argument(
-        "--replay", action="append_const", const=True, help="train on all mega-batches so far; with --no-replay: both"
-    )
-    grid.add_argument("--no-replay", dest="replay", action="append_const", const=False, help="the default")
-    grid.add_argument("--engine", nargs="+", choices=ENGINES, help="how to train")
-    grid.add_argument("--device", nargs="+", help="cpu, cuda, …; default auto")
-    grid.add_argument("--record", action="store_const", const=True, help=_RECORD)
+    add("--seeds", type=int, nargs="+", help="run seeds, default 0")
+    both = "train on all mega-batches so far; with --no-replay: both"
+    add("--replay", action="append_const", const=True, help=both)
+    add("--no-replay", dest="replay", action="append_const", const=False, help="the default")
+    add("--engine", nargs="+", choices=ENGINES, help="how to train")
+    add("--device", nargs="+", help="cpu, cuda, …; default auto")
+    add("--record", action="store_const", const=True, help=_RECORD)
     sweep.add_argument("--dry-run", action="store_true", help="list the runs and which are finished; run none")
     _add_execution(sweep)
 
@@ -136,70 +130,49 @@ def _add_set(parser: argparse._ActionsContainer, summary: str) -> None:
 
 
 def _add_folder_options(parser: argparse._ActionsContainer) -> None:
-    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of run folders, default runs/")
-    parser.add_argument("--fresh", action="store_true", help="delete these runs' folders first, finished or not")
-    parser.add_argument(
-        "--track",
-        nargs="+",
-        default=[],
-        metavar="TRACKER",
-        help="also report to experiment trackers: tensorboard, wandb, mlflow",
-    )
+    add = parser.add_argument
+    add("--out", type=Path, default=Path("runs"), help="folder of run folders, default runs/")
+    add("--fresh", action="store_true", help="delete these runs' folders first, finished or not")
+    trackers = "also report to experiment trackers: tensorboard, wandb, mlflow"
+    add("--track", nargs="+", default=[], metavar="TRACKER", help=trackers)
 
 
 def _add_execution(parser: argparse.ArgumentParser) -> None:
     """Add the options `EXECUTION`: where and how the runs of a grid are computed."""
     execution = parser.add_argument_group("execution")
-    execution.add_argument("--workers", type=int, help="processes of this machine; default: as many as fill its cores")
-    execution.add_argument("--threads", type=int, help="PyTorch threads of each process, default 1")
-    execution.add_argument("--per-gpu", type=int, default=0, metavar="K", help="K runs at once on each GPU")
-    execution.add_argument(
+    add = execution.add_argument
+    add("--workers", type=int, help="processes of this machine; default: as many as fill its cores")
+    add("--threads", type=int, help="PyTorch threads of each process, default 1")
+    add("--per-gpu", type=int, default=0, metavar="K", help="K runs at once on each GPU")
+    add(
         "--ray",
         metavar="auto|ADDRESS|local[:CORES]",
         help="give the runs to a Ray cluster: the cluster of RAY_ADDRESS or of this machine (auto), the cluster at "
         "ADDRESS, or a cluster that is started for these runs (local)",
     )
-    execution.add_argument(
-        "--batch-seeds",
-        action="store_true",
-        help="train runs that differ only in the seed in one batched computation, where that is possible",
-    )
+    batches = "train runs that differ only in the seed in one batched computation, where that is possible"
+    add("--batch-seeds", action="store_true", help=batches)
     _add_folder_options(execution)
 
 
 def _add_reproduce(commands: Any) -> None:
-    parser = _command(
-        commands, "reproduce", "reproduce:reproduce", "run, draw and judge a figure or table of the paper"
-    )
+    summary = "run, draw and judge a figure or table of the paper"
+    parser = _command(commands, "reproduce", "reproduce:reproduce", summary)
+    add = parser.add_argument
     names = (*PLANS, ALL_PLANS)
-    parser.add_argument("names", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
-    parser.add_argument(
-        "--scale",
-        choices=SCALES,
-        default="cpu",
-        help="smoke: tries the command in a minute; cpu: one night on two cores; gpu: the paper's. Default cpu",
-    )
-    parser.add_argument("--seeds", type=int, nargs="+", help="instead of the plan's")
+    add("names", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
+    scales = "smoke: tries the command in a minute; cpu: one night on two cores; gpu: the paper's. Default cpu"
+    add("--scale", choices=SCALES, default="cpu", help=scales)
+    add("--seeds", type=int, nargs="+", help="instead of the plan's")
     _add_set(parser, "any hyper-parameter or keyword of the environment, instead of the plan's")
-    parser.add_argument("--dry-run", action="store_true", help="print the cost, and end")
+    add("--dry-run", action="store_true", help="print the cost, and end")
     source = parser.add_mutually_exclusive_group()
-    source.add_argument(
-        "--recorded", action="store_true", help="draw and judge the runs that come with the package; run nothing"
-    )
-    source.add_argument(
-        "--runs",
-        type=Path,
-        nargs="+",
-        metavar="PATH",
-        help="draw and judge the finished runs in these folders or files of `alma pack`; run nothing",
-    )
-    parser.add_argument(
-        "--format",
-        nargs="+",
-        choices=PICTURE_FORMATS,
-        default=["png", "csv"],
-        help="formats of the figures, default png csv",
-    )
+    shipped = "draw and judge the runs that come with the package; run nothing"
+    source.add_argument("--recorded", action="store_true", help=shipped)
+    finished = "draw and judge the finished runs in these folders or files of `alma pack`; run nothing"
+    source.add_argument("--runs", type=Path, nargs="+", metavar="PATH", help=finished)
+    formats = "formats of the figures, default png csv"
+    add("--format", nargs="+", choices=PICTURE_FORMATS, default=["png", "csv"], help=formats)
     _add_execution(parser)
     parser.set_defaults(out=Path("reproduction"))
 
@@ -210,13 +183,12 @@ def _add_surrogate(commands: Any) -> None:
     fit = _command(kinds, "fit", "waiting:fit", "gather finished runs into one file, for recorded=FILE")
     fit.add_argument("runs", type=Path, nargs="+", help="folders of runs, such as runs/MNIST-ALMA-v0")
     fit.add_argument("--out", type=Path, required=True, help="file to write, .npz")
-    validate = _command(
-        kinds, "validate", "waiting:validate", "compare the ranks of schedules in a surrogate and in real runs"
-    )
-    validate.add_argument("recorded", help="file written by `fit`, or id of a stream whose recorded runs are shipped")
+    summary = "compare the ranks of schedules in a surrogate and in real runs"
+    validate = _command(kinds, "validate", "waiting:validate", summary)
+    validate.add_argument("recorded", help=_RECORDED)
     validate.add_argument("--episodes", type=int, default=64, help="episodes of the surrogate per run, default 64")
     export = _command(kinds, "export", "waiting:export", "write recorded runs as a Minari data set")
-    export.add_argument("recorded", help="file written by `fit`, or id of a stream whose recorded runs are shipped")
+    export.add_argument("recorded", help=_RECORDED)
     export.add_argument("dataset", help="Minari's id, such as alma/mnist-waiting-v0")
     export.add_argument("--actions", default="train", choices=["train", "multi"], help="action space, default train")
 
@@ -225,49 +197,40 @@ def _add_policy(commands: Any) -> None:
     policy = commands.add_parser("policy", help="learn when to wait, and compare schedules")
     kinds = policy.add_subparsers(dest="kind", required=True)
     train = _command(kinds, "train", "waiting:train", "learn a policy with PPO, A2C or DQN")
-    train.add_argument("env", help="a decision environment, such as MNIST-ALMA-Wait-Surrogate-v0")
-    train.add_argument("--algorithm", default="ppo", choices=ALGORITHMS, help="default ppo")
-    train.add_argument("--steps", type=float, default=2e6, help="decisions to learn from, default 2e6")
-    train.add_argument("--seed", type=int, default=0, help="default 0")
+    add = train.add_argument
+    add("env", help="a decision environment, such as MNIST-ALMA-Wait-Surrogate-v0")
+    add("--algorithm", default="ppo", choices=ALGORITHMS, help="default ppo")
+    add("--steps", type=float, default=2e6, help="decisions to learn from, default 2e6")
+    add("--seed", type=int, default=0, help="default 0")
     _add_set(train, "keywords of the environment, e.g. width=4,64 flops_price=0.1 reward_on=validation")
-    train.add_argument("--out", type=Path, required=True, help="file to write, .zip; read by alma run --policy")
-    train.add_argument("--tensorboard", type=Path, help="folder for TensorBoard's event files")
-    train.add_argument(
-        "--evaluate", type=int, nargs="+", metavar="SEED", help="run the policy afterwards on the real streams of seeds"
-    )
-    train.add_argument("--runs", type=Path, default=Path("runs"), help="folder of these runs, default runs/")
+    add("--out", type=Path, required=True, help="file to write, .zip; read by alma run --policy")
+    add("--tensorboard", type=Path, help="folder for TensorBoard's event files")
+    afterwards = "run the policy afterwards on the real streams of seeds"
+    add("--evaluate", type=int, nargs="+", metavar="SEED", help=afterwards)
+    add("--runs", type=Path, default=Path("runs"), help="folder of these runs, default runs/")
 
-    compare = _command(
-        kinds, "compare", "waiting:compare", "compare finished runs, paired by seed, with the best fixed waiting time"
-    )
-    compare.add_argument("folder", type=Path, help="folder of runs, such as runs/MNIST-ALMA-v0")
-    compare.add_argument("--flops-price", type=float, default=0.0, help="price of one teraFLOP in errors, default 0")
-    compare.add_argument(
-        "--parameter-price",
-        type=float,
-        default=0.0,
-        help="price of a million parameters at each tick in errors, default 0",
-    )
-    compare.add_argument("--picture", type=Path, help="file to draw, default waiting.png in the folder")
+    summary = "compare finished runs, paired by seed, with the best fixed waiting time"
+    add = _command(kinds, "compare", "waiting:compare", summary).add_argument
+    add("folder", type=Path, help="folder of runs, such as runs/MNIST-ALMA-v0")
+    add("--flops-price", type=float, default=0.0, help="price of one teraFLOP in errors, default 0")
+    price = "price of a million parameters at each tick in errors, default 0"
+    add("--parameter-price", type=float, default=0.0, help=price)
+    add("--picture", type=Path, help="file to draw, default waiting.png in the folder")
 
 
 def _add_arena(commands: Any) -> None:
     arena = _command(commands, "arena", "arena:play", "let several agents play on the same streams, and rank them")
-    arena.add_argument("env", help="environment id (see `alma envs`)")
-    arena.add_argument(
-        "--agents",
-        nargs="+",
-        required=True,
-        metavar="ID:KEY=VALUE,…",
-        help="agents (see `alma agents`), each with its hyper-parameters: sm:width=4 ens:width=4,members=3 gens:wait=5",
-    )
-    arena.add_argument("--seeds", type=int, nargs="+", default=[0], help="one stream per seed, default 0")
+    add = arena.add_argument
+    add("env", help="environment id (see `alma envs`)")
+    agents = "agents (see `alma agents`), each with its hyper-parameters: sm:width=4 ens:width=4,members=3 gens:wait=5"
+    add("--agents", nargs="+", required=True, metavar="ID:KEY=VALUE,…", help=agents)
+    add("--seeds", type=int, nargs="+", default=[0], help="one stream per seed, default 0")
     _add_set(arena, "any keyword of the environment, or hyper-parameter of all agents, e.g. ticks=20 epochs=5")
-    arena.add_argument("--flops-budget", type=float, help="FLOPs that each agent may spend")
-    arena.add_argument("--shared-budget", type=float, help="FLOPs that all agents may spend together, divided by bids")
-    arena.add_argument("--seats", type=int, help="with --shared-budget: agents that train at one tick, default 1")
-    arena.add_argument("--threads", type=int, help="PyTorch threads; default: 1 for an MLP, else all cores")
-    arena.add_argument("--out", type=Path, default=Path("tournaments"), help="folder, default tournaments/")
+    add("--flops-budget", type=float, help="FLOPs that each agent may spend")
+    add("--shared-budget", type=float, help="FLOPs that all agents may spend together, divided by bids")
+    add("--seats", type=int, help="with --shared-budget: agents that train at one tick, default 1")
+    add("--threads", type=int, help="PyTorch threads; default: 1 for an MLP, else all cores")
+    add("--out", type=Path, default=Path("tournaments"), help="folder, default tournaments/")
 
 
 def _add_plot(commands: Any) -> None:
@@ -279,53 +242,36 @@ def _add_plot(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="kinds:\n" + "".join(f"  {kind:12}{shows}\n" for kind, shows in FIGURES.items()),
     )
-    plot.add_argument("kind", metavar="KIND", help="kind of figure, see below")
+    add = plot.add_argument
+    add("kind", metavar="KIND", help="kind of figure, see below")
     _add_choice_of_runs(plot)
-    plot.add_argument("--out", type=Path, default=Path("figures"), help="folder to write to, default figures/")
-    plot.add_argument(
-        "--format",
-        nargs="+",
-        default=["png"],
-        metavar="FORMAT",
-        help="png, svg, pdf, or csv for the numbers; default png",
-    )
-    plot.add_argument("--panels", help="errors: one panel per width, wait, both or none; default auto")
-    plot.add_argument("--flops-price", type=float, help="pareto: price of one teraFLOP, in errors")
-    plot.add_argument(
-        "--parameter-price", type=float, help="pareto: price of a million parameters at each tick, in errors"
-    )
-    plot.add_argument("--layer", type=int, help="gating: number of the mixture layer from 1, default 1")
+    add("--out", type=Path, default=Path("figures"), help="folder to write to, default figures/")
+    formats = "png, svg, pdf, or csv for the numbers; default png"
+    add("--format", nargs="+", default=["png"], metavar="FORMAT", help=formats)
+    add("--panels", help="errors: one panel per width, wait, both or none; default auto")
+    add("--flops-price", type=float, help="pareto: price of one teraFLOP, in errors")
+    add("--parameter-price", type=float, help="pareto: price of a million parameters at each tick, in errors")
+    add("--layer", type=int, help="gating: number of the mixture layer from 1, default 1")
 
 
 def _add_table(commands: Any) -> None:
-    table = _command(
-        commands, "table", "finished_runs:table", "compare finished runs in a table, with intervals and tests"
-    )
+    summary = "compare finished runs in a table, with intervals and tests"
+    table = _command(commands, "table", "finished_runs:table", summary)
+    add = table.add_argument
     _add_choice_of_runs(table)
-    table.add_argument("--format", default="markdown", choices=TABLE_FORMATS, help="default markdown")
-    table.add_argument(
-        "--by",
-        nargs="+",
-        default=["env"],
-        metavar="KEY",
-        help=f"keys that the compared lines have in common: {', '.join(TABLE_KEYS)}; default env",
-    )
-    table.add_argument(
-        "--against", metavar="LINE", help="agent or line to compare with; default the best of each column"
-    )
-    table.add_argument("--out", type=Path, help="file to write; the ending of the format is added if it is missing")
+    add("--format", default="markdown", choices=TABLE_FORMATS, help="default markdown")
+    keys = f"keys that the compared lines have in common: {', '.join(TABLE_KEYS)}; default env"
+    add("--by", nargs="+", default=["env"], metavar="KEY", help=keys)
+    add("--against", metavar="LINE", help="agent or line to compare with; default the best of each column")
+    add("--out", type=Path, help="file to write; the ending of the format is added if it is missing")
 
 
 def _add_choice_of_runs(parser: argparse.ArgumentParser) -> None:
     """Add the options that `agents.cli.finished_runs.chosen_runs` reads."""
-    parser.add_argument(
-        "paths", type=Path, nargs="+", metavar="PATH", help="folders of runs, or files written by `alma pack`"
+    paths = "folders of runs, or files written by `alma pack`"
+    parser.add_argument("paths", type=Path, nargs="+", metavar="PATH", help=paths)
+    where = (
+        "only runs with these values of env, agent, width, wait, replay, seed or a dotted name of config.json; "
+        "several values as width=4,16"
     )
-    parser.add_argument(
-        "--where",
-        nargs="+",
-        default=[],
-        metavar="KEY=VALUE",
-        help="only runs with these values of env, agent, width, wait, replay, seed or a dotted name of config.json; "
-        "several values as width=4,16",
-    )
+    parser.add_argument("--where", nargs="+", default=[], metavar="KEY=VALUE", help=where)

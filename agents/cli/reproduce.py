@@ -34,7 +34,11 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
     _require_needed(plans, options, settings)
     specs = {plan.name: plan.specs(options.scale, options.seeds, settings) for plan in plans}
     together = list({spec.digest(): spec for of_plan in specs.values() for spec in of_plan}.values())
-    _print_cost(console, plans, options.scale, specs, together)
+    costs = [(name, options.scale, cost_of(of_plan)) for name, of_plan in specs.items()]
+    if len(plans) > 1:
+        costs.append(("together", options.scale, cost_of(together)))
+    console.print(Markdown(report.costs_table(costs)))
+    say(console, *(f"{plan.name}: {plan.scales[options.scale].description}" for plan in plans))
     if options.dry_run:
         return 0
     failed = 0
@@ -42,8 +46,7 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
         runs = recorded_runs()
     elif options.runs:
         runs, left_out = load.find(*options.runs)
-        for message in left_out:
-            say(console, message)
+        say(console, *left_out)
     else:
         swept = sweep(together, options.out, console=console, **{name: getattr(options, name) for name in EXECUTION})
         runs, failed = swept.runs(), len(swept.failed)
@@ -60,10 +63,8 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
     file = options.out / "reproduction.md"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(_markdown(outcomes, found, options), encoding="utf-8")
-    for outcome in outcomes:
-        say(console, f"{outcome.plan.name}: {outcome.coverage}")
-    for note in report.notes(plans, options.scale):
-        say(console, _sentence(note))
+    say(console, *(f"{outcome.plan.name}: {outcome.coverage}" for outcome in outcomes))
+    say(console, *map(_sentence, report.notes(plans, options.scale)))
     _print_findings(console, found)
     say(console, f"Figures, tables and every comparison: {file}")
     return 1 if failed else 0
@@ -73,10 +74,8 @@ def _markdown(outcomes: Sequence[Outcome], found: Sequence[JudgedFinding], optio
     plans = [outcome.plan for outcome in outcomes]
     lines = [f"# {', '.join(plan.name for plan in plans)} at scale {options.scale}\n"]
     for outcome in outcomes:
-        scale = outcome.plan.scales[options.scale]
-        lines.append(
-            f"* {outcome.plan.name} ({outcome.plan.paper}): {outcome.coverage}. {_sentence(scale.description)}"
-        )
+        description = _sentence(outcome.plan.scales[options.scale].description)
+        lines.append(f"* {outcome.plan.name} ({outcome.plan.paper}): {outcome.coverage}. {description}")
     lines += [f"* {_sentence(note)}" for note in report.notes(plans, options.scale)]
     if options.set:
         lines.append(f"* Instead of the plan's settings: {', '.join(options.set)}.")
@@ -104,10 +103,8 @@ def _settings(pairs: Sequence[str]) -> dict[str, Any]:
     settings = key_values(pairs)
     for name, value in settings.items():
         if name in _OF_THE_GRID:
-            raise ValueError(
-                f"--set {name}={value}: the plan sets {name}; use `alma sweep` for another grid, or --seeds for "
-                "other seeds"
-            )
+            remedy = "use `alma sweep` for another grid, or --seeds for other seeds"
+            raise ValueError(f"--set {name}={value}: the plan sets {name}; {remedy}")
     return settings
 
 
@@ -119,8 +116,8 @@ def _require_ticks(plans: Sequence[Plan], scale: str, settings: Mapping[str, Any
     if "ticks" not in settings:
         return
     for plan in plans:
-        several = [read_setup(family(id), scale) for id in plan.findings]
-        several = [setup for setup in several if len(setup.waits) > 1]
+        setups = [read_setup(family(id), scale) for id in plan.findings]
+        several = [setup for setup in setups if len(setup.waits) > 1]
         if several:
             raise ValueError(
                 f"--set ticks={settings['ticks']}: {plan.name} compares waiting times of a stream with "
@@ -138,18 +135,3 @@ def _require_needed(plans: Sequence[Plan], options: argparse.Namespace, settings
                 f"{plan.name} --scale {options.scale}: your own text is required; give it as "
                 f"--set {' '.join(f'{name}=PATH' for name in missing)}, or choose --scale cpu"
             )
-
-
-def _print_cost(
-    console: Console,
-    plans: Sequence[Plan],
-    scale: str,
-    specs: Mapping[str, Sequence[RunSpec]],
-    together: Sequence[RunSpec],
-) -> None:
-    costs = [(plan.name, scale, cost_of(specs[plan.name])) for plan in plans]
-    if len(plans) > 1:
-        costs.append(("together", scale, cost_of(together)))
-    console.print(Markdown(report.costs_table(costs)))
-    for plan in plans:
-        say(console, f"{plan.name}: {plan.scales[scale].description}")

@@ -52,18 +52,9 @@ def run_in_turn(
     fresh: bool = False,
     track: Sequence[str] = (),
 ) -> int:
-    """Run specifications of one environment in this process; print their table and draw their errors.
+    """Run specifications that share environment and keywords, below ``out``; return the exit status.
 
-    Args:
-        specs: the runs; they share the environment and its keywords.
-        out: folder of the environments' folders of run folders.
-        console: where to print.
-        threads: PyTorch threads; None: 1 for an MLP, else PyTorch's default.
-        fresh: delete the folders of these runs first.
-        track: names of experiment trackers.
-
-    Returns:
-        The exit status.
+    ``threads`` is as for `process_setup.prepare`; ``fresh`` deletes the run folders first.
     """
     env = specs[0].make_env()
     measure = measures.measure_of(env.protocol())
@@ -105,10 +96,8 @@ def _specs(options: argparse.Namespace) -> list[RunSpec]:
                     f"{option} with --policy {' '.join(options.policy)}: a policy decides when to train and on what; "
                     "give one of the two options, and replay as --policy doubling:replay=true"
                 )
-    lists = {key: getattr(options, key) for key in ("width", "wait", "policy") if getattr(options, key)}
-    one = {key: getattr(options, key) for key in ("env", "agent", "replay", "seeds", "engine", "device", "record")}
-    settings = settings_from(options.set)
-    return grid.expand({**lists, **one, "set": {key: [value] for key, value in settings.items()}})
+    settings = {key: [value] for key, value in _settings(options.set).items()}  # a list is one value
+    return grid.expand(_given(options) | {"set": settings})
 
 
 def run_grid(options: argparse.Namespace, console: Console) -> int:
@@ -139,7 +128,7 @@ def _table(options: argparse.Namespace) -> dict[str, Any]:
         raise ValueError("no grid: give a TOML file, or options: alma sweep --env Digits-ALMA-v0 --wait 5 20")
     for key in ("env", "agent", "width", "wait", "policy", "seeds"):
         grid.require_distinct(f"--{key}", table.get(key, []))
-    return table | {"set": settings_from(options.set)}
+    return table | {"set": _settings(options.set)}
 
 
 def _list(specs: Sequence[RunSpec], options: argparse.Namespace, console: Console) -> None:
@@ -161,23 +150,14 @@ def _list(specs: Sequence[RunSpec], options: argparse.Namespace, console: Consol
     say(console, f"{count}: {done} done, {started} started, {len(lines) - done - started} to run")
 
 
-def settings_from(pairs: Sequence[str]) -> dict[str, Any]:
-    """Read the words of ``--set``.
-
-    Raises:
-        ValueError: a word is not ``key=value``; or as `require_settings`.
-    """
+def _settings(pairs: Sequence[str]) -> dict[str, Any]:
     values = key_values(pairs)
     require_settings(values)
     return values
 
 
 def require_settings(values: Mapping[str, Any]) -> None:
-    """Check that no key of ``--set`` has its own option.
-
-    Raises:
-        ValueError: a key has.
-    """
+    """Raise ValueError if a key of ``--set`` has its own option."""
     for key, value in values.items():
         if key in _OPTIONS:
             raise ValueError(f"--set {key}={value}: {key} has its own option; write {_OPTIONS[key].format(value)}")

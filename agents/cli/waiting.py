@@ -71,11 +71,8 @@ def validate(options: argparse.Namespace, console: Console) -> int:
 def export(options: argparse.Namespace, console: Console) -> int:
     """Write recorded runs as a Minari data set."""
     data = minari_export.to_minari(_recordings(options.recorded), options.dataset, kind=options.actions)
-    say(
-        console,
-        f"{options.dataset}: {data.total_episodes} episodes, {data.total_steps:,} steps; "
-        f"minari.load_dataset({options.dataset!r}) reads it",
-    )
+    how = f"minari.load_dataset({options.dataset!r}) reads it"
+    say(console, f"{options.dataset}: {data.total_episodes} episodes, {data.total_steps:,} steps; {how}")
     return 0
 
 
@@ -105,11 +102,7 @@ def train(options: argparse.Namespace, console: Console) -> int:
 
 
 def _evaluation(options: argparse.Namespace, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """The grid that runs the policy on the real streams of its problem.
-
-    Raises:
-        ValueError: the surrogate was recorded with other settings than the grid has, or a keyword has its own option.
-    """
+    """The grid that runs the policy on the real streams of its problem, as a table for `grid.expand`."""
     stream = options.env.removeprefix("alma_env:").replace("-Wait-Surrogate", "").replace("-Wait", "")
     learner, width = str(keywords.get("learner", "sm")), keywords.get("width")
     widths = [] if width is None else list(width) if isinstance(width, list | tuple) else [width]
@@ -177,14 +170,12 @@ def compare(options: argparse.Namespace, console: Console) -> int:
     """Compare finished runs with the best fixed waiting time, in a table and a picture."""
     prices = Prices(options.flops_price, options.parameter_price)
     found, left_out = load.find(options.folder)
-    for message in left_out:
-        say(console, message)
+    say(console, *left_out)
     if not found:
         raise ValueError(f"{options.folder}: it holds no finished run; finish one first")
     heading = "CER" if not any((prices.flops, prices.parameters)) else "CER, FLOPs and parameters at their prices"
     comparisons = waiting_comparison.compare(found, prices)
-    for message in dict.fromkeys(message for one in comparisons for message in one.notes):
-        say(console, message)
+    say(console, *dict.fromkeys(message for one in comparisons for message in one.notes))
     for one in comparisons:
         table = Table("when", "n", heading, "Comp", "minus best fixed wait", box=None, title=one.title)
         for schedule in one.schedules:
@@ -198,9 +189,8 @@ def compare(options: argparse.Namespace, console: Console) -> int:
             )
         console.print(table)
         console.print()
-    console.print(
-        "n: seeds; ±: 95 % interval over seeds (Student's t); differences are paired by seed.", highlight=False
-    )
+    legend = "n: seeds; ±: 95 % interval over seeds (Student's t); differences are paired by seed."
+    console.print(legend, highlight=False)
     picture = waiting.draw(comparisons, options.picture or options.folder / "waiting.png", heading=heading)
     say(console, f"Picture: {picture.resolve()}")
     return 0

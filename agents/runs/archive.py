@@ -25,11 +25,7 @@ Run = tuple[dict[str, Any], LedgerColumns, Sequence[StageRecord]]  # configurati
 
 
 def write(runs: Iterable[Run], file: Path) -> None:
-    """Write runs into a packed file, sorted by configuration; an existing file is replaced.
-
-    Raises:
-        ValueError: the file name has another suffix.
-    """
+    """Write runs into a packed file, sorted by configuration; an existing file is replaced."""
     require_name(file)
     file.parent.mkdir(parents=True, exist_ok=True)
     with replacing(file) as partial, lzma.open(partial, "wb") as packed:

@@ -73,10 +73,6 @@ class LedgerColumns:
         return np.array([sum(flops.values()) for flops in self.flops], np.float64)
 
     def score(self) -> Score:
-        """Return the score, equal to that of `Ledger.score`.
-
-        Raises:
-            ValueError: there is no row.
-        """
+        """Return the score, equal to that of `Ledger.score`."""
         names = ("error", "parameters", "flops", "paper_flops", "declared", "refused", "seconds")
         return score_of(**{name: getattr(self, name) for name in names})

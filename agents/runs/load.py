@@ -51,11 +51,7 @@ class FinishedRun:
 
     @cached_property
     def run_config(self) -> RunConfig:
-        """The configuration as a typed value.
-
-        Raises:
-            ValueError: the configuration lacks an environment, a protocol, an agent or a seed.
-        """
+        """The configuration as a typed value; ValueError if it lacks an environment, protocol, agent or seed."""
         try:
             return RunConfig.from_dict(self.config)
         except ValueError as error:
@@ -73,11 +69,7 @@ def pack(runs: Iterable[FinishedRun], file: Path) -> None:
 
 
 def read(folder: Path) -> FinishedRun:
-    """Read the run in a folder, finished or not.
-
-    Raises:
-        ValueError: a file cannot be read.
-    """
+    """Read the run in a folder, finished or not; ValueError if a file cannot be read."""
     config, file = run_folder.read_config(folder), folder / "ledger.jsonl"
     try:
         return FinishedRun(folder, config.to_dict(), LedgerColumns.from_json(run_folder.complete_lines(file)))

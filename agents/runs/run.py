@@ -135,14 +135,7 @@ def step(
 
 
 def config_of(env: AlmaEnv, agent: AnytimeAgent, seed: int, *, batched: int = 1) -> RunConfig:
-    """Return the configuration of a run.
-
-    Args:
-        env: the environment.
-        agent: the agent.
-        seed: seed of the stream.
-        batched: number of runs in one batch (`agents.sweeps.seed_batches`); the last bits depend on it.
-    """
+    """Return the configuration of a run; `batched` is the number of runs in one batch of seeds."""
     together = {"ranks": distributed.ranks(), "batched": batched}
     computation = {
         **{name: number for name, number in together.items() if number > 1},

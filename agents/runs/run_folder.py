@@ -64,11 +64,7 @@ def clear(*folders: Path) -> None:
 
 
 def read_config(folder: Path) -> RunConfig:
-    """Read the configuration of a run.
-
-    Raises:
-        ValueError: the file is missing, or it cannot be read.
-    """
+    """Read the configuration of a run; ValueError if the file is missing or cannot be read."""
     file = folder / "config.json"
     try:
         return RunConfig.from_dict(json.loads(file.read_bytes()))
@@ -79,11 +75,7 @@ def read_config(folder: Path) -> RunConfig:
 
 
 def read_ledger(folder: Path) -> Ledger:
-    """Read the rows of a run so far, without an incomplete last line that a killed process left.
-
-    Raises:
-        ValueError: a complete line is not a row.
-    """
+    """Read the rows of a run so far, without an incomplete last line; ValueError if a complete line is not a row."""
     file = folder / "ledger.jsonl"
     try:
         return Ledger.from_json(complete_lines(file).decode())
@@ -92,11 +84,7 @@ def read_ledger(folder: Path) -> Ledger:
 
 
 def read_stages(folder: Path) -> list[StageRecord]:
-    """Read the stages of a run up to its last checkpoint.
-
-    Raises:
-        ValueError: the file is missing, or a line is not a stage.
-    """
+    """Read the stages of a run up to its last checkpoint; ValueError if the file is missing or not of stages."""
     file = folder / "stages.jsonl"
     try:
         return [StageRecord(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
@@ -127,12 +115,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_complete(folder: Path) -> bool:
-    """Return whether the folder holds a complete run; rows that only the last checkpoint holds are written first.
-
-    Raises:
-        FolderInUseError: another process writes to the folder.
-        ValueError: a file cannot be read.
-    """
+    """Return whether the folder holds a complete run; rows that only the last checkpoint holds are written first."""
     config = read_config(folder)
     rows = 1 + config.ticks
     if len(read_ledger(folder)) == rows:
@@ -191,11 +174,10 @@ class RunFolder:
                 self.rows.append(row)
             return
         if row.tick < len(self.rows):
-            saved = self.rows[row.tick]
-            if _without_seconds([saved]) != _without_seconds([row]):
+            if difference := _difference(self.rows[row.tick], row):
                 raise RunMismatchError(
-                    f"tick {row.tick} in {file} does not repeat: {_difference(saved, row)}. Another version, machine "
-                    "or number of threads may have written it; use another folder"
+                    f"tick {row.tick} in {file} does not repeat: {difference}. Another version, machine or number of "
+                    "threads may have written it; use another folder"
                 )
             return
         if row.tick != len(self.rows):

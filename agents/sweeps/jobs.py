@@ -92,11 +92,7 @@ class Environments:
         self._cache: OrderedDict[str, AlmaEnv] = OrderedDict()
 
     def get(self, spec: RunSpec) -> AlmaEnv:
-        """Return the environment of a run, and create it if it is not in the cache.
-
-        Raises:
-            ValueError, TypeError, AlmaError: as ``RunSpec.make_env``.
-        """
+        """Return the environment of a run, and create it if it is not in the cache."""
         protocol, _ = split_keywords(spec.env, spec.settings)
         key = json.dumps([spec.env, protocol], sort_keys=True, default=repr)
         if key not in self._cache:
@@ -112,11 +108,7 @@ def run_job(
 ) -> Finished | Failed:
     """Compute the runs of a job in this process; an error in a run is returned, not raised.
 
-    Args:
-        number: number of the job, for its events.
-        job: the job.
-        environments: the environments of this process.
-        report: called with the progress, a few times per second.
+    ``number`` identifies the job in its events; ``report`` gets the progress, a few times per second.
     """
     try:
         env = environments.get(job.specs[0])
@@ -150,17 +142,6 @@ def execute(
 
     If a batch of seeds has finished the run, it is read. If a batch has started the run, it starts again, because a run
     outside the batch would not repeat its last bits.
-
-    Args:
-        spec: the specification.
-        env: the environment.
-        agent: the agent, which has not run.
-        folder: the run folder, see `run_index.folder_of`.
-        on_tick: called after every tick.
-        track: names of trackers.
-
-    Raises:
-        ValueError, AlmaError: as ``agents.run``; or a run with ``record`` was started without it.
     """
     config = runs.config_of(env, agent, spec.seed)
     run_index.require_record(folder, spec)
@@ -193,27 +174,23 @@ class _Progress:
     def __init__(self, report: Callable[[float], object]) -> None:
         self._report = report
         self._reported = time.monotonic()
-        self._agents: Sequence[AnytimeAgent] = ()
-        self._total: int | None = None  # training examples of one run; known after the stream is created
 
     def start(self, agents: Sequence[AnytimeAgent], examples: Callable[..., int]) -> None:
         """Start with the agents of one run, or of several runs with streams of equal size."""
-        self._agents, self._examples = agents, examples
+        self._agent, self._examples = agents[0], examples
         self._done = [0] * len(agents)
 
     def on_tick(self, row: Row, run: int = 0) -> None:
-        if self._total is None:
-            self._total = max(self._examples(), 1)
+        self._total = max(self._examples(), 1)  # of one run; known after the stream is created, at tick 0
         self._done[run] = self._examples(until=row.tick)
         self._report_if_due()
 
     def on_epoch(self, epoch: int) -> None:
         """Add an epoch of a single run; the agents of a batch are not trained one by one."""
-        if self._agents:
-            self._done[0] += self._agents[0].training_on
-            self._report_if_due()
+        self._done[0] += self._agent.training_on
+        self._report_if_due()
 
     def _report_if_due(self) -> None:
-        if self._total is not None and time.monotonic() - self._reported > _REPORT_SECONDS:
+        if time.monotonic() - self._reported > _REPORT_SECONDS:
             self._reported = time.monotonic()
             self._report(min(sum(self._done) / (self._total * len(self._done)), 1.0))

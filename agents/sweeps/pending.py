@@ -16,13 +16,7 @@ from agents.sweeps.jobs import Environments
 
 @dataclass(frozen=True)
 class Pending:
-    """A pending run.
-
-    Attributes:
-        spec: the specification.
-        folder: the run folder, if a machine like this one computes the run.
-        work: the expected time, relative to other runs.
-    """
+    """A pending run, its folder if a machine like this one computes it, and its expected time relative to others."""
 
     spec: RunSpec
     folder: Path
@@ -45,16 +39,12 @@ class Plan:
 
 
 def plan(specs: Sequence[RunSpec], out: Path, *, fresh: bool = False) -> Plan:
-    """Find the finished runs, and create the agents of the others, one agent for all seeds.
+    """Find the finished runs below `out`, and create the agents of the others, one agent for all seeds.
 
-    Args:
-        specs: the runs; a specification that occurs twice counts once.
-        out: folder of the environments' folders.
-        fresh: treat no run as finished.
+    A specification that occurs twice counts once. With `fresh` no run counts as finished.
 
     Raises:
-        ValueError, AlmaError: an environment or an agent cannot be created, or a run with ``record`` was started
-            without it. The message names the run.
+        ValueError: an environment or an agent cannot be created. The message names the run.
     """
     known = {} if fresh else run_index.finished_folders(out, [spec.env for spec in specs])
     planned = Plan()

@@ -14,15 +14,7 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # malloc.h
 
 
 def prepare(threads: int | None, backbone: str) -> None:
-    """Set threads and allocator before training starts.
-
-    Args:
-        threads: PyTorch threads; None: 1 for an MLP, else PyTorch's default.
-        backbone: of the recipe.
-
-    Raises:
-        ValueError: ``threads`` is less than 1.
-    """
+    """Set PyTorch's threads (None: 1 for an MLP, else the default) and the allocator before training starts."""
     if threads is not None and threads < 1:
         raise ValueError(f"--threads {threads}: must be at least 1; leave it out for the default")
     # A second thread makes small matrix products slower.

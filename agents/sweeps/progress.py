@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -13,7 +12,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from agents.sweeps.jobs import Advanced, Event, Failed, Finished, Job, Lost
 
 
-class SweepProgress:
+class SweepProgress(Progress):
     """Progress bar of a sweep; it advances with the expected work, so that a short run counts less than a long one.
 
     Args:
@@ -22,16 +21,8 @@ class SweepProgress:
         skipped: number of runs that were finished before.
     """
 
-    def __init__(self, console: Console, jobs: Sequence[Job], skipped: int = 0) -> None:
-        self._console = console
-        self._jobs = jobs
-        self._runs = sum(len(job.specs) for job in jobs)
-        self._ended = 0
-        self._failed = 0
-        self._parts = [0.0] * len(jobs)
-        self._work = max(sum(job.work for job in jobs), 1)
-        self._began = time.monotonic()
-        self._progress = Progress(
+    def __init__(self, console: Console, jobs: Sequence[Job], skipped: int) -> None:
+        super().__init__(
             TextColumn("{task.fields[ended]} of {task.fields[runs]} runs{task.fields[failed]}", markup=False),
             BarColumn(),
             TextColumn("{task.percentage:.0f} %"),
@@ -43,23 +34,20 @@ class SweepProgress:
             # Seconds; long, because the expected work of a run is right only within a factor of two.
             speed_estimate_period=600,
         )
-        self._bar = self._progress.add_task("", total=self._work, ended=0, runs=self._runs, failed="")
+        self._jobs = jobs
+        self._runs = sum(len(job.specs) for job in jobs)
+        self._ended = self._failed = 0
+        self._parts = [0.0] * len(jobs)
+        self._work = max(sum(job.work for job in jobs), 1)
+        self._began = time.monotonic()
+        self._bar = self.add_task("", total=self._work, ended=0, runs=self._runs, failed="")
         if skipped:
-            say(self._console, f"{skipped} runs are finished; {self._runs} to run")
-
-    def __enter__(self) -> SweepProgress:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._progress.stop()
+            say(console, f"{skipped} runs are finished; {self._runs} to run")
 
     def show(self, event: Event) -> None:
         """Show an event of a job or of a worker."""
         if isinstance(event, Lost):
-            say(self._console, f"{event.reason}; the other workers run its jobs")
+            say(self.console, f"{event.reason}; the other workers run its jobs")
             return
         job = self._jobs[event.job]
         if isinstance(event, Advanced):
@@ -68,21 +56,19 @@ class SweepProgress:
         else:
             self._parts[event.job] = 1.0
             self._ended += len(job.specs)
-        if isinstance(event, Finished) and not self._console.is_terminal:
+        count = f"{self._ended}/{self._runs}"
+        if isinstance(event, Finished) and self.disable:
             for spec, summary in zip(job.specs, event.summaries, strict=True):
-                say(self._console, f"{self._count()} {spec}: {summary}{self._left()}")
+                say(self.console, f"{count} {spec}: {summary}{self._left()}")
         elif isinstance(event, Failed):
             self._failed += len(job.specs)
             for spec in job.specs:
-                say(self._console, f"{self._count()} {spec}: FAILED: {event.traceback.strip().splitlines()[-1]}")
+                say(self.console, f"{count} {spec}: FAILED: {event.traceback.strip().splitlines()[-1]}")
         failed = f", {self._failed} failed" if self._failed else ""
-        self._progress.update(self._bar, completed=self._done(), ended=self._ended, failed=failed)
+        self.update(self._bar, completed=self._done(), ended=self._ended, failed=failed)
 
     def _done(self) -> float:
         return sum(part * job.work for part, job in zip(self._parts, self._jobs, strict=True))
-
-    def _count(self) -> str:
-        return f"{self._ended}/{self._runs}"
 
     def _left(self) -> str:
         done = self._done()
@@ -92,6 +78,7 @@ class SweepProgress:
         return f"; about {timedelta(seconds=round(seconds))} left"
 
 
-def say(console: Console, message: str, style: str | None = None) -> None:
-    """Print a message without markup and without line breaks."""
-    console.print(message, style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)
+def say(console: Console, *messages: str, style: str | None = None) -> None:
+    """Print messages, one a line, without markup and without other line breaks."""
+    for message in messages:
+        console.print(message, style=style, markup=False, emoji=False, highlight=False, soft_wrap=True)

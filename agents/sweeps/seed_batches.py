@@ -111,11 +111,6 @@ def run_batch(specs: Sequence[RunSpec], folders: Sequence[str | Path], *, on_tic
         specs: at least one run; the runs differ only in their seeds.
         folders: the folder of each run.
         on_tick: called with every row of every run, including rows that are read.
-
-    Raises:
-        ValueError: the runs cannot be in one batch.
-        RunMismatchError: a folder holds another run, or a repeated tick differs.
-        FolderInUseError: another process writes to a folder.
     """
     if not specs or len(specs) != len(folders):
         raise ValueError(f"{len(specs)} runs and {len(folders)} folders: give at least one run, and a folder for each")

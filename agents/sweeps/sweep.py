@@ -160,10 +160,12 @@ def _add(report: SweepReport, jobs: Sequence[Job], event: Event) -> None:
 
 def _print_failures(report: SweepReport, console: Console) -> None:
     for failure in report.failed:
-        say(console, f"\n{failure.spec}: failed", "bold red")
+        say(console, f"\n{failure.spec}: failed", style="bold red")
         say(console, failure.traceback.rstrip())
     if report.lost:
-        say(console, f"\nThe sweep lost {len(report.lost)} worker processes and took longer: {report.lost[-1]}", "bold")
+        lost = f"\nThe sweep lost {len(report.lost)} worker processes and took longer: {report.lost[-1]}"
+        say(console, lost, style="bold")
     if report.failed:
         total = len(report.finished) + len(report.failed)
-        say(console, f"\n{len(report.failed)} of {total} runs failed; the same command runs them again", "bold red")
+        failed = f"\n{len(report.failed)} of {total} runs failed; the same command runs them again"
+        say(console, failed, style="bold red")

@@ -34,33 +34,22 @@ class _Tracker(Protocol):
 
 
 def require(names: Sequence[str]) -> None:
-    """Import the packages of trackers, so that a missing package is reported before anything runs.
-
-    Raises:
-        ValueError: a tracker is unknown, or its package is missing.
-    """
+    """Import the packages of trackers; ValueError if a tracker is unknown, or if its package is missing."""
     for name in names:
         if name not in _MODULES:
             raise ValueError(f"--track {name}: unknown tracker; choose from {', '.join(_MODULES)}")
         try:
             importlib.import_module(_MODULES[name])
         except ImportError as error:
-            raise ValueError(
-                f"--track {name}: the package {name} is missing; pip install 'alma-env[{name}]'"
-            ) from error
+            remedy = f"pip install 'alma-env[{name}]'"
+            raise ValueError(f"--track {name}: the package {name} is missing; {remedy}") from error
 
 
 @contextmanager
 def following(names: Sequence[str], folder: Path, config: RunConfig) -> Iterator[OnTick]:
     """Open trackers for a run; call the returned function with the row of every tick, earlier ticks included.
 
-    Args:
-        names: of ``tensorboard``, ``wandb``, ``mlflow``; may be empty.
-        folder: the run folder. A run that continues after it was stopped is the same run in the tracker.
-        config: the run configuration.
-
-    Raises:
-        ValueError: as ``require``.
+    A run that continues in its folder after it was stopped is the same run in the tracker.
     """
     require(names)
     ledger = Ledger()

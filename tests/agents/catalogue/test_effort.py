@@ -7,7 +7,7 @@ import pytest
 import agents
 import alma_env
 from agents.catalogue.data_facts import facts_of
-from agents.catalogue.effort import effort_of, planned_stages, size_ratio
+from agents.catalogue.effort import effort_of, planned_stages, size_ratio, training_examples
 from agents.catalogue.run_config import AgentConfig
 from agents.catalogue.spec import RunSpec, resolve
 
@@ -45,12 +45,13 @@ def test_a_mixture_grows_by_the_expected_ratio(grow_by, sizes):
 def test_the_effort_of_a_fixed_waiting_time_equals_the_effort_of_the_run():
     env = SPEC.make_env()
     facts = facts_of(env)
-    effort = effort_of(resolve(SPEC, facts), facts)
+    config = resolve(SPEC, facts)
+    effort = effort_of(config, facts)
     agent = SPEC.make_agent(env)
     ledger = agents.run(env, agent, 0)
     assert effort.training_flops == ledger.score().paper_flops
     assert [stage.tick for stage in effort.stages] == [stage.tick for stage in agent.history]
-    assert effort.examples == 2 * sum(stage.examples for stage in agent.history)
+    assert training_examples(env, config.agent) == 2 * sum(stage.examples for stage in agent.history)
     assert effort.parameters == ledger[-1].parameters
 
 
