@@ -71,8 +71,7 @@ class StageRecord:
     Attributes:
         tick: tick of the stage, 1..B.
         pending: mega-batches gathered since the stage before.
-        examples: number of training examples; with replay those of all ``tick`` mega-batches.
-        replay: whether the stage trained on all mega-batches so far.
+        examples: number of training examples; with `replay` those of all ``tick`` mega-batches.
         grow: growth steps before the stage.
         validation_loss: mean cross-entropy of the best epoch.
         validation_error: fraction of wrong validation answers at that epoch.
@@ -227,12 +226,7 @@ class AnytimeAgent:
         }
 
     def load_state_dict(self, state: dict[str, Any], megabatch: Callable[[int], MegaBatch]) -> None:
-        """Restore a state that ``state_dict`` returned.
-
-        Args:
-            state: the state.
-            megabatch: returns mega-batch t, for each t up to the saved tick: ``env.megabatch``.
-        """
+        """Restore a state that ``state_dict`` returned; `megabatch` returns mega-batch t, as ``env.megabatch`` does."""
         self.tick, self.pending, self._gathered = 0, 0, []
         for tick in range(1, state["tick"] + 1):
             self.gather(megabatch(tick))

@@ -62,11 +62,7 @@ class Ens(NetworkLearner[Ensemble]):
 def initialise_members(
     build: Build, seed: int, members: int, stage: int, device: torch.device | str
 ) -> list[Predictor]:
-    """Return untrained predictors; the first is the single model's of that stage.
-
-    Raises:
-        ValueError: there is no member.
-    """
+    """Return untrained predictors, at least one; the first is the single model's of that stage."""
     if members < 1:
         raise ValueError(f"members={members}: must be at least 1 member; use members=5, as in the paper")
     generators = [generator(seed, "init", member=member, stage=stage) for member in range(members)]

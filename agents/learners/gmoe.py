@@ -56,9 +56,6 @@ class GMoE(NetworkLearner[Predictor]):
         fixed: do not allow growth; with two initial experts, the fixed mixture of experts.
         together: compute all experts of a layer together during a stage; None chooses the faster.
         engine: must be ``plain``: the compiled engine would compile again after each growth step.
-
-    Raises:
-        ValueError: a hyper-parameter is out of range.
     """
 
     gating: Literal["soft", "hard"] = "soft"
@@ -129,11 +126,7 @@ class GMoE(NetworkLearner[Predictor]):
         return not (wide and classifier.weight.device.type == "cpu")
 
     def grow(self, train: Examples, valid: Examples) -> None:
-        """Split the experts of every mixture layer with the largest L_j, in one pass over V; T is not used.
-
-        Raises:
-            ValueError: the mixture is fixed.
-        """
+        """Split the experts of every mixture layer with the largest L_j, in one pass over V; T is not used."""
         if self.fixed:
             raise ValueError(
                 "grow with a fixed mixture of experts: its number of experts cannot change; use growth='never', or the "

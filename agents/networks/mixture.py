@@ -6,7 +6,6 @@ ALMA paper, section 4. Initially each mixture has one expert. The networks then 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -37,13 +36,6 @@ class MixtureNetwork(nn.Sequential):
     def cost_depends_on_data(self) -> bool:
         """Whether batches of equal size can differ in cost: with hard gates, only the gates on a path are run."""
         return any(layer.routing.gating == "hard" and len(layer.experts) > 1 for layer in self.mixtures)
-
-    def forward(self, x: Tensor, draws: Sequence[Tensor] | None = None) -> Tensor:
-        """Return the logits (n, classes) of normalised (n, ...). `draws`: one per mixture, see `MixtureLayer`."""
-        remaining = iter(draws or ())
-        for layer in self:
-            x = layer(x, next(remaining, None)) if isinstance(layer, MixtureLayer) else layer(x)
-        return x
 
     def forward_with_shares(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the logits (n, classes), and per mixture the share of each leaf in each example (n, leaves)."""
@@ -95,10 +87,11 @@ class MixtureVGG19(MixtureNetwork):
             linear(width, classes, generator),
         )
 
-    def forward(self, x: Tensor, draws: Sequence[Tensor] | None = None) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Return the logits (n, classes) of normalised (n, in_channels, H, W). Sides must be from 32 to 63 pixels."""
         require_image_sides(x)
-        return super().forward(x, draws)
+        logits: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
+        return logits
 
 
 def build_mixture(

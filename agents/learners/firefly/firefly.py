@@ -46,9 +46,6 @@ class Firefly(NetworkLearner[Predictor]):
 
     Args:
         growth: the fields of `GrowthSettings`.
-
-    Attributes:
-        growth_reports: one per growth step so far.
     """
 
     def __init__(
@@ -64,7 +61,7 @@ class Firefly(NetworkLearner[Predictor]):
         **growth: Any,
     ) -> None:
         self.growth = GrowthSettings(**growth)
-        self.growth_reports: list[GrowthReport] = []
+        self.growth_reports: list[GrowthReport] = []  # one per growth step so far
         super().__init__(
             build, settings, seed=seed, from_scratch=from_scratch, engine=engine, device=device, on_epoch=on_epoch
         )
@@ -190,10 +187,8 @@ def select(
 ) -> list[Tensor]:
     """Step 3: accept candidates of all layers in ascending order of score, until `size` is at least `target`.
 
-    With `ties`, candidates whose score equals that of the last accepted one are accepted too.
-
-    Returns:
-        Per convolution, a bool tensor (c + K,), or (c + K + 1,) with `depth`.
+    With `ties`, candidates whose score equals that of the last accepted one are accepted too. The result has a bool
+    tensor (c + K,) per convolution, or (c + K + 1,) with `depth`.
     """
     candidates = (len(scores) - sum(widths)) // len(widths)
     layer_of = [layer for layer, width in enumerate(widths) for _ in range(width + candidates)]
