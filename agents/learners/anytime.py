@@ -28,12 +28,10 @@ class Report(Protocol):
     @property
     def best_loss(self) -> float:
         """Mean cross-entropy on V."""
-        ...
 
     @property
     def best_error(self) -> float:
         """Fraction of wrong answers on V."""
-        ...
 
 
 class Learner(Protocol):
@@ -45,23 +43,18 @@ class Learner(Protocol):
     @property
     def predictor(self) -> nn.Module:
         """The module to deploy: the result of the last stage, or the untrained module before the first."""
-        ...
 
     def train(self, train: Examples, valid: Examples) -> Report:
         """Run one stage: train on the gathered mega-batches, select on their validation parts."""
-        ...
 
     def grow(self, train: Examples, valid: Examples) -> None:
         """Add capacity before a stage, given the data of that stage."""
-        ...
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that later stages depend on."""
-        ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that ``state_dict`` returned; later stages then give the same numbers to the last bit."""
-        ...
 
 
 @dataclass(frozen=True)

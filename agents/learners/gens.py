@@ -11,7 +11,6 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import nn
 
 from agents.learners.ens import initialise_members
@@ -109,9 +108,7 @@ class GEns(NetworkLearner[Ensemble]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that ``state_dict`` returned."""
         self.stage, self.newest, self._grown = state["stage"], state["newest"], state["grown"]
-        bodies: list[nn.Module] = []
-        for weights in state["members"]:
-            body = self.build(torch.Generator()).to(self.device).eval().body
-            body.load_state_dict(weights)
-            bodies.append(body)
-        self.predictor = self._ensemble(bodies, self.predictor.prepare)
+        members = initialise_members(self.build, self.seed, len(state["members"]), 1, self.device)
+        for member, weights in zip(members, state["members"], strict=True):
+            member.body.load_state_dict(weights)
+        self.predictor = self._ensemble([member.body for member in members], self.predictor.prepare)

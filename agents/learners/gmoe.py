@@ -126,7 +126,7 @@ class GMoE(NetworkLearner[Predictor]):
         return not (wide and classifier.weight.device.type == "cpu")
 
     def grow(self, train: Examples, valid: Examples) -> None:
-        """Split the experts of every mixture layer with the largest L_j, in one pass over V; T is not used."""
+        """Split the experts of every mixture layer with the largest L_j, in one pass over V. A fixed mixture raises ValueError."""
         if self.fixed:
             raise ValueError(
                 "grow with a fixed mixture of experts: its number of experts cannot change; use growth='never', or the "

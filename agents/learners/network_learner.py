@@ -1,6 +1,7 @@
 """What the learners of the paper share: settings, seed, and stages that never change a deployed predictor."""
 
-# No `from __future__ import annotations`: `inspect.signature` could not evaluate strings in the files of the methods.
+# No `from __future__ import annotations`: the constructors of the methods inherit these annotations, and strings would
+# be evaluated in the modules of the methods, which do not import all these names.
 
 import copy
 from dataclasses import dataclass, field

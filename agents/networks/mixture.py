@@ -16,10 +16,10 @@ from agents.networks.mlp_vgg import (
     VGG19_BLOCKS,
     Build,
     Predictor,
-    convolution,
     linear,
     require_image_sides,
     require_positive,
+    vgg19_block,
 )
 from agents.networks.switch import SwitchTransformer
 
@@ -138,14 +138,7 @@ def _hidden_layer(inputs: int, hidden: int, generator: torch.Generator) -> nn.Mo
 
 
 def _block(inputs: int, width: int, convolutions: int, generator: torch.Generator) -> nn.Module:
-    layers: list[nn.Module] = []
-    for number in range(convolutions):
-        layers += [
-            convolution(width if number else inputs, width, generator),
-            nn.BatchNorm2d(width),
-            nn.ReLU(inplace=True),
-        ]
-    block = nn.Sequential(*layers, nn.MaxPool2d(2))
+    block = nn.Sequential(*vgg19_block([inputs, *[width] * convolutions], generator))
     return block.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]  # as in VGG19
 
 

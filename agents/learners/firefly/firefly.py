@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from agents.learners.firefly.materialise import materialise
 from agents.learners.firefly.overgrown import OvergrownVGG19
-from agents.learners.firefly.settings import GrowthReport, GrowthSettings, Size, growth_target, require_units
+from agents.learners.firefly.settings import GrowthReport, GrowthSettings, Size, growth_target
 from agents.learners.network_learner import NetworkLearner
 from agents.networks.firefly_network import CONVOLUTIONS, FireflyVGG19
 from agents.networks.mlp_vgg import Build, Predictor
@@ -65,8 +65,9 @@ class Firefly(NetworkLearner[Predictor]):
         super().__init__(
             build, settings, seed=seed, from_scratch=from_scratch, engine=engine, device=device, on_epoch=on_epoch
         )
-        self._initial_widths = _growable(self.predictor).widths
-        require_units(self._initial_widths, self.growth)
+        network = _growable(self.predictor)
+        self._initial_widths = network.widths
+        growth_target(network, network.widths, 1, self.growth)  # to raise an error now, not at the first growth step
 
     def initialise(self, stage: int) -> Predictor:
         """Return an untrained network; after the first stage, with the widths and layers of the current one."""
@@ -109,14 +110,7 @@ class Firefly(NetworkLearner[Predictor]):
             selection = select(
                 scores.cpu(), network.widths, network.residuals, size, target, depth=self.growth.depth, ties=ties
             )
-            grown = materialise(
-                network,
-                overgrown,
-                selection,
-                new_units=self.growth.new_units,
-                quirks=self.growth.quirks,
-                generator=biases,
-            )
+            grown = materialise(network, overgrown, selection, self.growth, biases)
             loss_after = _mean_loss(grown, valid_x, valid.y, self.settings.validation_batch)
         splits = [int(chosen[:width].sum()) for chosen, width in zip(selection, network.widths, strict=True)]
         new_layers = [now - before for now, before in zip(grown.residuals, network.residuals, strict=True)]

@@ -179,8 +179,6 @@ class OvergrownVGG19(nn.Module):
         self, network: FireflyVGG19, candidates: int, generators: Sequence[torch.Generator], *, depth: bool = False
     ) -> None:
         super().__init__()
-        if candidates < 1:
-            raise ValueError(f"candidates={candidates}: must be at least 1 new channel per layer; use candidates=70")
         self.convolutions = nn.ModuleList(
             OvergrownConvolution(
                 convolution,
