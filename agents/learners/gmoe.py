@@ -126,7 +126,11 @@ class GMoE(NetworkLearner[Predictor]):
         return not (wide and classifier.weight.device.type == "cpu")
 
     def grow(self, train: Examples, valid: Examples) -> None:
-        """Split the experts of every mixture layer with the largest L_j, in one pass over V. A fixed mixture raises ValueError."""
+        """Split the experts of every mixture layer with the largest L_j, in one pass over V.
+
+        Raises:
+            ValueError: the mixture is fixed.
+        """
         if self.fixed:
             raise ValueError(
                 "grow with a fixed mixture of experts: its number of experts cannot change; use growth='never', or the "
