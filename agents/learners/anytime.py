@@ -28,12 +28,10 @@ class Report(Protocol):
     @property
     def best_loss(self) -> float:
         """Mean cross-entropy on V."""
-        ...
 
     @property
     def best_error(self) -> float:
         """Fraction of wrong answers on V."""
-        ...
 
 
 class Learner(Protocol):
@@ -45,23 +43,18 @@ class Learner(Protocol):
     @property
     def predictor(self) -> nn.Module:
         """The module to deploy: the result of the last stage, or the untrained module before the first."""
-        ...
 
     def train(self, train: Examples, valid: Examples) -> Report:
         """Run one stage: train on the gathered mega-batches, select on their validation parts."""
-        ...
 
     def grow(self, train: Examples, valid: Examples) -> None:
         """Add capacity before a stage, given the data of that stage."""
-        ...
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that later stages depend on."""
-        ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that ``state_dict`` returned; later stages then give the same numbers to the last bit."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -71,8 +64,7 @@ class StageRecord:
     Attributes:
         tick: tick of the stage, 1..B.
         pending: mega-batches gathered since the stage before.
-        examples: number of training examples; with replay those of all ``tick`` mega-batches.
-        replay: whether the stage trained on all mega-batches so far.
+        examples: number of training examples; with `replay` those of all ``tick`` mega-batches.
         grow: growth steps before the stage.
         validation_loss: mean cross-entropy of the best epoch.
         validation_error: fraction of wrong validation answers at that epoch.
@@ -227,12 +219,7 @@ class AnytimeAgent:
         }
 
     def load_state_dict(self, state: dict[str, Any], megabatch: Callable[[int], MegaBatch]) -> None:
-        """Restore a state that ``state_dict`` returned.
-
-        Args:
-            state: the state.
-            megabatch: returns mega-batch t, for each t up to the saved tick: ``env.megabatch``.
-        """
+        """Restore a state that ``state_dict`` returned; `megabatch` returns mega-batch t, as ``env.megabatch`` does."""
         self.tick, self.pending, self._gathered = 0, 0, []
         for tick in range(1, state["tick"] + 1):
             self.gather(megabatch(tick))

@@ -8,99 +8,80 @@ predict:  argmax (1/k) Σ_{j ≤ k} softmax f(x; θ_j)
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import nn
 
-from agents.learners.ens import initialise_members, require_members
-from agents.networks.mlp_vgg import Build
-from agents.training.members import MembersReport, together_pays, train_members
+from agents.learners.ens import initialise_members
+from agents.learners.network_learner import NetworkLearner
+from agents.training.members import MembersReport, choose_together, train_members
 from agents.training.seeding import stage_generators
-from agents.training.settings import EngineName, OnEpoch, StageSettings
 from agents.training.stage import Examples
 from alma_env import Ensemble
 from alma_env.scoring.ensemble import Space
 
 
-class GEns:
+@dataclass(eq=False, kw_only=True)
+class GEns(NetworkLearner[Ensemble]):
     """A learner that adds members. Without a growth step, a stage trains the newest members further.
 
+    The first new member of stage k has the random numbers that a single model from scratch has at stage k.
+
     Args:
-        build: creates one member's untrained predictor from a generator of its initial weights.
-        settings: settings of a stage.
-        seed: run seed; the first new member of stage k has the random numbers that a single model from scratch has at
-            stage k.
         members: n, members added per growth step.
         warm_start: initialise new members with copies of the newest ones instead of random weights.
         space: average probabilities (``prob``), as in the paper, or logits (``logit``), as in the authors' released
             code.
         together: train the new members together (True) or one after another (False); None chooses the faster.
-        engine: how to compute a stage.
-        device: where to train.
-        on_epoch: called after every epoch, for progress displays.
-
-    Raises:
-        ValueError: a growth step would add no member, or the space does not exist.
     """
 
-    def __init__(
-        self,
-        build: Build,
-        settings: StageSettings,
-        *,
-        seed: int,
-        members: int = 1,
-        warm_start: bool = False,
-        space: Space = "prob",
-        together: bool | None = None,
-        engine: EngineName = "plain",
-        device: torch.device | str = "cpu",
-        on_epoch: OnEpoch | None = None,
-    ) -> None:
-        require_members(members)
-        self.settings = settings
-        self.seed = seed
-        self.members = members
-        self.warm_start = warm_start
-        self.space: Space = space
-        self.engine = engine
-        self.on_epoch = on_epoch
-        self.stage = 0
-        self.newest = members  # number of members that the next stage trains
-        self._grown = False  # whether there was a growth step since the last stage
-        self._build = build
-        self._device = torch.device(device)
-        untrained = initialise_members(build, seed, members, 1, self._device)
-        bodies = [predictor.body for predictor in untrained]
-        self._normalize = untrained[0].normalize
-        self.together = together_pays(bodies, settings) if together is None else together
-        self.predictor = self._ensemble(bodies)
+    members: int = 1
+    warm_start: bool = False
+    space: Space = "prob"
+    together: bool | None = None
+    from_scratch: bool = field(default=False, init=False)  # only new members are untrained
 
-    def _ensemble(self, bodies: list[nn.Module]) -> Ensemble:
-        ensemble = Ensemble(bodies, self._normalize, self.space)
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.newest = self.members  # number of members that the next stage trains
+        self._grown = False  # whether there was a growth step since the last stage
+        self._together = choose_together(self.together, list(self.predictor.members), self.settings)
+
+    def initialise(self, stage: int) -> Ensemble:
+        """Return an ensemble of untrained members."""
+        members = initialise_members(self.build, self.seed, self.members, stage, self.device)
+        return self._ensemble([member.body for member in members], members[0].normalize)
+
+    def _ensemble(self, bodies: list[nn.Module], normalize: nn.Module) -> Ensemble:
+        ensemble = Ensemble(bodies, normalize, self.space)
         # The members are in eval mode; eval() would visit hundreds of them at every tick.
         ensemble.training = ensemble.members.training = False
         return ensemble
 
-    def train(self, train: Examples, valid: Examples) -> MembersReport:
-        """Train the newest members on T and keep their best epochs on V. Older members are shared, not copied."""
+    def begin_stage(self) -> Ensemble:
+        """Return the ensemble with copies of the newest members. Older members are shared, not copied."""
         bodies = list(self.predictor.members)
         newest = copy.deepcopy(bodies[-self.newest :])
-        report = train_members(
-            self._normalize,
-            newest,
+        return self._ensemble([*bodies[: -self.newest], *newest], self.predictor.prepare)
+
+    def optimise(self, predictor: Ensemble, train: Examples, valid: Examples) -> MembersReport:
+        """Train the newest members and keep their own best epochs."""
+        return train_members(
+            predictor.prepare,
+            list(predictor.members)[-self.newest :],
             train,
             valid,
             self.settings,
-            stage_generators(self.seed, self.stage + 1, len(newest)),
-            together=self.together,
+            stage_generators(self.seed, self.stage + 1, self.newest),
+            together=self._together,
             engine=self.engine,
             on_epoch=self.on_epoch,
         )
-        self.stage, self._grown = self.stage + 1, False
-        self.predictor = self._ensemble([*bodies[: -self.newest], *newest])
-        return report
+
+    def end_stage(self, predictor: Ensemble) -> None:
+        """Make a trained ensemble the current one."""
+        self.stage, self._grown, self.predictor = self.stage + 1, False, predictor
 
     def grow(self, train: Examples, valid: Examples) -> None:
         """Add members, which the next stage trains."""
@@ -109,11 +90,11 @@ class GEns:
             new = copy.deepcopy(bodies[-self.members :])
         else:
             before = self.newest if self._grown else 0  # already initialised for this stage
-            untrained = initialise_members(self._build, self.seed, before + self.members, self.stage + 1, self._device)
+            untrained = initialise_members(self.build, self.seed, before + self.members, self.stage + 1, self.device)
             new = [predictor.body for predictor in untrained[before:]]
         self.newest = (self.newest if self._grown else 0) + len(new)
         self._grown = True
-        self.predictor = self._ensemble([*bodies, *new])
+        self.predictor = self._ensemble([*bodies, *new], self.predictor.prepare)
 
     def state_dict(self) -> dict[str, Any]:
         """Return weights and buffers of all members, the number of stages, and which members train next."""
@@ -127,9 +108,7 @@ class GEns:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that ``state_dict`` returned."""
         self.stage, self.newest, self._grown = state["stage"], state["newest"], state["grown"]
-        bodies: list[nn.Module] = []
-        for weights in state["members"]:
-            body = self._build(torch.Generator()).to(self._device).eval().body
-            body.load_state_dict(weights)
-            bodies.append(body)
-        self.predictor = self._ensemble(bodies)
+        members = initialise_members(self.build, self.seed, len(state["members"]), 1, self.device)
+        for member, weights in zip(members, state["members"], strict=True):
+            member.body.load_state_dict(weights)
+        self.predictor = self._ensemble([member.body for member in members], self.predictor.prepare)

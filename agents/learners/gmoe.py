@@ -12,38 +12,39 @@ expert, and a growth step may copy several experts, those with the largest L_j.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from agents.learners.anytime import Report
+from agents.learners.network_learner import NetworkLearner
 from agents.networks.gate_tree import MixtureLayer, Routing
 from agents.networks.mixture import MixtureNetwork, MixtureVGG19, build_mixture, mixture_body
-from agents.networks.mlp_vgg import Build, Predictor
+from agents.networks.mlp_vgg import Predictor
 from agents.networks.stacked_mixture import StackedMixture, can_stack_experts
 from agents.networks.switch import SwitchLayer
 from agents.training import distributed
 from agents.training.members import WIDEST_TOGETHER
-from agents.training.seeding import generator, stage_generators
-from agents.training.settings import EngineName, OnEpoch, StageSettings
-from agents.training.stage import Examples, StageReport, train_stage
+from agents.training.seeding import generator
+from agents.training.stage import Examples
 from alma_env.metering import meter
 
 SplitBy = Literal["loss", "usage", "random"]
 
 
-class GMoE:
+@dataclass(eq=False, kw_only=True)
+class GMoE(NetworkLearner[Predictor]):
     """A learner that fine-tunes one network and adds an expert to every mixture layer at each growth step.
 
-    Each stage and each growth step creates a new predictor. A deployed predictor never changes.
+    `build` returns a predictor with a `MixtureNetwork` or a `SwitchTransformer` as its body. `from_scratch` initialises
+    the grown architecture; its experts are then no longer copies.
 
     Args:
-        build: creates the untrained predictor, with a `MixtureMLP` or `MixtureVGG19` as its body.
-        settings: settings of a stage.
-        seed: run seed, from which initialisation, data order, augmentation, routing and new gates are derived.
         gating: ``soft`` weighs all experts; ``hard`` sends each example to one.
         straight_through: how to train hard gates, see `Routing`.
         split_by: which leaf to split: the one with the largest ``loss`` L_j on V, the one with the largest ``usage``
@@ -53,119 +54,79 @@ class GMoE:
         init_experts: experts per mixture layer before the first growth step.
         tree: False is the flat ablation: one softmax over all experts, so that growth changes the function.
         fixed: do not allow growth; with two initial experts, the fixed mixture of experts.
-        from_scratch: start every stage from a new random initialisation of the grown architecture. Its experts are then
-            no longer copies. Only meaningful with replay.
         together: compute all experts of a layer together during a stage; None chooses the faster.
         engine: must be ``plain``: the compiled engine would compile again after each growth step.
-        device: where to train.
-        on_epoch: called after every epoch, for progress displays.
-
-    Raises:
-        ValueError: a hyper-parameter is out of range.
     """
 
-    def __init__(
-        self,
-        build: Build,
-        settings: StageSettings,
-        *,
-        seed: int,
-        gating: Literal["soft", "hard"] = "soft",
-        straight_through: Literal["dense", "sparse"] = "dense",
-        split_by: SplitBy = "loss",
-        grow_by: int | Sequence[int] = 1,
-        init_experts: int = 1,
-        tree: bool = True,
-        fixed: bool = False,
-        from_scratch: bool = False,
-        together: bool | None = None,
-        engine: EngineName = "plain",
-        device: torch.device | str = "cpu",
-        on_epoch: OnEpoch | None = None,
-    ) -> None:
-        if split_by not in ("loss", "usage", "random"):
-            raise ValueError(f"split_by={split_by!r}: must be one of loss, usage, random")
-        if engine != "plain":
+    gating: Literal["soft", "hard"] = "soft"
+    straight_through: Literal["dense", "sparse"] = "dense"
+    split_by: SplitBy = "loss"
+    grow_by: int | Sequence[int] = 1
+    init_experts: int = 1
+    tree: bool = True
+    fixed: bool = False
+    together: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.split_by not in get_args(SplitBy):
+            raise ValueError(f"split_by={self.split_by!r}: must be one of {', '.join(get_args(SplitBy))}")
+        if self.engine != "plain":
             raise ValueError(
-                f"engine={engine!r} with agent 'gmoe': a growing network cannot be compiled; use engine='plain'"
+                f"engine={self.engine!r} with agent 'gmoe': a growing network cannot be compiled; use engine='plain'"
             )
-        if together and gating == "hard":
+        if self.together and self.gating == "hard":
             raise ValueError(
                 "together=True with gating='hard': hard gates send each example to one expert; leave together out"
             )
-        self.settings = settings
-        self.seed = seed
-        self.routing = Routing(gating, straight_through, tree)
-        self.split_by = split_by
-        self.grow_by = _growth_numbers(grow_by)
+        self.routing = Routing(self.gating, self.straight_through, self.tree)
         self.growths = 0
-        self.init_experts = init_experts
-        self.fixed = fixed
-        self.from_scratch = from_scratch
-        self.together = together
-        self.on_epoch = on_epoch
-        self.stage = 0
-        self._build = build
-        self._device = torch.device(device)
-        self.predictor = self._untrained(stage=1)
+        self._numbers = _growth_numbers(self.grow_by)
+        super().__post_init__()
         leaves = _mixtures(self.predictor)[0].leaves
-        for number in self.grow_by:
+        for number in self._numbers:
             if number > leaves:
                 raise ValueError(
-                    f"grow_by={grow_by!r}: a growth step cannot split {number} of {leaves} experts; use at most "
+                    f"grow_by={self.grow_by!r}: a growth step cannot split {number} of {leaves} experts; use at most "
                     f"{leaves}, or more init_experts"
                 )
             leaves += number
 
-    def _untrained(self, stage: int, trees: list[tuple[int, ...]] | None = None) -> Predictor:
-        """Return a new predictor. If `trees` is given, its mixtures have these trees, with untrained experts."""
+    def initialise(self, stage: int) -> Predictor:
+        """Return an untrained network; after the first stage, with the trees of the current one."""
+        return self._untrained(stage, self._trees() if stage > 1 else ())
+
+    def _untrained(self, stage: int, trees: Iterable[tuple[int, ...]]) -> Predictor:
+        """Return an untrained network. If `trees` are given, its mixtures have these trees."""
         weights = generator(self.seed, "init", stage=stage)
-        predictor = build_mixture(self._build, weights, self.init_experts, self.routing)
-        if trees is not None:
-            for layer, splits in zip(_mixtures(predictor), trees, strict=True):
-                layer.regrow(splits, weights)
-        return predictor.to(self._device).eval()
+        predictor = build_mixture(self.build, weights, self.init_experts, self.routing)
+        for layer, splits in zip(_mixtures(predictor), trees, strict=False):
+            layer.regrow(splits, weights)
+        return predictor.to(self.device).eval()
 
     def _trees(self) -> list[tuple[int, ...]]:
         return [layer.splits for layer in _mixtures(self.predictor)]
 
-    def train(self, train: Examples, valid: Examples) -> StageReport:
-        """Fine-tune on T and keep the best epoch on V."""
-        stage = self.stage + 1
-        if self.from_scratch and stage > 1:
-            predictor = self._untrained(stage, self._trees())
-        else:
-            predictor = copy.deepcopy(self.predictor)
+    def optimise(self, predictor: Predictor, train: Examples, valid: Examples) -> Report:
+        """Train the network, with the experts of each layer computed together if that is faster."""
         body = mixture_body(predictor)
-        together = self._together_pays(body) if self.together is None else self.together
-        stacked = (
-            StackedMixture(body) if isinstance(body, MixtureNetwork) and together and can_stack_experts(body) else None
-        )
-        (report,) = train_stage(
-            predictor if stacked is None else Predictor(predictor.normalize, stacked),
-            train,
-            valid,
-            self.settings,
-            stage_generators(self.seed, stage),
-            on_epoch=self.on_epoch,
-        )
-        if stacked is not None and isinstance(body, MixtureNetwork):
-            stacked.copy_to(body)
-            predictor.eval()
-        self.stage, self.predictor = stage, predictor
+        if not (isinstance(body, MixtureNetwork) and can_stack_experts(body) and self._together_pays(body)):
+            return super().optimise(predictor, train, valid)
+        stacked = StackedMixture(body)
+        report = super().optimise(Predictor(predictor.normalize, stacked), train, valid)
+        stacked.copy_to(body)
         return report
 
-    def _together_pays(self, body: nn.Module) -> bool:
-        """Return whether it is possible to compute all experts together, and faster."""
-        if not isinstance(body, MixtureNetwork):
-            return False
+    def _together_pays(self, body: MixtureNetwork) -> bool:
+        """Return `together`; for None, whether it is faster."""
+        if self.together is not None:
+            return self.together
         classifier = body[-1]
         assert isinstance(classifier, nn.Linear)
         wide = isinstance(body, MixtureVGG19) and classifier.in_features > WIDEST_TOGETHER
-        return can_stack_experts(body) and not (wide and self._device.type == "cpu")
+        return not (wide and classifier.weight.device.type == "cpu")
 
     def grow(self, train: Examples, valid: Examples) -> None:
-        """Split the experts of every mixture layer with the largest L_j, in one pass over V; T is not used.
+        """Split the experts of every mixture layer with the largest L_j, in one pass over V.
 
         Raises:
             ValueError: the mixture is fixed.
@@ -179,10 +140,9 @@ class GMoE:
         layers = _mixtures(predictor)
         # Derived from the number of splits, so that two growth steps before one stage draw different gates.
         generators = [
-            generator(self.seed, "grow", stage=len(layer.splits) + 1, member=number)
-            for number, layer in enumerate(layers)
+            generator(self.seed, "grow", stage=len(layer.splits) + 1, member=n) for n, layer in enumerate(layers)
         ]
-        k = self.grow_by[min(self.growths, len(self.grow_by) - 1)]
+        k = self._numbers[min(self.growths, len(self._numbers) - 1)]
         if self.split_by == "random":
             chosen = [
                 torch.randperm(layer.leaves, generator=own)[:k] for layer, own in zip(layers, generators, strict=True)
@@ -199,18 +159,14 @@ class GMoE:
 
     def state_dict(self) -> dict[str, Any]:
         """Return weights, buffers, the splits of each mixture layer and the numbers of stages and growth steps."""
-        return {
-            "stage": self.stage,
-            "growths": self.growths,
-            "trees": [list(splits) for splits in self._trees()],
-            "predictor": self.predictor.state_dict(),
-        }
+        trees = [list(splits) for splits in self._trees()]
+        return super().state_dict() | {"growths": self.growths, "trees": trees}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that ``state_dict`` returned."""
-        predictor = self._untrained(1, [tuple(splits) for splits in state["trees"]])
-        predictor.load_state_dict(state["predictor"])
-        self.stage, self.growths, self.predictor = state["stage"], state["growths"], predictor
+        self.growths = state["growths"]
+        self.predictor = self._untrained(1, [tuple(splits) for splits in state["trees"]])
+        super().load_state_dict(state)
 
 
 @torch.no_grad()

@@ -32,11 +32,6 @@ def train_batch(
 ) -> list[Report]:
     """Run one stage of each learner on its own examples: ``learner.train`` of all learners together.
 
-    Args:
-        learners: of one type, with equal settings and an equal number of stages so far.
-        train: training examples of each learner, equal in number.
-        valid: validation examples of each learner, equal in number.
-
     Raises:
         ValueError: the learners differ in more than their seeds, or in their numbers of examples.
     """

@@ -86,12 +86,8 @@ class MixtureLayer(nn.Module):
         """Number of experts."""
         return len(self.experts)
 
-    def forward(self, z: Tensor, draws: Tensor | None = None) -> Tensor:
-        """Return the output (n, ...) for an input (n, ...).
-
-        `draws` (n, gates) are uniform random numbers in [0, 1) for hard gates in training. A gate sends an example to
-        the right if its number is below g_v(1|z). The default takes them from the global generator.
-        """
+    def forward(self, z: Tensor) -> Tensor:
+        """Return the output (n, ...) for an input (n, ...). In training, hard gates draw from the global generator."""
         if len(self.experts) == 1:
             plain: Tensor = self.experts[0](z)
             return plain
@@ -99,8 +95,8 @@ class MixtureLayer(nn.Module):
             return self._blend(z, self._probabilities(z))
         if self.training and self.routing.straight_through == "dense":
             probabilities = self._probabilities(z)
-            return self._blend(z, _straight_through(probabilities, _draws(probabilities.shape, z, draws)))
-        return self._dispatch(z, *self._descend(z, draws))
+            return self._blend(z, _straight_through(probabilities))
+        return self._dispatch(z, *self._descend(z))
 
     def forward_with_shares(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return the output, and each leaf's share of each example (n, leaves): π, or one-hot with hard gates."""
@@ -109,7 +105,7 @@ class MixtureLayer(nn.Module):
         if self.routing.gating == "soft":
             probabilities = self._probabilities(z)
             return self._blend(z, probabilities), self._shares(probabilities)
-        leaf, weight = self._descend(z, None)
+        leaf, weight = self._descend(z)
         return self._dispatch(z, leaf, weight), F.one_hot(leaf, len(self.experts)).to(z.dtype)
 
     def leaf_probabilities(self, z: Tensor) -> Tensor:
@@ -132,11 +128,7 @@ class MixtureLayer(nn.Module):
         self.splits += (leaf,)
 
     def regrow(self, splits: tuple[int, ...], generator: torch.Generator) -> None:
-        """Add untrained experts until the tree has these splits.
-
-        Raises:
-            ValueError: the tree already has other splits.
-        """
+        """Add untrained experts until the tree has these splits. Raise ValueError if it already has other splits."""
         if splits[: len(self.splits)] != self.splits:
             raise ValueError(
                 f"splits={splits}: the layer already has the splits {self.splits}; use a new layer with the initial "
@@ -175,7 +167,7 @@ class MixtureLayer(nn.Module):
             outputs[leaf : leaf + 2] = [torch.lerp(outputs[leaf], outputs[leaf + 1], right)]
         return outputs[0]
 
-    def _descend(self, z: Tensor, draws: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    def _descend(self, z: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return the leaf of each example (n,): drawn in training, greedy at test. Only gates on its path are run.
 
         In training, also return a weight (n,) that is 1 and has the gradient of the product of the gate probabilities.
@@ -183,9 +175,8 @@ class MixtureLayer(nn.Module):
         assert self.gates is not None
         features = self.summary(z)
         leaf = torch.zeros(z.shape[0], dtype=torch.int64, device=z.device)
+        draws = torch.rand((z.shape[0], len(self.splits)), device=z.device) if self.training else None
         weight = features.new_ones(z.shape[0]) if self.training else None
-        if self.training:
-            draws = _draws((z.shape[0], len(self.splits)), z, draws)
         for node, divided in enumerate(self.splits):
             here = (leaf == divided).nonzero().squeeze(1)
             gate = slice(2 * node, 2 * node + 2)
@@ -240,18 +231,9 @@ def balanced_splits(leaves: int) -> tuple[int, ...]:
     return splits
 
 
-def _draws(shape: tuple[int, ...], z: Tensor, draws: Tensor | None) -> Tensor:
-    if draws is None:
-        return torch.rand(shape, device=z.device)  # from the global generator, which a stage seeds
-    if draws.shape != shape:
-        raise ValueError(
-            f"draws of shape {tuple(draws.shape)}: must have one per example and gate; use shape {tuple(shape)}"
-        )
-    return draws
-
-
-def _straight_through(probabilities: Tensor, draws: Tensor) -> Tensor:
-    """Return 1 if the right child is drawn, else 0, with the gradient of the probabilities."""
+def _straight_through(probabilities: Tensor) -> Tensor:
+    """Return 1 if the right child is drawn, with its probability, else 0; with the gradient of the probabilities."""
+    draws = torch.rand(probabilities.shape, device=probabilities.device)
     return (draws < probabilities).to(probabilities.dtype) + (probabilities - probabilities.detach())
 
 

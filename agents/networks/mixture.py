@@ -6,7 +6,6 @@ ALMA paper, section 4. Initially each mixture has one expert. The networks then 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -17,10 +16,10 @@ from agents.networks.mlp_vgg import (
     VGG19_BLOCKS,
     Build,
     Predictor,
-    convolution,
     linear,
     require_image_sides,
     require_positive,
+    vgg19_block,
 )
 from agents.networks.switch import SwitchTransformer
 
@@ -37,13 +36,6 @@ class MixtureNetwork(nn.Sequential):
     def cost_depends_on_data(self) -> bool:
         """Whether batches of equal size can differ in cost: with hard gates, only the gates on a path are run."""
         return any(layer.routing.gating == "hard" and len(layer.experts) > 1 for layer in self.mixtures)
-
-    def forward(self, x: Tensor, draws: Sequence[Tensor] | None = None) -> Tensor:
-        """Return the logits (n, classes) of normalised (n, ...). `draws`: one per mixture, see `MixtureLayer`."""
-        remaining = iter(draws or ())
-        for layer in self:
-            x = layer(x, next(remaining, None)) if isinstance(layer, MixtureLayer) else layer(x)
-        return x
 
     def forward_with_shares(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the logits (n, classes), and per mixture the share of each leaf in each example (n, leaves)."""
@@ -95,10 +87,11 @@ class MixtureVGG19(MixtureNetwork):
             linear(width, classes, generator),
         )
 
-    def forward(self, x: Tensor, draws: Sequence[Tensor] | None = None) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Return the logits (n, classes) of normalised (n, in_channels, H, W). Sides must be from 32 to 63 pixels."""
         require_image_sides(x)
-        return super().forward(x, draws)
+        logits: Tensor = super().forward(x)  # type: ignore[no-untyped-call]
+        return logits
 
 
 def build_mixture(
@@ -145,14 +138,7 @@ def _hidden_layer(inputs: int, hidden: int, generator: torch.Generator) -> nn.Mo
 
 
 def _block(inputs: int, width: int, convolutions: int, generator: torch.Generator) -> nn.Module:
-    layers: list[nn.Module] = []
-    for number in range(convolutions):
-        layers += [
-            convolution(width if number else inputs, width, generator),
-            nn.BatchNorm2d(width),
-            nn.ReLU(inplace=True),
-        ]
-    block = nn.Sequential(*layers, nn.MaxPool2d(2))
+    block = nn.Sequential(*vgg19_block([inputs, *[width] * convolutions], generator))
     return block.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]  # as in VGG19
 
 

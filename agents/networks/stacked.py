@@ -193,11 +193,7 @@ def can_stack(bodies: Sequence[nn.Module]) -> bool:
 
 
 def stack(bodies: Sequence[nn.Module]) -> Stacked:
-    """Return copies of the networks side by side; ``copy_to`` copies their weights back.
-
-    Raises:
-        TypeError: the networks are neither all MLPs nor all VGG19s.
-    """
+    """Return copies of MLPs, or of VGG19s, side by side; ``copy_to`` copies their weights back."""
     if all(type(body) is MLP for body in bodies):
         return StackedMLP(bodies)
     if all(type(body) is VGG19 for body in bodies):

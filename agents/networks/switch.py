@@ -54,10 +54,6 @@ class SwitchTransformer(nn.Module):
             ``switch`` is normal of variance 0.1 / fan-in, truncated at two standard deviations. Biases are 0.
         checkpointing: recompute each block in the backward pass instead of storing its activations.
         copy_noise: standard deviation of the Gaussian noise on a copied row of the router, in units of that of the row.
-        generator: for the initial weights.
-
-    Raises:
-        ValueError: an argument is out of its range.
     """
 
     def __init__(
@@ -135,27 +131,17 @@ class SwitchTransformer(nn.Module):
         logits, all_routes = self._run(tokens)
         return logits, torch.stack([routes.balance for routes in all_routes]).sum()
 
-    def forward_with_routes(self, tokens: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Return the logits (n, T, V), and per Switch layer the expert of each token (n, T), int64. None is dropped.
+    def forward_with_shares(self, tokens: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Return the logits (n, T, V), and per Switch layer the share of each expert in each token (n, T, E): 1 or 0.
 
-        Raises:
-            RuntimeError: the model is in training mode.
+        In training mode this raises RuntimeError.
         """
         if self.training:
             raise RuntimeError(
                 "training=True: experts drop tokens in training, so there are no complete routes; call eval() first"
             )
         logits, all_routes = self._run(tokens)
-        return logits, [routes.experts for routes in all_routes]
-
-    def forward_with_shares(self, tokens: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """Return the logits (n, T, V), and per Switch layer the share of each expert in each token (n, T, E): 1 or 0.
-
-        Raises:
-            RuntimeError: the model is in training mode.
-        """
-        logits, experts = self.forward_with_routes(tokens)
-        return logits, [F.one_hot(chosen, self.experts) for chosen in experts]
+        return logits, [F.one_hot(routes.experts, self.experts) for routes in all_routes]
 
     def _run(self, tokens: Tensor) -> tuple[Tensor, list[Routes]]:
         if tokens.dim() != 2 or tokens.dtype not in (torch.int32, torch.int64):
@@ -343,11 +329,7 @@ class SwitchLayer(nn.Module):
         self._append(leaf, copies)
 
     def regrow(self, splits: tuple[int, ...], generator: torch.Generator) -> None:
-        """Add untrained experts until the layer has these splits.
-
-        Raises:
-            ValueError: the layer already has other splits.
-        """
+        """Add untrained experts until the layer has these splits. Raise ValueError if it already has other splits."""
         if splits[: len(self.splits)] != self.splits:
             raise ValueError(f"splits={splits}: the layer already has the splits {self.splits}; use a new layer")
         for leaf in splits[len(self.splits) :]:

@@ -133,13 +133,12 @@ def program(
             scores.append(score)
         return state, concatenate(scores)
 
-    count = count_once
     return Program(
-        count(_repeated(epochs), _repeated(_compile(epochs))),
-        count(_gathering(steps), _gathering(_compile(steps))),
-        count(epoch),
-        count(step),
-        count(select),
+        count_once(_repeated(epochs), _repeated(_compile(epochs))),
+        count_once(_gathering(steps), _gathering(_compile(steps))),
+        count_once(epoch),
+        count_once(step),
+        count_once(select),
         epochs_unrolled,
         steps_unrolled,
         1 if epochs_unrolled == 1 else CALLS_PER_CHARGE,

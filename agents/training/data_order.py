@@ -20,18 +20,13 @@ Normalise = Callable[[Tensor], Tensor]
 class DataOrder:
     """The data order and augmentation of a stage.
 
-    Attributes:
-        examples: examples per data set.
-        settings: settings of the stage.
-        generators: one per network.
-        groups: number of data sets of equal size. Networks that follow one another share a data set; each data set has
-            the same number of networks.
+    Networks that follow one another share a data set; each data set has the same number of networks.
     """
 
-    examples: int
+    examples: int  # per data set
     settings: StageSettings
-    generators: Sequence[StageGenerators]
-    groups: int = 1
+    generators: Sequence[StageGenerators]  # one per network
+    groups: int = 1  # number of data sets, of equal size
 
     @property
     def members(self) -> int | None:

@@ -67,10 +67,7 @@ def process_group(device: str = "auto") -> Iterator[None]:
 
     The block does nothing in a single process and inside another such block. Ranks communicate through NCCL on GPUs and
     through Gloo on CPUs. On GPUs, the device ``cuda`` of each rank is the GPU with its local rank. If a process ends
-    with an error, ``torchrun`` ends the others.
-
-    Args:
-        device: where agents train: ``auto``, ``cpu``, ``cuda``.
+    with an error, ``torchrun`` ends the others. `device` is where agents train: ``auto``, ``cpu``, ``cuda``.
 
     Raises:
         RuntimeError: this process has already been in such a block.
@@ -118,16 +115,7 @@ def share(start: int, stop: int) -> slice:
 
 
 def require_shares(settings: StageSettings, per_epoch: int, validating: int) -> None:
-    """Check that every mini-batch and the validation set can be divided between the ranks.
-
-    Args:
-        settings: settings of the stage.
-        per_epoch: training examples per epoch.
-        validating: examples of the validation set.
-
-    Raises:
-        ValueError: a mini-batch cannot be divided into equal parts, or there are fewer validation examples than ranks.
-    """
+    """Raise ValueError unless every mini-batch, and a validation set of `validating` examples, has a part per rank."""
     if ranks() == 1:
         return
     parts = ranks() * settings.accumulation
@@ -166,11 +154,8 @@ def replicated(
 ) -> Iterator[None]:
     """Within this block, `replica_of` returns the module that trains `body` together with the other ranks.
 
-    Args:
-        body: the network; its weights are replaced by those of the first rank.
-        loss: function of (body, x, y), a mean over examples.
-        all_used: whether every parameter gets a gradient for any examples. If not, each step searches for parameters
-            without a gradient.
+    The weights of `body` are replaced by those of the first rank. `loss` is a function of (body, x, y), a mean over
+    examples. Unless all parameters are used for any examples, each step searches for parameters without a gradient.
 
     Raises:
         ValueError: there are several ranks, and the network has running statistics, such as those of BatchNorm.
@@ -231,11 +216,7 @@ def sum_charges(meter: Meter) -> None:
 
 
 def require_same(content: str, what: str) -> None:
-    """Check that `content` is equal on all ranks; `what` is its name in the error message.
-
-    Raises:
-        RanksDifferError: it differs.
-    """
+    """Raise RanksDifferError unless `content` is equal on all ranks; `what` is its name in the error message."""
     if ranks() == 1:
         return
     contents: list[Any] = [None] * ranks()

@@ -22,12 +22,7 @@ COMPILE_FROM_STEPS = 40_000
 
 
 def choose_engine(
-    engine: str,
-    body: nn.Module,
-    settings: StageSettings,
-    *,
-    full_steps: int,
-    device: torch.device | str = "cpu",
+    engine: str, body: nn.Module, settings: StageSettings, *, full_steps: int, device: torch.device | str = "cpu"
 ) -> EngineName:
     """Return the engine of a run of about `full_steps` mini-batch steps; `auto` compiles if that saves time.
 

@@ -40,8 +40,10 @@ class MembersReport:
         return mean(report.best_error for report in self.members)
 
 
-def together_pays(bodies: Sequence[nn.Module], settings: StageSettings) -> bool:
-    """Return whether it is possible to train these networks together, and faster than one after another."""
+def choose_together(together: bool | None, bodies: Sequence[nn.Module], settings: StageSettings) -> bool:
+    """Return `together`; for None, whether networks can train together, and faster than one after another."""
+    if together is not None:
+        return together
     if not can_stack(bodies) or settings.patience is not None or settings.clip is not None:
         return False
     first = bodies[0]

@@ -19,11 +19,7 @@ _ROLES: dict[Role, int] = {"init": 1, "order": 2, "augment": 3, "grow": 4, "nois
 
 
 def generator(seed: int, role: Role, *, member: int = 0, stage: int = 1) -> torch.Generator:
-    """Return the CPU generator of one role of one member at one stage; stages count from 1.
-
-    Raises:
-        ValueError: the seed is negative.
-    """
+    """Return the CPU generator of one role of one member at one stage; stages count from 1, seeds from 0."""
     if seed < 0:
         raise ValueError(f"seed={seed}: must be 0 or more; use seed=0")
     sequence = np.random.SeedSequence([seed, _ROLES[role], member, stage])

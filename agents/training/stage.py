@@ -105,7 +105,7 @@ def train_stage(
     engine: Engine | None = None,
     on_epoch: OnEpoch | None = None,
 ) -> list[StageReport]:
-    """Train `predictor.body` in place and leave it, in eval mode, with the weights and buffers of its best epoch.
+    """Train `predictor.body` in place, leave it in eval mode at its best epoch, and return one report per network.
 
     The data order and the augmentation are drawn on the CPU before the first step, so they are the same on every
     device. After that, only `patience` waits for the device. An epoch whose loss is NaN or infinite is never the best.
@@ -118,9 +118,6 @@ def train_stage(
 
     A body with a true attribute `cost_depends_on_data` is metered in full at each step. A body whose cost depends on a
     single number can report that number instead (`alma_env.metering.meter.cost_varies_with`).
-
-    Returns:
-        One report per network.
 
     Raises:
         ValueError: `train` or `valid` is empty, or its inputs and labels differ in number; the engine does not support

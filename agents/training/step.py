@@ -128,9 +128,7 @@ def _float32(logits: Tensor) -> Tensor:
 
 def _cross_entropy(logits: Tensor, y: Tensor, reduction: Literal["mean", "sum"]) -> Tensor:
     """Return the cross-entropy () of logits (n, classes) with y (n,), or (n, T, vocabulary) with y (n, T)."""
-    if y.dim() == 1:
-        return F.cross_entropy(logits, y, reduction=reduction)
-    return F.cross_entropy(logits.flatten(0, 1), y.flatten().long(), reduction=reduction)
+    return F.cross_entropy(logits.flatten(0, -2), y.flatten().long(), reduction=reduction)
 
 
 def _members_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:

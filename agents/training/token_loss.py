@@ -19,10 +19,7 @@ def token_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
     The result equals `torch.nn.functional.cross_entropy` of `logits.float()`, to rounding. The backward pass overwrites
     the logits. Therefore nothing else may use them, and the operation before must not have saved them for its own
-    backward pass; a linear layer does not save its output.
-
-    Raises:
-        RuntimeError: a second backward pass.
+    backward pass; a linear layer does not save its output. There can be only one backward pass.
     """
     loss: Tensor = _TokenCrossEntropy.apply(logits, targets)  # type: ignore[no-untyped-call]
     return loss

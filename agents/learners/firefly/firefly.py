@@ -26,35 +26,26 @@ from torch import Tensor, nn
 
 from agents.learners.firefly.materialise import materialise
 from agents.learners.firefly.overgrown import OvergrownVGG19
-from agents.learners.firefly.settings import GrowthReport, GrowthSettings, Size, growth_target, require_units
+from agents.learners.firefly.settings import GrowthReport, GrowthSettings, Size, growth_target
+from agents.learners.network_learner import NetworkLearner
 from agents.networks.firefly_network import CONVOLUTIONS, FireflyVGG19
 from agents.networks.mlp_vgg import Build, Predictor
 from agents.training.data_order import draw_orders
-from agents.training.engines import ENGINES
-from agents.training.seeding import generator, stage_generators
+from agents.training.seeding import generator
 from agents.training.settings import EngineName, OnEpoch, StageSettings
-from agents.training.stage import Examples, StageReport, train_stage
+from agents.training.stage import Examples
 from alma_env.metering import meter
 from alma_env.metering.function_cost import count_once
 
 
-class Firefly:
+class Firefly(NetworkLearner[Predictor]):
     """A learner that fine-tunes one network and widens it where the estimated decrease of the loss is largest.
 
-    Each stage and each growth step creates a new predictor. A deployed predictor never changes.
+    `build` returns a predictor with a `FireflyVGG19` as its body. `from_scratch` initialises the grown network. Growth
+    steps use the batch size of `settings`, and always fp32.
 
     Args:
-        build: creates the untrained predictor, with a `FireflyVGG19` as its body.
-        settings: settings of a stage. Growth steps use its batch size, and always fp32.
-        seed: run seed, from which initialisation, data order, augmentation and candidates are derived.
-        from_scratch: start every stage from a new random initialisation of the grown network.
-        engine: how to compute a stage.
-        device: where to train.
-        on_epoch: called after every epoch.
         growth: the fields of `GrowthSettings`.
-
-    Attributes:
-        growth_reports: one per growth step so far.
     """
 
     def __init__(
@@ -69,44 +60,33 @@ class Firefly:
         on_epoch: OnEpoch | None = None,
         **growth: Any,
     ) -> None:
-        self.settings = settings
         self.growth = GrowthSettings(**growth)
-        self.seed = seed
-        self.from_scratch = from_scratch
-        self.engine = engine
-        self.on_epoch = on_epoch
-        self.stage = 0
-        self.growth_reports: list[GrowthReport] = []
-        self._device = torch.device(device)
-        self.predictor = build(generator(seed, "init", stage=1)).to(self._device).eval()
-        self._initial_widths = _growable(self.predictor).widths
-        require_units(self._initial_widths, self.growth)
-
-    def train(self, train: Examples, valid: Examples) -> StageReport:
-        """Fine-tune on T and keep the best epoch on V."""
-        stage = self.stage + 1
-        predictor = copy.deepcopy(self.predictor)
-        if self.from_scratch and stage > 1:
-            body = _growable(predictor)
-            predictor.body = self._untrained(body.widths, body.residuals, stage)
-        (report,) = train_stage(
-            predictor,
-            train,
-            valid,
-            self.settings,
-            stage_generators(self.seed, stage),
-            engine=ENGINES[self.engine],
-            on_epoch=self.on_epoch,
+        self.growth_reports: list[GrowthReport] = []  # one per growth step so far
+        super().__init__(
+            build, settings, seed=seed, from_scratch=from_scratch, engine=engine, device=device, on_epoch=on_epoch
         )
-        self.stage, self.predictor = stage, predictor
-        return report
+        network = _growable(self.predictor)
+        self._initial_widths = network.widths
+        growth_target(network, network.widths, 1, self.growth)  # to raise an error now, not at the first growth step
+
+    def initialise(self, stage: int) -> Predictor:
+        """Return an untrained network; after the first stage, with the widths and layers of the current one."""
+        if stage == 1:
+            return self.build(generator(self.seed, "init", stage=stage)).to(self.device).eval()
+        network = _growable(self.predictor)
+        return self._untrained(network.widths, network.residuals, stage)
+
+    def _untrained(self, widths: Sequence[int], residuals: Sequence[int], stage: int) -> Predictor:
+        network = _growable(self.predictor)
+        weights = generator(self.seed, "init", stage=stage)
+        body = FireflyVGG19(widths, network.classes, network.in_channels, residuals=residuals, generator=weights)
+        return Predictor(copy.deepcopy(self.predictor.normalize), body.to(self.device)).eval()
 
     def grow(self, train: Examples, valid: Examples) -> None:
         """Widen the network before a stage, on the data of that stage without augmentation."""
         network = _growable(self.predictor)
-        growth = (
-            len(self.growth_reports) + 1
-        )  # not the stage: two growth steps before one stage need different random numbers
+        # Not the stage: two growth steps before one stage need different random numbers.
+        growth = len(self.growth_reports) + 1
         size, target = growth_target(network, self._initial_widths, growth, self.growth)
         # Generator 0 is for the data order, 1 to 16 for the candidates of the convolutions, 17 for those of the
         # classifier, 18 for the biases of a quirk, and 19 to 34 for the residual layers.
@@ -114,14 +94,15 @@ class Firefly:
             generator(self.seed, "grow", stage=growth, member=number) for number in range(2 * CONVOLUTIONS + 3)
         )
         biases = candidates.pop(CONVOLUTIONS + 1)
-        train, valid = train.to(self._device), valid.to(self._device)
+        device = network.classifier.weight.device
+        train, valid = train.to(device), valid.to(device)
         valid_x = self.predictor.normalize(valid.x)
         with meter.phase("growth"):
             loss_before = _mean_loss(network, valid_x, valid.y, self.settings.validation_batch)
             overgrown = OvergrownVGG19(network, self.growth.candidates, candidates, depth=self.growth.depth)
             tuning, scoring = (
                 _batches(self.predictor.normalize, train, epoch, self.settings.batch_size)
-                for epoch in draw_orders(len(train), 2, order).to(self._device)
+                for epoch in draw_orders(len(train), 2, order).to(device)
             )
             tune(overgrown, tuning, self.growth)
             scores = score(overgrown, scoring, self.growth.score_points) / overgrown.neurons()
@@ -129,14 +110,7 @@ class Firefly:
             selection = select(
                 scores.cpu(), network.widths, network.residuals, size, target, depth=self.growth.depth, ties=ties
             )
-            grown = materialise(
-                network,
-                overgrown,
-                selection,
-                new_units=self.growth.new_units,
-                quirks=self.growth.quirks,
-                generator=biases,
-            )
+            grown = materialise(network, overgrown, selection, self.growth, biases)
             loss_after = _mean_loss(grown, valid_x, valid.y, self.settings.validation_batch)
         splits = [int(chosen[:width].sum()) for chosen, width in zip(selection, network.widths, strict=True)]
         new_layers = [now - before for now, before in zip(grown.residuals, network.residuals, strict=True)]
@@ -157,28 +131,18 @@ class Firefly:
 
     def state_dict(self) -> dict[str, Any]:
         """Return weights, buffers, widths, inserted layers, the number of stages and the growth reports."""
-        return {
-            "stage": self.stage,
+        network = _growable(self.predictor)
+        return super().state_dict() | {
             "growth_reports": [dataclasses.asdict(report) for report in self.growth_reports],
-            "widths": _growable(self.predictor).widths,
-            "residuals": _growable(self.predictor).residuals,
-            "predictor": self.predictor.state_dict(),
+            "widths": network.widths,
+            "residuals": network.residuals,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that ``state_dict`` returned, including widths and depth."""
-        body = self._untrained(state["widths"], state["residuals"], stage=1)
-        predictor = Predictor(copy.deepcopy(self.predictor.normalize), body).eval()
-        predictor.load_state_dict(state["predictor"])
-        self.predictor = predictor
-        self.stage = state["stage"]
         self.growth_reports = [GrowthReport(**report) for report in state["growth_reports"]]
-
-    def _untrained(self, widths: Sequence[int], residuals: Sequence[int], stage: int) -> FireflyVGG19:
-        network = _growable(self.predictor)
-        weights = generator(self.seed, "init", stage=stage)
-        untrained = FireflyVGG19(widths, network.classes, network.in_channels, residuals=residuals, generator=weights)
-        return untrained.to(self._device)
+        self.predictor = self._untrained(state["widths"], state["residuals"], stage=1)
+        super().load_state_dict(state)
 
 
 Batches = Iterable[tuple[Tensor, Tensor]]  # normalised images (n, in_channels, 32, 32), labels (n,) int64
@@ -217,10 +181,8 @@ def select(
 ) -> list[Tensor]:
     """Step 3: accept candidates of all layers in ascending order of score, until `size` is at least `target`.
 
-    With `ties`, candidates whose score equals that of the last accepted one are accepted too.
-
-    Returns:
-        Per convolution, a bool tensor (c + K,), or (c + K + 1,) with `depth`.
+    With `ties`, candidates whose score equals that of the last accepted one are accepted too. The result has a bool
+    tensor (c + K,) per convolution, or (c + K + 1,) with `depth`.
     """
     candidates = (len(scores) - sum(widths)) // len(widths)
     layer_of = [layer for layer, width in enumerate(widths) for _ in range(width + candidates)]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from agents.learners.firefly.overgrown import OvergrownConvolution, OvergrownVGG19
+from agents.learners.firefly.settings import GrowthSettings
 from agents.networks.firefly_network import FireflyVGG19
-
-NewUnits = Literal["tuned", "zero_out"]
 
 # Per convolution, a bool tensor (c + K,): whether each channel is split, then whether each new channel is kept.
 # With depth (c + K + 1,): the last entry is whether the new residual layer after the convolution is kept.
@@ -23,19 +21,14 @@ def materialise(
     network: FireflyVGG19,
     overgrown: OvergrownVGG19,
     selection: Selection,
-    *,
-    new_units: NewUnits = "tuned",
-    quirks: bool = False,
+    settings: GrowthSettings,
     generator: torch.Generator,
 ) -> FireflyVGG19:
     """Return the network in which the selected candidates are ordinary channels.
 
     The channels of a layer are first the old ones, with W + V if they were split, then the second halves of the splits,
-    with W − V, then the new ones. The next layer halves its weights from both halves of a split. With `zero_out` its
-    weights from new channels are 0, so that new channels do not change the function.
-
-    With `quirks`, as in the authors' code, the classifier's weights from new channels are 0 and its biases are drawn
-    again from `generator`, which has no other effect.
+    with W − V, then the new ones. The next layer halves its weights from both halves of a split. `generator` only
+    has an effect with `quirks`: it draws the biases of the classifier.
     """
     channels = [layer.candidates for layer in overgrown.convolutions if isinstance(layer, OvergrownConvolution)]
     kept = [bool(chosen[count:].any()) for chosen, count in zip(selection, channels, strict=True)]
@@ -48,7 +41,7 @@ def materialise(
     device = network.classifier.weight.device
     split_inputs = torch.zeros(network.in_channels, dtype=torch.bool, device=device)
     new_inputs = torch.zeros(0, dtype=torch.bool, device=device)
-    from_new_units = torch.zeros_like if new_units == "zero_out" else torch.clone
+    from_new_units = torch.zeros_like if settings.new_units == "zero_out" else torch.clone
     layers = zip(network.norms, grown.convolutions, grown.norms, overgrown.convolutions, selection, strict=True)
     for layer, (old_norm, new_convolution, new_norm, candidates, chosen) in enumerate(layers):
         assert isinstance(candidates, OvergrownConvolution)
@@ -65,9 +58,9 @@ def materialise(
             from_new = _output_rows(from_new_units(source.outgoing), split, new)
             residual.convolution.weight.copy_(_input_columns(ordinary, from_new, split, new))
         split_inputs, new_inputs = split, new
-    outgoing = torch.zeros_like(overgrown.outgoing) if quirks else from_new_units(overgrown.outgoing)
+    outgoing = torch.zeros_like(overgrown.outgoing) if settings.quirks else from_new_units(overgrown.outgoing)
     grown.classifier.weight.copy_(_input_columns(overgrown.weight, outgoing, split_inputs, new_inputs))
-    if not quirks:
+    if not settings.quirks:
         grown.classifier.bias.copy_(overgrown.bias)
     return grown
 

@@ -167,7 +167,6 @@ class OvergrownVGG19(nn.Module):
 
     Args:
         network: the network to grow, which does not change.
-        candidates: K.
         generators: one per convolution, one for the classifier and, for residual layers, another one per convolution;
             on the CPU.
         depth: add a candidate residual layer after each convolution and its existing residual layers.
@@ -177,16 +176,9 @@ class OvergrownVGG19(nn.Module):
     bias: Tensor
 
     def __init__(
-        self,
-        network: FireflyVGG19,
-        candidates: int,
-        generators: Sequence[torch.Generator],
-        *,
-        depth: bool = False,
+        self, network: FireflyVGG19, candidates: int, generators: Sequence[torch.Generator], *, depth: bool = False
     ) -> None:
         super().__init__()
-        if candidates < 1:
-            raise ValueError(f"candidates={candidates}: must be at least 1 new channel per layer; use candidates=70")
         self.convolutions = nn.ModuleList(
             OvergrownConvolution(
                 convolution,

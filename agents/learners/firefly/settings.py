@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from agents.learners.firefly.materialise import NewUnits
 from agents.networks.firefly_network import CONVOLUTIONS, FireflyVGG19, firefly_parameter_count
 
+NewUnits = Literal["tuned", "zero_out"]
 Size = Callable[[Sequence[int], Sequence[int]], int]  # of the widths and the residual layers per convolution
 
 
@@ -85,25 +85,14 @@ class GrowthReport:
     target: int
 
 
-def units_per_growth(initial_widths: Sequence[int], settings: GrowthSettings) -> int:
-    """Return the number of units that a growth step adds with the budget ``neurons``."""
-    # The decimal value of the rate: the float 0.1999… times 240 would give 47 units instead of 48.
-    return math.floor(Fraction(str(settings.growth_rate)) * sum(initial_widths)) + settings.quirks
-
-
-def require_units(initial_widths: Sequence[int], settings: GrowthSettings) -> None:
-    """Raise ValueError if a growth step would add no unit."""
-    if settings.budget == "neurons" and units_per_growth(initial_widths, settings) == 0:
-        raise ValueError(
-            f"growth_rate={settings.growth_rate} with budget='neurons': a growth step of {sum(initial_widths)} "
-            f"channels must add at least 1 unit; use {math.ceil(1e4 / sum(initial_widths)) / 1e4} or more"
-        )
-
-
 def growth_target(
     network: FireflyVGG19, initial_widths: Sequence[int], growth: int, settings: GrowthSettings
 ) -> tuple[Size, int]:
-    """Return a function that measures a network's size, and the size to reach at growth step `growth` (from 1)."""
+    """Return a function that measures a network's size, and the size to reach at growth step `growth` (from 1).
+
+    Raises:
+        ValueError: the growth step would add no unit.
+    """
 
     def parameters(widths: Sequence[int], residuals: Sequence[int]) -> int:
         return firefly_parameter_count(widths, network.classes, network.in_channels, residuals)
@@ -111,8 +100,14 @@ def growth_target(
     def neurons(widths: Sequence[int], residuals: Sequence[int]) -> int:
         return sum(width * (1 + layers) for width, layers in zip(widths, residuals, strict=True))
 
+    # The decimal value of the rate: the float 0.1999… times 240 would give 47 units instead of 48.
+    rate = Fraction(str(settings.growth_rate))
     if settings.budget == "parameters":
-        rate = Fraction(str(settings.growth_rate))
         return parameters, math.ceil(parameters(initial_widths, [0] * CONVOLUTIONS) * (1 + rate * growth))
-    units = units_per_growth(initial_widths, settings)
+    units = math.floor(rate * sum(initial_widths)) + settings.quirks
+    if units == 0:
+        raise ValueError(
+            f"growth_rate={settings.growth_rate} with budget='neurons': a growth step of {sum(initial_widths)} "
+            f"channels must add at least 1 unit; use {math.ceil(1e4 / sum(initial_widths)) / 1e4} or more"
+        )
     return neurons, neurons(network.widths, network.residuals) + units

@@ -115,7 +115,7 @@ def half_of(overgrown: OvergrownVGG19, seed: int = 4) -> list[torch.Tensor]:
 
 
 def grow_by(network: FireflyVGG19, overgrown: OvergrownVGG19, selection: Any, **options: Any) -> FireflyVGG19:
-    return materialise(network, overgrown, selection, generator=seeded(), **options)
+    return materialise(network, overgrown, selection, GrowthSettings(**options), seeded())
 
 
 def test_before_the_first_growth_step_firefly_equals_the_single_model() -> None:

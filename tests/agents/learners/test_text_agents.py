@@ -189,11 +189,11 @@ def test_the_experts_with_the_largest_losses_on_the_validation_set_are_copied(en
     valid = join_parts([observation["valid"]])
     (totals,) = leaf_totals(learner.predictor, valid, 7)
     with torch.no_grad():
-        (_, (routes,)) = mixture_body(learner.predictor).forward_with_routes(valid.x)
+        (_, (shares,)) = mixture_body(learner.predictor).forward_with_shares(valid.x)
         losses = torch.nn.functional.cross_entropy(
             learner.predictor(valid.x).flatten(0, 1), valid.y.flatten().long(), reduction="none"
         )
-    by_hand = [losses[routes.flatten() == expert].double().sum().item() for expert in range(4)]
+    by_hand = [losses[shares.flatten(0, 1)[:, expert] == 1].double().sum().item() for expert in range(4)]
     assert totals.tolist() == pytest.approx(by_hand, rel=1e-5)
     before = mixture_body(learner.predictor).mixtures[0]
     learner.grow(valid, valid)

@@ -476,8 +476,8 @@ def test_copies_get_no_token_and_the_weight_of_the_expert_shrinks() -> None:
     shrink = (1 / (1 + p[:, 0] + p[:, 2])).view(2, 9, 1)
     torch.testing.assert_close(after[0], shrink * before[0])
     assert set(before[1].experts.unique().tolist()) == {0, 1, 2, 3}
-    _, routes = grown.forward_with_routes(text())
-    assert all(route.max() < 4 for route in routes)
+    _, shares = grown.forward_with_shares(text())
+    assert all(share.argmax(-1).max() < 4 for share in shares)
 
 
 def test_growth_lowers_the_capacity_of_the_original_experts() -> None:
@@ -531,9 +531,9 @@ def test_untrained_experts_have_the_initial_distribution_of_the_model() -> None:
 def test_the_shares_of_experts_are_the_routes_one_hot() -> None:
     model = build()
     logits, shares = model.forward_with_shares(text())
-    routed, routes = model.forward_with_routes(text())
+    routed, routes = model._run(text())
     assert torch.equal(logits, routed)
-    for share, route in zip(shares, routes, strict=True):
+    for share, (_, route) in zip(shares, routes, strict=True):
         assert share.shape == (*route.shape, 4)
         assert (share.sum(-1) == 1).all()
         assert torch.equal(share.argmax(-1), route)
@@ -541,7 +541,7 @@ def test_the_shares_of_experts_are_the_routes_one_hot() -> None:
 
 def test_routes_in_training_raise() -> None:
     with pytest.raises(RuntimeError, match=r"training=True.*call eval\(\)"):
-        build().train().forward_with_routes(text())
+        build().train().forward_with_shares(text())
 
 
 @pytest.mark.parametrize(

@@ -32,14 +32,8 @@ from alma_env.text.stream import tiny_text
 
 TICKS = 2
 STAGE = {"epochs": 2, "updates": 4, "warmup": 1, "batch_size": 16, "validation_batch": 64}
-LEARNERS: dict[str, dict[str, Any]] = {
-    "gmoe": {"width": 2},
-    "ens": {"width": 1, "members": 2},
-}
-IMAGE_LEARNERS: dict[str, dict[str, Any]] = {
-    "ens": {"members": 2, "together": True},
-    "gmoe": {"together": True},
-}
+LEARNERS: dict[str, dict[str, Any]] = {"gmoe": {"width": 2}, "ens": {"width": 1, "members": 2}}
+IMAGE_LEARNERS: dict[str, dict[str, Any]] = {"ens": {"members": 2, "together": True}, "gmoe": {"together": True}}
 
 
 def text(folder: Path) -> dict[str, Any]:

@@ -168,12 +168,7 @@ def test_validation_weights_examples_equally_over_unequal_batches() -> None:
 def test_on_epoch_is_called_after_every_epoch() -> None:
     calls: list[int] = []
     (report,) = train_stage(
-        small_mlp(),
-        examples(40),
-        examples(9),
-        SETTINGS,
-        [StageGenerators(seeded(1), seeded(2))],
-        on_epoch=calls.append,
+        small_mlp(), examples(40), examples(9), SETTINGS, [StageGenerators(seeded(1), seeded(2))], on_epoch=calls.append
     )
     assert calls == list(range(1, len(report.validation_loss) + 1))
 

@@ -1,0 +1,93 @@
+"""What the learners of the paper share: settings, seed, and stages that never change a deployed predictor."""
+
+# No `from __future__ import annotations`: the constructors of the methods inherit these annotations, and strings would
+# be evaluated in the modules of the methods, which do not import all these names.
+
+import copy
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import nn
+
+from agents.learners.anytime import Report
+from agents.networks.mlp_vgg import Build, Predictor
+from agents.training.engines import ENGINES
+from agents.training.seeding import stage_generators
+from agents.training.settings import EngineName, OnEpoch, StageSettings
+from agents.training.stage import Examples, train_stage
+
+P = TypeVar("P", bound=nn.Module)  # the type of the predictor
+
+
+@dataclass(eq=False, kw_only=True)
+class NetworkLearner(Generic[P]):
+    """A learner that fine-tunes its predictor at every stage, in a copy: a deployed predictor never changes.
+
+    Args:
+        build: creates an untrained network, or member, from a generator of its initial weights.
+        settings: settings of a stage.
+        seed: run seed, from which all random numbers are derived.
+        from_scratch: start every stage from a new random initialisation; only meaningful with replay.
+        engine: how to compute a stage. All engines give the same result, to rounding.
+        device: where to train.
+        on_epoch: called after every epoch, for progress displays.
+    """
+
+    build: Build = field(kw_only=False)
+    settings: StageSettings = field(kw_only=False)
+    seed: int
+    from_scratch: bool = False
+    engine: EngineName = "plain"
+    device: torch.device | str = "cpu"
+    on_epoch: OnEpoch | None = None
+    stage: int = field(default=0, init=False)  # stages so far
+    predictor: P = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.predictor = self.initialise(stage=1)
+
+    def initialise(self, stage: int) -> P:
+        """Return the untrained predictor of a stage."""
+        raise NotImplementedError
+
+    def train(self, train: Examples, valid: Examples) -> Report:
+        """Run one stage: train on T and keep the best epoch on V."""
+        predictor = self.begin_stage()
+        report = self.optimise(predictor, train, valid)
+        self.end_stage(predictor)
+        return report
+
+    def begin_stage(self) -> P:
+        """Return what the next stage trains: a copy of the predictor, or with `from_scratch` an untrained one."""
+        initialise = self.from_scratch and self.stage > 0
+        return self.initialise(self.stage + 1) if initialise else copy.deepcopy(self.predictor)
+
+    def optimise(self, predictor: P, train: Examples, valid: Examples) -> Report:
+        """Train a predictor in place, as one network."""
+        assert isinstance(predictor, Predictor)
+        (report,) = train_stage(
+            predictor,
+            train,
+            valid,
+            self.settings,
+            stage_generators(self.seed, self.stage + 1),
+            engine=ENGINES[self.engine],
+            on_epoch=self.on_epoch,
+        )
+        return report
+
+    def end_stage(self, predictor: P) -> None:
+        """Make a trained predictor the current one."""
+        self.stage += 1
+        self.predictor = predictor.eval()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return weights, buffers and the number of stages. Each stage has a new optimizer, so it is not stored."""
+        return {"stage": self.stage, "predictor": self.predictor.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a state that ``state_dict`` returned."""
+        self.stage = state["stage"]
+        self.predictor = copy.deepcopy(self.predictor)
+        self.predictor.load_state_dict(state["predictor"])
