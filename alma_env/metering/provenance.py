@@ -64,14 +64,10 @@ class _Record:
 
 
 class ProvenanceStore:
-    """Provenance of the floating-point storages that metered blocks touched and that were alive at a block's end.
-
-    Attributes:
-        written: storages that the running block wrote or created, by `storage_id`, as weak references.
-    """
+    """Provenance of the floating-point storages that metered blocks touched and that were alive at a block's end."""
 
     def __init__(self) -> None:
-        self.written: dict[int, WeakStorage] = {}
+        self.written: dict[int, WeakStorage] = {}  # by the running block, which may have created them; by `storage_id`
         self._read: dict[int, WeakStorage] = {}
         self._records: dict[int, _Record] = {}
         self._by_content: dict[int, Provenance] = {}
@@ -113,13 +109,8 @@ class ProvenanceStore:
         return (key := _key(tensor)) is None or key in self.written
 
     def end_block(self, counted: bool) -> None:
-        """Record the provenance of all live storages that the block touched.
-
-        Args:
-            counted: whether FLOPs were counted or declared in the block.
-        """
-        touched = {**self._read, **self.written}
-        written = self.written
+        """Record the provenance of all live storages that the block touched; `counted` as in `Provenance`."""
+        touched, written = self._read | self.written, self.written
         self.written, self._read = {}, {}
         self._prune_at = _PRUNE_AT
         self._records = {key: old for key, old in self._records.items() if not old.reference.dead()}
@@ -131,10 +122,8 @@ class ProvenanceStore:
                 self._records[key] = _Record(reference, content, provenance)
         self._by_content = dict(self._restored)
         for record in self._records.values():
-            other = self._by_content.get(record.content)
-            self._by_content[record.content] = (
-                record.provenance if other is None else _stronger(other, record.provenance)
-            )
+            other = self._by_content.get(record.content, record.provenance)
+            self._by_content[record.content] = _stronger(other, record.provenance)
 
     def _judge(self, before: _Record | None, content: int, new: Provenance) -> Provenance:
         if before is not None and before.content == content:
@@ -144,7 +133,7 @@ class ProvenanceStore:
             return _stronger(same, new)  # a copy of known content, such as the restored weights of the best epoch
         if before is not None and not new.written:
             return replace(new, counted=False)  # changed, but not by an operation that the dispatcher saw
-        return new if same is None else _stronger(same, new)
+        return _stronger(same or new, new)
 
     def add(self, tensor: Tensor, provenance: Provenance) -> None:
         """Record the provenance that another meter has recorded for `tensor`."""
