@@ -379,8 +379,14 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
     def info(self) -> dict[str, Any]:
         """Return the info of the last ``step``: what the learner may know of its last answer."""
         last = self.ledger[-1]
-        answered = {"tick": last.tick, "ticks": self.ticks, "error": last.error, "parameters": last.parameters}
-        return {**answered, "comp": self.ledger.comp, "refused": last.refused}
+        return {
+            "tick": last.tick,
+            "ticks": self.ticks,
+            "error": last.error,
+            "parameters": last.parameters,
+            "comp": self.ledger.comp,
+            "refused": last.refused,
+        }
 
     def _make_stream(self, seed: int) -> Stream | TextStream:
         if isinstance(self.data, TextCorpus):

@@ -90,11 +90,7 @@ def _is_pointwise(name: str) -> bool:
 
 
 def evaluate(formula: Formula, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> int:
-    """Return the FLOPs of one call by `formula`.
-
-    Raises:
-        ValueError: a registered formula does not return a non-negative integer.
-    """
+    """Return the FLOPs of one call by `formula`; raise ValueError if they are not a non-negative integer."""
     if "out" in kwargs:
         kwargs = {name: value for name, value in kwargs.items() if name != "out"}
     flops = formula(out, *args, **kwargs)

@@ -44,16 +44,10 @@ class WeakStorage:
 
 @dataclass(frozen=True)
 class Provenance:
-    """How a metered block made the content of a tensor.
+    """How a metered block made the content of a tensor."""
 
-    Attributes:
-        counted: FLOPs were counted or declared in the block.
-        written: an operation in the block wrote or created the tensor; otherwise the block only read it, as a
-            parameter.
-    """
-
-    counted: bool
-    written: bool
+    counted: bool  # FLOPs were counted or declared in the block
+    written: bool  # an operation in the block wrote or created the tensor; otherwise the block read it, as a parameter
 
 
 @dataclass(frozen=True)

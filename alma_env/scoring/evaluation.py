@@ -31,15 +31,12 @@ if TYPE_CHECKING:
 class Answer:
     """A predictor's result on the hidden test set.
 
-    Attributes:
-        error: the task's error, for classes the fraction of test examples whose highest logit is not the label's
-            (ties: the lowest class index).
-        inference_flops: FLOPs per example, mean over the test set, counted on the real inputs.
-        steady: every batch had the same cost per example, and no operation ran whose cost may depend on the data.
+    An answer is steady if every batch had the same cost per example, and no operation ran whose cost may depend on the
+    data. Answers of ensembles that are scored incrementally are never steady.
     """
 
-    error: float
-    inference_flops: float
+    error: float  # of the task
+    inference_flops: float  # per example, mean over the test set, counted on the real inputs
     steady: bool = False
 
 
@@ -50,11 +47,7 @@ def unwrap(predictor: nn.Module) -> nn.Module:
 
 
 def freeze(predictor: nn.Module) -> nn.Module:
-    """Return an independent copy in eval mode, without gradients.
-
-    Raises:
-        PredictorError: the module cannot be copied.
-    """
+    """Return an independent copy in eval mode, without gradients; raise PredictorError if there can be no copy."""
     try:
         frozen = copy.deepcopy(predictor)
     except Exception as error:
@@ -125,7 +118,6 @@ def run(
     Raises:
         PredictorError: the predictor raised, it changed its input, or its output is not a tensor of floating-point
             logits of the task's shape without NaN.
-        UnknownCostError: the predictor runs an operation whose cost is unknown to the meter.
     """
     device = device_of(predictor)
     costs: list[float] = []  # FLOPs per example of each counted batch

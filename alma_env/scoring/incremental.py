@@ -28,25 +28,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScoredEnsemble:
-    """The members that were run on the test set, in order, and the sum of their contributions.
+    """The members that were run on the test set, in order, and the sum of their contributions."""
 
-    Attributes:
-        prepare: fingerprint of the preparation that all members share.
-        space: the space of the average.
-        members: fingerprint of each member.
-        total: sum of the members' contributions, (n, ...).
-        answer: the part of the ensemble's logits that the task keeps, (n, ...).
-        prepare_flops: FLOPs per example of the preparation, which is charged once.
-        inference_flops: FLOPs per example of the whole ensemble.
-    """
-
-    prepare: Fingerprint
+    prepare: Fingerprint  # of the preparation that all members share
     space: str
     members: tuple[Fingerprint, ...]
-    total: Tensor
-    answer: Tensor
-    prepare_flops: float
-    inference_flops: float
+    total: Tensor  # sum of the members' contributions, (n, ...)
+    answer: Tensor  # the part of the ensemble's logits that the task keeps, (n, ...)
+    prepare_flops: float  # per example, charged once
+    inference_flops: float  # per example
 
 
 def score(
