@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import time
 from collections.abc import Mapping
 from numbers import Integral, Real
@@ -262,7 +261,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self._check_action(action)
         episode, last, tick = self._episode, self.ledger[-1], self.tick + 1
         kept = PendingAnswer(tick, Answer(last.error, last.inference_flops))
-        over_budget = dataclasses.replace(kept, over_budget=True)
+        over_budget = PendingAnswer(tick, kept.answer, over_budget=True)
         with self.meter.paused():
             if self.flops_budget is not None and self.meter.total > self.flops_budget:
                 return over_budget

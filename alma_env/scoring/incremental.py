@@ -63,34 +63,22 @@ def score(
             ensemble starts with them.
     """
     # The parts of a fingerprint are those of a plain ensemble.
-    if isinstance(predictor, Ensemble) and mark.parts and task.keeps_enough_for(predictor):
-        return _score_ensemble(predictor, mark, x, y, task, batch_size, before)
-    return answer(freeze(predictor), x, y, task=task, batch_size=batch_size, steady_flops=steady_flops), None
-
-
-def _score_ensemble(
-    ensemble: Ensemble,
-    mark: Fingerprint,
-    x: NDArray[Any],
-    y: NDArray[Any],
-    task: Task,
-    batch_size: int,
-    before: ScoredEnsemble | None,
-) -> tuple[Answer, ScoredEnsemble]:
+    if not (isinstance(predictor, Ensemble) and mark.parts and task.keeps_enough_for(predictor)):
+        return answer(freeze(predictor), x, y, task=task, batch_size=batch_size, steady_flops=steady_flops), None
     prepare, *members = mark.parts
     marks = tuple(members)
-    if before is None or not _starts_with(before, prepare, ensemble.space, marks):
-        prepare_flops = _cost_of_preparing(ensemble, x[:batch_size])
-        kept, flops = _run_member(ensemble, 0, x, y, task, batch_size)
-        part = task.part(kept, ensemble)
-        before = ScoredEnsemble(prepare, ensemble.space, marks[:1], part, kept, prepare_flops, flops)
+    if before is None or not _starts_with(before, prepare, predictor.space, marks):
+        prepare_flops = _cost_of_preparing(predictor, x[:batch_size])
+        kept, flops = _run_member(predictor, 0, x, y, task, batch_size)
+        part = task.part(kept, predictor)
+        before = ScoredEnsemble(prepare, predictor.space, marks[:1], part, kept, prepare_flops, flops)
     total, flops = before.total, before.inference_flops
     for number in range(len(before.members), len(marks)):
-        kept, cost = _run_member(ensemble, number, x, y, task, batch_size)
-        total = ensemble.add(total, task.part(kept, ensemble))
+        kept, cost = _run_member(predictor, number, x, y, task, batch_size)
+        total = predictor.add(total, task.part(kept, predictor))
         flops += cost - before.prepare_flops
-    kept = before.answer if len(marks) == len(before.members) else ensemble.mean(total, len(marks))
-    scored = ScoredEnsemble(prepare, ensemble.space, marks, total, kept, before.prepare_flops, flops)
+    kept = before.answer if len(marks) == len(before.members) else predictor.mean(total, len(marks))
+    scored = ScoredEnsemble(prepare, predictor.space, marks, total, kept, before.prepare_flops, flops)
     return Answer(task.error(kept, y), flops), scored
 
 
