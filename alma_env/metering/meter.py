@@ -11,7 +11,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -73,9 +72,7 @@ class Meter:
         _thread.meter = self
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         assert self._mode is not None
         exit_mode(self._mode)
         self._mode = None

@@ -89,14 +89,8 @@ class ProvenanceStore:
 
     def made(self, tensors: list[Tensor]) -> bool:
         """Return whether all tensors were written or created in metered blocks and have not changed since."""
-        for tensor in tensors:
-            key = _key(tensor)
-            if key is None or key in self.written:
-                continue
-            provenance = self.find(tensor)
-            if provenance is None or not provenance.written:
-                return False
-        return True
+        earlier = (self.find(tensor) for tensor in tensors if not self.knows(tensor))
+        return all(provenance is not None and provenance.written for provenance in earlier)
 
     def knows(self, tensor: Tensor) -> bool:
         """Return whether the running block wrote or created `tensor`, or `tensor` is of a kind without provenance."""
