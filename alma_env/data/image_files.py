@@ -185,26 +185,23 @@ def _download(files: Layout, root: Path, problems: Mapping[str, str], *, downloa
     present = [name for name, expected in archives if (root / name).is_file() and _md5(root / name) == expected]
     if not download and len(present) < len(archives):
         raise _unavailable(files, root, problems, "not on disk, and download=False")
-    scratch: Path | None = None
     try:
         root.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".download-", dir=root))
-        for archive in present:  # torchvision unpacks an intact archive without the network
-            (scratch / archive).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(root / archive, scratch / archive)
-        with _network_timeout(TIMEOUT):
-            getattr(datasets(), files.dataset)(scratch, train=False, download=True, **files.options)
-        if found := _problems(files, scratch):
-            raise RuntimeError(f"the download is not the original: {found}")
-        (root / files.folder).mkdir(parents=True, exist_ok=True)
-        for path in (scratch / files.folder).iterdir():
-            if path.suffix not in (".gz", ".zip") and not (root / files.folder / path.name).exists():
-                path.rename(root / files.folder / path.name)
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=root, ignore_cleanup_errors=True) as folder:
+            scratch = Path(folder)
+            for archive in present:  # torchvision unpacks an intact archive without the network
+                (scratch / archive).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(root / archive, scratch / archive)
+            with _network_timeout(TIMEOUT):
+                getattr(datasets(), files.dataset)(scratch, train=False, download=True, **files.options)
+            if found := _problems(files, scratch):
+                raise RuntimeError(f"the download is not the original: {found}")
+            (root / files.folder).mkdir(parents=True, exist_ok=True)
+            for path in (scratch / files.folder).iterdir():
+                if path.suffix not in (".gz", ".zip") and not (root / files.folder / path.name).exists():
+                    path.rename(root / files.folder / path.name)
     except (OSError, RuntimeError, ImportError, EOFError, HTTPException, TarError, BadZipFile) as error:
         raise _unavailable(files, root, problems, f"the download failed ({error})") from error
-    finally:
-        if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)
     if problems := _problems(files, root):
         raise _unavailable(files, root, problems, "files differ from the original")
 
