@@ -9,16 +9,7 @@ import gymnasium as gym
 from alma_env.data.arrays import from_arrays
 from alma_env.data.datasets import load
 from alma_env.env import AlmaEnv
-from alma_env.registration import (
-    ARRAYS_ID,
-    ARRAYS_KEYWORDS,
-    PROTOCOL_KEYWORDS,
-    STREAM_IDS,
-    TEXT_ID,
-    TEXT_KEYWORDS,
-    TEXT_TICKS,
-    TINY_SIZES,
-)
+from alma_env.registration import ARRAYS_ID, PROTOCOL_KEYWORDS, STREAM_IDS, TEXT_ID, TEXT_TICKS, TINY_SIZES, keywords_of
 from alma_env.text.corpus import TextCorpus
 from alma_env.text.stream import tiny_text
 
@@ -68,7 +59,7 @@ def build(data: str, ticks: int, *, root: str | Path | None = None, download: bo
 
     ``split`` goes to ``load`` (EMNIST only), the other keywords go to ``AlmaEnv``.
     """
-    protocol = _protocol(keywords, ("ticks", "root", "download"), ("split",) if data == "EMNIST" else ())
+    protocol = _protocol(f"{data}-ALMA-v0", keywords)
     return AlmaEnv(load(data, root=root, download=download, **keywords), ticks, **protocol)
 
 
@@ -79,7 +70,7 @@ def build_from_arrays(train: Any = None, test: Any = None, ticks: int = 50, **ke
             f"{ARRAYS_ID} without data: pass the arrays, "
             f"alma_env.make('{ARRAYS_ID}', train=(x, y), test=(x, y), ticks=50)"
         )
-    protocol = _protocol(keywords, ("train", "test", "ticks"), ARRAYS_KEYWORDS)
+    protocol = _protocol(ARRAYS_ID, keywords)
     return AlmaEnv(from_arrays(train, test, **keywords), ticks, **protocol)
 
 
@@ -88,7 +79,7 @@ def build_from_text(train: Any = "tiny", ticks: int = TEXT_TICKS, **keywords: An
 
     ``train="tiny"`` is the text that comes with the package, with a vocabulary and a sequence length for its size.
     """
-    protocol = _protocol(keywords, ("train", "ticks"), TEXT_KEYWORDS[1:])
+    protocol = _protocol(TEXT_ID, keywords)
     if train == "tiny":
         for name in ("valid", "test"):
             if keywords.pop(name, None) is not None:
@@ -106,11 +97,11 @@ def build_from_text(train: Any = "tiny", ticks: int = TEXT_TICKS, **keywords: An
     return AlmaEnv(TextCorpus(train, **keywords), ticks, **({"evaluation_batch_size": 8} | protocol))
 
 
-def _protocol(keywords: dict[str, Any], known: tuple[str, ...], of_data: tuple[str, ...]) -> dict[str, Any]:
+def _protocol(id: str, keywords: dict[str, Any]) -> dict[str, Any]:
     """Remove the protocol's keywords from ``keywords`` and return them; the remaining ones must be the data's."""
-    protocol = {name: keywords.pop(name) for name in PROTOCOL_KEYWORDS if name in keywords}
+    allowed = keywords_of(id)
     for name, value in keywords.items():
-        if name not in of_data:
-            allowed = ", ".join((*known, *PROTOCOL_KEYWORDS, *of_data))
-            raise TypeError(f"{name}={value!r}: unknown keyword of this environment; the keywords are {allowed}")
-    return protocol
+        if name not in allowed:
+            known = ", ".join(allowed)
+            raise TypeError(f"{name}={value!r}: unknown keyword of this environment; the keywords are {known}")
+    return {name: keywords.pop(name) for name in PROTOCOL_KEYWORDS if name in keywords}

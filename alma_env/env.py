@@ -19,6 +19,7 @@ from alma_env.episode import Episode, Kind, PendingAnswer, PendingReset, kind_of
 from alma_env.ledger import Ledger
 from alma_env.metering.meter import Meter
 from alma_env.metering.tally import Charge
+from alma_env.registration import PROTOCOL_KEYWORDS
 from alma_env.scoring.admission import require_metered
 from alma_env.scoring.evaluation import Answer, answer, freeze, unwrap
 from alma_env.scoring.fingerprint import Fingerprint, fingerprint
@@ -105,11 +106,17 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         parameter_budget: int | None = None,
         evaluation_batch_size: int = 500,
     ) -> None:
-        _require_numbers(
-            {"ticks": ticks, "evaluation_batch_size": evaluation_batch_size, "parameter_budget": parameter_budget},
-            {"valid_fraction": valid_fraction, "flops_budget": flops_budget},
-        )
-        _require_positive({"flops_budget": flops_budget, "parameter_budget": parameter_budget}, evaluation_batch_size)
+        whole = {"ticks": ticks, "evaluation_batch_size": evaluation_batch_size, "parameter_budget": parameter_budget}
+        _require_numbers(whole, Integral, "a whole number", 50)
+        _require_numbers({"valid_fraction": valid_fraction, "flops_budget": flops_budget}, Real, "a number", 0.1)
+        for name, budget in (("flops_budget", flops_budget), ("parameter_budget", parameter_budget)):
+            if budget is not None and not budget > 0:
+                raise ValueError(f"{name}={budget}: a budget must be positive; use None for no budget")
+        if evaluation_batch_size < 1:
+            raise ValueError(
+                f"evaluation_batch_size={evaluation_batch_size}: a forward pass needs at least 1 example; use, for "
+                "example, evaluation_batch_size=500"
+            )
         self.data = data
         # Python numbers, for JSON.
         self.ticks = ticks = int(ticks)
@@ -252,8 +259,27 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             state = "has not started" if self.tick < 0 else "is over"
             raise RuntimeError(f"step() at tick {self.tick}: the episode {state}; call reset() first")
         self._check_action(action)
+        episode, last, tick = self._episode, self.ledger[-1], self.tick + 1
+        kept = PendingAnswer(tick, Answer(last.error, last.inference_flops))
+        over_budget = PendingAnswer(tick, kept.answer, over_budget=True)
         with self.meter.paused():
-            return self._consider(action, tick_budget)
+            if self.flops_budget is not None and self.meter.total > self.flops_budget:
+                return over_budget
+            if tick_budget is not None and self.meter.total - self.ledger.comp > tick_budget:
+                return over_budget
+            if action is None:
+                return kept
+            action = unwrap(action)
+            mark = fingerprint(action)
+            if mark.same_as(episode.deployed):
+                return kept
+            require_metered(
+                action, mark, self.meter, episode.known, episode.total_at_deployment, episode.declared_at_deployment
+            )
+            if self._over_parameter_budget(mark):
+                return over_budget
+            assert self._stream is not None
+            return self._answer(tick, action, mark, self._stream, episode.steady_flops)
 
     def commit(self, pending: PendingAnswer) -> Step:
         """Do the second half of ``step``: enter the pending answer into the ledger.
@@ -266,11 +292,16 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
                 f"commit() of an answer to tick {pending.tick} at tick {self.tick + 1}: call consider() again"
             )
         charge = self.meter.take()
-        if pending.over_budget:
-            return self._finish_over_budget(charge)
-        self._deploy(pending)
-        self._enter(pending.answer, charge, refused=False)
-        return self.observation(), -pending.answer.error, self.done, False, self.info()
+        if not pending.over_budget:
+            self._deploy(pending)
+            self._enter(pending.answer, charge, refused=False)
+            return self.observation(), -pending.answer.error, self.done, False, self.info()
+        reward = 0.0
+        while not self.done:  # the deployed predictor answers at all remaining ticks
+            self._enter(pending.answer, charge, refused=True)
+            charge = Charge()
+            reward -= pending.answer.error
+        return self.observation(), reward, False, True, self.info()
 
     def megabatch(self, tick: int) -> Observation:
         """Return mega-batch D_tick again, if it has arrived: after the answer at tick t, D_1 .. D_{t+1} have arrived.
@@ -311,42 +342,11 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             frozen = freeze(unwrap(predictor))
             return answer(frozen, x, y, task=self.data.task, batch_size=self.evaluation_batch_size).error
 
-    def _consider(self, action: nn.Module | None, tick_budget: float | None) -> PendingAnswer:
-        tick, kept, episode = len(self.ledger), self._kept_answer(), self._episode
-        over_budget = PendingAnswer(tick, kept, over_budget=True)
-        if self.flops_budget is not None and self.meter.total > self.flops_budget:
-            return over_budget
-        if tick_budget is not None and self.meter.total - self.ledger.comp > tick_budget:
-            return over_budget
-        if action is None:
-            return PendingAnswer(tick, kept)
-        action = unwrap(action)
-        mark = fingerprint(action)
-        if mark.same_as(episode.deployed):
-            return PendingAnswer(tick, kept)
-        require_metered(
-            action, mark, self.meter, episode.known, episode.total_at_deployment, episode.declared_at_deployment
-        )
-        if self._over_parameter_budget(mark):
-            return over_budget
-        assert self._stream is not None
-        return self._answer(tick, action, mark, self._stream, episode.steady_flops)
-
     def _deploy(self, pending: PendingAnswer) -> None:
         self._episode = self._episode.deploy(pending, self.meter)
         if pending.scored is not None:
             assert self._stream is not None
             self._scored = pending.scored, self._stream
-
-    def _finish_over_budget(self, charge: Charge) -> Step:
-        """Score all remaining ticks with the deployed predictor and end the episode."""
-        kept = self._kept_answer()
-        reward = 0.0
-        while not self.done:
-            self._enter(kept, charge, refused=True)
-            charge = Charge()
-            reward -= kept.error
-        return self.observation(), reward, False, True, self.info()
 
     @torch.inference_mode(False)
     def _answer(
@@ -371,10 +371,6 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             before=before if same_test else None,
         )
         return PendingAnswer(tick, answered, mark, scored)
-
-    def _kept_answer(self) -> Answer:
-        last = self.ledger[-1]
-        return Answer(last.error, last.inference_flops)
 
     def _enter(self, answered: Answer, charge: Charge, *, refused: bool) -> None:
         self._episode = self._episode.enter(answered, charge, refused=refused)
@@ -449,33 +445,13 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
 
     def protocol(self) -> dict[str, Any]:
         """Return every number that the stream and the scores depend on, except the seed; plain JSON values."""
-        return {
-            **self.data.protocol(),
-            "ticks": self.ticks,
-            "valid_fraction": self.valid_fraction,
-            "partition": self.partition,
-            "flops_budget": self.flops_budget,
-            "parameter_budget": self.parameter_budget,
-            "evaluation_batch_size": self.evaluation_batch_size,
-        }
+        return {**self.data.protocol(), **{name: getattr(self, name) for name in ("ticks", *PROTOCOL_KEYWORDS)}}
 
 
-def _require_numbers(whole: Mapping[str, object], real: Mapping[str, object]) -> None:
-    for names, kind, rule, example in ((whole, Integral, "a whole number", 50), (real, Real, "a number", 0.1)):
-        for name, value in names.items():
-            if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
-                raise TypeError(f"{name}={value!r}: must be {rule}, for example {name}={example}")
-
-
-def _require_positive(budgets: Mapping[str, float | None], evaluation_batch_size: int) -> None:
-    for name, budget in budgets.items():
-        if budget is not None and not budget > 0:
-            raise ValueError(f"{name}={budget}: a budget must be positive; use None for no budget")
-    if evaluation_batch_size < 1:
-        raise ValueError(
-            f"evaluation_batch_size={evaluation_batch_size}: a forward pass needs at least 1 example; use, for "
-            "example, evaluation_batch_size=500"
-        )
+def _require_numbers(values: Mapping[str, object], kind: type, rule: str, example: float) -> None:
+    for name, value in values.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+            raise TypeError(f"{name}={value!r}: must be {rule}, for example {name}={example}")
 
 
 def _to_python(number: Any) -> Any:

@@ -21,63 +21,37 @@ Kind = tuple[str, int, int]  # structure, parameters and buffers of a predictor
 
 @dataclass(frozen=True)
 class PendingAnswer:
-    """The result of the first half of ``step`` or ``reset``: what the second half will enter into the ledger.
-
-    Attributes:
-        tick: the tick of the answer.
-        answer: error and inference cost.
-        mark: fingerprint of the new predictor; None if the deployed one, or the uniform guess, answers.
-        scored: the scored members, for an ensemble that is scored incrementally.
-        over_budget: a budget is broken, so that the deployed predictor stays to the end.
-    """
+    """The result of the first half of ``step`` or ``reset``: what the second half will enter into the ledger."""
 
     tick: int
     answer: Answer
-    mark: Fingerprint | None = None
-    scored: ScoredEnsemble | None = None
-    over_budget: bool = False
+    mark: Fingerprint | None = None  # of the new predictor; None if the deployed one, or the uniform guess, answers
+    scored: ScoredEnsemble | None = None  # of an ensemble that is scored incrementally
+    over_budget: bool = False  # a budget is broken, so that the deployed predictor stays to the end
 
 
 @dataclass(frozen=True)
 class PendingReset:
-    """The result of the first half of ``reset``.
+    """The result of the first half of ``reset``."""
 
-    Attributes:
-        seed: the seed that was passed, or None.
-        stream: the stream of the new episode.
-        answer: the answer at tick 0.
-        clock: ``time.perf_counter()`` when the reset started.
-    """
-
-    seed: int | None
+    seed: int | None  # as passed
     stream: Stream | TextStream
-    answer: PendingAnswer
-    clock: float
+    answer: PendingAnswer  # at tick 0
+    clock: float  # ``time.perf_counter()`` when the reset started
 
 
 @dataclass(frozen=True)
 class Episode:
-    """The state of an episode between two ticks. ``Episode()`` is the state before the first reset.
-
-    Attributes:
-        stream_seed: seed of the stream, which determines all mega-batches; None before the first reset.
-        ledger: one row per answered tick. The ledger is the only part that grows in place.
-        deployed: fingerprint of the deployed predictor; None for the uniform guess.
-        known: content hashes of all tensors and arrays that were deployed in this episode.
-        total_at_deployment: FLOPs charged before the last deployment.
-        declared_at_deployment: FLOPs declared before the last deployment.
-        steady_flops: inference FLOPs per example of predictors whose batches all had the same cost.
-        clock: ``time.perf_counter()`` when the last row was entered; not saved.
-    """
+    """The state of an episode between two ticks. ``Episode()`` is the state before the first reset."""
 
     stream_seed: int | None = None
-    ledger: Ledger = field(default_factory=Ledger)
-    deployed: Fingerprint | None = None
-    known: frozenset[str] = frozenset()
-    total_at_deployment: int = 0
-    declared_at_deployment: int = 0
-    steady_flops: Mapping[Kind, float] = field(default_factory=dict)
-    clock: float = field(default_factory=time.perf_counter, compare=False)
+    ledger: Ledger = field(default_factory=Ledger)  # the only part that grows in place
+    deployed: Fingerprint | None = None  # None for the uniform guess
+    known: frozenset[str] = frozenset()  # content hashes of all tensors and arrays that were deployed in this episode
+    total_at_deployment: int = 0  # FLOPs charged before the last deployment
+    declared_at_deployment: int = 0  # FLOPs declared before the last deployment
+    steady_flops: Mapping[Kind, float] = field(default_factory=dict)  # per example, if all batches had the same cost
+    clock: float = field(default_factory=time.perf_counter, compare=False)  # when the last row was entered; not saved
 
     def deploy(self, pending: PendingAnswer, meter: Meter) -> Episode:
         """Return the state after the deployment of a pending answer's predictor, if it has a new one."""
@@ -107,13 +81,13 @@ class Episode:
             Row(
                 tick=len(self.ledger),
                 error=answer.error,
-                parameters=deployed.parameters if deployed is not None else 0,
-                buffers=deployed.buffers if deployed is not None else 0,
+                parameters=deployed.parameters if deployed else 0,
+                buffers=deployed.buffers if deployed else 0,
                 inference_flops=answer.inference_flops,
                 flops=dict(charge.flops),
                 paper_flops=charge.paper_flops,
                 declared=tuple(charge.declared),
-                digest=deployed.digest if deployed is not None else "",
+                digest=deployed.digest if deployed else "",
                 refused=refused,
                 seconds=now - self.clock,
             )

@@ -23,9 +23,7 @@ def locked(file: Path, *, wait: bool) -> Iterator[bool]:
     The system releases the lock when the process ends, however it ends. The lock excludes other threads, too, and is
     not re-entrant. The file stays: if a process removed it, two processes could lock two files of the same name.
 
-    Args:
-        file: the lock file; it is created if it is missing, and its content is not changed.
-        wait: whether to wait until the lock is free.
+    The file is created if it is missing, and its content is not changed.
 
     Yields:
         True; or False if the file system has no locks, as some network file systems. The block then runs without one.
@@ -49,14 +47,10 @@ def locked(file: Path, *, wait: bool) -> Iterator[bool]:
 
 @contextmanager
 def replacing(file: Path, *, concurrent: bool = False) -> Iterator[Path]:
-    """Replace a file in one step: a reader, and a process that is killed, sees the old file or the whole new one.
+    """Replace or create a file in one step: a reader, and a process that is killed, sees the old file or the new one.
 
-    Args:
-        file: the file to replace or create.
-        concurrent: whether other processes may replace the file at the same time.
-
-    Yields:
-        The path to write to; at the end of the block it is renamed to `file`. After an error `file` is unchanged.
+    The block gets the path to write to, which is renamed to `file` at the end. After an error `file` is unchanged. With
+    `concurrent`, other processes may replace the file at the same time.
     """
     partial = file.with_name(f"{file.name}.{os.getpid()}.partial" if concurrent else f"{file.name}.partial")
     yield partial

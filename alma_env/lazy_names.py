@@ -34,17 +34,10 @@ def attach(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a module whose public names are imported on first use.
 
-    The public names are those that the module's ``if TYPE_CHECKING:`` blocks import as ``from ... import X as X``. The
-    submodules of a package are attributes, too, under their names and under their former names.
-
-    Args:
-        module: the module's ``__name__``.
-        former_names: for modules of a package that were moved, former name to new name, both relative to the package.
-            The modules below a moved package are found under their former names, too. Importing a module by its former
-            name returns the module itself, not a copy.
-
-    Returns:
-        The three values, to be assigned in the module.
+    The submodules of a package are attributes, too, under their names and under their former names. `former_names` has
+    the former name and the new name of each module that was moved, both relative to the package. The modules below a
+    moved package are found under their former names, too. Importing a module by its former name returns the module
+    itself, not a copy.
     """
     exports = _public_imports(module)
     if former_names:

@@ -9,6 +9,7 @@ reference to the environment, it round-trips through JSON to the last bit, and e
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -158,20 +159,12 @@ class Ledger:
                 f"oracle with {len(oracle) - 1} ticks, ledger with {len(self) - 1} ticks: must be equal, because "
                 "regret compares tick by tick; pass the ledger of an oracle on the same stream"
             )
-        score = score_of(
-            error=[row.error for row in self.rows],
-            parameters=[row.parameters for row in self.rows],
-            flops=[row.flops for row in self.rows],
-            paper_flops=[row.paper_flops for row in self.rows],
-            declared=[row.declared for row in self.rows],
-            refused=[row.refused for row in self.rows],
-            seconds=[row.seconds for row in self.rows],
-        )
+        columns = ("error", "parameters", "flops", "paper_flops", "declared", "refused", "seconds")
+        score = score_of(**{name: [getattr(row, name) for row in self.rows] for name in columns})
         if oracle is None:
             return score
-        return replace(
-            score, regret=sum(row.error - best.error for row, best in zip(self.rows, oracle.rows, strict=True))
-        )
+        regret = sum(row.error - best.error for row, best in zip(self.rows, oracle.rows, strict=True))
+        return replace(score, regret=regret)
 
     def records(self) -> list[dict[str, Any]]:
         """Return the rows as flat dictionaries for pandas, Arrow or CSV: one column per phase, ``flops_<phase>``."""
@@ -234,10 +227,9 @@ def score_of(
         raise ValueError("0 rows: a score needs at least tick 0; call env.reset() first")
     # In the order of ticks, so that equal rows give equal sums to the last bit.
     cer, cer_from_1, ticks = sum(error), sum(error[1:]), len(error) - 1
-    phases: dict[str, int] = {}
+    phases: Counter[str] = Counter()
     for tick in flops:
-        for phase, number in tick.items():
-            phases[phase] = phases.get(phase, 0) + number
+        phases.update(tick)
     return Score(
         ticks=ticks,
         cer=cer,
@@ -247,7 +239,7 @@ def score_of(
         final_error=error[-1],
         mem=sum(parameters),
         comp=sum(phases.values()),
-        comp_by_phase=phases,
+        comp_by_phase=dict(phases),
         paper_flops=sum(paper_flops),
         declared=any(declared),
         seconds=sum(seconds),

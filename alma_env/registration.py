@@ -24,25 +24,19 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "Digits-ALMA-v0": {"data": "Digits", "ticks": 20},
 }
 ARRAYS_ID = "Arrays-ALMA-v0"
-ARRAYS_KEYWORDS = ("name", "classes", "scale", "mean", "std")
+ARRAYS_KEYWORDS = ("train", "test", "name", "classes", "scale", "mean", "std")
 TEXT_ID = "Text-ALMA-v0"
 TEXT_TICKS = 4  # the default
 TEXT_KEYWORDS = ("train", "valid", "test", "sequence_length", "vocabulary_size", "tokenizer", "cache")
 TINY_SIZES = {"sequence_length": 64, "vocabulary_size": 1_000}  # for the text that comes with the package
 STREAM_IDS = (*PROTOCOLS, ARRAYS_ID, TEXT_ID)
 
-PROTOCOL_KEYWORDS = (
-    "valid_fraction",
-    "partition",
-    "flops_budget",
-    "parameter_budget",
-    "evaluation_batch_size",
-)
+PROTOCOL_KEYWORDS = ("valid_fraction", "partition", "flops_budget", "parameter_budget", "evaluation_batch_size")
 
 
 def keywords_of(id: str) -> tuple[str, ...]:
     """Return the keywords that `alma_env.make` takes for an environment."""
-    of_data = {TEXT_ID: TEXT_KEYWORDS, ARRAYS_ID: ("train", "test", *ARRAYS_KEYWORDS)}.get(id, ("root", "download"))
+    of_data = {TEXT_ID: TEXT_KEYWORDS, ARRAYS_ID: ARRAYS_KEYWORDS}.get(id, ("root", "download"))
     split = ("split",) if "split" in PROTOCOLS.get(id, {}) else ()
     return ("ticks", *PROTOCOL_KEYWORDS, *of_data, *split)
 

@@ -31,6 +31,7 @@ from alma_env.env import AlmaEnv, Step
 from alma_env.errors import AlmaError, MissingPackageError
 from alma_env.ledger import Ledger
 from alma_env.metering.meter import Meter, running
+from alma_env.registration import PROTOCOL_KEYWORDS
 
 try:
     from pettingzoo import AECEnv, ParallelEnv
@@ -53,15 +54,11 @@ def parallel_env(
     seats: int = 1,
     **keywords: Any,
 ) -> Arena:
-    """Make an arena on a stream.
+    """Make an arena on a stream; `Arena` documents the budgets and the seats.
 
     Args:
         id: id of the stream, as for ``alma_env.make``.
         agents: names of the agents, or their number: ``agent_0``, ``agent_1``, …
-        flops_budget: see `Arena`.
-        parameter_budget: see `Arena`.
-        shared_flops_budget: see `Arena`.
-        seats: see `Arena`.
         keywords: other keywords of ``alma_env.make``, such as ``ticks``. The data are loaded once for all agents.
 
     Raises:
@@ -167,15 +164,10 @@ class Arena(ParallelEnv[str, Observation, Any]):
         self.grants = dict.fromkeys(self.possible_agents, 0)
         flops = budgets_by_agent("flops_budget", flops_budget, self.possible_agents, env.flops_budget)
         parameters = budgets_by_agent("parameter_budget", parameter_budget, self.possible_agents, env.parameter_budget)
+        shared = {name: getattr(env, name) for name in PROTOCOL_KEYWORDS}
         self._envs = {
             agent: AlmaEnv(
-                env.data,
-                env.ticks,
-                valid_fraction=env.valid_fraction,
-                partition=env.partition,
-                flops_budget=flops[agent],
-                parameter_budget=parameters[agent],
-                evaluation_batch_size=env.evaluation_batch_size,
+                env.data, env.ticks, **shared | {"flops_budget": flops[agent], "parameter_budget": parameters[agent]}
             )
             for agent in self.possible_agents
         }
@@ -231,10 +223,8 @@ class Arena(ParallelEnv[str, Observation, Any]):
         predictors = self._of_agents("predictors", options.pop("predictors", None))
         bids = self._of_agents("bids", options.pop("bids", None))
         if options:
-            warnings.warn(
-                f"options {sorted(options)} are ignored: the options of reset are 'predictors' and 'bids'",
-                stacklevel=2,
-            )
+            text = f"options {sorted(options)} are ignored: the options of reset are 'predictors' and 'bids'"
+            warnings.warn(text, stacklevel=2)
         if bids and self.shared_flops_budget is None:
             raise ValueError(f"bids {bids}: only with a shared budget; pass shared_flops_budget, or leave the bids out")
         read = {agent: self._read_bid(agent, bid) for agent, bid in bids.items()}
@@ -322,8 +312,7 @@ class Arena(ParallelEnv[str, Observation, Any]):
         return observation
 
     def _info(self, agent: str) -> dict[str, Any]:
-        own = self._envs[agent]
-        info = own.info()
+        info = self._envs[agent].info()
         info["rivals"] = {rival: self._public(rival) for rival in self.possible_agents if rival != agent}
         if self.shared_flops_budget is not None:
             info |= {"grant": self.grants[agent], "pool": self.pool}

@@ -23,11 +23,7 @@ _TIES = 0x41524E41
 def grants(bids: Mapping[str, int], *, seats: int, pool: int, rank: Mapping[str, int]) -> dict[str, int]:
     """Return the FLOPs granted to each bidder: the highest bidders get their bid or the rest of the pool, others 0.
 
-    Args:
-        bids: FLOPs by agent; 0 requests no seat.
-        seats: the most agents with a grant.
-        pool: FLOPs left for all agents.
-        rank: by agent; among equal bids, the lowest rank is first.
+    A bid of 0 requests no seat; among equal bids, the lowest rank is first.
 
     >>> grants({"a": 5, "b": 9, "c": 5}, seats=2, pool=12, rank={"a": 2, "b": 0, "c": 1})
     {'a': 0, 'b': 9, 'c': 3}
@@ -46,16 +42,7 @@ def tie_ranks(agents: list[str], seed: int, tick: int) -> dict[str, int]:
 
 
 def read_bid(bid: Any, budget: int) -> int:
-    """Return a bid as whole FLOPs, rounded down.
-
-    Args:
-        bid: a number, or an array with one number.
-        budget: the highest bid: the whole shared budget.
-
-    Raises:
-        TypeError: the bid is not a number.
-        ValueError: the bid is negative, not finite, or more than the budget.
-    """
+    """Return a bid, a number or an array with one number, as whole FLOPs, rounded down; it is at most the budget."""
     if isinstance(bid, np.ndarray) and bid.size == 1:
         bid = bid.item()
     if isinstance(bid, bool | np.bool_) or not isinstance(bid, int | float | np.number):
@@ -68,12 +55,7 @@ def read_bid(bid: Any, budget: int) -> int:
 
 
 def read_budget(budget: Any, seats: Any, agents: int) -> int:
-    """Return the shared budget in whole FLOPs after checking it and the number of seats.
-
-    Raises:
-        TypeError: the budget or the number of seats is not a whole number.
-        ValueError: the budget is not positive, or the number of seats is not between 1 and the number of agents.
-    """
+    """Return the shared budget in whole FLOPs after checking it and the number of seats."""
     whole = isinstance(budget, Integral) or (isinstance(budget, float) and budget.is_integer())
     if isinstance(budget, bool) or not whole:
         raise TypeError(f"shared_flops_budget={budget!r}: must be a whole number of FLOPs, for example 1e12")

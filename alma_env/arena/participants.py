@@ -33,14 +33,7 @@ def agent_names(agents: Iterable[str] | int) -> list[str]:
 
 
 def budgets_by_agent(name: str, budget: Budget, agents: list[str], default: float | None) -> dict[str, Any]:
-    """Return the budget of each agent.
-
-    Args:
-        name: name of the argument in errors.
-        budget: one budget for each agent, or budgets by name; an agent without a name there has no budget.
-        agents: the names of all agents.
-        default: the budget of each agent if `budget` is None.
-    """
+    """Return the budget of each agent: the default if `budget` is None; none for an agent missing from a mapping."""
     if not isinstance(budget, Mapping):
         return dict.fromkeys(agents, default if budget is None else budget)
     known = require_known(name, budget, agents)

@@ -40,11 +40,8 @@ def from_arrays(
     """
     if name == TEXT:
         raise ValueError(f"name={name!r}: this name is reserved for text; choose another")
-    train_x, train_y = _checked_x(train, "train"), _checked_y(train, "train")
-    test_x, test_y = _checked_x(test, "test"), _checked_y(test, "test")
-    for part, x, y in (("train", train_x, train_y), ("test", test_x, test_y)):
-        if len(x) != len(y):
-            raise ValueError(f"{part}: {len(x)} inputs and {len(y)} labels: must be equal; pass one label per input")
+    train_x, train_y = _checked(train, "train")
+    test_x, test_y = _checked(test, "test")
     if train_x.shape[1:] != test_x.shape[1:] or train_x.dtype != test_x.dtype:
         raise ValueError(
             f"test x is {test_x.dtype} {test_x.shape[1:]}, train x is {train_x.dtype} {train_x.shape[1:]}: "
@@ -72,10 +69,10 @@ def from_arrays(
     return DataSet(name, train_x, train_y, test_x, test_y, classes, float(scale), mean, std)
 
 
-def _checked_x(part: tuple[ArrayLike, ArrayLike], name: str) -> NDArray[Any]:
+def _checked(part: tuple[ArrayLike, ArrayLike], name: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
     if len(part) != 2:
         raise ValueError(f"{name} has {len(part)} items: must be a pair (x, y)")
-    x = np.asarray(part[0])
+    x, y = np.asarray(part[0]), np.asarray(part[1])
     if x.dtype != np.uint8 and x.dtype.kind != "f":
         raise TypeError(f"{name} x is {x.dtype}: must be uint8 or float; convert with x.astype('float32')")
     if x.ndim < 2 or x.size == 0:
@@ -84,11 +81,6 @@ def _checked_x(part: tuple[ArrayLike, ArrayLike], name: str) -> NDArray[Any]:
         x = np.array(x, dtype=np.uint8 if x.dtype == np.uint8 else np.float32, order="C")
     if x.dtype == np.float32 and not np.isfinite(x).all():
         raise ValueError(f"{name} x has NaN or infinite values in float32: remove them or rescale x")
-    return x
-
-
-def _checked_y(part: tuple[ArrayLike, ArrayLike], name: str) -> NDArray[np.int64]:
-    y = np.asarray(part[1])
     if y.dtype.kind not in "iu":
         raise TypeError(f"{name} y is {y.dtype}: labels must be integers; convert with y.astype('int64')")
     if y.ndim != 1 or len(y) == 0:
@@ -96,4 +88,6 @@ def _checked_y(part: tuple[ArrayLike, ArrayLike], name: str) -> NDArray[np.int64
     y = np.array(y, dtype=np.int64)
     if y.min() < 0:
         raise ValueError(f"{name} y has the label {y.min()}: labels must be 0..classes-1")
-    return y
+    if len(x) != len(y):
+        raise ValueError(f"{name}: {len(x)} inputs and {len(y)} labels: must be equal; pass one label per input")
+    return x, y

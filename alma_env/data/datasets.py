@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import platformdirs
@@ -32,8 +32,18 @@ _CLASSES = {"MNIST": 10, "FashionMNIST": 10, "CIFAR10": 10, "CIFAR100": 100}
 DIGITS_TRAIN = 1_400
 
 
+class CopiedByReference:
+    """An object that never changes: a copy of the object is the object itself."""
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        return self
+
+
 @dataclass(frozen=True, eq=False)
-class DataSet:
+class DataSet(CopiedByReference):
     """A train part, which is cut into a stream, and a test part, which stays inside the environment.
 
     x is uint8 (N, C, H, W) for images and uint8 or float32 (N, ...) for custom arrays; y is int64 (N,) with values
@@ -110,12 +120,6 @@ class DataSet:
     def __hash__(self) -> int:
         return hash(self._identity())
 
-    def __copy__(self) -> DataSet:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, object]) -> DataSet:
-        return self
-
     def __reduce__(self) -> tuple[Callable[..., DataSet], tuple[Any, ...]]:
         if self.source is not None:
             return _reload, (self.source, self.digest)
@@ -149,24 +153,21 @@ def load(name: str, *, root: str | Path | None = None, download: bool = True, **
     """
     if name not in NAMES:
         raise ValueError(f"name={name!r}: the data sets are {', '.join(NAMES)}; use from_arrays for your own")
-    allowed = {"split": tuple(image_files.EMNIST_SPLITS)} if name == "EMNIST" else {}
+    splits = ", ".join(image_files.EMNIST_SPLITS)
     for option, value in options.items():
-        if option not in allowed:
-            raise ValueError(f"{option}={value!r}: {name} has {_options_text(allowed) or 'no options'}")
-        if value not in allowed[option]:
-            raise ValueError(f"{option}={value!r}: must be one of {', '.join(allowed[option])}")
+        if name != "EMNIST":
+            raise ValueError(f"{option}={value!r}: {name} has no options")
+        if option != "split":
+            raise ValueError(f"{option}={value!r}: {name} has the option split ({splits})")
+        if value not in image_files.EMNIST_SPLITS:
+            raise ValueError(f"{option}={value!r}: must be one of {splits}")
     given = None if root is None else str(Path(root).expanduser())
     return _load(_Source(name, given, tuple(sorted(options.items())), download))
 
 
-def _options_text(allowed: dict[str, tuple[str, ...]]) -> str:
-    return ", ".join(f"the option {option} ({', '.join(values)})" for option, values in allowed.items())
-
-
 def data_root() -> Path:
     """Return the default folder of data sets: ALMA_DATA, or a folder in the user's cache."""
-    given = os.environ.get("ALMA_DATA")
-    if given:
+    if given := os.environ.get("ALMA_DATA"):
         return Path(given).expanduser().resolve()
     return platformdirs.user_cache_path("alma-env", appauthor=False) / "data"
 

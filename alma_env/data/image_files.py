@@ -8,19 +8,19 @@ next to the set, so that an interrupted download leaves no damaged data.
 from __future__ import annotations
 
 import hashlib
-import http.client
 import importlib
 import pickle
 import shutil
 import socket
-import tarfile
 import tempfile
-import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
+from tarfile import TarError
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -172,56 +172,36 @@ def _read_idx(folder: Path, names: list[str]) -> tuple[NDArray[np.uint8], NDArra
 
 
 def _read_cifar(folder: Path, names: list[str]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    batches = [_unpickle(folder / name) for name in names]
+    # Safe: `_problems` has compared the files with the MD5s of the originals.
+    batches = [pickle.loads((folder / name).read_bytes(), encoding="latin1") for name in names]
     x = np.concatenate([batch["data"] for batch in batches]) if len(batches) > 1 else batches[0]["data"]
     y = np.concatenate([batch.get("labels", batch.get("fine_labels")) for batch in batches])
     return x.reshape(-1, 3, 32, 32), y.astype(np.int64)
 
 
-def _unpickle(path: Path) -> dict[str, Any]:
-    # Safe: `_problems` has compared the file with the MD5 of the original.
-    with path.open("rb") as file:
-        batch: dict[str, Any] = pickle.load(file, encoding="latin1")
-    return batch
-
-
 def _download(files: Layout, root: Path, problems: Mapping[str, str], *, download: bool) -> None:
     """Unpack or download the missing files, from archives on disk or from the network."""
-    present = [
-        archive
-        for archive, expected in files.archives.items()
-        if (root / archive).is_file() and _md5(root / archive) == expected
-    ]
-    if not download and len(present) < len(files.archives):
+    archives = files.archives.items()
+    present = [name for name, expected in archives if (root / name).is_file() and _md5(root / name) == expected]
+    if not download and len(present) < len(archives):
         raise _unavailable(files, root, problems, "not on disk, and download=False")
-    scratch: Path | None = None
     try:
         root.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=".download-", dir=root))
-        for archive in present:  # torchvision unpacks an intact archive without the network
-            (scratch / archive).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(root / archive, scratch / archive)
-        with _network_timeout(TIMEOUT):
-            getattr(datasets(), files.dataset)(scratch, train=False, download=True, **files.options)
-        if found := _problems(files, scratch):
-            raise RuntimeError(f"the download is not the original: {found}")
-        (root / files.folder).mkdir(parents=True, exist_ok=True)
-        for path in (scratch / files.folder).iterdir():
-            if path.suffix not in (".gz", ".zip") and not (root / files.folder / path.name).exists():
-                path.rename(root / files.folder / path.name)
-    except (
-        OSError,
-        RuntimeError,
-        ImportError,
-        EOFError,
-        http.client.HTTPException,
-        tarfile.TarError,
-        zipfile.BadZipFile,
-    ) as error:
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=root, ignore_cleanup_errors=True) as folder:
+            scratch = Path(folder)
+            for archive in present:  # torchvision unpacks an intact archive without the network
+                (scratch / archive).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(root / archive, scratch / archive)
+            with _network_timeout(TIMEOUT):
+                getattr(datasets(), files.dataset)(scratch, train=False, download=True, **files.options)
+            if found := _problems(files, scratch):
+                raise RuntimeError(f"the download is not the original: {found}")
+            (root / files.folder).mkdir(parents=True, exist_ok=True)
+            for path in (scratch / files.folder).iterdir():
+                if path.suffix not in (".gz", ".zip") and not (root / files.folder / path.name).exists():
+                    path.rename(root / files.folder / path.name)
+    except (OSError, RuntimeError, ImportError, EOFError, HTTPException, TarError, BadZipFile) as error:
         raise _unavailable(files, root, problems, f"the download failed ({error})") from error
-    finally:
-        if scratch is not None:
-            shutil.rmtree(scratch, ignore_errors=True)
     if problems := _problems(files, root):
         raise _unavailable(files, root, problems, "files differ from the original")
 

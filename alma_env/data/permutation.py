@@ -17,10 +17,7 @@ Indices = NDArray[np.int64]
 def permutation(n: int, seed: int, key: tuple[int, ...]) -> Indices:
     """Return a uniformly random permutation of 0..n-1.
 
-    Args:
-        n: number of elements.
-        seed: seed of the permutation.
-        key: spawn key of NumPy's `SeedSequence`. Different keys give independent permutations for one seed.
+    Different keys (spawn keys of NumPy's `SeedSequence`) give independent permutations for one seed.
     """
     bits = np.random.PCG64(np.random.SeedSequence(seed, spawn_key=key))
     return np.argsort(bits.random_raw(n), kind="stable")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from alma_env.data.datasets import DataSet
+from alma_env.data.datasets import CopiedByReference, DataSet
 from alma_env.data.permutation import Indices, permutation, require_integer
 
 Part = dict[str, NDArray[Any]]
@@ -53,8 +53,7 @@ def partition(
     [ 6 12 15  5  4 18  7 19  8] [9]
     """
     n, ticks, seed = require_integer(n, "n"), require_integer(ticks, "ticks"), require_integer(seed, "seed")
-    fraction = _fraction(valid_fraction)
-    _check(n, ticks, fraction, valid_fraction)
+    fraction = _checked_fraction(n, ticks, valid_fraction)
     if seed < 0:
         raise ValueError(f"seed={seed}: the seed of a stream must be a non-negative integer")
     size = n // ticks
@@ -80,14 +79,11 @@ def _split(megabatch: Indices, fraction: Fraction, seed: int, t: int) -> tuple[I
     return parts
 
 
-def _fraction(valid_fraction: float) -> Fraction:
-    # The decimal number as written, not the nearest double: floor(0.29 * 100) must be 29.
+def _checked_fraction(n: int, ticks: int, valid_fraction: float) -> Fraction:
     if not 0 < valid_fraction < 1:
         raise ValueError(f"valid_fraction={valid_fraction}: must lie between 0 and 1, both excluded")
-    return Fraction(repr(float(valid_fraction)))
-
-
-def _check(n: int, ticks: int, fraction: Fraction, valid_fraction: float) -> None:
+    # The decimal number as written, not the nearest double: floor(0.29 * 100) must be 29.
+    fraction = Fraction(repr(float(valid_fraction)))
     if n < 1:
         raise ValueError(f"n={n}: a stream needs at least one example")
     if ticks < 1:
@@ -102,10 +98,11 @@ def _check(n: int, ticks: int, fraction: Fraction, valid_fraction: float) -> Non
             f"ticks={ticks}: a mega-batch of {n // ticks} examples has no valid part "
             f"(valid_fraction={valid_fraction} needs at least {smallest}); {remedy}"
         )
+    return fraction
 
 
 @dataclass(frozen=True)
-class Stream:
+class Stream(CopiedByReference):
     """The mega-batches of a data set, for ticks t = 1..B; see `partition` for the arguments.
 
     A stream stores indices. A mega-batch is copied out of the data set at each request.
@@ -150,12 +147,6 @@ class Stream:
             name: {"x": self.data.train_x[rows], "y": self.data.train_y[rows]}
             for name, rows in zip(("train", "valid"), self.indices(t), strict=True)
         }
-
-    def __copy__(self) -> Stream:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Stream:
-        return self
 
     def __reduce__(self) -> tuple[type[Stream], tuple[Any, ...]]:
         return Stream, (self.data, self.ticks, self.seed, self.valid_fraction, self.scheme)

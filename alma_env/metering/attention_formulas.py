@@ -11,10 +11,12 @@ from typing import Any
 
 from torch import Tensor
 
-from alma_env.metering.cost_formulas import after_buffer, formulas_by_name, multiply_adds
+from alma_env.metering.cost_formulas import Formula, after_buffer, by_qualified_name, multiply_adds
+
+Shapes = Sequence[tuple[int, ...]]  # of query, key and value
 
 
-def attention_multiply_adds(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> tuple[int, int]:
+def _attention_multiply_adds(query: Sequence[int], key: Sequence[int], value: Sequence[int]) -> tuple[int, int]:
     """Return the multiply-adds of query·key and of weights·value, for shapes (..., heads, length, depth).
 
     Causal masks save nothing. Keys and values that several query heads share are counted for each head.
@@ -24,12 +26,10 @@ def attention_multiply_adds(query: Sequence[int], key: Sequence[int], value: Seq
 
 
 def _attention(out: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> int:
-    return multiply_adds(sum(attention_multiply_adds(query.shape, key.shape, value.shape)))
+    return multiply_adds(sum(_attention_multiply_adds(query.shape, key.shape, value.shape)))
 
 
-def _attention_backward_cost(
-    query: Tensor, key: Tensor, value: Tensor, shapes: Iterable[Sequence[Sequence[int]]]
-) -> int:
+def _attention_backward_cost(query: Tensor, key: Tensor, value: Tensor, shapes: Iterable[Shapes]) -> int:
     """Return the FLOPs of the plain operations: two products for each forward product if all inputs need gradients."""
     needs_grad = [query.requires_grad, key.requires_grad, value.requires_grad]
     if not any(needs_grad):  # inside torch.func transforms, requires_grad is not set
@@ -38,7 +38,7 @@ def _attention_backward_cost(
     value_products = int(needs_grad[2]) + int(needs_grad[0] or needs_grad[1])
     total = 0
     for shape in shapes:
-        scores, values = attention_multiply_adds(*shape)
+        scores, values = _attention_multiply_adds(*shape)
         total += score_products * scores + value_products * values
     return multiply_adds(total)
 
@@ -54,14 +54,8 @@ def _flex_attention_backward(out: Any, query: Tensor, key: Tensor, value: Tensor
 
 
 def _sequence_shapes(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    ends_q: Tensor | None,
-    ends_k: Tensor | None,
-    longest_q: int,
-    longest_k: int,
-) -> list[tuple[tuple[int, ...], ...]]:
+    query: Tensor, key: Tensor, value: Tensor, ends_q: Any, ends_k: Any, longest_q: int, longest_k: int
+) -> list[Shapes]:
     """Return (heads, length, depth) of query, key and value, per sequence of inputs (..., length, heads, depth)."""
 
     def lengths(ends: Tensor | None, longest: int, operand: Tensor) -> list[int]:
@@ -76,77 +70,24 @@ def _sequence_shapes(
     return [((heads, q, query.shape[-1]), (heads, k, key.shape[-1]), (heads, k, value.shape[-1])) for q, k in pairs]
 
 
-def _forward_cost(shapes: list[tuple[tuple[int, ...], ...]]) -> int:
-    return multiply_adds(sum(sum(attention_multiply_adds(*shape)) for shape in shapes))
+def _packed_attention_cost(query: Tensor, key: Tensor, value: Tensor, *lengths: Any) -> int:
+    shapes = _sequence_shapes(query, key, value, *lengths)
+    return multiply_adds(sum(sum(_attention_multiply_adds(*shape)) for shape in shapes))
 
 
-def _flash_attention(
-    out: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    ends_q: Any,
-    ends_k: Any,
-    longest_q: int,
-    longest_k: int,
-    *rest: Any,
-    **options: Any,
+def _flash_attention(out: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> int:
+    return _packed_attention_cost(query, key, value, *rest[:4])
+
+
+def _efficient_attention(out: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> int:
+    return _packed_attention_cost(query, key, value, *rest[1:5])  # after the bias
+
+
+def _packed_attention_backward(
+    out: Any, grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any
 ) -> int:
-    return _forward_cost(_sequence_shapes(query, key, value, ends_q, ends_k, longest_q, longest_k))
-
-
-def _flash_attention_backward(
-    out: Any,
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    result: Tensor,
-    logsumexp: Tensor,
-    ends_q: Any,
-    ends_k: Any,
-    longest_q: int,
-    longest_k: int,
-    *rest: Any,
-    **options: Any,
-) -> int:
-    shapes = _sequence_shapes(query, key, value, ends_q, ends_k, longest_q, longest_k)
-    return _attention_backward_cost(query, key, value, shapes)
-
-
-def _efficient_attention(
-    out: Any,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Any,
-    ends_q: Any,
-    ends_k: Any,
-    longest_q: int,
-    longest_k: int,
-    *rest: Any,
-    **options: Any,
-) -> int:
-    return _forward_cost(_sequence_shapes(query, key, value, ends_q, ends_k, longest_q, longest_k))
-
-
-def _efficient_attention_backward(
-    out: Any,
-    grad: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    bias: Any,
-    result: Tensor,
-    ends_q: Any,
-    ends_k: Any,
-    longest_q: int,
-    longest_k: int,
-    *rest: Any,
-    **options: Any,
-) -> int:
-    shapes = _sequence_shapes(query, key, value, ends_q, ends_k, longest_q, longest_k)
-    return _attention_backward_cost(query, key, value, shapes)
+    lengths = rest[2:6]  # after the result and its logsumexp, or the bias and the result
+    return _attention_backward_cost(query, key, value, _sequence_shapes(query, key, value, *lengths))
 
 
 def _sequence_lengths(x: Tensor) -> list[int]:
@@ -160,37 +101,17 @@ def _multi_head_attention(
     out: Any, query: Tensor, key: Tensor, value: Tensor, width: int, heads: int, *rest: Any, **options: Any
 ) -> int:
     # Inputs (batch, length, width): the projections of query, key and value, attention, the projection of the output.
-    total = 0
-    for q, k in zip(_sequence_lengths(query), _sequence_lengths(key), strict=True):
-        total += 2 * q * width * width + 2 * k * width * width + 2 * q * k * width
-    return multiply_adds(total)
+    lengths = zip(_sequence_lengths(query), _sequence_lengths(key), strict=True)
+    return multiply_adds(sum(2 * (q + k) * width * width + 2 * q * k * width for q, k in lengths))
 
 
-def _transformer_layer(
-    out: Any,
-    x: Tensor,
-    width: int,
-    heads: int,
-    qkv_weight: Any,
-    qkv_bias: Any,
-    projection: Any,
-    projection_bias: Any,
-    activation: Any,
-    norm_first: Any,
-    eps: Any,
-    norm1: Any,
-    norm1_bias: Any,
-    norm2: Any,
-    norm2_bias: Any,
-    hidden: Tensor,
-    *rest: Any,
-    **options: Any,
-) -> int:
+def _transformer_layer(out: Any, x: Tensor, width: int, heads: int, *rest: Any, **options: Any) -> int:
+    hidden_weight = rest[11]  # after both projections, activation, norm_first, eps and both norms
     tokens = sum(_sequence_lengths(x))
-    return _multi_head_attention(None, x, x, x, width, heads) + multiply_adds(2 * tokens * hidden.numel())
+    return _multi_head_attention(None, x, x, x, width, heads) + multiply_adds(2 * tokens * hidden_weight.numel())
 
 
-FORMULAS = formulas_by_name(
+FORMULAS: dict[str, Formula] = by_qualified_name(
     {
         _attention: (
             "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention "
@@ -206,9 +127,8 @@ FORMULAS = formulas_by_name(
         _flex_attention_backward: "higher_order::flex_attention_backward",
         _flash_attention: "_flash_attention_forward",
         after_buffer(_flash_attention): "_flash_attention_forward_no_dropout_inplace",
-        _flash_attention_backward: "_flash_attention_backward",
         _efficient_attention: "_efficient_attention_forward",
-        _efficient_attention_backward: "_efficient_attention_backward",
+        _packed_attention_backward: "_flash_attention_backward _efficient_attention_backward",
         _multi_head_attention: "_native_multi_head_attention",
         _transformer_layer: "_transformer_encoder_layer_fwd",
     }

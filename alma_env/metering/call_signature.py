@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import weakref
 from typing import Any
@@ -20,15 +21,8 @@ def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any,
     """
     parts: list[Any] = [torch.is_grad_enabled()]
     tensors: list[Tensor] = []
-    for value in args:
-        if isinstance(value, Tensor):
-            parts += (value.shape, value.dtype, value.device, value.requires_grad)
-            tensors.append(value)
-        else:
-            _describe(value, parts, tensors)
-    for name, value in kwargs.items():
-        parts.append(name)
-        _describe(value, parts, tensors)
+    _describe(args, parts, tensors)
+    _describe(kwargs, parts, tensors)
     return tuple(parts), tensors
 
 
@@ -93,16 +87,14 @@ def _compares_by_identity(kind: type[Any]) -> bool:
 def _describe_module(module: nn.Module, parts: list[Any], tensors: list[Tensor]) -> None:
     # Not by named_parameters() and named_buffers(): they take ten times as long, at every step.
     parts += (type(module), module.training)
-    if module._parameters:
-        for name, tensor in module._parameters.items():
-            if tensor is not None:
-                parts += (name, tensor.shape, tensor.dtype, tensor.requires_grad)
-                tensors.append(tensor)
-    if module._buffers:
-        for name, buffer in module._buffers.items():
-            if buffer is not None:
-                parts += (name, buffer.shape)
-                tensors.append(buffer)
+    for name, tensor in module._parameters.items():
+        if tensor is not None:
+            parts += (name, tensor.shape, tensor.dtype, tensor.requires_grad)
+            tensors.append(tensor)
+    for name, buffer in module._buffers.items():
+        if buffer is not None:
+            parts += (name, buffer.shape)
+            tensors.append(buffer)
     for name, value in vars(module).items():  # stride, padding, groups, …
         if name[0] != "_" and name != "training":
             if type(value) in _PLAIN:
@@ -124,18 +116,13 @@ def _describe_attribute(name: str, value: Any, parts: list[Any]) -> None:
         parts += (name, type(value), len(value))
         for item in value:
             _describe_attribute(name, item, parts)
-        return
-    if isinstance(value, Tensor):
+    elif isinstance(value, Tensor):
         parts += (name, value.shape, value.dtype)
-        return
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts += (name, type(value))
         for field in dataclasses.fields(value):
             _describe_attribute(field.name, getattr(value, field.name, None), parts)
-        return
-    try:
-        hash(value)
-    except TypeError:
-        return
-    if not _compares_by_identity(type(value)):
-        parts += (name, value)
+    elif not _compares_by_identity(type(value)):
+        with contextlib.suppress(TypeError):
+            hash(value)
+            parts += (name, value)

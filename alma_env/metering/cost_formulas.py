@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 Formula = Callable[..., int]
+T = TypeVar("T")
 
 
 def multiply_adds(count: int) -> int:
@@ -34,17 +35,14 @@ def after_buffer(formula: Formula) -> Formula:
     return shifted
 
 
-def formulas_by_name(families: dict[Formula, str]) -> dict[str, Formula]:
-    """Return the formula of each operation by its qualified name (`aten::mm`); the namespace `aten` is the default."""
+def by_qualified_name(families: dict[T, str]) -> dict[str, T]:
+    """Return the value of each operation by its qualified name (`aten::mm`); the namespace `aten` is the default."""
     return {
-        name if "::" in name else f"aten::{name}": formula
-        for formula, names in families.items()
-        for name in names.split()
+        name if "::" in name else f"aten::{name}": value for value, names in families.items() for name in names.split()
     }
 
 
 # --- matrix products ---
-
 
 _SPARSE = {torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
 
@@ -56,6 +54,7 @@ def _stored(sparse: Tensor) -> int:
 
 def _sparse_products(a: Tensor, b: Tensor) -> int:
     # Each element in column k of `a` is multiplied by each element in row k of `b`.
+    a, b = (operand.to_sparse(layout=torch.sparse_coo).coalesce() for operand in (a, b))
     columns = torch.bincount(a.indices()[1], minlength=a.shape[1])
     rows = torch.bincount(b.indices()[0], minlength=a.shape[1])
     return int((columns * rows).sum())
@@ -64,11 +63,7 @@ def _sparse_products(a: Tensor, b: Tensor) -> int:
 def _matrix_product(out: Any, a: Tensor, b: Tensor, *rest: Any, **options: Any) -> int:
     # (..., m, k) @ (..., k, n), also with a vector on either side: each element of `a` is used for every column of `b`.
     if a.layout in _SPARSE and b.layout in _SPARSE:
-        return multiply_adds(
-            _sparse_products(
-                a.to_sparse(layout=torch.sparse_coo).coalesce(), b.to_sparse(layout=torch.sparse_coo).coalesce()
-            )
-        )
+        return multiply_adds(_sparse_products(a, b))
     if a.layout in _SPARSE:
         return multiply_adds(_stored(a) * (b.shape[-1] if b.dim() > 1 else 1))
     if b.layout in _SPARSE:
@@ -113,24 +108,13 @@ def _affine_weight_gradient(out: Any, grad: Tensor, x: Tensor, *rest: Any) -> in
     return multiply_adds(grad.numel() * x.shape[-1])
 
 
-def _trilinear(
-    out: Any,
-    a: Tensor,
-    b: Tensor,
-    c: Tensor,
-    expand_a: list[int],
-    expand_b: list[int],
-    expand_c: list[int],
-    *rest: Any,
-) -> int:
-    # One multiply-add for each term of the sum over all three expanded operands.
-    rank = a.dim() + len(expand_a)
-
+def _trilinear(out: Any, a: Tensor, b: Tensor, c: Tensor, *rest: Any) -> int:
+    # One multiply-add for each term of the sum over all three operands, which are expanded along the axes in `rest`.
     def sizes(operand: Tensor, expanded: list[int]) -> list[int]:
         shape = iter(operand.shape)
-        return [1 if axis in expanded else next(shape) for axis in range(rank)]
+        return [1 if axis in expanded else next(shape) for axis in range(operand.dim() + len(expanded))]
 
-    shapes = zip(sizes(a, expand_a), sizes(b, expand_b), sizes(c, expand_c), strict=True)
+    shapes = zip(*map(sizes, (a, b, c), rest), strict=True)
     return multiply_adds(prod(max(axis) for axis in shapes))
 
 
@@ -144,17 +128,8 @@ def _convolution_cost(x: Sequence[int], weight: Sequence[int], out: Sequence[int
     return multiply_adds(x[0] * prod(positions) * prod(weight))
 
 
-def _convolution(
-    out: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bias: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    *rest: Any,
-) -> int:
+def _convolution(out: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> int:
+    _bias, _stride, _padding, _dilation, transposed, *_ = rest
     return _convolution_cost(x.shape, weight.shape, out.shape, transposed)
 
 
@@ -170,23 +145,10 @@ def _transposed_convolution(out: Tensor, x: Tensor, weight: Tensor, *rest: Any, 
     return _convolution_cost(x.shape, weight.shape, out.shape, transposed=True)
 
 
-def _convolution_backward(
-    out: Any,
-    grad: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bias_sizes: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
-    mask: Sequence[bool],
-) -> int:
+def _convolution_backward(out: Any, grad: Tensor, x: Tensor, weight: Tensor, *rest: Any) -> int:
+    _bias_sizes, _stride, _padding, _dilation, transposed, _output_padding, _groups, mask = rest
     # Both gradients pair the same elements as the forward pass.
-    forward = _convolution_cost(x.shape, weight.shape, grad.shape, transposed)
-    return (int(mask[0]) + int(mask[1])) * forward
+    return (int(mask[0]) + int(mask[1])) * _convolution_cost(x.shape, weight.shape, grad.shape, transposed)
 
 
 def _plain_convolution_backward(out: Any, grad: Tensor, x: Tensor, weight: Tensor, *rest: Any, **options: Any) -> int:
@@ -202,7 +164,7 @@ def _time_first_convolution(out: Tensor, x: Tensor, weight: Tensor, *rest: Any) 
     return multiply_adds(out.shape[0] * out.shape[1] * weight.numel())  # (T, B, C)
 
 
-FORMULAS = formulas_by_name(
+FORMULAS: dict[str, Formula] = by_qualified_name(
     {
         _matrix_product: "mm bmm mv dot vdot _int_mm _scaled_mm _scaled_mm_v2",
         _added_matrix_product: "addmm baddbmm addbmm addmv _addmm_activation _sparse_addmm",

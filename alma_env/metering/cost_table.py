@@ -9,40 +9,38 @@ it as zero; register its cost with `register_cost`, or declare it free with `reg
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 
 from alma_env.errors import UnknownCostError
 from alma_env.metering import attention_formulas, cost_formulas, recurrent_formulas
-from alma_env.metering.cost_formulas import Formula
+from alma_env.metering.cost_formulas import Formula, by_qualified_name
 from alma_env.metering.free_operations import FREE
 
-FORMULAS: dict[str, Formula] = {
-    **cost_formulas.FORMULAS,
-    **attention_formulas.FORMULAS,
-    **recurrent_formulas.FORMULAS,
-}
+T = TypeVar("T")
+
+FORMULAS: dict[str, Formula] = cost_formulas.FORMULAS | attention_formulas.FORMULAS | recurrent_formulas.FORMULAS
 """Formulas of the metered operations by qualified name (`aten::mm`), which includes the in-place form (`aten::mm_`)."""
 
-_FREE_NAMES = {
-    name if "::" in name else f"aten::{name}": reason for reason, names in FREE.items() for name in names.split()
-}
+_FREE_NAMES = by_qualified_name(FREE)
 _REGISTERED: dict[str, Formula | str] = {}  # by users: a formula, or the reason why the operation is free
-_RESOLVED: dict[Any, Formula | str | None] = {}
-_CACHES: list[dict[Any, Any]] = [_RESOLVED]
+_CACHES: list[Callable[[], None]] = []  # functions that clear them
 
 
-def clear_on_registration(cache: dict[Any, Any]) -> None:
-    """Clear `cache`, whose values follow from `rule`, whenever a cost is registered."""
-    _CACHES.append(cache)
+def cached_until_registration(function: Callable[[Any], T]) -> Callable[[Any], T]:
+    """Cache what `function` derives from the costs of an operation, until a cost is registered."""
+    cached = functools.cache(function)
+    _CACHES.append(cached.cache_clear)
+    return cached
 
 
 def _clear_caches() -> None:
-    for cache in _CACHES:
-        cache.clear()
+    for clear in _CACHES:
+        clear()
 
 
 def qualified_name(operation: Any) -> str:
@@ -55,16 +53,9 @@ def qualified_name(operation: Any) -> str:
     return f"higher_order::{operation.name()}"
 
 
+@cached_until_registration
 def rule(operation: OpOverload | HigherOrderOperator) -> Formula | str | None:
     """Return the formula of a metered operation, the reason why an operation is free, or None for an unknown cost."""
-    try:
-        return _RESOLVED[operation]
-    except KeyError:
-        found = _RESOLVED[operation] = _find(operation)
-        return found
-
-
-def _find(operation: OpOverload | HigherOrderOperator) -> Formula | str | None:
     full = qualified_name(operation)
     name = full.partition(".")[0]
     for key in (full, name):
@@ -99,29 +90,15 @@ def _is_pointwise(name: str) -> bool:
 
 
 def evaluate(formula: Formula, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> int:
-    """Return the FLOPs of one call by `formula`.
-
-    Raises:
-        ValueError: a registered formula does not return a non-negative integer.
-    """
+    """Return the FLOPs of one call by `formula`; raise ValueError if they are not a non-negative integer."""
     if "out" in kwargs:
         kwargs = {name: value for name, value in kwargs.items() if name != "out"}
     flops = formula(out, *args, **kwargs)
-    if type(flops) is not int:
-        flops = _integer(flops, operation)
-    if flops < 0:
+    if isinstance(flops, bool) or not hasattr(flops, "__index__") or flops < 0:
         raise ValueError(
-            f"{qualified_name(operation)}: its cost formula returned {flops}: must be at least 0; correct it"
+            f"{qualified_name(operation)}: its cost formula returned {flops!r}: must be a non-negative int; correct it"
         )
-    return flops
-
-
-def _integer(flops: Any, operation: Any) -> int:
-    if not isinstance(flops, bool) and hasattr(flops, "__index__"):
-        return int(flops)
-    raise ValueError(
-        f"{qualified_name(operation)}: its cost formula returned {flops!r}: must be a non-negative int; correct it"
-    )
+    return int(flops)
 
 
 def register_cost(operation: Any, formula: Formula) -> None:

@@ -50,10 +50,7 @@ class _Plan(NamedTuple):
 class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Adds the FLOPs of each operation to a tally, and notes which tensors it writes, creates, or reads as parameters.
 
-    Args:
-        tally: where FLOPs are counted.
-        provenance: where tensors are noted, or None.
-        only_known: refuse an operation that writes to a tensor that `provenance` does not know.
+    With `only_known`, an operation that writes to a tensor that `provenance` does not know is refused.
     """
 
     supports_higher_order_operators = True
@@ -77,11 +74,9 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 return func(*args, **kwargs)  # computes nothing
             if kind not in _PLAIN_TENSORS and not _is_plain(kind):
                 return NotImplemented  # a tensor subclass with its own dispatch: its inner operations are counted
-        plan = _PLANS.get(func)
-        if plan is None or plan.decompose:
-            plan = _plan(func)
-            if plan.decompose:
-                return self._by_parts(func, args, kwargs)
+        plan = _plan(func)
+        if plan.decompose:
+            return self._by_parts(func, args, kwargs)
         if self.only_known and (plan.writes or plan.writes_named):
             self._refuse_unknown(func, plan, args, kwargs)
         out = func(*args, **kwargs)
@@ -111,17 +106,15 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def suspend(self) -> list[TorchDispatchMode] | None:
         """Remove this mode from the stack, so that compiled functions run compiled; the modes above it stay.
 
-        Returns:
-            The modes above, for `resume`; None if the mode is not on the stack because all modes are disabled.
+        Return the modes above, or None if this mode is not on the stack because all modes are disabled.
         """
         stack = dispatch._get_current_dispatch_mode_stack()
         if self not in stack:
             return None
         above = stack[stack.index(self) + 1 :]
         # The base class's bookkeeping only, without what these modes do on entry and exit.
-        for mode in reversed(above):
+        for mode in (*reversed(above), self):
             exit_mode(mode)
-        exit_mode(self)
         for mode in above:
             enter_mode(mode)
         return above
@@ -132,8 +125,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         for mode in reversed(above):
             exit_mode(mode)
-        enter_mode(self)
-        for mode in above:
+        for mode in (self, *above):
             enter_mode(mode)
 
     def _refuse_unknown(self, func: Any, plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -171,8 +163,6 @@ def exit_mode(mode: TorchDispatchMode) -> None:
     TorchDispatchMode.__exit__(mode, None, None, None)  # type: ignore[no-untyped-call]
 
 
-_PLANS: dict[Any, _Plan] = {}
-cost_table.clear_on_registration(_PLANS)
 _PLAIN_TENSORS: set[type] = {Tensor, nn.Parameter}
 
 
@@ -183,23 +173,19 @@ def _is_plain(kind: type) -> bool:
     return False
 
 
+@cost_table.cached_until_registration
 def _plan(func: OpOverload | HigherOrderOperator) -> _Plan:
     found = cost_table.rule(func)
     formula = None if isinstance(found, str) else found
     if isinstance(func, HigherOrderOperator):
-        plan = _Plan(formula, found is None, True, (), (), True, None)
-    else:
-        schema = func._schema
-        arguments = [
-            (i, a) for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write
-        ]
-        writes = [i for i, argument in arguments if not argument.kwarg_only]
-        named = [argument.name for _, argument in arguments if argument.kwarg_only]
-        if schema.name in _WRITES_STATISTICS:
-            writes += [3, 4]
-        creates = any(result.alias_info is None for result in schema.returns) or schema.name == "aten::lift_fresh"
-        data_dependent = not _DATA_DEPENDENT.isdisjoint(func.tags)
-        copies = _COPIES.get(schema.name)
-        plan = _Plan(formula, found is None, creates, tuple(writes), tuple(named), data_dependent, copies)
-    _PLANS[func] = plan
-    return plan
+        return _Plan(formula, found is None, True, (), (), True, None)
+    schema = func._schema
+    arguments = [(i, a) for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
+    writes = [i for i, argument in arguments if not argument.kwarg_only]
+    named = [argument.name for _, argument in arguments if argument.kwarg_only]
+    if schema.name in _WRITES_STATISTICS:
+        writes += [3, 4]
+    creates = any(result.alias_info is None for result in schema.returns) or schema.name == "aten::lift_fresh"
+    data_dependent = not _DATA_DEPENDENT.isdisjoint(func.tags)
+    copies = _COPIES.get(schema.name)
+    return _Plan(formula, found is None, creates, tuple(writes), tuple(named), data_dependent, copies)

@@ -34,16 +34,14 @@ _MOST_COSTS = 4096
 
 def count(fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Charge:
     """Return the FLOPs of one call of `fn`; its result is dropped. A running meter is charged, too."""
-    outer = running()
+    meter, outer = Meter(), running()
     if outer is None:
-        meter = Meter()
         with meter:
             fn(*args, **kwargs)
-        return meter.take()
-    with outer.count_into(tally := Tally(None)):
-        fn(*args, **kwargs)
-    meter = Meter()
-    meter.charge(tally.charges())
+    else:
+        with outer.count_into(tally := Tally(None)):
+            fn(*args, **kwargs)
+        meter.charge(tally.charges())
     return meter.take()
 
 
@@ -116,7 +114,7 @@ class _SignatureCost:
     def learn(self, numbers: list[int], charges: Charges) -> None:
         """Add a call that was counted in full."""
         number = sum(numbers)
-        self.varies = self.varies or bool(numbers)
+        self.varies |= bool(numbers)
         if (number in self.counted or len(self.counted) > 1) and _by_phase(self.at(number)) != _by_phase(charges):
             raise self._not_affine(number)
         self.counted[number] = charges

@@ -8,9 +8,9 @@ the meter's thread leaves parameters without provenance (`alma_env.metering.prov
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from types import TracebackType
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -43,15 +43,19 @@ class Meter:
 
     def __init__(self) -> None:
         self._tally = Tally(DEFAULT_PHASE)
-        self._declared: list[str] = []
-        self._declared_flops: dict[str, int] = {}
-        self._declared_taken = 0
-        self._taken = 0
-        self._provenance = ProvenanceStore()
         self._owner: int | None = None  # the thread in which the meter runs
         self._mode: CountingMode | None = None
-        self._total_at_entry = 0
-        self._declared_in_block = False
+        self.reset()
+
+    def reset(self) -> None:
+        """Delete all charges and all provenance."""
+        self._tally.clear()
+        self._declared: list[str] = []
+        self._declared_flops: Counter[str] = Counter()
+        self._declared_taken = self._taken = self._total_at_entry = 0
+        self._provenance = ProvenanceStore()
+        if self._mode is not None:
+            self._mode.provenance = self._provenance
 
     def __enter__(self) -> Meter:
         if self._owner is not None:
@@ -62,28 +66,19 @@ class Meter:
         if _thread.meter is not None:
             raise RuntimeError("another meter is running in this thread: leave its `with meter:` block first")
         self._owner = threading.get_ident()
-        self._start_block()
+        self._total_at_entry = self.total
         self._mode = CountingMode(self._tally, self._provenance)
         enter_mode(self._mode)
         _thread.meter = self
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         assert self._mode is not None
         exit_mode(self._mode)
         self._mode = None
         self._owner = None
         _thread.meter = None
-        self._end_block()
-
-    def _start_block(self) -> None:
-        self._total_at_entry = self.total
-        self._declared_in_block = False
-
-    def _end_block(self) -> None:
-        self._provenance.end_block(self.total > self._total_at_entry or self._declared_in_block)
+        self._provenance.end_block(self.total > self._total_at_entry)
 
     @property
     def running(self) -> bool:
@@ -142,8 +137,8 @@ class Meter:
             return
         above = self.suspend()
         try:
-            self._end_block()
-            self._start_block()
+            self._provenance.end_block(self.total > self._total_at_entry)
+            self._total_at_entry = self.total
             yield
         finally:
             self.resume(above)
@@ -207,8 +202,7 @@ class Meter:
             if not isinstance(text, str) or not text.strip():
                 raise ValueError(f"{name}={text!r}: must be a non-empty string; pass a phase and a reason as text")
         self._declared.append(reason)
-        self._declared_flops[phase] = self._declared_flops.get(phase, 0) + flops
-        self._declared_in_block = self._declared_in_block or flops > 0
+        self._declared_flops[phase] += flops
 
     def touch(self, *things: Any) -> None:
         """Report that tensors, or the parameters and buffers of modules, were written in the running block.
@@ -228,9 +222,8 @@ class Meter:
     def take(self) -> Charge:
         """Return what was charged since the last call, and start counting from zero."""
         counts = {str(phase): pair for phase, pair in self._tally.counts.items()}
-        flops = {phase: sum(pair) for phase, pair in counts.items()}
-        for phase, declared in self._declared_flops.items():
-            flops[phase] = flops.get(phase, 0) + declared
+        flops = Counter({phase: sum(pair) for phase, pair in counts.items()})
+        flops.update(self._declared_flops)
         charge = Charge(
             {phase: count for phase, count in flops.items() if count},
             {phase: forward for phase, (forward, _) in counts.items() if forward},
@@ -238,7 +231,7 @@ class Meter:
         )
         self._taken, self._declared_taken = self.total, self.declared_total
         self._tally.clear()
-        self._declared, self._declared_flops = [], {}
+        self._declared, self._declared_flops = [], Counter()
         return charge
 
     def pending(self) -> dict[str, Any]:
@@ -259,8 +252,7 @@ class Meter:
         """
         self._require_stopped("include charges")
         self._tally.add(pending["counted"])
-        for phase, declared in pending["declared"].items():
-            self._declared_flops[phase] = self._declared_flops.get(phase, 0) + declared
+        self._declared_flops.update(pending["declared"])
         self._declared += pending["reasons"]
 
     def adopt(self, other: Meter, predictor: nn.Module) -> None:
@@ -275,16 +267,6 @@ class Meter:
     def provenance(self, tensor: Tensor) -> Provenance | None:
         """Return how metered blocks made the content of `tensor`; None if no block left it with this content."""
         return self._provenance.find(tensor)
-
-    def reset(self) -> None:
-        """Delete all charges and all provenance."""
-        self._tally.clear()
-        self._declared, self._declared_flops, self._declared_taken, self._taken = [], {}, 0, 0
-        self._provenance = ProvenanceStore()
-        if self._mode is not None:
-            self._mode.provenance = self._provenance
-        self._total_at_entry = 0
-        self._declared_in_block = False
 
     def state_dict(self) -> dict[str, Any]:
         """Return plain JSON values: the totals, the pending charges, and the provenance by content (``seals``)."""
@@ -325,9 +307,5 @@ def running() -> Meter | None:
 @contextmanager
 def phase(name: str) -> Iterator[None]:
     """Charge the work in this block to phase `name` of the meter that runs in this thread, if there is one."""
-    meter = _thread.meter
-    if meter is None:
+    with nullcontext() if _thread.meter is None else _thread.meter.phase(name):
         yield
-    else:
-        with meter.phase(name):
-            yield

@@ -44,16 +44,10 @@ class WeakStorage:
 
 @dataclass(frozen=True)
 class Provenance:
-    """How a metered block made the content of a tensor.
+    """How a metered block made the content of a tensor."""
 
-    Attributes:
-        counted: FLOPs were counted or declared in the block.
-        written: an operation in the block wrote or created the tensor; otherwise the block only read it, as a
-            parameter.
-    """
-
-    counted: bool
-    written: bool
+    counted: bool  # FLOPs were counted or declared in the block
+    written: bool  # an operation in the block wrote or created the tensor; otherwise the block read it, as a parameter
 
 
 @dataclass(frozen=True)
@@ -64,14 +58,10 @@ class _Record:
 
 
 class ProvenanceStore:
-    """Provenance of the floating-point storages that metered blocks touched and that were alive at a block's end.
-
-    Attributes:
-        written: storages that the running block wrote or created, by `storage_id`, as weak references.
-    """
+    """Provenance of the floating-point storages that metered blocks touched and that were alive at a block's end."""
 
     def __init__(self) -> None:
-        self.written: dict[int, WeakStorage] = {}
+        self.written: dict[int, WeakStorage] = {}  # by the running block, which may have created them; by `storage_id`
         self._read: dict[int, WeakStorage] = {}
         self._records: dict[int, _Record] = {}
         self._by_content: dict[int, Provenance] = {}
@@ -99,27 +89,16 @@ class ProvenanceStore:
 
     def made(self, tensors: list[Tensor]) -> bool:
         """Return whether all tensors were written or created in metered blocks and have not changed since."""
-        for tensor in tensors:
-            key = _key(tensor)
-            if key is None or key in self.written:
-                continue
-            provenance = self.find(tensor)
-            if provenance is None or not provenance.written:
-                return False
-        return True
+        earlier = (self.find(tensor) for tensor in tensors if not self.knows(tensor))
+        return all(provenance is not None and provenance.written for provenance in earlier)
 
     def knows(self, tensor: Tensor) -> bool:
         """Return whether the running block wrote or created `tensor`, or `tensor` is of a kind without provenance."""
         return (key := _key(tensor)) is None or key in self.written
 
     def end_block(self, counted: bool) -> None:
-        """Record the provenance of all live storages that the block touched.
-
-        Args:
-            counted: whether FLOPs were counted or declared in the block.
-        """
-        touched = {**self._read, **self.written}
-        written = self.written
+        """Record the provenance of all live storages that the block touched; `counted` as in `Provenance`."""
+        touched, written = self._read | self.written, self.written
         self.written, self._read = {}, {}
         self._prune_at = _PRUNE_AT
         self._records = {key: old for key, old in self._records.items() if not old.reference.dead()}
@@ -131,10 +110,8 @@ class ProvenanceStore:
                 self._records[key] = _Record(reference, content, provenance)
         self._by_content = dict(self._restored)
         for record in self._records.values():
-            other = self._by_content.get(record.content)
-            self._by_content[record.content] = (
-                record.provenance if other is None else _stronger(other, record.provenance)
-            )
+            other = self._by_content.get(record.content, record.provenance)
+            self._by_content[record.content] = _stronger(other, record.provenance)
 
     def _judge(self, before: _Record | None, content: int, new: Provenance) -> Provenance:
         if before is not None and before.content == content:
@@ -144,7 +121,7 @@ class ProvenanceStore:
             return _stronger(same, new)  # a copy of known content, such as the restored weights of the best epoch
         if before is not None and not new.written:
             return replace(new, counted=False)  # changed, but not by an operation that the dispatcher saw
-        return new if same is None else _stronger(same, new)
+        return _stronger(same or new, new)
 
     def add(self, tensor: Tensor, provenance: Provenance) -> None:
         """Record the provenance that another meter has recorded for `tensor`."""

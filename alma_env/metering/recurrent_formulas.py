@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from alma_env.metering.cost_formulas import formulas_by_name, multiply_adds
+from alma_env.metering.cost_formulas import Formula, by_qualified_name, multiply_adds
 
 
 def _recurrent_layer(out: Any, x: Tensor, weight_input: Tensor, weight_hidden: Tensor, *rest: Any) -> int:
@@ -18,40 +18,19 @@ def _recurrent_layer(out: Any, x: Tensor, weight_input: Tensor, weight_hidden: T
     return multiply_adds(steps * (weight_input.numel() + weight_hidden.numel()))
 
 
-def _recurrent_layer_backward(
-    out: Any,
-    x: Tensor,
-    weight_input: Tensor,
-    weight_hidden: Tensor,
-    bias_input: Any,
-    bias_hidden: Any,
-    hidden: Tensor,
-    cell: Tensor,
-    *rest: Any,
-) -> int:
+def _recurrent_layer_backward(out: Any, x: Tensor, weight_input: Tensor, weight_hidden: Tensor, *rest: Any) -> int:
+    _bias_input, _bias_hidden, hidden, cell, *_ = rest
     steps = x.numel() // x.shape[-1]
     first = hidden.numel() // hidden.shape[-1]  # examples: the first hidden state is an input
-    return _recurrent_gradients(
-        steps,
-        first,
-        weight_input.numel(),
-        weight_hidden.numel(),
-        x.requires_grad,
-        hidden.requires_grad or cell.requires_grad,
-        True,
-    )
+    need_grad = (x.requires_grad, hidden.requires_grad or cell.requires_grad, True)
+    return _recurrent_gradients(steps, first, weight_input.numel(), weight_hidden.numel(), need_grad)
 
 
 def _recurrent_gradients(
-    steps: int,
-    first: int,
-    input_weights: int,
-    hidden_weights: int,
-    input_needs_grad: bool,
-    start_needs_grad: bool,
-    weights_need_grad: bool,
+    steps: int, first: int, input_weights: int, hidden_weights: int, need_grad: tuple[bool, bool, bool]
 ) -> int:
-    """Return the FLOPs of the plain cells: inputs and first states that need no gradient get none."""
+    """Return the FLOPs of the plain cells, for the need of a gradient of (input, first state, weights)."""
+    input_needs_grad, start_needs_grad, weights_need_grad = need_grad
     to_weights = steps * (input_weights + hidden_weights) if weights_need_grad else 0
     to_input = steps * input_weights if input_needs_grad else 0
     to_states = (steps if start_needs_grad else steps - first) * hidden_weights
@@ -64,30 +43,10 @@ def _recurrent_network(out: Any, x: Tensor, weights: Sequence[Tensor], *rest: An
 
 
 def _recurrent_network_backward(
-    out: Any,
-    x: Tensor,
-    weights: Sequence[Tensor],
-    per_layer: int,
-    buffer: Any,
-    hidden: Tensor,
-    cell: Any,
-    result: Any,
-    grad_output: Any,
-    grad_hidden: Any,
-    grad_cell: Any,
-    mode: int,
-    hidden_size: int,
-    projected_size: int,
-    layers: int,
-    batch_first: bool,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_sizes: Sequence[int],
-    dropout_state: Any,
-    reserve: Any,
-    mask: Sequence[bool],
+    out: Any, x: Tensor, weights: Sequence[Tensor], per_layer: int, buffer: Any, hidden: Tensor, *rest: Any
 ) -> int:
+    _mode, _hidden_size, _projected_size, layers, _batch_first, _dropout, _train, bidirectional = rest[5:13]
+    batch_sizes, _dropout_state, _reserve, mask = rest[13:]
     steps = x.numel() // x.shape[-1]
     directions = 2 if bidirectional else 1
     total = 0
@@ -95,16 +54,14 @@ def _recurrent_network_backward(
         matrices = [w.numel() for w in weights[index * per_layer : (index + 1) * per_layer] if w.dim() == 2]
         backwards = index % directions == 1
         first = (batch_sizes[-1] if backwards else batch_sizes[0]) if batch_sizes else hidden.shape[1]
-        input_needs_grad = mask[0] or index >= directions
-        total += _recurrent_gradients(
-            steps, first, matrices[0], matrices[1], input_needs_grad, mask[1] or mask[2], mask[3]
-        )
+        need_grad = (mask[0] or index >= directions, mask[1] or mask[2], mask[3])
+        total += _recurrent_gradients(steps, first, matrices[0], matrices[1], need_grad)
         for projection in matrices[2:]:
             total += multiply_adds((2 if mask[3] else 1) * steps * projection)
     return total
 
 
-FORMULAS = formulas_by_name(
+FORMULAS: dict[str, Formula] = by_qualified_name(
     {
         _recurrent_layer: "mkldnn_rnn_layer",
         _recurrent_layer_backward: "mkldnn_rnn_layer_backward",

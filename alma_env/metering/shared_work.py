@@ -24,7 +24,7 @@ class Shares:
 
     def __init__(self, meters: Sequence[Meter]) -> None:
         self.meters = tuple(meters)
-        self.given: dict[int, list[nn.Module]] = {number: [] for number in range(len(self.meters))}
+        self.given: list[list[nn.Module]] = [[] for _ in self.meters]
 
     def give(self, meter: Meter, predictor: nn.Module) -> None:
         """Assign a predictor, trained in the running block, to the environment with this meter.
@@ -32,9 +32,9 @@ class Shares:
         Raises:
             ValueError: the meter is not one of the computation's meters.
         """
-        for number, known in enumerate(self.meters):
+        for known, predictors in zip(self.meters, self.given, strict=True):
             if known is meter:
-                self.given[number].append(predictor)
+                predictors.append(predictor)
                 return
         raise ValueError("give: the meter is not one of this computation's meters; pass it to shared(meters)")
 
@@ -64,9 +64,9 @@ def shared(meters: Sequence[Meter]) -> Iterator[Shares]:
         yield shares
     _require_separate_predictors(shares)
     part = {"counted": _divided(whole, len(meters)), "declared": {}, "reasons": [f"{SHARED} {len(meters)} runs"]}
-    for number, meter in enumerate(shares.meters):
+    for meter, predictors in zip(shares.meters, shares.given, strict=True):
         meter.include(part)
-        for predictor in shares.given[number]:
+        for predictor in predictors:
             meter.adopt(whole, predictor)
 
 
@@ -76,25 +76,21 @@ def _divided(whole: Meter, parts: int) -> Charges:
             f"{whole.declared_flops} FLOPs declared in a shared computation: declared FLOPs belong to one environment; "
             "declare them to its meter"
         )
-    charges: list[tuple[str, int, int]] = []
-    for phase, *counts in whole.pending()["counted"]:
+    counted = whole.pending()["counted"]
+    for phase, *counts in counted:
         if any(count % parts for count in counts):
             raise RuntimeError(
                 f"phase {phase!r}: {sum(counts)} FLOPs cannot be divided equally among {parts} environments; give each "
                 "environment the same work, or train them one after another"
             )
-        forward, backward = (count // parts for count in counts)
-        charges.append((phase, forward, backward))
-    return tuple(charges)
+    return tuple((phase, forward // parts, backward // parts) for phase, forward, backward in counted)
 
 
 def _require_separate_predictors(shares: Shares) -> None:
     """Each environment pays for a part only, so it must not deploy, or build upon, what another one has paid for."""
     owners: dict[int, int] = {}
-    for number, predictors in shares.given.items():
-        for parameter in (one for predictor in predictors for one in predictor.parameters()):
-            if not _is_distinctive(parameter):
-                continue
+    for number, predictors in enumerate(shares.given):
+        for parameter in filter(_is_distinctive, nn.ModuleList(predictors).parameters()):
             if owners.setdefault(checksum(parameter.untyped_storage()), number) != number:
                 raise ValueError(
                     "one predictor, or a part of it, was given to several environments of a shared computation: each "

@@ -39,20 +39,13 @@ class Charge:
 
 
 class Tally:
-    """Running count of FLOPs per phase, outside and inside of autograd's backward pass.
-
-    Attributes:
-        phase: the current phase.
-        counts: phase -> [forward FLOPs, backward FLOPs].
-        current: the counts of the current phase.
-        data_dependent: whether an operation ran whose result lets Python code, or shapes, depend on tensor values.
-    """
+    """Running count of FLOPs per phase, outside and inside of autograd's backward pass."""
 
     def __init__(self, phase: Phase) -> None:
         self.phase = phase
+        # Whether an operation ran whose result lets Python code, or shapes, depend on tensor values.
         self.data_dependent = False
-        self.counts: dict[Phase, list[int]] = {}
-        self.current = self.counts.setdefault(phase, [0, 0])
+        self.clear()
 
     def enter(self, phase: Phase) -> Phase:
         """Make `phase` current and return the previous phase."""
@@ -63,7 +56,7 @@ class Tally:
 
     def clear(self) -> None:
         """Set all counts to zero; the phase stays."""
-        self.counts = {}
+        self.counts: dict[Phase, list[int]] = {}  # [forward FLOPs, backward FLOPs]
         self.current = self.counts.setdefault(self.phase, [0, 0])
 
     def charges(self) -> Charges:

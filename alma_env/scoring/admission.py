@@ -24,18 +24,11 @@ def require_metered(
     total_at_deployment: int,
     declared_at_deployment: int,
 ) -> None:
-    """Refuse parameters that changed while the meter was not running, or was running and counted nothing.
+    """Raise UnmeteredTrainingError if parameters, buffers or arrays changed without a charge.
 
-    Args:
-        predictor: the predictor to deploy.
-        mark: its fingerprint.
-        meter: the meter of the episode; not running, or paused.
-        known: content hashes of all tensors and arrays that were deployed before in the episode.
-        total_at_deployment: FLOPs charged before the last deployment.
-        declared_at_deployment: FLOPs declared before the last deployment.
-
-    Raises:
-        UnmeteredTrainingError: parameters, buffers or arrays changed without a charge.
+    The meter is not running, or paused, and may have counted nothing while it was running. `known` are the content
+    hashes of all tensors and arrays that were deployed before in the episode; the last two arguments are the FLOPs
+    charged, and those declared, before the last deployment.
     """
     untrained = isinstance(predictor, UntrainedPredictor) and predictor.is_pristine()
     if untrained or meter.declared_total > declared_at_deployment:

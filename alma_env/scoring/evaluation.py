@@ -31,15 +31,12 @@ if TYPE_CHECKING:
 class Answer:
     """A predictor's result on the hidden test set.
 
-    Attributes:
-        error: the task's error, for classes the fraction of test examples whose highest logit is not the label's
-            (ties: the lowest class index).
-        inference_flops: FLOPs per example, mean over the test set, counted on the real inputs.
-        steady: every batch had the same cost per example, and no operation ran whose cost may depend on the data.
+    An answer is steady if every batch had the same cost per example, and no operation ran whose cost may depend on the
+    data. Answers of ensembles that are scored incrementally are never steady.
     """
 
-    error: float
-    inference_flops: float
+    error: float  # of the task
+    inference_flops: float  # per example, mean over the test set, counted on the real inputs
     steady: bool = False
 
 
@@ -50,11 +47,7 @@ def unwrap(predictor: nn.Module) -> nn.Module:
 
 
 def freeze(predictor: nn.Module) -> nn.Module:
-    """Return an independent copy in eval mode, without gradients.
-
-    Raises:
-        PredictorError: the module cannot be copied.
-    """
+    """Return an independent copy in eval mode, without gradients; raise PredictorError if there can be no copy."""
     try:
         frozen = copy.deepcopy(predictor)
     except Exception as error:
@@ -94,14 +87,9 @@ def answer(
     batch_size: int,
     steady_flops: float | None = None,
 ) -> Answer:
-    """Return a frozen predictor's answer on the whole test set; see `run` for the arguments.
-
-    Raises:
-        PredictorError: as `run`, or the answers have no finite error.
-        UnknownCostError: the predictor runs an operation whose cost is unknown to the meter.
-    """
+    """Return a frozen predictor's answer on the whole test set; arguments and errors as for `run`."""
     kept, flops, steady = run(predictor, x, y, task=task, batch_size=batch_size, steady_flops=steady_flops)
-    return Answer(error=task.error(kept, y), inference_flops=flops, steady=steady)
+    return Answer(task.error(kept, y), flops, steady)
 
 
 def run(
@@ -119,7 +107,7 @@ def run(
         predictor: the return value of ``freeze``. It may change while it runs, so do not use it afterwards.
         x: raw test inputs (n, ...).
         y: labels (n, ...).
-        task: the task of the predictor.
+        task: the task.
         batch_size: examples per forward pass; fixed by the environment, so that sums of floats repeat to the last bit.
         steady_flops: FLOPs per example of an earlier, steady answer of a predictor with the same structure. If the
             first batch costs the same and its cost does not depend on the data, the other batches are not counted.
@@ -130,12 +118,11 @@ def run(
     Raises:
         PredictorError: the predictor raised, it changed its input, or its output is not a tensor of floating-point
             logits of the task's shape without NaN.
-        UnknownCostError: the predictor runs an operation whose cost is unknown to the meter.
     """
     device = device_of(predictor)
-    costs: list[float] = []  # FLOPs per example of each batch
+    costs: list[float] = []  # FLOPs per example of each counted batch
+    sizes: list[int] = []  # of the counted batches
     data_dependent = False
-    weights: list[int] = []
     answers: list[Tensor] = []
     with reproducible(device):
         for start in range(0, len(x), batch_size):
@@ -149,7 +136,7 @@ def run(
             answers.append(task.keep(logits, y[start : start + batch_size]))  # a copy: the output may be reused
             if tally is not None:
                 costs.append(tally.total() / len(part))
-                weights.append(len(part))
+                sizes.append(len(part))
                 data_dependent |= tally.data_dependent
             # NumPy does not change the version, so the content of one batch is compared as well.
             if batch._version != version or (start == 0 and not np.array_equal(batch.cpu().numpy(), part)):
@@ -163,9 +150,9 @@ def run(
                 f"{predictor_name(predictor)} returned NaN logits, perhaps because the training diverged: logits must "
                 "be comparable; deploy another predictor at this tick, or None to keep the previous one"
             )
-    mean = sum(cost * weight for cost, weight in zip(costs, weights, strict=True)) / sum(weights)
-    equal = len(set(costs)) == 1
-    return kept, costs[0] if equal else mean, equal and not data_dependent
+    if len(set(costs)) == 1:
+        return kept, costs[0], not data_dependent
+    return kept, sum(cost * size for cost, size in zip(costs, sizes, strict=True)) / sum(sizes), False
 
 
 def _logits(predictor: nn.Module, batch: Tensor, task: Task, tally: Tally | None) -> Tensor:

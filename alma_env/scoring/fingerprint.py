@@ -77,8 +77,7 @@ def tensor_hash(tensor: Tensor) -> str:
     return hasher.hexdigest()
 
 
-def array_hash(array: NDArray[Any]) -> str:
-    """Return a hash of a NumPy array's content, shape and dtype."""
+def _array_hash(array: NDArray[Any]) -> str:
     hasher = xxhash.xxh3_128(f"{array.shape}{array.dtype.str}".encode())
     hasher.update(np.ascontiguousarray(array).tobytes())
     return hasher.hexdigest()
@@ -128,7 +127,7 @@ class _Description(pickle.Pickler):
                 self.tensors.append(obj)
             return _placeholder, ("tensor", number)
         if isinstance(obj, np.ndarray) and np.issubdtype(obj.dtype, np.inexact):
-            self.arrays.append(array_hash(obj))
+            self.arrays.append(_array_hash(obj))
             return _placeholder, ("array", self.arrays[-1])
         if isinstance(obj, nn.Module) and type(obj).__reduce__ is object.__reduce__:
             # Without empty registries (mostly hooks), which are many and have no content.
@@ -198,26 +197,18 @@ def _ensemble_fingerprint(ensemble: Ensemble) -> Fingerprint:
     rest.__dict__.update({name: value for name, value in vars(ensemble).items() if name != "_modules"})
     structures = [fingerprint(rest).structure, *(part.structure for part in parts)]
     known = [structure for structure in structures if structure is not None]
-    scalars = sum(part.parameters + part.buffers for part in parts)
-    parameters = sum(parameter.numel() for parameter in ensemble.parameters())  # tied ones once
     return Fingerprint(
         tensors=tuple(tensor for part in parts for tensor in part.tensors),
         structure=xxhash.xxh3_128_hexdigest("".join(known).encode()) if len(known) == len(structures) else None,
-        parameters=parameters,
-        buffers=scalars - sum(part.parameters for part in parts),
+        parameters=sum(parameter.numel() for parameter in ensemble.parameters()),  # tied ones once
+        buffers=sum(part.buffers for part in parts),
         arrays=tuple(array for part in parts for array in part.arrays),
         parts=parts,
     )
 
 
 def changed_parameters(predictor: nn.Module, mark: Fingerprint, known: Set[str]) -> list[tuple[str, nn.Parameter]]:
-    """Return names and parameters whose content is not among the `known` hashes.
-
-    Args:
-        predictor: the module.
-        mark: its fingerprint.
-        known: content hashes, as in ``Fingerprint.tensors``.
-    """
+    """Return names and parameters whose content is not among the `known` hashes (of ``Fingerprint.tensors``)."""
     if isinstance(predictor, Ensemble) and mark.parts:
         # The fingerprint has the hashes of each member: members without new tensors are skipped.
         named = [("prepare", predictor.prepare), *((f"members.{n}", m) for n, m in enumerate(predictor.members))]

@@ -28,27 +28,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScoredEnsemble:
-    """The members that were run on the test set, in order, and the sum of their contributions.
+    """The members that were run on the test set, in order, and the sum of their contributions."""
 
-    Attributes:
-        prepare: fingerprint of the preparation that all members share.
-        space: the space of the average.
-        members: fingerprint of each member.
-        total: sum of the members' contributions, (n, ...).
-        answer: the part of the ensemble's logits that the task keeps, (n, ...).
-        prepare_flops: FLOPs per example of the preparation, which is charged once.
-        inference_flops: FLOPs per example of the whole ensemble.
-        steady: whether all batches had the same cost.
-    """
-
-    prepare: Fingerprint
+    prepare: Fingerprint  # of the preparation that all members share
     space: str
     members: tuple[Fingerprint, ...]
-    total: Tensor
-    answer: Tensor
-    prepare_flops: float
-    inference_flops: float
-    steady: bool
+    total: Tensor  # sum of the members' contributions, (n, ...)
+    answer: Tensor  # the part of the ensemble's logits that the task keeps, (n, ...)
+    prepare_flops: float  # per example, charged once
+    inference_flops: float  # per example
 
 
 def score(
@@ -64,66 +52,34 @@ def score(
 ) -> tuple[Answer, ScoredEnsemble | None]:
     """Return the answer of a predictor, and the record for the next call if it is an ensemble.
 
+    For classes, the answer of an ensemble equals that of `evaluation.answer` to the last bit.
+
     Args:
         predictor: the predictor.
         mark: its fingerprint.
-        x: raw test inputs (n, ...).
-        y: labels (n, ...).
-        task: the task of the predictor.
-        batch_size: examples per forward pass.
+        x, y, task, batch_size: see `evaluation.run`.
         steady_flops: see `evaluation.run`; not for ensembles.
-        before: the record of the last ensemble on the same test set, or None.
-
-    Raises:
-        PredictorError: the predictor cannot be copied or scored.
-        UnknownCostError: the predictor runs an operation whose cost is unknown to the meter.
+        before: the record of the last ensemble on the same test set, or None. Its members are not run again if the
+            ensemble starts with them.
     """
     # The parts of a fingerprint are those of a plain ensemble.
-    if isinstance(predictor, Ensemble) and mark.parts and task.keeps_enough_for(predictor):
-        return _score_ensemble(predictor, mark, x, y, task=task, batch_size=batch_size, before=before)
-    return answer(freeze(predictor), x, y, task=task, batch_size=batch_size, steady_flops=steady_flops), None
-
-
-def _score_ensemble(
-    ensemble: Ensemble,
-    mark: Fingerprint,
-    x: NDArray[Any],
-    y: NDArray[Any],
-    *,
-    task: Task,
-    batch_size: int,
-    before: ScoredEnsemble | None,
-) -> tuple[Answer, ScoredEnsemble]:
-    """Return the ensemble's answer, and the record for the next call.
-
-    For classes, the answer equals that of `evaluation.answer` to the last bit.
-
-    Args:
-        ensemble: a plain ensemble, see ``Ensemble.is_plain``, that the task keeps enough of.
-        mark: its fingerprint.
-        x: raw test inputs (n, ...).
-        y: labels (n, ...).
-        task: the task of the predictor.
-        batch_size: examples per forward pass.
-        before: the record of the last call on the same test set. Its members are not run again if the ensemble starts
-            with them.
-    """
+    if not (isinstance(predictor, Ensemble) and mark.parts and task.keeps_enough_for(predictor)):
+        return answer(freeze(predictor), x, y, task=task, batch_size=batch_size, steady_flops=steady_flops), None
     prepare, *members = mark.parts
     marks = tuple(members)
-    if before is None or not _starts_with(before, prepare, ensemble.space, marks):
-        prepare_flops = _cost_of_preparing(ensemble, x[:batch_size])
-        kept, flops, steady = _run_member(ensemble, 0, x, y, task, batch_size)
-        part = task.part(kept, ensemble)
-        before = ScoredEnsemble(prepare, ensemble.space, marks[:1], part, kept, prepare_flops, flops, steady)
-    total, flops, steady = before.total, before.inference_flops, before.steady
+    if before is None or not _starts_with(before, prepare, predictor.space, marks):
+        prepare_flops = _cost_of_preparing(predictor, x[:batch_size])
+        kept, flops = _run_member(predictor, 0, x, y, task, batch_size)
+        part = task.part(kept, predictor)
+        before = ScoredEnsemble(prepare, predictor.space, marks[:1], part, kept, prepare_flops, flops)
+    total, flops = before.total, before.inference_flops
     for number in range(len(before.members), len(marks)):
-        kept, cost, member_steady = _run_member(ensemble, number, x, y, task, batch_size)
-        total = ensemble.add(total, task.part(kept, ensemble))
+        kept, cost = _run_member(predictor, number, x, y, task, batch_size)
+        total = predictor.add(total, task.part(kept, predictor))
         flops += cost - before.prepare_flops
-        steady = steady and member_steady
-    kept = before.answer if len(marks) == len(before.members) else ensemble.mean(total, len(marks))
-    scored = ScoredEnsemble(prepare, ensemble.space, marks, total, kept, before.prepare_flops, flops, steady)
-    return Answer(error=task.error(kept, y), inference_flops=flops, steady=steady), scored
+    kept = before.answer if len(marks) == len(before.members) else predictor.mean(total, len(marks))
+    scored = ScoredEnsemble(prepare, predictor.space, marks, total, kept, before.prepare_flops, flops)
+    return Answer(task.error(kept, y), flops), scored
 
 
 def _cost_of_preparing(ensemble: Ensemble, part: NDArray[Any]) -> float:
@@ -144,13 +100,14 @@ def _cost_of_preparing(ensemble: Ensemble, part: NDArray[Any]) -> float:
 
 def _run_member(
     ensemble: Ensemble, number: int, x: NDArray[Any], y: NDArray[Any], task: Task, batch_size: int
-) -> tuple[Tensor, float, bool]:
-    # Each member is run as a separate predictor with its preparation, so that the other members have no effect.
+) -> tuple[Tensor, float]:
+    """Run a member as a separate predictor with its preparation, so that the other members have no effect."""
     single = freeze(nn.Sequential(ensemble.prepare, ensemble.members[number]))
     try:
-        return run(single, x, y, task=task, batch_size=batch_size)
+        kept, flops, _ = run(single, x, y, task=task, batch_size=batch_size)
     except PredictorError as error:
         raise PredictorError(f"member {number} of the ensemble: {error}") from error
+    return kept, flops
 
 
 def _starts_with(before: ScoredEnsemble, prepare: Fingerprint, space: str, marks: tuple[Fingerprint, ...]) -> bool:

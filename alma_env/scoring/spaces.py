@@ -118,11 +118,10 @@ class PredictorSpace(gym.Space["nn.Module | None"]):
         return x is None or isinstance(x, nn.Module)
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, PredictorSpace)
-            and self.input_shape == other.input_shape
-            and self.classes == other.classes
-            and self.per_token == other.per_token
+        return isinstance(other, PredictorSpace) and (self.input_shape, self.classes, self.per_token) == (
+            other.input_shape,
+            other.classes,
+            other.per_token,
         )
 
     __hash__ = None  # type: ignore[assignment]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,70 +22,32 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Task(Protocol):
-    """A kind of prediction.
-
-    Attributes:
-        guess: error of the uniform guess, the answer at tick 0 without a predictor.
-        shape: the shape of the logits as text, for messages.
-    """
-
-    @property
-    def guess(self) -> float: ...  # noqa: D102
-
-    @property
-    def shape(self) -> str: ...  # noqa: D102
-
-    def logits_shape(self, batch: Tensor) -> tuple[int, ...]:
-        """Return the shape that the logits of a batch of inputs must have."""
-
-    def keep(self, logits: Tensor, y: NDArray[Any]) -> Tensor:
-        """Return the kept part of a batch's logits: a new tensor whose first dimension is n."""
-
-    def keeps_enough_for(self, ensemble: Ensemble) -> bool:
-        """Return whether the kept parts of the members determine the kept part of the ensemble."""
-
-    def part(self, kept: Tensor, ensemble: Ensemble) -> Tensor:
-        """Return the contribution of a member, whose kept part is `kept`, to its ensemble."""
-
-    def error(self, kept: Tensor, y: NDArray[Any]) -> float:
-        """Return the error of the tick from the kept parts of all test examples.
-
-        Raises:
-            PredictorError: the answers have no finite error.
-        """
-
-
 @dataclass(frozen=True)
 class Classification:
     """One of C classes for each example; the error is the fraction of wrong answers."""
 
     classes: int
+    shape: ClassVar[str] = "(batch, classes)"  # of the logits, for messages
 
     @property
     def guess(self) -> float:
-        """1 − 1/C."""
+        """Error of the uniform guess, the answer at tick 0 without a predictor: 1 − 1/C."""
         return 1 - 1 / self.classes
 
-    @property
-    def shape(self) -> str:
-        """The shape as text."""
-        return "(batch, classes)"
-
     def logits_shape(self, batch: Tensor) -> tuple[int, ...]:
-        """(n, classes)."""
+        """Return the shape that the logits of a batch of inputs must have: (n, C)."""
         return len(batch), self.classes
 
     def keep(self, logits: Tensor, y: NDArray[Any]) -> Tensor:
-        """The logits (n, classes)."""
+        """Return the kept part of a batch's logits, as a new tensor: the logits (n, C)."""
         return logits.clone()
 
     def keeps_enough_for(self, ensemble: Ensemble) -> bool:
-        """True: all logits are kept."""
+        """Return whether the kept parts of the members determine the kept part of the ensemble: always."""
         return True
 
     def part(self, kept: Tensor, ensemble: Ensemble) -> Tensor:
-        """The ensemble's part of the logits."""
+        """Return the contribution of a member, whose kept part is `kept`, to its ensemble."""
         return ensemble.part(kept)
 
     def error(self, kept: Tensor, y: NDArray[Any]) -> float:
@@ -98,16 +60,12 @@ class LanguageModelling:
     """The next token at each position of a sequence; the error is the perplexity per token (METHODS E.4, F.2)."""
 
     vocabulary: int
+    shape: ClassVar[str] = "(batch, tokens, vocabulary)"  # of the logits, for messages
 
     @property
     def guess(self) -> float:
         """Perplexity of the uniform distribution: the size of the vocabulary."""
         return float(self.vocabulary)
-
-    @property
-    def shape(self) -> str:
-        """The shape as text."""
-        return "(batch, tokens, vocabulary)"
 
     def logits_shape(self, batch: Tensor) -> tuple[int, ...]:
         """(n, T, vocabulary)."""
@@ -129,7 +87,7 @@ class LanguageModelling:
         return kept
 
     def error(self, kept: Tensor, y: NDArray[Any]) -> float:
-        """Return exp of the mean negative log-likelihood over all tokens."""
+        """Return exp of the mean negative log-likelihood over all tokens; PredictorError if it is not finite."""
         # In chunks: all tokens in double precision would need twice the memory.
         mean = -sum(part.double().sum().item() for part in torch.split(kept, 1024)) / kept.numel()
         try:
@@ -142,3 +100,6 @@ class LanguageModelling:
                 "deploy another predictor at this tick, or None to keep the previous one"
             )
         return perplexity
+
+
+Task = Classification | LanguageModelling

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,29 +23,19 @@ FORMAT = 1  # of the files in the cache
 
 @dataclass(frozen=True)
 class TextArguments:
-    """The checked arguments of `alma_env.text.stream.text_stream`.
+    """The checked arguments of `alma_env.text.stream.text_stream`."""
 
-    Attributes:
-        files: the files of "train", "valid" and, unless a part of the stream is held out for it, "test".
-        ticks: number of mega-batches B.
-        seed: seed of the order of the documents.
-        length: tokens T of a sequence.
-        vocabulary_size: the most tokens of a trained tokenizer.
-        tokenizer: file of a given tokenizer, or None.
-    """
-
-    files: dict[str, tuple[Path, ...]]
+    files: dict[str, tuple[Path, ...]]  # of "train", "valid" and, if it is given, "test"
     ticks: int
     seed: int
-    length: int
+    length: int  # sequence_length
     vocabulary_size: int
     tokenizer: Path | None
 
     def stamps(self) -> list[tuple[int, int]]:
         """Return size and modification time (ns) of each file."""
-        files = [file for files in self.files.values() for file in files]
-        stats = [file.stat() for file in (*files, *([self.tokenizer] if self.tokenizer else []))]
-        return [(stat.st_size, stat.st_mtime_ns) for stat in stats]
+        files = [*chain.from_iterable(self.files.values()), *([self.tokenizer] if self.tokenizer else [])]
+        return [(stat.st_size, stat.st_mtime_ns) for stat in map(Path.stat, files)]
 
     def settings(self) -> dict[str, Any]:
         """Return everything that the tokens depend on, except the text; plain JSON values."""
@@ -60,16 +51,19 @@ class TextArguments:
 
     def key(self) -> str:
         """Return xxh3_128 (hex) of the settings and of the bytes of all files."""
-        key = xxhash.xxh3_128(json.dumps(self.settings()).encode())
+        return self.digest(json.dumps(self.settings()))
+
+    def digest(self, prefix: str = "") -> str:
+        """Return xxh3_128 (hex) of a prefix and of the bytes of all files."""
+        digest = xxhash.xxh3_128(prefix.encode())
         for role, files in self.files.items():
-            key.update(f" {role} {len(files)} ".encode())
-            content_digest(files, key)
-        return str(key.hexdigest())
+            digest.update(f" {role} {len(files)} ".encode())
+            content_digest(files, digest)
+        return str(digest.hexdigest())
 
 
 def check_arguments(
     train: Paths,
-    *,
     valid: Paths,
     test: Paths | None,
     ticks: int,

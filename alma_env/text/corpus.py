@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import xxhash
 from gymnasium import spaces
 
 from alma_env.data.datasets import TEXT
@@ -18,7 +17,7 @@ from alma_env.files import file_digest
 from alma_env.scoring.tasks import LanguageModelling
 from alma_env.text import tokenizer as tokens
 from alma_env.text.arguments import cache_folder, check_arguments, tokenizer_file
-from alma_env.text.documents import Paths, content_digest, files_of
+from alma_env.text.documents import Paths
 from alma_env.text.stream import TextStream, text_stream
 
 
@@ -75,25 +74,16 @@ class TextCorpus:
     def digest(self) -> str:
         """xxh3_128 (hex) of the bytes of all files."""
         self._require_unchanged()
-        digest = xxhash.xxh3_128()
-        for role in ("train", "valid", "test"):
-            paths = getattr(self, role)
-            if paths is not None:
-                files = files_of(paths, role)
-                digest.update(f" {role} {len(files)} ".encode())
-                content_digest(files, digest)
-        return digest.hexdigest()
+        return check_arguments(**self._arguments(ticks=1, seed=0)).digest()
 
     def protocol(self) -> dict[str, Any]:
         """Return everything that scores depend on, as plain JSON values."""
-        file = None if self.tokenizer is None else tokenizer_file(self.tokenizer)
-        given = None if file is None else file_digest(file)
         return {
             "data": self.name,
             "digest": self.digest,
             "vocabulary": self.vocabulary,
             "sequence_length": int(self.sequence_length),
-            "tokenizer": given,
+            "tokenizer": None if self.tokenizer is None else file_digest(tokenizer_file(self.tokenizer)),
             "tokenizers": tokens.tokenizers().__version__,  # another version may train another tokenizer
         }
 
@@ -118,16 +108,8 @@ class TextCorpus:
             )
 
     def _arguments(self, ticks: int, seed: int) -> dict[str, Any]:
-        return {
-            "train": self.train,
-            "valid": self.valid,
-            "test": self.test,
-            "ticks": ticks,
-            "seed": seed,
-            "sequence_length": self.sequence_length,
-            "vocabulary_size": self.vocabulary_size,
-            "tokenizer": self.tokenizer,
-        }
+        names = ("train", "valid", "test", "sequence_length", "vocabulary_size", "tokenizer")
+        return {name: getattr(self, name) for name in names} | {"ticks": ticks, "seed": seed}
 
     def part_space(self) -> spaces.Dict:
         """Return the space of a part of a mega-batch: int32 arrays (n, T), where n depends on the seed."""

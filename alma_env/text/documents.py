@@ -31,11 +31,7 @@ def files_of(paths: Paths, role: str) -> tuple[Path, ...]:
     """Return the files of a folder, a file, or a list of files, sorted by name.
 
     In a folder, files that end in .txt, .gz or .bz2 are read. Files that start with a dot, archives (.tar.gz) and
-    sub-folders are not read.
-
-    Args:
-        paths: a folder, a file or a list of files.
-        role: name of the argument in errors.
+    sub-folders are not read. Errors name the argument `role`.
 
     Raises:
         DataUnavailableError: a file is missing, or a folder has no text files.
@@ -155,12 +151,7 @@ class Documents:
 
 
 def concatenate(files: Sequence[Path], folder: Path, role: str) -> Documents:
-    """Write the documents of the files, in order, to files in `folder` whose names start with `role`.
-
-    Raises:
-        ValueError: there is no document, or the text is not UTF-8.
-        DataUnavailableError: a file cannot be read.
-    """
+    """Write the documents of the files, in order, to files in `folder` whose names start with `role`."""
     digest = xxhash.xxh3_128()
     text, offsets = folder / f"{role}.text", folder / f"{role}.offsets"
     position = 0

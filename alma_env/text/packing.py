@@ -34,12 +34,7 @@ def train_file(t: int) -> str:
 
 
 def pack(arguments: TextArguments, folder: Path) -> None:
-    """Write tokenizer, tokens and manifest into the folder. Only one batch of documents is in memory at a time.
-
-    Raises:
-        ValueError: the text is too short, or not UTF-8.
-        DataUnavailableError: a file cannot be read.
-    """
+    """Write tokenizer, tokens and manifest into the folder. Only one batch of documents is in memory at a time."""
     corpus = {role: concatenate(files, folder, role) for role, files in arguments.files.items()}
     stream = corpus["train"]
     parts = _parts(arguments, len(stream))
@@ -60,7 +55,8 @@ def pack(arguments: TextArguments, folder: Path) -> None:
     sequences = {name: _sequences_in(arguments, smallest if name in parts else name, counts) for name in counts}
     for name, n in sequences.items():
         os.truncate(folder / name, (n * arguments.length + 1) * tokens.ID.itemsize)
-    files = {name: _entry(folder / name) for name in (*counts, TOKENIZER)}
+    paths = {name: folder / name for name in (*counts, TOKENIZER)}
+    files = {name: {"bytes": path.stat().st_size, "digest": file_digest(path)} for name, path in paths.items()}
     manifest = {
         "settings": arguments.settings(),
         "sources": {role: [file.name for file in files] for role, files in arguments.files.items()},
@@ -109,20 +105,12 @@ def _sequences_in(arguments: TextArguments, name: str, counts: dict[str, int]) -
     return (counts[name] - 1) // arguments.length
 
 
-def _entry(file: Path) -> dict[str, Any]:
-    return {"bytes": file.stat().st_size, "digest": file_digest(file)}
-
-
 def _digest_of(value: Any) -> str:
     return str(xxhash.xxh3_128(json.dumps(value).encode()).hexdigest())
 
 
 def manifest_of(folder: Path) -> dict[str, Any]:
-    """Return the manifest of a folder after comparing it with the sizes of the files.
-
-    Raises:
-        DataUnavailableError: the folder is missing or damaged.
-    """
+    """Return the manifest of a folder; raise DataUnavailableError if it differs from the sizes of the files."""
     if not folder.is_dir():
         raise DataUnavailableError(f"{folder}: does not exist; make it again with text_stream and the same arguments")
     try:
@@ -143,24 +131,24 @@ def manifest_of(folder: Path) -> dict[str, Any]:
 
 
 def verify(folder: Path) -> None:
-    """Compare all files of a folder with their digests.
-
-    Raises:
-        DataUnavailableError: a file differs.
-    """
+    """Raise DataUnavailableError if a file of the folder differs from its digest."""
     for name, entry in manifest_of(folder)["files"].items():
         if file_digest(folder / name) != entry["digest"]:
             raise _damaged(folder, f"the content of {name} has changed")
 
 
 def opened(folder: Path, name: str, n: int, length: int, mode: str) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return x and y, int32 (n, length), of a file of the folder, memory-mapped; see `tokenizer.sequences`.
+    """Return x and y, int32 (n, length), of a file of n * length + 1 ids; y is the id after each id of x.
 
-    Raises:
-        DataUnavailableError: the file is missing or too short.
+    The file is mapped twice, so that with mode "c" (copy on write) a change of x does not change y. If the file is
+    missing or too short, DataUnavailableError is raised.
     """
     try:
-        return tokens.sequences(folder / name, n, length, mode)
+        x, y = (
+            np.memmap(folder / name, dtype=tokens.ID, mode=mode, offset=offset, shape=(n, length))  # type: ignore[call-overload]
+            for offset in (0, tokens.ID.itemsize)
+        )
+        return x, y
     except (OSError, ValueError) as error:
         raise _damaged(folder, f"{name} cannot be opened ({error})") from error
 

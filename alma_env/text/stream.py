@@ -27,7 +27,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from alma_env.data.datasets import TEXT
+from alma_env.data.datasets import TEXT, CopiedByReference
 from alma_env.data.permutation import require_integer
 from alma_env.data.stream import Part
 from alma_env.errors import DataUnavailableError
@@ -38,7 +38,7 @@ from alma_env.text.documents import Paths
 
 
 @dataclass(frozen=True, eq=False)
-class TextData:
+class TextData(CopiedByReference):
     """Text as tokens, in a folder of the cache; the test part stays inside the environment.
 
     test_x, test_y: int32 (n, sequence_length), memory-mapped and read-only, values 0..vocabulary-1; y[i] is the token
@@ -75,18 +75,12 @@ class TextData:
     def __hash__(self) -> int:
         return hash(self.digest)
 
-    def __copy__(self) -> TextData:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, object]) -> TextData:
-        return self
-
     def __reduce__(self) -> tuple[Callable[..., TextData], tuple[Any, ...]]:
         return _reopen_data, (str(self.folder), self.digest)
 
 
 @dataclass(frozen=True)
-class TextStream:
+class TextStream(CopiedByReference):
     """The mega-batches of a corpus, for ticks t = 1..B; made by `text_stream`."""
 
     data: TextData
@@ -119,18 +113,11 @@ class TextStream:
         if not 1 <= t <= self.ticks:
             raise IndexError(f"t={t}: the mega-batches of this stream are 1..{self.ticks}")
         parts = {"train": (packing.train_file(t), self.sequences), "valid": (packing.VALID, self.valid_sequences)}
-        return {
-            name: dict(
-                zip(("x", "y"), packing.opened(self.data.folder, file, n, self.data.sequence_length, "c"), strict=True)
-            )
-            for name, (file, n) in parts.items()
-        }
-
-    def __copy__(self) -> TextStream:
-        return self
-
-    def __deepcopy__(self, memo: dict[int, object]) -> TextStream:
-        return self
+        megabatch = {}
+        for name, (file, n) in parts.items():
+            x, y = packing.opened(self.data.folder, file, n, self.data.sequence_length, "c")
+            megabatch[name] = {"x": x, "y": y}
+        return megabatch
 
     def __reduce__(self) -> tuple[Callable[..., TextStream], tuple[Any, ...]]:
         return _reopen, (str(self.data.folder), self.data.digest)
@@ -191,16 +178,7 @@ def text_stream(
         DataUnavailableError: a file is missing or cannot be read, or the cache is damaged.
         MissingPackageError: `tokenizers` is not installed (an ImportError).
     """
-    arguments = check_arguments(
-        train,
-        valid=valid,
-        test=test,
-        ticks=ticks,
-        seed=seed,
-        sequence_length=sequence_length,
-        vocabulary_size=vocabulary_size,
-        tokenizer=tokenizer,
-    )
+    arguments = check_arguments(train, valid, test, ticks, seed, sequence_length, vocabulary_size, tokenizer)
     root = cache_folder(cache)
     before = arguments.stamps()
     key = arguments.key()
@@ -234,10 +212,8 @@ def _open(folder: Path) -> TextStream:
     manifest = packing.manifest_of(folder)
     settings, sizes = manifest["settings"], manifest["sequences"]
     length = settings["sequence_length"]
-    test_x, test_y = packing.opened(folder, packing.TEST, sizes[packing.TEST], length, "r")
-    data = TextData(
-        folder, TEXT, manifest["vocabulary"], length, manifest["digest"], manifest["corpus"], test_x, test_y
-    )
+    test = packing.opened(folder, packing.TEST, sizes[packing.TEST], length, "r")
+    data = TextData(folder, TEXT, manifest["vocabulary"], length, manifest["digest"], manifest["corpus"], *test)
     return TextStream(data, settings["ticks"], settings["seed"], sizes[packing.train_file(1)], sizes[packing.VALID])
 
 

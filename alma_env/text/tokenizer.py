@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from alma_env.errors import MissingPackageError
 
@@ -28,11 +27,7 @@ _SEAM = re.compile(r"(?<=\S)\n(?=\S)")
 
 
 def tokenizers() -> Any:
-    """Return the package `tokenizers`.
-
-    Raises:
-        MissingPackageError: the package is not installed (an ImportError).
-    """
+    """Return the package `tokenizers`, or raise MissingPackageError."""
     try:
         return importlib.import_module("tokenizers")
     except ImportError as error:
@@ -65,9 +60,7 @@ def trained(texts: Iterable[str], vocabulary_size: int) -> Any:
 def loaded(file: Path, *, named: Path | None = None) -> Any:
     """Load a tokenizer.json, and disable truncation, padding and special tokens in texts.
 
-    Args:
-        file: the file.
-        named: name of the file in errors, if `file` is a copy.
+    Errors name the file `named` if `file` is a copy.
 
     Raises:
         ValueError: the file is not a tokenizer, has no token END_OF_TEXT, or does not restore every text.
@@ -123,16 +116,9 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def write(tokenizer: Any, texts: Iterable[str], file: Path, *, cut: bool) -> int:
-    """Write the ids of the texts, with END_OF_TEXT after each text, as int32 (little-endian).
+    """Write the ids of the texts, with END_OF_TEXT after each text, as int32 (little-endian); return their number.
 
-    Args:
-        tokenizer: the tokenizer.
-        texts: the texts.
-        file: the file to write.
-        cut: whether long texts may be encoded in `pieces`, as for a tokenizer of `trained`.
-
-    Returns:
-        The number of ids.
+    With `cut`, long texts may be encoded in `pieces`, as for a tokenizer of `trained`.
     """
     end, count = tokenizer.token_to_id(END_OF_TEXT), 0
     with file.open("wb") as out:
@@ -159,15 +145,3 @@ def _batches(texts: Iterable[str], *, cut: bool) -> Iterator[list[tuple[str, boo
                 batch, size = [], 0
     if batch:
         yield batch
-
-
-def sequences(file: Path, n: int, length: int, mode: str) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Return x and y, int32 (n, length), of a file of n * length + 1 ids; y is the id after each id of x.
-
-    The file is mapped twice, so that with mode "c" (copy on write) a change of x does not change y.
-    """
-    x, y = (
-        np.memmap(file, dtype=ID, mode=mode, offset=offset, shape=(n, length))  # type: ignore[call-overload]
-        for offset in (0, ID.itemsize)
-    )
-    return x, y

@@ -437,7 +437,7 @@ def test_a_given_text_has_the_papers_sizes_by_default() -> None:
         ({"ticks": 2.5}, TypeError, "ticks=2.5: must be a whole number"),
         ({"valid_fraction": 0.2}, ValueError, "valid_fraction=0.2.* with text: .*leave both out"),
         ({"partition": "continuum"}, ValueError, "partition='continuum' with text: .* leave both out"),
-        ({"root": "data"}, TypeError, "root='data': unknown keyword .* train, ticks, .*cache"),
+        ({"root": "data"}, TypeError, "root='data': unknown keyword .* ticks, .*train, .*cache"),
         ({"data": "Text"}, TypeError, "data='Text': .*Arrays-ALMA-v0"),
     ],
 )
