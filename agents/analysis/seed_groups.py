@@ -81,13 +81,13 @@ class SeedGroup:
         >>> SeedGroup("SM", "sm", 4, 5, "w = 5", True, {}).name
         'SM-4, w = 5, replay'
         """
-        return ", ".join([sized(self), self.when, *["replay"] * self.replay])
+        return ", ".join([self.sized_name, self.when, *["replay"] * self.replay])
 
-
-def sized(group: SeedGroup) -> str:
-    """Return method and width, as ``SM-4`` or ``Ens-4, members=2``."""
-    name, comma, others = group.method.partition(",")
-    return (name if group.width is None else f"{name}-{group.width}") + comma + others
+    @property
+    def sized_name(self) -> str:
+        """Method and width, as ``SM-4`` or ``Ens-4, members=2``."""
+        name, comma, others = self.method.partition(",")
+        return (name if self.width is None else f"{name}-{self.width}") + comma + others
 
 
 def streams(runs: Iterable[FinishedRun]) -> dict[str, list[FinishedRun]]:
@@ -189,7 +189,7 @@ def headline(stream: str, groups: Sequence[SeedGroup]) -> str:
     methods, widths = {group.method for group in groups}, {group.width for group in groups}
     parts = [stream]
     if len(methods) == 1:
-        parts.append(sized(groups[0]) if len(widths) == 1 else groups[0].method)
+        parts.append(groups[0].sized_name if len(widths) == 1 else groups[0].method)
     elif len(widths) == 1 and groups[0].width is not None:
         parts.append(f"width {groups[0].width}")
     if len({group.when for group in groups}) == 1:
@@ -197,7 +197,7 @@ def headline(stream: str, groups: Sequence[SeedGroup]) -> str:
     return ", ".join([*parts, *["replay"] * all(group.replay for group in groups)])
 
 
-def within(groups: Sequence[SeedGroup], *, width: bool = True, when: bool = True) -> list[str]:
+def short_names(groups: Sequence[SeedGroup], *, width: bool = True, when: bool = True) -> list[str]:
     """Return a name for each seed group: everything that the groups do not share, or the method if they share all.
 
     Args:
@@ -212,7 +212,7 @@ def within(groups: Sequence[SeedGroup], *, width: bool = True, when: bool = True
     for group in groups:
         parts = []
         if several["method"]:
-            parts.append(sized(group) if width and several["width"] else group.method)
+            parts.append(group.sized_name if width and several["width"] else group.method)
         elif width and several["width"] and group.width is not None:
             parts.append(f"width {group.width}")
         parts += [group.when] * (when and several["when"]) + ["replay"] * (several["replay"] and group.replay)
@@ -220,7 +220,7 @@ def within(groups: Sequence[SeedGroup], *, width: bool = True, when: bool = True
     return names
 
 
-def seeds_in_words(groups: Iterable[SeedGroup], what: str = "bars") -> str:
+def seeds_caption(groups: Iterable[SeedGroup], what: str = "bars") -> str:
     """Return the meaning of the bars or bands of a figure, for its caption."""
     numbers = sorted({len(group.runs) for group in groups})
     if numbers[-1] == 1:

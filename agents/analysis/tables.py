@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.analysis.measures import Measure
-from agents.analysis.seed_groups import SeedGroup, find_seed_groups, headline, sized, streams, within
-from agents.analysis.statistics import Interval, holm, paired, paired_p
+from agents.analysis.seed_groups import SeedGroup, find_seed_groups, headline, short_names, streams
+from agents.analysis.statistics import Interval, holm, paired_difference, paired_p_value
 from agents.runs.load import FinishedRun
 from alma_env import Score
 
@@ -139,10 +139,13 @@ def columns_of(measure: Measure) -> dict[str, Callable[[Score], float]]:
 
 def _find(against: str, seed_groups: Sequence[SeedGroup], group: str) -> SeedGroup | None:
     """Return the seed group with a name: within its group, in its stream, method and width, or agent id."""
-    names = within(seed_groups)
+    names = short_names(seed_groups)
     for kind in (
         names,
-        *([of(seed_group) for seed_group in seed_groups] for of in (lambda c: c.name, sized, lambda c: c.agent)),
+        *(
+            [of(seed_group) for seed_group in seed_groups]
+            for of in (lambda c: c.name, lambda c: c.sized_name, lambda c: c.agent)
+        ),
     ):
         found = [
             seed_group for seed_group, name in zip(seed_groups, kind, strict=True) if name.lower() == against.lower()
@@ -162,7 +165,7 @@ def _lines(group: str, seed_groups: Sequence[SeedGroup], reference: SeedGroup | 
     columns = {
         heading: _column(seed_groups, of, reference, best) for heading, of in columns_of(seed_groups[0].measure).items()
     }
-    for number, (seed_group, name) in enumerate(zip(seed_groups, within(seed_groups), strict=True)):
+    for number, (seed_group, name) in enumerate(zip(seed_groups, short_names(seed_groups), strict=True)):
         yield Line(
             group, name, len(seed_group.runs), {heading: entries[number] for heading, entries in columns.items()}
         )
@@ -182,7 +185,7 @@ def _column(
     p_values = {
         number: p
         for number, seed_group in enumerate(seed_groups)
-        if seed_group is not reference and (p := paired_p(values[number], reference_values)) is not None
+        if seed_group is not reference and (p := paired_p_value(values[number], reference_values)) is not None
     }
     # The same values select the best line, so any two lines could have been compared.
     tests = len(seed_groups) * (len(seed_groups) - 1) // 2 if best else None
@@ -192,7 +195,7 @@ def _column(
         if seed_group is reference:
             entries.append(Entry(interval, lead))
             continue
-        difference, p = paired(values[number], reference_values), corrected.get(number)
+        difference, p = paired_difference(values[number], reference_values), corrected.get(number)
         mark = ""
         if (
             p is None and max(len(seed_group.runs), len(reference.runs)) > 1

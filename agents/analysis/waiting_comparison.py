@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from agents.analysis.labels import append_differences, name_values
 from agents.analysis.prices import Prices
 from agents.analysis.seed_groups import SeedGroup, find_seed_groups, streams
-from agents.analysis.statistics import Interval, paired
+from agents.analysis.statistics import Interval, paired_difference
 from agents.runs.load import FinishedRun
 
 
 @dataclass(frozen=True)
-class Schedule:
+class ScheduleCosts:
     """The runs of one schedule, which differ only in their seeds.
 
     Attributes:
@@ -36,7 +36,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class WaitingComparison:
     """All schedules of one learner on one stream.
 
     Attributes:
@@ -46,21 +46,21 @@ class Comparison:
     """
 
     title: str
-    schedules: Sequence[Schedule]
+    schedules: Sequence[ScheduleCosts]
     notes: Sequence[str] = ()
 
     @property
-    def best_fixed(self) -> Schedule | None:
+    def best_fixed(self) -> ScheduleCosts | None:
         """The fixed waiting time with the lowest mean cost; None if there is no fixed waiting time."""
         return next((schedule for schedule in self.schedules if schedule.wait is not None), None)
 
-    def against_best_fixed(self, schedule: Schedule) -> Interval | None:
+    def against_best_fixed(self, schedule: ScheduleCosts) -> Interval | None:
         """Return the cost of a schedule minus that of `best_fixed`, paired by seed; None without common seeds."""
         best = self.best_fixed
-        return None if best is None or schedule is best else paired(schedule.costs, best.costs)
+        return None if best is None or schedule is best else paired_difference(schedule.costs, best.costs)
 
 
-def compare(runs: Sequence[FinishedRun], prices: Prices | None = None) -> list[Comparison]:
+def compare(runs: Sequence[FinishedRun], prices: Prices | None = None) -> list[WaitingComparison]:
     """Compare the schedules of each learner on each stream, see `agents.analysis.seed_groups`.
 
     Args:
@@ -79,7 +79,7 @@ def compare(runs: Sequence[FinishedRun], prices: Prices | None = None) -> list[C
         for title, same_learner in zip(titles, learners.values(), strict=True):
             schedules = [_schedule(group, prices or Prices()) for group in same_learner]
             schedules.sort(key=lambda schedule: schedule.cost.mean)
-            comparisons.append(Comparison(f"{stream}, {title}", schedules, notes))
+            comparisons.append(WaitingComparison(f"{stream}, {title}", schedules, notes))
     return comparisons
 
 
@@ -87,9 +87,9 @@ def _without_policy(group: SeedGroup) -> dict[str, str]:
     return {path: value for path, value in group.setting.items() if not path.startswith("agent.policy")}
 
 
-def _schedule(group: SeedGroup, prices: Prices) -> Schedule:
+def _schedule(group: SeedGroup, prices: Prices) -> ScheduleCosts:
     random_seed = name_values(group.setting, ["agent.policy.seed"])
-    return Schedule(
+    return ScheduleCosts(
         name=", ".join([group.first.run_config.agent.when, *random_seed]),
         wait=group.wait,
         costs=group.values(prices.cost),

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
 from agents.analysis.measures import PERPLEXITY
-from agents.analysis.seed_groups import SeedGroup, headline, seeds_in_words, within
+from agents.analysis.seed_groups import SeedGroup, headline, seeds_caption, short_names
 from agents.figures import style
 from agents.figures.files import Drawing
 from alma_env import Score
@@ -66,7 +66,7 @@ def _draw(groups: Sequence[SeedGroup], title: str, measured: tuple[str, Of], key
         for group in groups
     ]
     methods = list(dict.fromkeys(group.method for group in groups))
-    by_method = len(methods) > 1 and len(set(within(groups, width=False))) > TOGETHER
+    by_method = len(methods) > 1 and len(set(short_names(groups, width=False))) > TOGETHER
     names = _names(groups, by_method)
     strokes, sizes = style.strokes(names), _sizes(groups)
     columns = len(methods) if by_method else len(costs)
@@ -95,13 +95,13 @@ def _draw(groups: Sequence[SeedGroup], title: str, measured: tuple[str, Of], key
             Line2D([], [], color=style.GREY, linestyle="", marker="o", markersize=size**0.5) for size in sizes.values()
         ]
         labels += [f"width {width}" for width in sizes]
-    style.legend(figure, handles, labels, seeds_in_words(groups) + "; light: the other methods" * by_method)
+    style.legend(figure, handles, labels, seeds_caption(groups) + "; light: the other methods" * by_method)
     return Drawing(figure, rows)
 
 
 def _names(groups: Sequence[SeedGroup], by_method: bool) -> list[str]:
     if not by_method:
-        return within(groups, width=False)
+        return short_names(groups, width=False)
     replays = len({group.replay for group in groups}) > 1
     return [group.when + ", replay" * (replays and group.replay) for group in groups]
 

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from agents.analysis.measures import ERROR_RATE, Measure
-from agents.analysis.seed_groups import SeedGroup, headline, seeds_in_words
+from agents.analysis.seed_groups import SeedGroup, headline, seeds_caption
 from agents.analysis.statistics import band
 from agents.figures import style
 from agents.figures.files import Drawing
@@ -36,7 +36,7 @@ def draw(groups: Sequence[SeedGroup], title: str, panels: str = "auto") -> Drawi
         )
         for panel in arranged
     ]
-    names, caption = line_names(arranged, groups), seeds_in_words(groups, "bands")
+    names, caption = line_names(arranged, groups), seeds_caption(groups, "bands")
     return _draw(curves, names, headline(title, groups), groups[0].measure, caption, columns)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agents.analysis.seed_groups import SeedGroup, within
+from agents.analysis.seed_groups import SeedGroup, short_names
 
 PANELS = ("auto", "width", "wait", "both", "none")
 TOGETHER = 12  # most lines, policies included, that a reader distinguishes in one panel
@@ -36,7 +36,7 @@ def arrange(groups: Sequence[SeedGroup], panels: str = "auto") -> tuple[list[Pan
         raise ValueError(f"panels={panels!r}: choose one of {', '.join(PANELS)}")
     by_width, by_wait = _dimensions(groups, panels)
     found: dict[tuple[Any, ...], dict[str, SeedGroup]] = {}
-    names = within(groups, width=not by_width, when=not by_wait)
+    names = short_names(groups, width=not by_width, when=not by_wait)
     ordered = sorted(zip(groups, names, strict=True), key=lambda pair: _place(pair[0], by_width, by_wait))
     for group, name in ordered:
         found.setdefault((group.width if by_width else None, group.when if by_wait else None), {})[name] = group

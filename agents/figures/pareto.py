@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from agents.analysis.prices import Prices
-from agents.analysis.seed_groups import SeedGroup, headline, seeds_in_words, sized
+from agents.analysis.seed_groups import SeedGroup, headline, seeds_caption
 from agents.figures import style
 from agents.figures.files import Drawing
 
@@ -53,9 +53,7 @@ def draw(
     labels = list(strokes)
     listed = [style.unbroken(f"{number}: {row['setting']};") for number, row in enumerate(front[:LISTED], start=1)]
     more = f" {len(front) - LISTED} more in the CSV" if len(front) > LISTED else ""
-    caption = (
-        f"{seeds_in_words(groups)}\nPareto front: {' '.join(listed).removesuffix(';')}{more}{_prices_line(prices)}"
-    )
+    caption = f"{seeds_caption(groups)}\nPareto front: {' '.join(listed).removesuffix(';')}{more}{_prices_line(prices)}"
     style.legend(figure, handles, labels, caption)
     return Drawing(figure, rows, () if costs else ("no run spent FLOPs, so the figure has no prices",))
 
@@ -64,7 +62,7 @@ def _row(group: SeedGroup, prices: Prices) -> dict[str, Any]:
     cer, comp, mem = (group.interval(of) for of in (_cer, _comp, _mem))
     cost = group.interval(prices.cost)
     return {
-        "setting": ", ".join([sized(group), group.when, *["replay"] * group.replay]),
+        "setting": ", ".join([group.sized_name, group.when, *["replay"] * group.replay]),
         "method": group.method,
         "cer": cer.mean,
         "cer_half": cer.half,

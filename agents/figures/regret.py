@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.analysis.seed_groups import SeedGroup, headline, seeds_in_words
+from agents.analysis.seed_groups import SeedGroup, headline, seeds_caption
 from agents.figures import style
 from agents.figures.error_curves import curve
 from agents.figures.files import Drawing
@@ -87,6 +87,6 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
         figure,
         [style.handle(stroke) for stroke in strokes.values()],
         list(strokes),
-        f"above {named}, seed by seed; " + seeds_in_words(shared, "bands"),
+        f"above {named}, seed by seed; " + seeds_caption(shared, "bands"),
     )
     return Drawing(figure, rows, tuple(notes))

@@ -8,8 +8,8 @@ from typing import Any
 
 from matplotlib.lines import Line2D
 
-from agents.analysis.seed_groups import SeedGroup, headline, seeds_in_words, within
-from agents.analysis.statistics import paired
+from agents.analysis.seed_groups import SeedGroup, headline, seeds_caption, short_names
+from agents.analysis.statistics import paired_difference
 from agents.figures import style
 from agents.figures.files import Drawing
 from alma_env import Score
@@ -35,7 +35,7 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
             "with --replay or without it"
         )
     both = [group for pair in pairs for group in pair]
-    names = within([without for without, _ in pairs])
+    names = short_names([without for without, _ in pairs])
     height = 0.26 * len(pairs) + 1.7
     figure = style.blank(9.2, height)
     grid = figure.subplots(1, 2, sharey=True)
@@ -43,7 +43,7 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
     for name, (without, with_) in zip(names, pairs, strict=True):
         row: dict[str, Any] = {"setting": name}
         for key, (_, of) in MEASURES.items():
-            difference = paired(with_.values(of), without.values(of))
+            difference = paired_difference(with_.values(of), without.values(of))
             row |= {
                 f"{key}_without": without.interval(of).mean,
                 f"{key}_without_half": without.interval(of).half,
@@ -86,7 +86,7 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
         Line2D([], [], linestyle="", marker=stroke.marker, color=stroke.colour, markerfacecolor=face, markersize=6)
         for stroke, face in ((WITHOUT, "white"), (WITH, WITH.colour))
     ]
-    style.legend(figure, handles, ["without replay", "with replay"], seeds_in_words(both))
+    style.legend(figure, handles, ["without replay", "with replay"], seeds_caption(both))
     return Drawing(figure, rows)
 
 

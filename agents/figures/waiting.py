@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents.analysis.waiting_comparison import Comparison
+from agents.analysis.waiting_comparison import WaitingComparison
 from agents.figures import style
 
 
-def draw(comparisons: Sequence[Comparison], file: Path, *, heading: str = "CER") -> Path:
+def draw(comparisons: Sequence[WaitingComparison], file: Path, *, heading: str = "CER") -> Path:
     """Draw the cost against the waiting time in one panel per comparison; other schedules are horizontal lines.
 
     Bars and bands are 95 % intervals over seeds.

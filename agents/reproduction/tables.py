@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from agents.analysis.seed_groups import find_seed_groups, sized, streams
+from agents.analysis.seed_groups import find_seed_groups, streams
 from agents.analysis.statistics import Interval
 from agents.catalogue.run_config import RunConfig
 from agents.runs.load import FinishedRun
@@ -39,7 +39,7 @@ def _cer_table(runs: Sequence[FinishedRun]) -> str:
     lines: dict[str, dict[int, Interval]] = {}
     for group in find_seed_groups(runs)[0]:
         if group.wait is not None:
-            name = sized(group) + ", replay" * group.replay
+            name = group.sized_name + ", replay" * group.replay
             lines.setdefault(name, {})[group.wait] = group.interval(lambda score: score.cer)
     intervals = [interval for line in lines.values() for interval in line.values()]
     waits = sorted({wait for line in lines.values() for wait in line})

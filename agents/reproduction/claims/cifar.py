@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from agents.analysis.statistics import paired
+from agents.analysis.statistics import paired_difference
 from agents.reproduction.claims.comparisons import (
     CER,
     FINAL_ERROR,
@@ -140,12 +140,12 @@ def _replay_helps(pick: Pick, setup: Setup) -> list[PairedComparison]:
             if agent == "sm":
                 ratios = {seed: replayed[seed].score.paper_flops / once[seed].score.paper_flops for seed in common}
                 label = f"sm {width}, w={wait}: Comp with replay / without − {factor:g}"
-                interval = paired(ratios, dict.fromkeys(ratios, factor))
+                interval = paired_difference(ratios, dict.fromkeys(ratios, factor))
                 compared.append(PairedComparison(label, "training FLOPs, ratio", interval, "close", 0.05 * factor))
         for agent in METHODS:
             if agent != "gens":
                 label = f"{width}, w={wait}: effect of replay on {agent} − on gens"
-                compared.append(PairedComparison(label, CER.name, paired(gains[agent], gains["gens"])))
+                compared.append(PairedComparison(label, CER.name, paired_difference(gains[agent], gains["gens"])))
     return compared
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents.analysis.statistics import paired
+from agents.analysis.statistics import paired_difference
 from agents.reproduction.claims.setups import Setup
 from agents.reproduction.claims.verdicts import NO_EQUAL_SIZE, NOT_RUN, PairedComparison, Prediction
 from agents.runs.load import FinishedRun
@@ -71,7 +71,7 @@ def compare(
     tolerance: float = 0.0,
 ) -> PairedComparison:
     """Compare a quantity of these runs with the same quantity, or the quantity ``of_those``, of those runs."""
-    interval = paired(quantity.by_seed(these), (of_those or quantity).by_seed(those))
+    interval = paired_difference(quantity.by_seed(these), (of_those or quantity).by_seed(those))
     return PairedComparison(label, quantity.name, interval, predicted, tolerance)
 
 
@@ -125,7 +125,7 @@ def compare_at_equal_size(label: str, grown: RunsBySeed, by_width: Sequence[Runs
         else:
             beyond = beyond or len(others) == len(by_width)
     missing = NO_EQUAL_SIZE if beyond else NOT_RUN
-    return PairedComparison(label, CER.name, paired(left, right), "above", missing=missing)
+    return PairedComparison(label, CER.name, paired_difference(left, right), "above", missing=missing)
 
 
 def _mean_size(run: FinishedRun) -> float:
