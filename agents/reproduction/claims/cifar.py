@@ -161,10 +161,7 @@ _MIXTURES: dict[str, dict[str, Any]] = {
 def _compare_mixtures(pick: Pick, setup: Setup, *pairs: tuple[str, str]) -> list[PairedComparison]:
     return [
         compare(
-            f"{width}: {one} − {other}",
-            pick(width=width, **_MIXTURES[one]),
-            pick(width=width, **_MIXTURES[other]),
-            CER,
+            f"{width}: {one} − {other}", pick(width=width, **_MIXTURES[one]), pick(width=width, **_MIXTURES[other]), CER
         )
         for width in setup.widths
         for one, other in pairs
@@ -187,10 +184,7 @@ FINDINGS: Findings = {
     "cifar-b": ("final error: w=100 ≤ w=10 < w=2, for SM and Ens", _waiting_ends_better),
     "cifar-c": ("before t=10, w=2 has a lower error than w=10, for SM and Ens", _greedy_starts_better),
     "cifar-d": ("wider is better, in CER and in final error, for SM and Ens", _wider_is_better),
-    "cifar-e": (
-        "Ens of c=64 is better at t=10 than Ens of c=4 at the end of the stream",
-        _large_is_ahead_early,
-    ),
+    "cifar-e": ("Ens of c=64 is better at t=10 than Ens of c=4 at the end of the stream", _large_is_ahead_early),
     "cifar-f": ("CER: UMix ≤ Ens at c=4, Ens ≤ UMix at c=64", _mixing_helps_small),
     "cifar-g": ("CER: Ens < SM at equal width", _ensembles_help),
     "cifar-h": (
