@@ -21,13 +21,11 @@ class Panel:
 
 
 def arrange(groups: Sequence[SeedGroup], panels: str = "auto") -> tuple[list[Panel], int]:
-    """Return the panels and the number of panels in a row.
+    """Return the panels of one stream and the number of panels in a row.
 
-    Args:
-        groups: seed groups of one stream.
-        panels: in what the panels differ: ``width``, ``wait``, ``both`` or ``none``. ``auto`` chooses both if several
-            methods have several widths and waiting times, else the one that has several values. Policies share a panel
-            with the waiting times, for comparison, if the lines are not too many.
+    The panels differ in ``width``, ``wait``, ``both`` or ``none``. ``auto`` chooses both if several methods have
+    several widths and waiting times, else the one that has several values. Policies share a panel with the waiting
+    times, for comparison, if the lines are not too many.
 
     Raises:
         ValueError: the choice is unknown.
@@ -49,11 +47,8 @@ def arrange(groups: Sequence[SeedGroup], panels: str = "auto") -> tuple[list[Pan
 def line_names(panels: Sequence[Panel], groups: Sequence[SeedGroup]) -> list[str]:
     """Return the names of the lines of all panels in the order of their seed groups; one name has one stroke."""
     places = {id(group): place for place, group in enumerate(groups)}
-    first: dict[str, int] = {}
-    for panel in panels:
-        for name, group in panel.lines.items():
-            first[name] = min(first.get(name, len(groups)), places[id(group)])
-    return sorted(first, key=first.__getitem__)
+    lines = sorted((places[id(group)], name) for panel in panels for name, group in panel.lines.items())
+    return list(dict.fromkeys(name for _, name in lines))
 
 
 def _dimensions(groups: Sequence[SeedGroup], panels: str) -> tuple[bool, bool]:
