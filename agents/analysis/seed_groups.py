@@ -34,26 +34,15 @@ NAMES = {
 
 @dataclass(frozen=True)
 class SeedGroup:
-    """The finished runs of one setting.
+    """The finished runs of one setting within a stream, see `agents.catalogue.run_config`."""
 
-    Attributes:
-        method: the paper's name, with the hyper-parameters in which the settings of this method differ.
-        agent: id of the method.
-        width: units, channels or experts; None if the agent has none.
-        wait: waiting time in mega-batches; None for other policies than a fixed waiting time.
-        when: the schedule as text.
-        replay: whether the runs train on all mega-batches so far.
-        runs: the runs, by seed.
-        setting: the setting within the stream, see `agents.catalogue.run_config`.
-    """
-
-    method: str
-    agent: str
-    width: int | None
-    wait: int | None
-    when: str
+    method: str  # the paper's name, with the hyper-parameters in which the settings of this method differ
+    agent: str  # id of the method
+    width: int | None  # units, channels or experts; None if the agent has none
+    wait: int | None  # in mega-batches; None for other policies than a fixed waiting time
+    when: str  # the schedule as text
     replay: bool
-    runs: Mapping[int, FinishedRun]
+    runs: Mapping[int, FinishedRun]  # by seed
     setting: Setting = field(default_factory=dict)
 
     @property
@@ -68,7 +57,7 @@ class SeedGroup:
 
     def values(self, of: Callable[[Score], float]) -> dict[int, float]:
         """Return a number of each run, by seed."""
-        return {seed: of(run.score) for seed, run in self.runs.items()}
+        return {seed: float(of(run.score)) for seed, run in self.runs.items()}
 
     def interval(self, of: Callable[[Score], float]) -> Interval:
         """Return the mean of a number over the seeds, with its 95 % interval."""
@@ -134,10 +123,9 @@ def _key(setting: Setting) -> _Key:
 
 def _setting(run: FinishedRun) -> dict[str, str]:
     """Return the setting of a run within its stream."""
-    stream = run.run_config.stream
+    stream, setting = run.run_config.stream, run.run_config.setting
     unlimited = {f"protocol.{name}": "null" for name in BUDGETS}
-    setting = {path: value for path, value in run.run_config.setting.items() if path not in stream}
-    return {path: value for path, value in setting.items() if value != unlimited.get(path)}
+    return {path: value for path, value in setting.items() if path not in stream and value != unlimited.get(path)}
 
 
 def _split_by_random_seed(runs: Sequence[FinishedRun]) -> set[_Key]:
@@ -200,10 +188,7 @@ def headline(stream: str, groups: Sequence[SeedGroup]) -> str:
 def short_names(groups: Sequence[SeedGroup], *, width: bool = True, when: bool = True) -> list[str]:
     """Return a name for each seed group: everything that the groups do not share, or the method if they share all.
 
-    Args:
-        groups: the seed groups that a figure or a table shows together.
-        width: whether names include widths that differ.
-        when: whether names include schedules that differ.
+    Without ``width`` or ``when`` the names leave out widths or schedules that differ.
     """
     several = {
         name: len({getattr(group, name) for group in groups}) > 1 for name in ("method", "width", "when", "replay")

@@ -15,19 +15,12 @@ from agents.runs.load import FinishedRun
 
 @dataclass(frozen=True)
 class ScheduleCosts:
-    """The runs of one schedule, which differ only in their seeds.
+    """The costs of the runs of one schedule, which differ only in their seeds."""
 
-    Attributes:
-        name: the schedule as text.
-        wait: the waiting time; None for other policies than a fixed waiting time.
-        costs: cost of each run, by seed: CER, and FLOPs and parameters at their prices.
-        comps: Comp of each run, by seed.
-    """
-
-    name: str
-    wait: int | None
-    costs: Mapping[int, float]
-    comps: Mapping[int, float]
+    name: str  # the schedule as text
+    wait: int | None  # None for other policies than a fixed waiting time
+    costs: Mapping[int, float]  # by seed: CER, and FLOPs and parameters at their prices
+    comps: Mapping[int, float]  # Comp by seed
 
     @property
     def cost(self) -> Interval:
@@ -37,17 +30,11 @@ class ScheduleCosts:
 
 @dataclass(frozen=True)
 class WaitingComparison:
-    """All schedules of one learner on one stream.
+    """All schedules of one learner on one stream."""
 
-    Attributes:
-        title: stream and learner.
-        schedules: the schedules, in the order of their costs.
-        notes: a message for each run of the stream that was left out as a duplicate.
-    """
-
-    title: str
-    schedules: Sequence[ScheduleCosts]
-    notes: Sequence[str] = ()
+    title: str  # stream and learner
+    schedules: Sequence[ScheduleCosts]  # in ascending order
+    notes: Sequence[str] = ()  # for each run of the stream that was left out as a duplicate
 
     @property
     def best_fixed(self) -> ScheduleCosts | None:
@@ -61,12 +48,7 @@ class WaitingComparison:
 
 
 def compare(runs: Sequence[FinishedRun], prices: Prices | None = None) -> list[WaitingComparison]:
-    """Compare the schedules of each learner on each stream, see `agents.analysis.seed_groups`.
-
-    Args:
-        runs: finished runs.
-        prices: prices of FLOPs and parameters; None: the cost is the CER.
-    """
+    """Compare the schedules of each learner on each stream; without prices the cost is the CER."""
     comparisons = []
     for stream, runs_of_stream in streams(runs).items():
         groups, notes = find_seed_groups(runs_of_stream)
@@ -93,5 +75,5 @@ def _schedule(group: SeedGroup, prices: Prices) -> ScheduleCosts:
         name=", ".join([group.first.run_config.agent.when, *random_seed]),
         wait=group.wait,
         costs=group.values(prices.cost),
-        comps=group.values(lambda score: float(score.comp)),
+        comps=group.values(lambda score: score.comp),
     )
