@@ -42,10 +42,7 @@ def append_differences(
 ) -> list[str]:
     """Append to each name the values in which the settings with this name differ.
 
-    Args:
-        names: one name per setting.
-        settings: the settings.
-        paths_of: returns the paths to compare, for the settings with one name.
+    ``paths_of`` returns the paths to compare, for the settings with one name.
     """
     by_name: dict[str, list[Setting]] = {}
     for name, setting in zip(names, settings, strict=True):

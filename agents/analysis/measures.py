@@ -17,25 +17,15 @@ from alma_env import Ledger, Score
 
 @dataclass(frozen=True)
 class Measure:
-    """The error of a data set and its total over the ticks.
+    """The error of a data set and its total over the ticks."""
 
-    Attributes:
-        name: name of the error of one tick.
-        plural: plural of the name, for the file name of a figure.
-        total: the field of ``Score`` that holds the total.
-        heading: heading of the total.
-        meaning: explanation of the total, for the caption.
-        digits: decimal places of the total and of one error.
-        logarithmic: whether curves have a logarithmic axis.
-    """
-
-    name: str
-    plural: str
-    total: str
-    heading: str
-    meaning: str
-    digits: tuple[int, int]
-    logarithmic: bool = False
+    name: str  # of the error of one tick
+    plural: str  # for the file name of a figure
+    total: str  # the field of ``Score`` that holds the total
+    heading: str  # of the total
+    meaning: str  # of the total, for the caption
+    digits: tuple[int, int]  # decimal places of the total and of one error
+    logarithmic: bool = False  # the axis of curves
 
     def sum(self, score: Score) -> float:
         """Return the total of a score; NaN if it is undefined before tick 1."""
@@ -71,10 +61,7 @@ def measure_of(protocol: Mapping[str, Any]) -> Measure:
 def table(groups: Mapping[str, Sequence[Ledger]], *, title: str, measure: Measure = ERROR_RATE) -> Table:
     """Return a table with one line per setting: mean and 95 % interval over seeds of CER, Mem, Comp and final error.
 
-    Args:
-        groups: label of a setting → the ledgers of its seeds.
-        title: title of the table.
-        measure: the measure; for text, average perplexity replaces CER.
+    The groups are the ledgers of the seeds by the label of a setting. For text, average perplexity replaces CER.
     """
     out = Table(
         title=escape(title),
@@ -90,8 +77,19 @@ def table(groups: Mapping[str, Sequence[Ledger]], *, title: str, measure: Measur
         # Long headings take two lines, so that the table fits 80 columns.
         heading = name.replace(" ", "\n") if len(name) > 12 else name
         out.add_column(heading, justify="right", no_wrap=True)
+    total_form, error_form = (f".{digits}f" for digits in measure.digits)
     for label, ledgers in groups.items():
-        out.add_row(escape(label), str(len(ledgers)), *_texts([ledger.score() for ledger in ledgers], measure))
+        scores = [ledger.score() for ledger in ledgers]
+        out.add_row(
+            escape(label),
+            str(len(scores)),
+            Interval.of([measure.sum(score) for score in scores]).text(total_form),
+            Interval.of([score.final_error for score in scores]).text(error_form),
+            engineering(mean(float(score.mem) for score in scores)),
+            engineering(mean(float(score.comp) for score in scores)),
+            engineering(mean(float(score.paper_flops) for score in scores)),
+            f"{mean(score.seconds for score in scores):.0f}",
+        )
     return out
 
 
@@ -100,19 +98,6 @@ _CAPTION = (
     "validation and growth included; paper: 6 per forward multiply-add in training, plus growth. "
     "±: 95 % interval over seeds."
 )
-
-
-def _texts(scores: Sequence[Score], measure: Measure) -> tuple[str, ...]:
-    """Return the text of each column after the number of seeds."""
-    total_digits, error_digits = measure.digits
-    return (
-        Interval.of([measure.sum(score) for score in scores]).text(f".{total_digits}f"),
-        Interval.of([score.final_error for score in scores]).text(f".{error_digits}f"),
-        engineering(mean(float(score.mem) for score in scores)),
-        engineering(mean(float(score.comp) for score in scores)),
-        engineering(mean(float(score.paper_flops) for score in scores)),
-        f"{mean(score.seconds for score in scores):.0f}",
-    )
 
 
 UNITS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))

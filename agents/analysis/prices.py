@@ -39,18 +39,13 @@ class Prices:
             if not 0 <= float(price) < float("inf"):
                 raise ValueError(f"{name}={price}: a price must not be negative or infinite; use 0 to charge nothing")
 
-    @property
-    def weights(self) -> NDArray[np.float64]:
-        """The weights of the three parts of the reward, float64 (3,)."""
-        return np.array([1.0, self.flops, self.parameters])
-
     def cost(self, score: Score) -> float:
         """Return the cost of a run in units of error: its CER, and its Comp and Mem at their prices."""
         return score.cer + self.flops * score.comp / 1e12 + self.parameters * score.mem / 1e6
 
     def reward(self, parts: NDArray[Any]) -> Any:
         """Return the weighted sum of reward vectors (..., 3)."""
-        return parts @ self.weights
+        return parts @ np.array([1.0, self.flops, self.parameters])
 
 
 def reward_vector(error: Any, flops: Any, parameters: Any) -> NDArray[np.float64]:

@@ -34,26 +34,15 @@ NAMES = {
 
 @dataclass(frozen=True)
 class SeedGroup:
-    """The finished runs of one setting.
+    """The finished runs of one setting within a stream, see `agents.catalogue.run_config`."""
 
-    Attributes:
-        method: the paper's name, with the hyper-parameters in which the settings of this method differ.
-        agent: id of the method.
-        width: units, channels or experts; None if the agent has none.
-        wait: waiting time in mega-batches; None for other policies than a fixed waiting time.
-        when: the schedule as text.
-        replay: whether the runs train on all mega-batches so far.
-        runs: the runs, by seed.
-        setting: the setting within the stream, see `agents.catalogue.run_config`.
-    """
-
-    method: str
-    agent: str
-    width: int | None
-    wait: int | None
-    when: str
+    method: str  # the paper's name, with the hyper-parameters in which the settings of this method differ
+    agent: str  # id of the method
+    width: int | None  # units, channels or experts; None if the agent has none
+    wait: int | None  # in mega-batches; None for other policies than a fixed waiting time
+    when: str  # the schedule as text
     replay: bool
-    runs: Mapping[int, FinishedRun]
+    runs: Mapping[int, FinishedRun]  # by seed
     setting: Setting = field(default_factory=dict)
 
     @property
@@ -68,7 +57,7 @@ class SeedGroup:
 
     def values(self, of: Callable[[Score], float]) -> dict[int, float]:
         """Return a number of each run, by seed."""
-        return {seed: of(run.score) for seed, run in self.runs.items()}
+        return {seed: float(of(run.score)) for seed, run in self.runs.items()}
 
     def interval(self, of: Callable[[Score], float]) -> Interval:
         """Return the mean of a number over the seeds, with its 95 % interval."""
@@ -81,13 +70,13 @@ class SeedGroup:
         >>> SeedGroup("SM", "sm", 4, 5, "w = 5", True, {}).name
         'SM-4, w = 5, replay'
         """
-        return ", ".join([sized(self), self.when, *["replay"] * self.replay])
+        return ", ".join([self.sized_name, self.when, *["replay"] * self.replay])
 
-
-def sized(group: SeedGroup) -> str:
-    """Return method and width, as ``SM-4`` or ``Ens-4, members=2``."""
-    name, comma, others = group.method.partition(",")
-    return (name if group.width is None else f"{name}-{group.width}") + comma + others
+    @property
+    def sized_name(self) -> str:
+        """Method and width, as ``SM-4`` or ``Ens-4, members=2``."""
+        name, comma, others = self.method.partition(",")
+        return (name if self.width is None else f"{name}-{self.width}") + comma + others
 
 
 def streams(runs: Iterable[FinishedRun]) -> dict[str, list[FinishedRun]]:
@@ -134,10 +123,9 @@ def _key(setting: Setting) -> _Key:
 
 def _setting(run: FinishedRun) -> dict[str, str]:
     """Return the setting of a run within its stream."""
-    stream = run.run_config.stream
+    stream, setting = run.run_config.stream, run.run_config.setting
     unlimited = {f"protocol.{name}": "null" for name in BUDGETS}
-    setting = {path: value for path, value in run.run_config.setting.items() if path not in stream}
-    return {path: value for path, value in setting.items() if value != unlimited.get(path)}
+    return {path: value for path, value in setting.items() if path not in stream and value != unlimited.get(path)}
 
 
 def _split_by_random_seed(runs: Sequence[FinishedRun]) -> set[_Key]:
@@ -189,7 +177,7 @@ def headline(stream: str, groups: Sequence[SeedGroup]) -> str:
     methods, widths = {group.method for group in groups}, {group.width for group in groups}
     parts = [stream]
     if len(methods) == 1:
-        parts.append(sized(groups[0]) if len(widths) == 1 else groups[0].method)
+        parts.append(groups[0].sized_name if len(widths) == 1 else groups[0].method)
     elif len(widths) == 1 and groups[0].width is not None:
         parts.append(f"width {groups[0].width}")
     if len({group.when for group in groups}) == 1:
@@ -197,13 +185,10 @@ def headline(stream: str, groups: Sequence[SeedGroup]) -> str:
     return ", ".join([*parts, *["replay"] * all(group.replay for group in groups)])
 
 
-def within(groups: Sequence[SeedGroup], *, width: bool = True, when: bool = True) -> list[str]:
+def short_names(groups: Sequence[SeedGroup], *, width: bool = True, when: bool = True) -> list[str]:
     """Return a name for each seed group: everything that the groups do not share, or the method if they share all.
 
-    Args:
-        groups: the seed groups that a figure or a table shows together.
-        width: whether names include widths that differ.
-        when: whether names include schedules that differ.
+    Without ``width`` or ``when`` the names leave out widths or schedules that differ.
     """
     several = {
         name: len({getattr(group, name) for group in groups}) > 1 for name in ("method", "width", "when", "replay")
@@ -212,7 +197,7 @@ def within(groups: Sequence[SeedGroup], *, width: bool = True, when: bool = True
     for group in groups:
         parts = []
         if several["method"]:
-            parts.append(sized(group) if width and several["width"] else group.method)
+            parts.append(group.sized_name if width and several["width"] else group.method)
         elif width and several["width"] and group.width is not None:
             parts.append(f"width {group.width}")
         parts += [group.when] * (when and several["when"]) + ["replay"] * (several["replay"] and group.replay)
@@ -220,7 +205,7 @@ def within(groups: Sequence[SeedGroup], *, width: bool = True, when: bool = True
     return names
 
 
-def seeds_in_words(groups: Iterable[SeedGroup], what: str = "bars") -> str:
+def seeds_caption(groups: Iterable[SeedGroup], what: str = "bars") -> str:
     """Return the meaning of the bars or bands of a figure, for its caption."""
     numbers = sorted({len(group.runs) for group in groups})
     if numbers[-1] == 1:

@@ -64,24 +64,24 @@ def _quantile(n: int) -> float:
     return float(stdtrit(n - 1, (1 + LEVEL) / 2))
 
 
-def paired(these: Mapping[int, float], those: Mapping[int, float]) -> Interval | None:
+def paired_difference(these: Mapping[int, float], those: Mapping[int, float]) -> Interval | None:
     """Return the mean of these − those over common seeds; None if there is no common seed.
 
     Both have the same stream for a seed, so the effect of the stream cancels.
 
-    >>> paired({0: 3.0, 1: 5.0, 2: 4.0}, {0: 2.0, 1: 4.0, 7: 9.0})
+    >>> paired_difference({0: 3.0, 1: 5.0, 2: 4.0}, {0: 2.0, 1: 4.0, 7: 9.0})
     Interval(mean=1.0, half=0.0, n=2)
     """
     common = [seed for seed in these if seed in those]
     return Interval.of([these[seed] - those[seed] for seed in common]) if common else None
 
 
-def paired_p(these: Mapping[int, float], those: Mapping[int, float]) -> float | None:
+def paired_p_value(these: Mapping[int, float], those: Mapping[int, float]) -> float | None:
     """Return the two-sided p-value of Student's paired t-test over common seeds; None for fewer than two seeds.
 
     If all differences are equal and not 0, p is 0, the limit for a vanishing spread.
 
-    >>> round(paired_p({0: 3.0, 1: 5.5, 2: 4.0}, {0: 2.0, 1: 4.0, 2: 3.5}), 4)
+    >>> round(paired_p_value({0: 3.0, 1: 5.5, 2: 4.0}, {0: 2.0, 1: 4.0, 2: 3.5}), 4)
     0.0742
     """
     differences = [these[seed] - those[seed] for seed in these if seed in those]

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.analysis.measures import Measure
-from agents.analysis.seed_groups import SeedGroup, find_seed_groups, headline, sized, streams, within
-from agents.analysis.statistics import Interval, holm, paired, paired_p
+from agents.analysis.seed_groups import SeedGroup, find_seed_groups, headline, short_names, streams
+from agents.analysis.statistics import Interval, holm, paired_difference, paired_p_value
 from agents.runs.load import FinishedRun
 from alma_env import Score
 
@@ -34,53 +34,34 @@ KEYS = ("env", *_KEYS)
 class Entry:
     """One number of a table.
 
-    Attributes:
-        interval: mean over the seeds with its 95 % interval.
-        best: whether the mean is the lowest of its column, or equal to the lowest.
-        difference: difference to the reference line, paired by seed; None for the reference line itself, without a
-            reference line and without common seeds.
-        p: two-sided p-value of the difference after Holm's correction; None if not tested.
-        mark: `LOWER` or `HIGHER` for a significant difference, `UNTESTED` if there are too few common seeds.
+    The difference to the reference line is paired by seed; it is None for the reference line itself, without a
+    reference line and without common seeds.
     """
 
     interval: Interval
-    best: bool
+    best: bool  # the mean is the lowest of its column, or equal to the lowest
     difference: Interval | None = None
-    p: float | None = None
-    mark: str = ""
+    p: float | None = None  # of the difference, two-sided, after Holm's correction; None if not tested
+    mark: str = ""  # LOWER or HIGHER for a significant difference, UNTESTED if there are too few common seeds
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a table: a setting.
+    """One line of a table: a setting."""
 
-    Attributes:
-        group: name of the group of lines that are compared with each other.
-        name: name within the group.
-        seeds: number of runs.
-        entries: entries by heading.
-    """
-
-    group: str
-    name: str
+    group: str  # of lines that are compared with each other
+    name: str  # within the group
     seeds: int
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, Entry]  # by heading
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A table of settings with one measure.
-
-    Attributes:
-        measure: the measure.
-        against: name of the reference line.
-        lines: the lines, group by group.
-        notes: messages for the reader, such as runs that were left out.
-    """
+    """A table of settings with one measure, and messages for the reader, such as runs that were left out."""
 
     measure: Measure
-    against: str
-    lines: Sequence[Line]
+    against: str  # name of the reference line
+    lines: Sequence[Line]  # group by group
     notes: tuple[str, ...]
 
 
@@ -98,16 +79,12 @@ def compare(runs: Sequence[FinishedRun], by: Sequence[str] = ("env",), against: 
     for key in by:
         if key not in KEYS:
             raise ValueError(f"--by {key}: must be one of {', '.join(KEYS)}, the values that compared lines can share")
-    tables: dict[str, list[Line]] = {}
-    measures: dict[str, Measure] = {}
-    notes: dict[str, list[str]] = {}
+    tables: dict[Measure, tuple[list[Line], list[str]]] = {}  # lines and notes
     missing = []
     for stream, runs_of_stream in streams(runs).items():
         seed_groups, duplicates = find_seed_groups(runs_of_stream)
-        heading = seed_groups[0].measure.heading
-        measures[heading] = seed_groups[0].measure
-        lines, messages = tables.setdefault(heading, []), notes.setdefault(heading, [])
-        messages += duplicates
+        lines, notes = tables.setdefault(seed_groups[0].measure, ([], []))
+        notes += duplicates
         groups: dict[str, list[SeedGroup]] = {}
         for seed_group in seed_groups:
             groups.setdefault(", ".join(_KEYS[key](seed_group) for key in by if key != "env"), []).append(seed_group)
@@ -118,12 +95,12 @@ def compare(runs: Sequence[FinishedRun], by: Sequence[str] = ("env",), against: 
                 missing.append(f"{group}: no line {against} to compare with")
             lines += _lines(group, members, reference, best=against is None)
             if len(members) == 1 and len(groups) > 1:
-                messages.append(f"{group}: one line, nothing to compare with")
-    if against is not None and len(missing) == len({line.group for lines in tables.values() for line in lines}):
+                notes.append(f"{group}: one line, nothing to compare with")
+    if against is not None and len(missing) == len({line.group for lines, _ in tables.values() for line in lines}):
         raise ValueError(f"--against {against}: no line has this name; give an agent id such as sm, or a line's name")
     return [
-        Comparison(measures[heading], against or "the best", lines, (*notes[heading], *missing))
-        for heading, lines in tables.items()
+        Comparison(measure, against or "the best", lines, (*notes, *missing))
+        for measure, (lines, notes) in tables.items()
     ]
 
 
@@ -132,29 +109,25 @@ def columns_of(measure: Measure) -> dict[str, Callable[[Score], float]]:
     return {
         measure.heading: measure.sum,
         f"final {measure.name}": lambda score: score.final_error,
-        "Mem": lambda score: float(score.mem),
-        "Comp": lambda score: float(score.comp),
+        "Mem": lambda score: score.mem,
+        "Comp": lambda score: score.comp,
     }
 
 
 def _find(against: str, seed_groups: Sequence[SeedGroup], group: str) -> SeedGroup | None:
     """Return the seed group with a name: within its group, in its stream, method and width, or agent id."""
-    names = within(seed_groups)
-    for kind in (
-        names,
-        *([of(seed_group) for seed_group in seed_groups] for of in (lambda c: c.name, sized, lambda c: c.agent)),
-    ):
-        found = [
-            seed_group for seed_group, name in zip(seed_groups, kind, strict=True) if name.lower() == against.lower()
-        ]
+    names = short_names(seed_groups)
+    kinds = [(name, one.name, one.sized_name, one.agent) for name, one in zip(names, seed_groups, strict=True)]
+    for kind in zip(*kinds, strict=True):
+        found = [number for number, name in enumerate(kind) if name.lower() == against.lower()]
         if len(found) > 1:
-            several = [name for seed_group, name in zip(seed_groups, names, strict=True) if seed_group in found]
+            several = "; ".join(names[number] for number in found[:3])
             raise ValueError(
-                f"--against {against}: {len(found)} lines of {group} have this name ({'; '.join(several[:3])} …); give "
+                f"--against {against}: {len(found)} lines of {group} have this name ({several} …); give "
                 "one of these names, or say with --by what compared lines share, for example --by env width when"
             )
         if found:
-            return found[0]
+            return seed_groups[found[0]]
     return None
 
 
@@ -162,10 +135,9 @@ def _lines(group: str, seed_groups: Sequence[SeedGroup], reference: SeedGroup | 
     columns = {
         heading: _column(seed_groups, of, reference, best) for heading, of in columns_of(seed_groups[0].measure).items()
     }
-    for number, (seed_group, name) in enumerate(zip(seed_groups, within(seed_groups), strict=True)):
-        yield Line(
-            group, name, len(seed_group.runs), {heading: entries[number] for heading, entries in columns.items()}
-        )
+    for number, (seed_group, name) in enumerate(zip(seed_groups, short_names(seed_groups), strict=True)):
+        entries = {heading: column[number] for heading, column in columns.items()}
+        yield Line(group, name, len(seed_group.runs), entries)
 
 
 def _column(
@@ -182,7 +154,7 @@ def _column(
     p_values = {
         number: p
         for number, seed_group in enumerate(seed_groups)
-        if seed_group is not reference and (p := paired_p(values[number], reference_values)) is not None
+        if seed_group is not reference and (p := paired_p_value(values[number], reference_values)) is not None
     }
     # The same values select the best line, so any two lines could have been compared.
     tests = len(seed_groups) * (len(seed_groups) - 1) // 2 if best else None
@@ -192,11 +164,10 @@ def _column(
         if seed_group is reference:
             entries.append(Entry(interval, lead))
             continue
-        difference, p = paired(values[number], reference_values), corrected.get(number)
+        difference, p = paired_difference(values[number], reference_values), corrected.get(number)
         mark = ""
-        if (
-            p is None and max(len(seed_group.runs), len(reference.runs)) > 1
-        ):  # for one seed each, the caption says it once
+        # For one seed each, the caption says once that there is no test.
+        if p is None and max(len(seed_group.runs), len(reference.runs)) > 1:
             mark = UNTESTED
         elif p is not None and p < ALPHA and difference is not None:
             mark = LOWER if difference.mean < 0 else HIGHER

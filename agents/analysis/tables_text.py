@@ -15,23 +15,18 @@ def markdown(comparison: Comparison) -> str:
     """Return a table in GitHub's Markdown, with the caption below it."""
     headings = _headings(comparison)
     ruler = [" --- " if heading in ("compared", "setting") else " ---: " for heading in headings]
-    lines = ["| " + " | ".join(headings) + " |", "|" + "|".join(ruler) + "|"]
-    for cells in _cells(comparison, lambda text: text.replace("|", r"\|"), "**{}**", {}):
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", caption(comparison)]) + "\n"
+    rows = _cells(comparison, lambda text: text.replace("|", r"\|"), "**{}**", {})
+    lines = [f"|{'|'.join(ruler)}|", *(f"| {' | '.join(cells)} |" for cells in rows)]
+    return "\n".join([f"| {' | '.join(headings)} |", *lines, "", caption(comparison)]) + "\n"
 
 
 def latex(comparison: Comparison) -> str:
     """Return a LaTeX table that uses the package booktabs."""
     headings = _headings(comparison)
     left = sum(heading in ("compared", "setting") for heading in headings)
-    out = [
-        r"\begin{table}",
-        r"\centering",
-        r"\begin{tabular}{" + "l" * left + "r" * (len(headings) - left) + "}",
-        r"\toprule",
-        " & ".join(map(_escape, headings)) + r" \\",
-    ]
+    out = [r"\begin{table}", r"\centering"]
+    out += [r"\begin{tabular}{" + "l" * left + "r" * (len(headings) - left) + "}"]
+    out += [r"\toprule", " & ".join(map(_escape, headings)) + r" \\"]
     rows = _cells(comparison, _escape, r"\textbf{{{}}}", _MARKS)
     for number, cells in enumerate(rows):
         if number == 0 or (cells[0] and "compared" in headings):
@@ -73,9 +68,8 @@ def caption(comparison: Comparison) -> str:
     parts = [f"{groups[0]}."] if len(groups) == 1 else []
     parts.append(f"{measure.heading}: {measure.meaning}. Mem: sum of parameters. Comp: FLOPs executed.")
     if max(seeds) > 1:
-        parts.append(
-            "Mean ± 95 % interval over seeds (Student's t); n: their number. Bold: the lowest mean of a column."
-        )
+        parts.append("Mean ± 95 % interval over seeds (Student's t); n: their number.")
+        parts.append("Bold: the lowest mean of a column.")
     else:
         parts.append("One seed each: no interval, and no test. Bold: the lowest of a column.")
     if any(entry.p is not None for line in comparison.lines for entry in line.entries.values()):
@@ -149,4 +143,6 @@ def _escape(text: str) -> str:
 def joined(comparisons: Sequence[Comparison], form: str) -> str:
     """Return all tables in one format; tables in CSV share one header line."""
     texts = [FORMATS[form][1](comparison) for comparison in comparisons]
-    return texts[0] + "".join(text.partition("\n")[2] for text in texts[1:]) if form == "csv" else "\n".join(texts)
+    if form == "csv":
+        return texts[0] + "".join(text.partition("\n")[2] for text in texts[1:])
+    return "\n".join(texts)

@@ -9,25 +9,18 @@ from dataclasses import dataclass
 from agents.analysis.labels import append_differences, name_values
 from agents.analysis.prices import Prices
 from agents.analysis.seed_groups import SeedGroup, find_seed_groups, streams
-from agents.analysis.statistics import Interval, paired
+from agents.analysis.statistics import Interval, paired_difference
 from agents.runs.load import FinishedRun
 
 
 @dataclass(frozen=True)
-class Schedule:
-    """The runs of one schedule, which differ only in their seeds.
+class ScheduleCosts:
+    """The costs of the runs of one schedule, which differ only in their seeds."""
 
-    Attributes:
-        name: the schedule as text.
-        wait: the waiting time; None for other policies than a fixed waiting time.
-        costs: cost of each run, by seed: CER, and FLOPs and parameters at their prices.
-        comps: Comp of each run, by seed.
-    """
-
-    name: str
-    wait: int | None
-    costs: Mapping[int, float]
-    comps: Mapping[int, float]
+    name: str  # the schedule as text
+    wait: int | None  # None for other policies than a fixed waiting time
+    costs: Mapping[int, float]  # by seed: CER, and FLOPs and parameters at their prices
+    comps: Mapping[int, float]  # Comp by seed
 
     @property
     def cost(self) -> Interval:
@@ -36,37 +29,26 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """All schedules of one learner on one stream.
+class WaitingComparison:
+    """All schedules of one learner on one stream."""
 
-    Attributes:
-        title: stream and learner.
-        schedules: the schedules, in the order of their costs.
-        notes: a message for each run of the stream that was left out as a duplicate.
-    """
-
-    title: str
-    schedules: Sequence[Schedule]
-    notes: Sequence[str] = ()
+    title: str  # stream and learner
+    schedules: Sequence[ScheduleCosts]  # in ascending order
+    notes: Sequence[str] = ()  # for each run of the stream that was left out as a duplicate
 
     @property
-    def best_fixed(self) -> Schedule | None:
+    def best_fixed(self) -> ScheduleCosts | None:
         """The fixed waiting time with the lowest mean cost; None if there is no fixed waiting time."""
         return next((schedule for schedule in self.schedules if schedule.wait is not None), None)
 
-    def against_best_fixed(self, schedule: Schedule) -> Interval | None:
+    def against_best_fixed(self, schedule: ScheduleCosts) -> Interval | None:
         """Return the cost of a schedule minus that of `best_fixed`, paired by seed; None without common seeds."""
         best = self.best_fixed
-        return None if best is None or schedule is best else paired(schedule.costs, best.costs)
+        return None if best is None or schedule is best else paired_difference(schedule.costs, best.costs)
 
 
-def compare(runs: Sequence[FinishedRun], prices: Prices | None = None) -> list[Comparison]:
-    """Compare the schedules of each learner on each stream, see `agents.analysis.seed_groups`.
-
-    Args:
-        runs: finished runs.
-        prices: prices of FLOPs and parameters; None: the cost is the CER.
-    """
+def compare(runs: Sequence[FinishedRun], prices: Prices | None = None) -> list[WaitingComparison]:
+    """Compare the schedules of each learner on each stream; without prices the cost is the CER."""
     comparisons = []
     for stream, runs_of_stream in streams(runs).items():
         groups, notes = find_seed_groups(runs_of_stream)
@@ -79,7 +61,7 @@ def compare(runs: Sequence[FinishedRun], prices: Prices | None = None) -> list[C
         for title, same_learner in zip(titles, learners.values(), strict=True):
             schedules = [_schedule(group, prices or Prices()) for group in same_learner]
             schedules.sort(key=lambda schedule: schedule.cost.mean)
-            comparisons.append(Comparison(f"{stream}, {title}", schedules, notes))
+            comparisons.append(WaitingComparison(f"{stream}, {title}", schedules, notes))
     return comparisons
 
 
@@ -87,11 +69,11 @@ def _without_policy(group: SeedGroup) -> dict[str, str]:
     return {path: value for path, value in group.setting.items() if not path.startswith("agent.policy")}
 
 
-def _schedule(group: SeedGroup, prices: Prices) -> Schedule:
+def _schedule(group: SeedGroup, prices: Prices) -> ScheduleCosts:
     random_seed = name_values(group.setting, ["agent.policy.seed"])
-    return Schedule(
+    return ScheduleCosts(
         name=", ".join([group.first.run_config.agent.when, *random_seed]),
         wait=group.wait,
         costs=group.values(prices.cost),
-        comps=group.values(lambda score: float(score.comp)),
+        comps=group.values(lambda score: score.comp),
     )

@@ -83,10 +83,7 @@ class Bidder:
     def next_bid(self, observation: MegaBatch, ledger: Ledger, pool: int) -> int:
         """Return the FLOPs to bid for the next tick; 0 if the policy would wait, or if the pool could not pay the bid.
 
-        Args:
-            observation: any mega-batch; all have the same size.
-            ledger: the agent's ledger so far.
-            pool: FLOPs that are left for all agents.
+        The observation is any mega-batch, because all have the same size.
         """
         now = self.agent.progress()
         self.bid = 0

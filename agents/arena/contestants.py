@@ -63,11 +63,10 @@ def read_contestants(specs: Sequence[str], common: Mapping[str, Any] | None = No
     for spec in specs:
         if specs.count(spec) > 1:
             raise ValueError(f"--agents {spec}: given twice; give each agent once")
-    return [_read(spec, read_keywords(f"--agents {spec}", _parts(spec)), common or {}) for spec in specs]
-
-
-def _read(spec: str, own: Mapping[str, Any], common: Mapping[str, Any]) -> Contestant:
-    return Contestant(spec, spec.partition(":")[0], {**common, **own})
+    return [
+        Contestant(spec, spec.partition(":")[0], {**(common or {}), **read_keywords(f"--agents {spec}", _parts(spec))})
+        for spec in specs
+    ]
 
 
 def _parts(spec: str) -> list[str]:

@@ -37,35 +37,21 @@ OnTick = Callable[[Arena], None]
 
 @dataclass(frozen=True)
 class Place:
-    """One line of the standings: means over the seeds, with 95 % intervals.
+    """One line of the standings: means over the seeds, with 95 % intervals."""
 
-    Attributes:
-        rank: 1 for the lowest sum of errors; equal sums have equal ranks.
-        agent: name of the agent.
-        total: CER; for text the average perplexity.
-        final_error: error at the last tick.
-        mem: Σ parameters.
-        comp: Σ FLOPs.
-        survived: the last tick that was answered within the budgets.
-    """
-
-    rank: int
+    rank: int  # 1 for the lowest sum of errors; equal sums have equal ranks
     agent: str
-    total: Interval
+    total: Interval  # CER; for text the average perplexity
     final_error: Interval
     mem: Interval
     comp: Interval
-    survived: Interval
+    survived: Interval  # the last tick that was answered within the budgets
 
 
 def play(arena: Arena, agents: Mapping[str, AnytimeAgent], seed: int, on_tick: OnTick | None = None) -> None:
-    """Play the stream of ``seed`` with new agents; the arena then holds their ledgers.
+    """Play the stream of ``seed`` with new agents in an arena for their names, which then holds their ledgers.
 
-    Args:
-        arena: an arena for these names; it is reset. With a shared budget `agents.arena.bidder` bids for the agents.
-        agents: agents by name.
-        seed: of the stream.
-        on_tick: called with the arena after every tick.
+    With a shared budget `agents.arena.bidder` bids for the agents. ``on_tick`` is called after every tick.
 
     Raises:
         ValueError: the names differ from the arena's, or an agent has trained before or cannot bid.
@@ -195,16 +181,11 @@ def file_name(name: str) -> str:
 
 
 def standings(ledgers: Mapping[str, Sequence[Ledger]], measure: Measure = ERROR_RATE) -> list[Place]:
-    """Return the places, best first.
-
-    Args:
-        ledgers: the ledgers of each agent, one per stream.
-        measure: the measure; its mean over the streams decides the rank.
-    """
+    """Return the places of agents by their ledgers, one per stream; the lowest mean of the measure is first."""
     lines = []
     for name, of_agent in ledgers.items():
         scores = [ledger.score() for ledger in of_agent]
-        line = Place(
+        place = Place(
             rank=0,
             agent=name,
             total=Interval.of([measure.sum(score) for score in scores]),
@@ -213,7 +194,7 @@ def standings(ledgers: Mapping[str, Sequence[Ledger]], measure: Measure = ERROR_
             comp=Interval.of([float(score.comp) for score in scores]),
             survived=Interval.of([float(survived(ledger)) for ledger in of_agent]),
         )
-        lines.append(line)
+        lines.append(place)
     lines.sort(key=lambda line: line.total.mean)
     ranks = {line.total.mean: rank for rank, line in reversed(list(enumerate(lines, start=1)))}
     return [dataclasses.replace(line, rank=ranks[line.total.mean]) for line in lines]

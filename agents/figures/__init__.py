@@ -22,15 +22,9 @@ __all__ = ["FORMATS", "KINDS", "Drawing", "Kind", "draw", "draw_error_curves", "
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of figure.
+    """A kind of figure: the function that draws it, the measures that it can show, and its options."""
 
-    Attributes:
-        function: the function that draws it, as ``module.function`` of this package.
-        measures: the measures of the streams that it can show.
-        options: names of the function's options.
-    """
-
-    function: str
+    function: str  # as module.function of this package
     measures: tuple[Measure, ...] = (ERROR_RATE,)
     options: tuple[str, ...] = ()
 
@@ -89,10 +83,7 @@ def draw(kind: str, runs: Sequence[FinishedRun], **options: Any) -> Drawing:
 def draw_error_curves(groups: Mapping[str, Sequence[Ledger]], title: str, measure: Measure = ERROR_RATE) -> Drawing:
     """Draw the error at every tick in one panel, one curve with its band per label, as ``alma run`` does.
 
-    Args:
-        groups: label → the ledgers of its seeds; streams of different labels may have different lengths.
-        title: headline.
-        measure: the measure of the errors.
+    The groups are the ledgers of the seeds of each label; the streams of two labels may differ in length.
     """
     from agents.figures.error_curves import of_groups
 

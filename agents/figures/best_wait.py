@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib import colormaps
-from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 from numpy.typing import NDArray
 
 from agents.analysis.seed_groups import SeedGroup
@@ -64,10 +62,10 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
             if len({frozenset(group.runs) for group in own}) > 1:
                 seeds = ", ".join(f"{len(group.runs)} at {group.when}" for group in own)
                 notes.append(f"{name}, width {width}: the waiting times have different seeds, {seeds}")
-            row, found = _best(name, width, own)
-            best[widths.index(width or 0)] = [np.nan if wait is None else waits.index(wait) for wait in row]
+            found = _best(name, width, own)
+            waits_of_row = [row["best_wait"] for row in found]
+            best[widths.index(width or 0)] = [np.nan if wait is None else waits.index(wait) for wait in waits_of_row]
             rows += found
-        _map(axes, best, widths, last)
         mesh = axes.pcolormesh(
             np.arange(last + 1) + 0.5,
             np.arange(len(widths) + 1) - 0.5,
@@ -76,6 +74,10 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
             norm=BoundaryNorm(np.arange(len(waits) + 1) - 0.5, len(waits)),
             rasterized=True,
         )
+        powers = [10**power for power in range(6) if 10**power <= last]
+        style.places_axis(axes, [*powers, *[last] * (last / powers[-1] >= 2)])
+        axes.set(xlim=(0.5, last + 0.5), facecolor="#EEEEEE")
+        axes.set_yticks(range(len(widths)), [str(width) for width in widths])
         style.panel_title(axes, name)
         lowest = place + columns >= len(by_name)
         axes.tick_params(labelbottom=lowest)
@@ -95,37 +97,25 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
     return Drawing(figure, rows, tuple(notes))
 
 
-def _best(name: str, width: int | None, own: Sequence[SeedGroup]) -> tuple[list[int | None], list[dict[str, Any]]]:
-    """Return the best waiting time for each stream length 1..B, None before the first training, and the CSV rows."""
+def _best(name: str, width: int | None, own: Sequence[SeedGroup]) -> list[dict[str, Any]]:
+    """Return a CSV row for each stream length 1..B with the best waiting time, None before the first training."""
     ordered = sorted(own, key=lambda group: group.wait or 0)
     cers: NDArray[np.float64] = np.array(
         [np.mean([run.columns.errors.cumsum() for run in group.runs.values()], axis=0) for group in ordered]
     )  # (waits, B + 1)
-    best = cers.argmin(axis=0)  # the shortest of equal waits
-    first = min(group.wait or 0 for group in ordered)
-    found: list[int | None] = [None if tick < first else ordered[best[tick]].wait for tick in range(1, cers.shape[1])]
-    rows = [
-        {
-            "method": name,
-            "width": width,
-            "ticks": tick,
-            "best_wait": wait,
-            "cer": float(cers[best[tick], tick]),
-            "seeds": len(ordered[best[tick]].runs),
-        }
-        for tick, wait in enumerate(found, start=1)
-    ]
-    return found, rows
-
-
-def _map(axes: Axes, best: NDArray[np.float64], widths: Sequence[int], last: int) -> None:
-    axes.set_facecolor("#EEEEEE")
-    axes.set_xscale("log")
-    axes.set_xlim(0.5, last + 0.5)
-    places = [place for power in range(6) for place in (10**power,) if place <= last]
-    axes.xaxis.set_major_locator(
-        FixedLocator([float(place) for place in places] + [float(last)] * (last / places[-1] >= 2))
-    )
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.set_yticks(range(len(widths)), [str(width) for width in widths])
+    first = ordered[0].wait or 0
+    rows = []
+    for ticks in range(1, cers.shape[1]):
+        place = cers[:, ticks].argmin()  # the shortest of equal waits
+        best = ordered[place]
+        rows.append(
+            {
+                "method": name,
+                "width": width,
+                "ticks": ticks,
+                "best_wait": None if ticks < first else best.wait,
+                "cer": float(cers[place, ticks]),
+                "seeds": len(best.runs),
+            }
+        )
+    return rows

@@ -8,13 +8,16 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
-from agents.analysis.measures import PERPLEXITY
-from agents.analysis.seed_groups import SeedGroup, headline, seeds_in_words, within
+from agents.analysis.seed_groups import SeedGroup, headline, seeds_caption, short_names
 from agents.figures import style
 from agents.figures.files import Drawing
 from alma_env import Score
 
-Of = Callable[[Score], float]
+COSTS: dict[str, tuple[str, Callable[[Score], float]]] = {
+    "training_flops": ("training FLOPs, as the paper counts", lambda score: score.paper_flops),
+    "parameters": ("parameters, mean over ticks", lambda score: score.mem / (score.ticks + 1)),
+    "seconds": ("seconds, evaluation included", lambda score: score.seconds),
+}
 TOGETHER = 8  # most lines that a reader distinguishes in one panel; with more lines each method has its own panel
 
 
@@ -23,7 +26,7 @@ def draw_tradeoff(groups: Sequence[SeedGroup], title: str) -> Drawing:
 
     FLOPs are the paper's: 6 per forward multiply-add of a training example, plus growth, without validation.
     """
-    return _draw(groups, title, ("CER", lambda score: score.cer), ("training_flops", "parameters"))
+    return _draw(groups, title, ("training_flops", "parameters"))
 
 
 def draw_perplexity(groups: Sequence[SeedGroup], title: str) -> Drawing:
@@ -31,103 +34,65 @@ def draw_perplexity(groups: Sequence[SeedGroup], title: str) -> Drawing:
 
     FLOPs are those of `draw_tradeoff`. The seconds depend on the machines that computed the runs.
     """
-    measured = (PERPLEXITY.heading, PERPLEXITY.sum)
-    return _draw(groups, title, measured, ("parameters", "training_flops", "seconds"))
+    return _draw(groups, title, ("parameters", "training_flops", "seconds"))
 
 
-COSTS: dict[str, tuple[str, Of]] = {
-    "training_flops": ("training FLOPs, as the paper counts", lambda score: float(score.paper_flops)),
-    "parameters": ("parameters, mean over ticks", lambda score: score.mem / (score.ticks + 1)),
-    "seconds": ("seconds, evaluation included", lambda score: score.seconds),
-}
-
-
-def _draw(groups: Sequence[SeedGroup], title: str, measured: tuple[str, Of], keys: Sequence[str]) -> Drawing:
-    """One panel per cost; with many lines a row of panels per cost, one panel per method.
-
-    Args:
-        groups: seed groups of one stream.
-        title: name of the stream.
-        measured: name of the error, and the function that reads it from a score.
-        keys: of `COSTS`, in the order of the panels.
-    """
-    name, of = measured
-    costs = {key: COSTS[key] for key in keys}
-    column = name.lower().replace(" ", "_")
-    rows = [
-        {
-            "method": group.method,
-            "width": group.width,
-            "when": group.when,
-            "replay": group.replay,
-            **{key: group.interval(cost).mean for key, (_, cost) in costs.items()},
-            **_interval(column, group, of),
-        }
-        for group in groups
-    ]
+def _draw(groups: Sequence[SeedGroup], title: str, costs: Sequence[str]) -> Drawing:
+    """Draw one panel per cost of `COSTS`; with many lines a row of panels per cost, one panel per method."""
+    measure = groups[0].measure
+    column = measure.heading.lower().replace(" ", "_")
+    rows: list[dict[str, Any]] = []
+    for group in groups:
+        error = group.interval(measure.sum)
+        setting = {"method": group.method, "width": group.width, "when": group.when, "replay": group.replay}
+        means = {cost: group.interval(COSTS[cost][1]).mean for cost in costs}
+        rows.append({**setting, **means, column: error.mean, f"{column}_half": error.half, "seeds": error.n})
     methods = list(dict.fromkeys(group.method for group in groups))
-    by_method = len(methods) > 1 and len(set(within(groups, width=False))) > TOGETHER
-    names = _names(groups, by_method)
-    strokes, sizes = style.strokes(names), _sizes(groups)
-    columns = len(methods) if by_method else len(costs)
-    size = (3.0, 2.9) if by_method else (4.6, 4.0)
-    figure = style.blank(size[0] * columns, size[1] * (len(costs) if by_method else 1) + 1.0)
-    grid = figure.subplots(len(costs) if by_method else 1, columns, squeeze=False, sharey=True)
-    for number, (key, (label, _)) in enumerate(costs.items()):
-        for place, method in enumerate(methods if by_method else [""]):
-            axes = grid[number, place] if by_method else grid[0, number]
-            style.plain(axes)
-            if by_method:
-                axes.scatter([row[key] for row in rows], [row[column] for row in rows], 3.0, color="#C8C8C8", zorder=0)
-                style.panel_title(axes, method if number == 0 else "")
-            own = [(n, row) for n, row in zip(names, rows, strict=True) if row["method"] == method or not by_method]
-            _lines(axes, own, (key, column), strokes, sizes)
-            style.log_axis(axes.xaxis, [row[key] for row in rows], letters=True)
-            axes.set_xlabel(label)
-            if place == 0 and (by_method or number == 0):
-                axes.set_ylabel(name)
+    names = short_names(groups, width=False)
+    by_method = len(methods) > 1 and len(set(names)) > TOGETHER
+    if by_method:
+        several = len({group.replay for group in groups}) > 1
+        names = [group.when + ", replay" * (several and group.replay) for group in groups]
+    strokes = style.strokes(names)
+    widths = sorted({group.width for group in groups}, key=lambda width: width or 0)
+    areas = {width: 14.0 + 14.0 * place if len(widths) > 1 else 26.0 for place, width in enumerate(widths)}
+    panels = [(cost, method) for cost in costs for method in (methods if by_method else [""])]
+    lines, columns = (len(costs), len(methods)) if by_method else (1, len(costs))
+    width, height = (3.0, 2.9) if by_method else (4.6, 4.0)
+    figure = style.blank(width * columns, height * lines + 1.0)
+    grid = figure.subplots(lines, columns, squeeze=False, sharey=True)
+    for place, (axes, (cost, method)) in enumerate(zip(grid.flat, panels, strict=True)):
+        style.plain(axes)
+        if by_method:
+            axes.scatter([row[cost] for row in rows], [row[column] for row in rows], 3.0, color="#C8C8C8", zorder=0)
+            style.panel_title(axes, method if place < columns else "")
+        own = [(n, row) for n, row in zip(names, rows, strict=True) if row["method"] == method or not by_method]
+        _lines(axes, own, cost, column, strokes, areas)
+        style.log_axis(axes.xaxis, [row[cost] for row in rows], letters=True)
+        axes.set_xlabel(COSTS[cost][0])
+        if place % columns == 0:
+            axes.set_ylabel(measure.heading)
     style.log_axis(grid[0, 0].yaxis, [row[column] for row in rows])
     style.title(figure, headline(title, groups))
-    handles: list[Any] = [style.handle(stroke, marker=True) for stroke in strokes.values()]
-    labels = list(strokes)
-    if len(sizes) > 1:
-        handles += [
-            Line2D([], [], color=style.GREY, linestyle="", marker="o", markersize=size**0.5) for size in sizes.values()
-        ]
-        labels += [f"width {width}" for width in sizes]
-    style.legend(figure, handles, labels, seeds_in_words(groups) + "; light: the other methods" * by_method)
+    handles = style.handles(strokes, markers=True)
+    if len(areas) > 1:
+        dot: dict[str, Any] = {"color": style.GREY, "linestyle": "", "marker": "o"}
+        handles |= {f"width {width}": Line2D([], [], **dot, markersize=area**0.5) for width, area in areas.items()}
+    style.legend(figure, handles, seeds_caption(groups) + "; light: the other methods" * by_method)
     return Drawing(figure, rows)
-
-
-def _names(groups: Sequence[SeedGroup], by_method: bool) -> list[str]:
-    if not by_method:
-        return within(groups, width=False)
-    replays = len({group.replay for group in groups}) > 1
-    return [group.when + ", replay" * (replays and group.replay) for group in groups]
 
 
 def _lines(
     axes: Axes,
     named: Sequence[tuple[str, dict[str, Any]]],
-    keys: tuple[str, str],
+    cost: str,
+    column: str,
     strokes: Mapping[str, style.Stroke],
-    sizes: Mapping[int | None, float],
+    areas: Mapping[int | None, float],
 ) -> None:
     for name in dict.fromkeys(name for name, _ in named):
         own, stroke = [row for other, row in named if other == name], strokes[name]
-        x, y = ([row[key] for row in own] for key in keys)
-        halves = [row[f"{keys[1]}_half"] or 0.0 for row in own]
+        x, y = [row[cost] for row in own], [row[column] for row in own]
+        halves = [row[f"{column}_half"] or 0.0 for row in own]
         axes.errorbar(x, y, halves, **stroke.line, linewidth=1.2, capsize=2, elinewidth=0.8)
-        axes.scatter(x, y, [sizes[row["width"]] for row in own], color=stroke.colour, marker=stroke.marker, zorder=3)
-
-
-def _sizes(groups: Sequence[SeedGroup]) -> dict[int | None, float]:
-    """Return the area of a marker in square points; it grows with the width."""
-    widths = sorted({group.width for group in groups}, key=lambda width: width or 0)
-    return {width: 14.0 + 14.0 * place for place, width in enumerate(widths)} if len(widths) > 1 else {widths[0]: 26.0}
-
-
-def _interval(name: str, group: SeedGroup, of: Of) -> dict[str, Any]:
-    """Return a number of a seed group as three columns: mean, half of its 95 % interval, number of seeds."""
-    found = group.interval(of)
-    return {name: found.mean, f"{name}_half": found.half, "seeds": found.n}
+        axes.scatter(x, y, [areas[row["width"]] for row in own], color=stroke.colour, marker=stroke.marker, zorder=3)

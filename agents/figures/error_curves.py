@@ -12,8 +12,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from agents.analysis.measures import ERROR_RATE, Measure
-from agents.analysis.seed_groups import SeedGroup, headline, seeds_in_words
+from agents.analysis.measures import Measure
+from agents.analysis.seed_groups import SeedGroup, headline, seeds_caption
 from agents.analysis.statistics import band
 from agents.figures import style
 from agents.figures.files import Drawing
@@ -26,28 +26,18 @@ Lines = Mapping[str, NDArray[np.float64]]  # name -> errors (seeds, ticks + 1)
 def draw(groups: Sequence[SeedGroup], title: str, panels: str = "auto") -> Drawing:
     """Draw one panel per width or waiting time, see `arrange`, with one line per method and remaining difference."""
     arranged, columns = arrange(groups, panels)
-    curves = [
-        (
-            panel.title,
-            {
-                name: np.array([run.columns.errors for run in group.runs.values()])
-                for name, group in panel.lines.items()
-            },
-        )
-        for panel in arranged
-    ]
-    names, caption = line_names(arranged, groups), seeds_in_words(groups, "bands")
+    curves = []
+    for panel in arranged:
+        lines = {
+            name: np.array([run.columns.errors for run in group.runs.values()]) for name, group in panel.lines.items()
+        }
+        curves.append((panel.title, lines))
+    names, caption = line_names(arranged, groups), seeds_caption(groups, "bands")
     return _draw(curves, names, headline(title, groups), groups[0].measure, caption, columns)
 
 
-def of_groups(groups: Mapping[str, Sequence[Ledger]], title: str, measure: Measure = ERROR_RATE) -> Drawing:
-    """Draw all labels in one panel, with the sums of the errors in its legend: ``alma run``, ``show`` and ``arena``.
-
-    Args:
-        groups: label → the ledgers of its seeds; streams of different labels may have different lengths.
-        title: headline.
-        measure: the measure of the errors.
-    """
+def of_groups(groups: Mapping[str, Sequence[Ledger]], title: str, measure: Measure) -> Drawing:
+    """Draw all labels in one panel, with the sums of the errors in its legend: ``alma run``, ``show`` and ``arena``."""
     lines = {}
     for label, ledgers in groups.items():
         total = float(np.mean([measure.sum(ledger.score()) for ledger in ledgers]))
@@ -61,25 +51,18 @@ def of_groups(groups: Mapping[str, Sequence[Ledger]], title: str, measure: Measu
 def _draw(
     curves: Sequence[tuple[str, Lines]], names: Sequence[str], title: str, measure: Measure, caption: str, columns: int
 ) -> Drawing:
-    figure, grid = style.panels(
-        len(curves),
-        columns,
-        (3.2, 2.5) if len(curves) > 1 else (7.0, 4.0),
-        x="tick (mega-batches seen)",
-        y=f"test {measure.name}",
-    )
-    strokes = style.strokes(names)
     middles = [errors.mean(axis=0) for _, lines in curves for errors in lines.values()]
     lowest, highest = min(map(np.min, middles)), max(map(np.max, middles))
+    last = max(map(len, middles)) - 1
+    figure, grid = style.tick_panels([panel for panel, _ in curves], columns, last, f"test {measure.name}")
+    strokes = style.strokes(names)
     rows: list[dict[str, Any]] = []
     for axes, (panel, lines) in zip(grid, curves, strict=True):
         for name, errors in lines.items():
             rows += curve(axes, errors, strokes[name], {"panel": panel, "line": name}, measure.name)
-        style.panel_title(axes, panel)
-        style.ticks_axis(axes, max(map(len, middles)) - 1)
         style.error_axis(axes, measure, float(lowest), float(highest))
     style.title(figure, title)
-    style.legend(figure, [style.handle(stroke) for stroke in strokes.values()], list(strokes), caption)
+    style.legend(figure, style.handles(strokes), caption)
     return Drawing(figure, rows)
 
 

@@ -16,13 +16,7 @@ FORMATS = ("png", "svg", "pdf", "csv")
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure of runs with its numbers.
-
-    Attributes:
-        figure: the figure.
-        rows: the drawn numbers as rows of a CSV file, all with the same columns.
-        notes: remarks for the reader, such as runs that were left out.
-    """
+    """A figure, the drawn numbers as rows with equal columns, and notes for the reader, such as runs left out."""
 
     figure: Figure
     rows: list[dict[str, Any]]

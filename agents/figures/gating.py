@@ -36,18 +36,13 @@ GATES = 7  # drawn gates, the oldest; later growth below a drawn gate counts as 
 
 @dataclass(frozen=True)
 class _Node:
-    """A gate or a leaf of the drawn tree.
-
-    Attributes:
-        first, last: the range of experts below this node, from the left, inclusive.
-        depth: number of gates above this node.
-        children: left and right child of a gate; None for a leaf.
-    """
+    """A gate or a leaf of the drawn tree, with the range of experts below it from the left."""
 
     first: int
-    last: int
-    depth: int
-    children: tuple[_Node, _Node] | None = None
+    last: int  # inclusive
+    depth: int  # gates above this node
+    across: float  # place in the figure, 0 at the left and 1 at the right
+    children: tuple[_Node, _Node] | None = None  # left and right child of a gate
 
     def walk(self) -> Iterator[_Node]:
         """Yield this node and all nodes below it."""
@@ -57,12 +52,7 @@ class _Node:
 
 
 def draw(groups: Sequence[SeedGroup], title: str, layer: int = 1) -> Drawing:
-    """Draw the tree of gates of one run.
-
-    Args:
-        groups: the runs of one setting of a method with gates; the run of the first seed is drawn.
-        title: name of the stream.
-        layer: number of the mixture layer, from 1.
+    """Draw the tree of gates of the first seed's run of one setting, in the mixture layer with a number from 1.
 
     Raises:
         ValueError: the runs have several settings or a method without gates; or the run has no checkpoint, no gate, no
@@ -78,18 +68,17 @@ def draw(groups: Sequence[SeedGroup], title: str, layer: int = 1) -> Drawing:
     (group,) = mixtures
     run = group.first
     data, shares, splits = _shares(run, layer)
-    node = _tree(splits)
+    root = _tree(splits)
     classes = data.test_y[:EXAMPLES]
     places = _map(data)
-    leaves = [one for one in node.walk() if one.children is None]
-    depth = max(one.depth for one in leaves)
+    leaves = [node for node in root.walk() if node.children is None]
+    depth = max(leaf.depth for leaf in leaves)
     wide, high = max(1.25 * len(leaves), 3.6), max(1.45 * (depth + 1) + 0.9, 4.8)
     figure = style.blank(4.6 + wide, high)
-    parts = figure.subfigures(1, 2, squeeze=False, width_ratios=[4.6, wide])
-    left, right = parts[0]
+    left, right = figure.subfigures(1, 2, squeeze=False, width_ratios=[4.6, wide])[0]
     _digits(left.subplots(), places, classes, data.classes)
     right.text(0.01, 0.985, textwrap.fill(_CAPTION, int(14 * wide)), fontsize="x-small", color=style.GREY, va="top")
-    _draw_tree(right, node, places, shares, classes)
+    _draw_tree(right, root, places, shares, classes)
     style.title(figure, f"{title}, {group.name}, seed {run.seed}, mixture layer {layer}")
     rows = [
         {
@@ -157,9 +146,10 @@ def _tree(splits: tuple[int, ...]) -> _Node:
         inside = [n for n, own in enumerate(paths) if own[: len(path)] == path]
         first, last = below[inside[0]][0], below[inside[-1]][-1]
         if len(inside) == 1:
-            return _Node(first, last, len(path))
+            return _Node(first, last, len(path), (inside[0] + 0.5) / len(paths))
         gate = paths[inside[0]][len(path)] // 2
-        return _Node(first, last, len(path), (node([*path, 2 * gate]), node([*path, 2 * gate + 1])))
+        left, right = node([*path, 2 * gate]), node([*path, 2 * gate + 1])
+        return _Node(first, last, len(path), (left.across + right.across) / 2, (left, right))
 
     return node([])
 
@@ -190,10 +180,9 @@ def _digits(axes: Axes, places: NDArray[np.float64], classes: NDArray[np.int64],
     """Draw each example as the number of its class."""
     colours = (*style.COLOURS, "#8C510A", "#7F7F7F", "#6A3D9A")
     for which in range(number):
-        own = places[classes == which]
-        axes.scatter(own[:, 0], own[:, 1], 34, colours[which % len(colours)], marker=f"${which}$", linewidths=0)
-    axes.set_xlim(-0.03, 1.03)
-    axes.set_ylim(-0.03, 1.03)
+        xs, ys = places[classes == which].T
+        axes.scatter(xs, ys, 34, colours[which % len(colours)], marker=f"${which}$", linewidths=0)
+    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03))
     axes.set_axis_off()
     style.panel_title(axes, "t-SNE of test examples")
 
@@ -201,44 +190,36 @@ def _digits(axes: Axes, places: NDArray[np.float64], classes: NDArray[np.int64],
 def _draw_tree(
     figure: SubFigure, root: _Node, places: NDArray[np.float64], shares: NDArray[np.float64], classes: NDArray[np.int64]
 ) -> None:
-    leaves = [one for one in root.walk() if one.children is None]
-    depth = max(one.depth for one in leaves)
-    across: dict[_Node, float] = {leaf: (place + 0.5) / len(leaves) for place, leaf in enumerate(leaves)}
-
-    def middle(node: _Node) -> float:
-        if node.children is not None:
-            across[node] = (middle(node.children[0]) + middle(node.children[1])) / 2
-        return across[node]
-
-    middle(root)
+    leaves = [node for node in root.walk() if node.children is None]
+    xs, ys = places.T
+    largest = {}  # the leaf with the largest share of each class
+    for which in np.unique(classes):
+        means = [_share(shares, leaf)[classes == which].mean() for leaf in leaves]
+        largest[which] = leaves[int(np.argmax(means))]
     canvas = figure.add_axes((0, 0, 1, 1))
     canvas.set_axis_off()
-    canvas.set_xlim(0, 1)
-    canvas.set_ylim(0, 1)
-    high = 0.88 / (depth + 1)
+    canvas.set(xlim=(0, 1), ylim=(0, 1))
+    high = 0.88 / (max(leaf.depth for leaf in leaves) + 1)
     wide = min(0.92 / len(leaves), 0.3)
-    centre = {node: (across[node], 0.9 - (node.depth + 0.5) * high) for node in root.walk()}
+    centre = {node: (node.across, 0.9 - (node.depth + 0.5) * high) for node in root.walk()}
     for node in root.walk():
         for child in node.children or ():
             canvas.plot(*zip(centre[node], centre[child], strict=True), color="#BBBBBB", linewidth=1.2, zorder=0)
     for node in root.walk():
         x, y = centre[node]
         axes = figure.add_axes((x - wide / 2, y - 0.36 * high, wide, 0.66 * high))
-        axes.set_xticks([])
-        axes.set_yticks([])
+        axes.set(xticks=[], yticks=[])
         axes.spines[:].set_color("#BBBBBB")
         share = _share(shares, node)
         if node.children is None:
-            axes.scatter(places[:, 0], places[:, 1], 4, share, cmap="Greys", vmin=-0.1, vmax=1, linewidths=0)
-            own = [str(which) for which in np.unique(classes) if _answers(shares, leaves, node, classes == which)]
+            axes.scatter(xs, ys, 4, share, cmap="Greys", vmin=-0.1, vmax=1, linewidths=0)
+            own = [str(which) for which, leaf in largest.items() if leaf is node]
             label = f"{_name(node)}: {share.mean():.0%}\n{' '.join(own) or '–'}"
         else:
             right = _share(shares, node.children[1]) / np.maximum(share, 1e-12)
             shown = share > 0.5
-            axes.scatter(places[:, 0], places[:, 1], 2, "#EEEEEE", linewidths=0)
-            axes.scatter(
-                places[shown, 0], places[shown, 1], 5, right[shown], cmap="cividis_r", vmin=0, vmax=1, linewidths=0
-            )
+            axes.scatter(xs, ys, 2, "#EEEEEE", linewidths=0)
+            axes.scatter(xs[shown], ys[shown], 5, right[shown], cmap="cividis_r", vmin=0, vmax=1, linewidths=0)
             label = f"{share.mean():.0%}"
         box = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # hides the line from the gate above
         axes.set_title(label, fontsize="x-small", pad=5, bbox=box)
@@ -248,9 +229,3 @@ _CAPTION = (
     "gates: dark examples go right, light examples go left; leaves: darker examples have a larger share; "
     "numbers: share of all examples, and the classes of which the leaf has the largest share"
 )
-
-
-def _answers(shares: NDArray[np.float64], leaves: Sequence[_Node], leaf: _Node, of_class: NDArray[np.bool_]) -> bool:
-    """Return whether a leaf has the largest share of a class."""
-    means = [_share(shares, one)[of_class].mean() for one in leaves]
-    return leaves[int(np.argmax(means))] is leaf

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agents.analysis.seed_groups import SeedGroup, within
+from agents.analysis.seed_groups import SeedGroup, short_names
 
 PANELS = ("auto", "width", "wait", "both", "none")
 TOGETHER = 12  # most lines, policies included, that a reader distinguishes in one panel
@@ -21,13 +21,11 @@ class Panel:
 
 
 def arrange(groups: Sequence[SeedGroup], panels: str = "auto") -> tuple[list[Panel], int]:
-    """Return the panels and the number of panels in a row.
+    """Return the panels of one stream and the number of panels in a row.
 
-    Args:
-        groups: seed groups of one stream.
-        panels: in what the panels differ: ``width``, ``wait``, ``both`` or ``none``. ``auto`` chooses both if several
-            methods have several widths and waiting times, else the one that has several values. Policies share a panel
-            with the waiting times, for comparison, if the lines are not too many.
+    The panels differ in ``width``, ``wait``, ``both`` or ``none``. ``auto`` chooses both if several methods have
+    several widths and waiting times, else the one that has several values. Policies share a panel with the waiting
+    times, for comparison, if the lines are not too many.
 
     Raises:
         ValueError: the choice is unknown.
@@ -36,7 +34,7 @@ def arrange(groups: Sequence[SeedGroup], panels: str = "auto") -> tuple[list[Pan
         raise ValueError(f"panels={panels!r}: choose one of {', '.join(PANELS)}")
     by_width, by_wait = _dimensions(groups, panels)
     found: dict[tuple[Any, ...], dict[str, SeedGroup]] = {}
-    names = within(groups, width=not by_width, when=not by_wait)
+    names = short_names(groups, width=not by_width, when=not by_wait)
     ordered = sorted(zip(groups, names, strict=True), key=lambda pair: _place(pair[0], by_width, by_wait))
     for group, name in ordered:
         found.setdefault((group.width if by_width else None, group.when if by_wait else None), {})[name] = group
@@ -49,11 +47,8 @@ def arrange(groups: Sequence[SeedGroup], panels: str = "auto") -> tuple[list[Pan
 def line_names(panels: Sequence[Panel], groups: Sequence[SeedGroup]) -> list[str]:
     """Return the names of the lines of all panels in the order of their seed groups; one name has one stroke."""
     places = {id(group): place for place, group in enumerate(groups)}
-    first: dict[str, int] = {}
-    for panel in panels:
-        for name, group in panel.lines.items():
-            first[name] = min(first.get(name, len(groups)), places[id(group)])
-    return sorted(first, key=first.__getitem__)
+    lines = sorted((places[id(group)], name) for panel in panels for name, group in panel.lines.items())
+    return list(dict.fromkeys(name for _, name in lines))
 
 
 def _dimensions(groups: Sequence[SeedGroup], panels: str) -> tuple[bool, bool]:

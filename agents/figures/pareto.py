@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from agents.analysis.prices import Prices
-from agents.analysis.seed_groups import SeedGroup, headline, seeds_in_words, sized
+from agents.analysis.seed_groups import SeedGroup, headline, seeds_caption
 from agents.figures import style
 from agents.figures.files import Drawing
 
@@ -27,14 +27,8 @@ def draw(
 ) -> Drawing:
     """Draw CER against Comp, and the cost of each method against the price of a teraFLOP.
 
-    Args:
-        groups: seed groups of one stream.
-        title: name of the stream.
-        flops_price: price of a teraFLOP in errors; it is marked on the right, and the rows hold the costs at it.
-        parameter_price: price of a million parameters at each tick, in errors.
-
-    Raises:
-        ValueError: a price is negative.
+    The prices are those of a teraFLOP and of a million parameters at each tick, in errors. ``flops_price`` is marked on
+    the right, and the rows hold the costs at the prices.
     """
     prices = Prices(flops_price or 0.0, parameter_price)
     rows = [_row(group, prices) for group in groups]
@@ -49,43 +43,26 @@ def draw(
     if prices.flops > 0:
         right.axvline(prices.flops, color=style.GREY, linewidth=0.9, linestyle=":")
     style.title(figure, headline(title, groups))
-    handles: list[Any] = [style.handle(stroke, marker=True) for stroke in strokes.values()]
-    labels = list(strokes)
-    listed = [style.unbroken(f"{number}: {row['setting']};") for number, row in enumerate(front[:LISTED], start=1)]
+    listed = [style.unbroken(f"{number}: {row['setting']}") for number, row in enumerate(front[:LISTED], start=1)]
     more = f" {len(front) - LISTED} more in the CSV" if len(front) > LISTED else ""
-    caption = (
-        f"{seeds_in_words(groups)}\nPareto front: {' '.join(listed).removesuffix(';')}{more}{_prices_line(prices)}"
-    )
-    style.legend(figure, handles, labels, caption)
+    caption = f"{seeds_caption(groups)}\nPareto front: {'; '.join(listed)}{more}{_prices_line(prices)}"
+    style.legend(figure, style.handles(strokes, markers=True), caption)
     return Drawing(figure, rows, () if costs else ("no run spent FLOPs, so the figure has no prices",))
 
 
 def _row(group: SeedGroup, prices: Prices) -> dict[str, Any]:
-    cer, comp, mem = (group.interval(of) for of in (_cer, _comp, _mem))
-    cost = group.interval(prices.cost)
+    cer, cost = group.interval(lambda score: score.cer), group.interval(prices.cost)
     return {
-        "setting": ", ".join([sized(group), group.when, *["replay"] * group.replay]),
+        "setting": group.name,
         "method": group.method,
         "cer": cer.mean,
         "cer_half": cer.half,
-        "comp": comp.mean,
-        "mem": mem.mean,
+        "comp": group.interval(lambda score: score.comp).mean,
+        "mem": group.interval(lambda score: score.mem).mean,
         "cost": cost.mean,
         "cost_half": cost.half,
         "seeds": cer.n,
     }
-
-
-def _cer(score: Any) -> float:
-    return float(score.cer)
-
-
-def _comp(score: Any) -> float:
-    return float(score.comp)
-
-
-def _mem(score: Any) -> float:
-    return float(score.mem)
 
 
 def _prices_line(prices: Prices) -> str:
@@ -110,38 +87,18 @@ def _points(
     style.plain(axes)
     for method, stroke in strokes.items():
         own = [row for row in rows if row["method"] == method]
-        axes.errorbar(
-            [row["comp"] for row in own],
-            [row["cer"] for row in own],
-            [row["cer_half"] or 0.0 for row in own],
-            fmt=stroke.marker,
-            color=stroke.colour,
-            markersize=4.5,
-            elinewidth=0.7,
-        )
-    axes.step(
-        [row["comp"] for row in front],
-        [row["cer"] for row in front],
-        where="post",
-        color="black",
-        linewidth=1,
-        zorder=0,
-    )
+        comps, cers = [row["comp"] for row in own], [row["cer"] for row in own]
+        halves = [row["cer_half"] or 0.0 for row in own]
+        axes.errorbar(comps, cers, halves, fmt=stroke.marker, color=stroke.colour, markersize=4.5, elinewidth=0.7)
+    comps, cers = [row["comp"] for row in front], [row["cer"] for row in front]
+    axes.step(comps, cers, where="post", color="black", linewidth=1, zorder=0)
+    below_left: dict[str, Any] = {"xytext": (-3, -5), "textcoords": "offset points", "ha": "right", "va": "top"}
     for number, row in enumerate(front[:LISTED], start=1):
-        axes.annotate(
-            str(number),
-            (row["comp"], row["cer"]),
-            (-3, -5),
-            textcoords="offset points",
-            ha="right",
-            va="top",
-            fontsize=8,
-        )
+        axes.annotate(str(number), (row["comp"], row["cer"]), **below_left, fontsize=8)
     style.log_axis(axes.xaxis, [row["comp"] for row in rows], letters=True)
     style.log_axis(axes.yaxis, [row["cer"] for row in rows])
     axes.margins(0.1)
-    axes.set_xlabel("Comp (FLOPs)")
-    axes.set_ylabel("CER")
+    axes.set(xlabel="Comp (FLOPs)", ylabel="CER")
 
 
 def _costs(axes: Axes, rows: Sequence[dict[str, Any]], strokes: dict[str, style.Stroke], given: Prices) -> bool:
@@ -164,6 +121,5 @@ def _costs(axes: Axes, rows: Sequence[dict[str, Any]], strokes: dict[str, style.
     style.log_axis(axes.xaxis, prices, letters=True)
     costs = [float(cost) for line in axes.get_lines() for cost in np.asarray(line.get_ydata())]
     style.log_axis(axes.yaxis, costs, letters=True)
-    axes.set_xlabel("price of a teraFLOP (errors)")
-    axes.set_ylabel("lowest CER + prices · costs")
+    axes.set(xlabel="price of a teraFLOP (errors)", ylabel="lowest CER + prices · costs")
     return True

@@ -46,14 +46,14 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
         }
         for group in groups
     ]
-    radii = {row["setting"]: [0.0] * len(spokes) for row in rows}
-    rims = []
-    for number, name in enumerate(spokes):
+    radii: dict[str, list[float]] = {row["setting"]: [] for row in rows}
+    ranges = []
+    for name in spokes:
         values = [row[name] for row in rows]
         best, worst = min(values), max(values)
-        rims.append(style.unbroken(f"{name} {_number(best)} … {_number(worst)};"))
+        ranges.append(style.unbroken(f"{name} {engineering(best)} … {engineering(worst)}"))
         for row in rows:
-            radii[row["setting"]][number] = _radius(row[name], best, worst)
+            radii[row["setting"]].append(_radius(row[name], best, worst))
     panels, columns = arrange(groups)
     lines = math.ceil(len(panels) / columns)
     columns = math.ceil(len(panels) / lines)
@@ -64,33 +64,24 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
     strokes = style.strokes(line_names(panels, groups))
     angles = np.linspace(0, 2 * math.pi, len(spokes) + 1)
     for axes, panel in zip(grid.flat, panels, strict=False):
-        axes.set_theta_zero_location("N")
-        axes.set_theta_direction(-1)
+        axes.set(theta_zero_location="N", theta_direction=-1)
         for name, group in panel.lines.items():
-            own = radii[group.name]
-            axes.plot(
-                angles, [*own, own[0]], **strokes[name].line, marker=strokes[name].marker, markersize=3, linewidth=1.3
-            )
+            own, stroke = radii[group.name], strokes[name]
+            axes.plot(angles, [*own, own[0]], **stroke.line, marker=stroke.marker, markersize=3, linewidth=1.3)
         axes.set_ylim(0, 1.02)
         axes.set_yticks([CENTRE, (1 + CENTRE) / 2, 1.0], [])
         axes.set_xticks(angles[:-1], [name.replace(" of ", "\nof ").replace("final ", "final\n") for name in spokes])
         for text, angle in zip(axes.get_xticklabels(), angles, strict=False):
             side = math.sin(angle)
-            text.set(
-                fontsize="x-small", color=style.GREY, ha="left" if side > 0.1 else "right" if side < -0.1 else "center"
-            )
+            align = "left" if side > 0.1 else "right" if side < -0.1 else "center"
+            text.set(fontsize="x-small", color=style.GREY, ha=align)
         axes.spines["polar"].set_color("#CCCCCC")
         axes.grid(color="#DDDDDD", linewidth=0.6)
         style.panel_title(axes, panel.title)
     style.title(figure, headline(title, groups))
-    handles: list[Any] = [style.handle(stroke, marker=True) for stroke in strokes.values()]
-    ranges = " ".join(rims).removesuffix(";")
-    style.legend(figure, handles, list(strokes), f"means over seeds; rim … centre, logarithmic: {ranges}")
+    caption = f"means over seeds; rim … centre, logarithmic: {'; '.join(ranges)}"
+    style.legend(figure, style.handles(strokes, markers=True), caption)
     return Drawing(figure, rows)
-
-
-def _number(value: float) -> str:
-    return engineering(value) if value >= 1000 else f"{value:.3g}"
 
 
 def _radius(value: float, best: float, worst: float) -> float:

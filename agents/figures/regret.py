@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.analysis.seed_groups import SeedGroup, headline, seeds_in_words
+from agents.analysis.seed_groups import SeedGroup, headline, seeds_caption
 from agents.figures import style
 from agents.figures.error_curves import curve
 from agents.figures.files import Drawing
@@ -48,13 +48,8 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
         if group not in kept
     ]
     panels, columns = arrange(kept)
-    figure, grid = style.panels(
-        len(panels),
-        columns,
-        (3.2, 2.5) if len(panels) > 1 else (7.0, 4.0),
-        x="tick (mega-batches seen)",
-        y=f"{groups[0].measure.name} above the best",
-    )
+    titles, last = [panel.title for panel in panels], len(groups[0].first.columns) - 1
+    figure, grid = style.tick_panels(titles, columns, last, f"{groups[0].measure.name} above the best")
     strokes = style.strokes(line_names(panels, groups))
     rows: list[dict[str, Any]] = []
     shared: list[SeedGroup] = []  # the seed groups with only the drawn runs
@@ -72,8 +67,6 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
                 notes.append(f"{group.name}: {seeds}, those of {reference.name}")
             head = {"panel": panel.title, "line": name, "above": reference.name}
             rows += curve(axes, regret, strokes[name], head, "regret")
-        style.panel_title(axes, panel.title)
-        style.ticks_axis(axes, len(groups[0].first.columns) - 1)
     # The axis fits the means; a band over few seeds may be many times as wide.
     ends = [row["regret"] for row in rows]
     room = 0.1 * (max(ends) - min(ends)) or 0.1
@@ -83,10 +76,6 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
     if oracles and best.name in above:
         named += f", or {best.name} without an oracle"
     style.title(figure, headline(title, kept))
-    style.legend(
-        figure,
-        [style.handle(stroke) for stroke in strokes.values()],
-        list(strokes),
-        f"above {named}, seed by seed; " + seeds_in_words(shared, "bands"),
-    )
+    caption = f"above {named}, seed by seed; {seeds_caption(shared, 'bands')}"
+    style.legend(figure, style.handles(strokes), caption)
     return Drawing(figure, rows, tuple(notes))

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
@@ -43,12 +42,10 @@ class Stroke:
 def strokes(names: Iterable[Hashable]) -> dict[Any, Stroke]:
     """Return a stroke for each name: the first 49 are distinct; neighbours differ in colour, dashes and marker."""
     out: dict[Any, Stroke] = {}
-    for name in names:
-        if name not in out:
-            place = len(out)
-            turn = place // len(COLOURS)
-            shifted = (place + turn) % len(DASHES)
-            out[name] = Stroke(COLOURS[place % len(COLOURS)], DASHES[shifted], MARKERS[shifted])
+    for place, name in enumerate(dict.fromkeys(names)):
+        turn = place // len(COLOURS)
+        shifted = (place + turn) % len(DASHES)
+        out[name] = Stroke(COLOURS[place % len(COLOURS)], DASHES[shifted], MARKERS[shifted])
     return out
 
 
@@ -57,34 +54,30 @@ def blank(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(wspace=0.04, hspace=0.04))
 
 
-def panels(
-    number: int, columns: int = 3, size: tuple[float, float] = (3.6, 2.9), *, x: str, y: str, shared: bool = True
-) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels in rows of nearly equal length.
+def tick_panels(titles: Sequence[str], columns: int, last: int, y: str) -> tuple[Figure, list[Axes]]:
+    """Return a figure and its panels in rows of nearly equal length, whose x axes are the ticks 0 to ``last``.
 
-    Args:
-        number: number of panels.
-        columns: most panels in a row.
-        size: size of a panel in inches.
-        x: label of the x axes; with shared axes only the lowest panel of a column has label and numbers.
-        y: label of the y axes; with shared axes only the first panel of a row has label and numbers.
-        shared: whether all panels have the same axes.
+    All panels have the same axes. The lowest panel of a column and the first panel of a row have labels and numbers.
     """
-    rows = math.ceil(number / columns)
-    columns = math.ceil(number / rows)
-    figure = blank(max(size[0] * columns, 5.0), size[1] * rows + 0.5)
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=shared, sharey=shared)
-    flat: list[Axes] = list(grid.flat)
-    for axes in flat[number:]:
+    rows = math.ceil(len(titles) / columns)
+    columns = math.ceil(len(titles) / rows)
+    width, height = (3.2, 2.5) if len(titles) > 1 else (7.0, 4.0)
+    figure = blank(max(width * columns, 5.0), height * rows + 0.5)
+    flat: list[Axes] = list(figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flat)
+    for axes in flat[len(titles) :]:
         axes.remove()
-    for place, axes in enumerate(flat[:number]):
+    for place, (axes, title) in enumerate(zip(flat, titles, strict=False)):
         plain(axes)
-        if not shared or place + columns >= number:
-            axes.set_xlabel(x)
-        axes.tick_params(labelbottom=not shared or place + columns >= number)
-        if not shared or place % columns == 0:
+        panel_title(axes, title)
+        axes.set_xlim(0, last)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+        lowest = place + columns >= len(titles)
+        axes.tick_params(labelbottom=lowest)
+        if lowest:
+            axes.set_xlabel("tick (mega-batches seen)")
+        if place % columns == 0:
             axes.set_ylabel(y)
-    return figure, flat[:number]
+    return figure, flat[: len(titles)]
 
 
 def panel_title(axes: Axes, text: str) -> None:
@@ -95,12 +88,6 @@ def panel_title(axes: Axes, text: str) -> None:
 def plain(axes: Axes) -> None:
     """Remove the frame at the top and at the right."""
     axes.spines[["top", "right"]].set_visible(False)
-
-
-def ticks_axis(axes: Axes, last: int) -> None:
-    """Set up the x axis for the ticks of a stream."""
-    axes.set_xlim(0, last)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
 
 
 def error_axis(axes: Axes, measure: Measure, lowest: float, highest: float) -> None:
@@ -122,23 +109,20 @@ def error_axis(axes: Axes, measure: Measure, lowest: float, highest: float) -> N
 def log_axis(axis: Any, values: Iterable[float], letters: bool = False) -> None:
     """Make an axis logarithmic, with round numbers as ticks even if the values span less than a decade.
 
-    Args:
-        axis: `axes.xaxis` or `axes.yaxis`.
-        values: the values along the axis; values that are not positive and finite are ignored.
-        letters: write 3.4 T instead of 3.4e12.
+    Values that are not positive and finite are ignored. With ``letters`` a number is 3.4 T instead of 3.4e12.
     """
     known = [value for value in values if value > 0 and math.isfinite(value)]
     if not known:
         return  # for example no FLOPs were spent
     low, high = min(known), max(known)
     margin = max((high / low) ** 0.06, 1.05)
-    set_scale = axis.axes.set_xscale if axis.axis_name == "x" else axis.axes.set_yscale
-    set_scale("log")
-    # A bar over few seeds may be much longer than the range of the values, or reach below 0.
-    before = axis.get_view_interval()
-    set_limits = axis.axes.set_xlim if axis.axis_name == "x" else axis.axes.set_ylim
-    narrow = high / low < 1.05  # a single value needs limits around it
-    set_limits(low / 1.3, high * 1.3) if narrow else set_limits(max(before[0], low / 3), min(before[1], high * 3))
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    if high / low < 1.05:  # a single value needs limits around it
+        limits = (low / 1.3, high * 1.3)
+    else:  # a bar over few seeds may be much longer than the range of the values, or reach below 0
+        start, end = axis.get_view_interval()
+        limits = (max(start, low / 3), min(end, high * 3))
+    axis.axes.set(**{f"{axis.axis_name}lim": limits})
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
     for bases in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), (1, 1.2, 1.5, 1.8, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9)):
         places = [base * 10.0**power for power in decades for base in bases]
@@ -158,25 +142,23 @@ def places_axis(axes: Axes, values: Iterable[float]) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
 
 
-def legend(figure: Figure, handles: Sequence[Any], labels: Sequence[str], title: str = "") -> None:
-    """Add a legend below all panels; its title explains bars and bands."""
-    longest = max(map(len, labels))
+def legend(figure: Figure, entries: Mapping[str, Line2D], caption: str) -> None:
+    """Add a legend below all panels; its caption explains bars and bands."""
+    letters = int(figure.get_figwidth() * 13)  # in a line
+    longest = max(map(len, entries))
     columns = max(1, int(figure.get_figwidth() * 13 / (longest + 9)))
-    rows = math.ceil(len(labels) / columns)
+    rows = math.ceil(len(entries) / columns)
     figure.set_figheight(figure.get_figheight() + 0.2 * max(0, rows - 3))  # the panels keep their size
     shown = figure.legend(
-        handles,
-        labels,
+        entries.values(),
+        entries,
         loc="outside lower center",
-        ncols=math.ceil(len(labels) / rows),
+        ncols=math.ceil(len(entries) / rows),
         frameon=False,
         fontsize="small",
-        title="\n".join(
-            line for part in title.split("\n") for line in textwrap.wrap(part, int(figure.get_figwidth() * 13))
-        ),
+        title="\n".join(line for part in caption.split("\n") for line in textwrap.wrap(part, letters)),
         title_fontsize="small",
         handlelength=3.2,
-        handler_map={tuple: HandlerTuple(ndivide=None)},
     )
     shown.get_title().set_color(GREY)
 
@@ -192,6 +174,9 @@ def unbroken(text: str) -> str:
     return text.replace(" ", "\xa0")
 
 
-def handle(stroke: Stroke, *, marker: bool = False) -> Line2D:
-    """Return a line for a legend."""
-    return Line2D([], [], **stroke.line, marker=stroke.marker if marker else None, markersize=5)
+def handles(strokes: Mapping[str, Stroke], *, markers: bool = False) -> dict[str, Line2D]:
+    """Return the lines of a legend by name, with or without their markers."""
+    return {
+        name: Line2D([], [], **stroke.line, marker=stroke.marker if markers else None, markersize=5)
+        for name, stroke in strokes.items()
+    }

@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from agents.analysis.waiting_comparison import Comparison
+from agents.analysis.waiting_comparison import WaitingComparison
 from agents.figures import style
 
 
-def draw(comparisons: Sequence[Comparison], file: Path, *, heading: str = "CER") -> Path:
+def draw(comparisons: Sequence[WaitingComparison], file: Path, *, heading: str = "CER") -> Path:
     """Draw the cost against the waiting time in one panel per comparison; other schedules are horizontal lines.
 
     Bars and bands are 95 % intervals over seeds.
@@ -22,7 +22,7 @@ def draw(comparisons: Sequence[Comparison], file: Path, *, heading: str = "CER")
     for place, one in enumerate(comparisons):
         axes = figure.add_subplot(rows, columns, place + 1)
         fixed = sorted((schedule for schedule in one.schedules if schedule.wait is not None), key=lambda s: s.wait or 0)
-        waits = [float(schedule.wait or 0) for schedule in fixed]
+        waits = [schedule.wait or 0 for schedule in fixed]
         axes.errorbar(
             waits,
             [schedule.cost.mean for schedule in fixed],
@@ -42,8 +42,7 @@ def draw(comparisons: Sequence[Comparison], file: Path, *, heading: str = "CER")
                 axes.axhspan(cost.mean - cost.half, cost.mean + cost.half, color=colour, alpha=0.07, linewidth=0)
         style.places_axis(axes, waits)
         style.log_axis(axes.yaxis, [schedule.cost.mean for schedule in one.schedules])
-        axes.set_xlabel("waiting time w (mega-batches)")
-        axes.set_ylabel(heading)
+        axes.set(xlabel="waiting time w (mega-batches)", ylabel=heading)
         axes.set_title(one.title, loc="left")
         style.plain(axes)
         axes.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.13))

@@ -29,19 +29,12 @@ _AS_FAST_AS = {"moe": "gmoe", "gens-moe": "gmoe", "oracle": "sm"}
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of some runs.
-
-    Attributes:
-        runs: number of runs.
-        training: training FLOPs by the paper's rule.
-        seconds: seconds of one core.
-        bytes: bytes on disk.
-    """
+    """The cost of some runs."""
 
     runs: int = 0
-    training: float = 0.0
-    seconds: float = 0.0
-    bytes: float = 0.0
+    training: float = 0.0  # FLOPs by the paper's rule
+    seconds: float = 0.0  # of one core
+    bytes: float = 0.0  # on disk
 
     def __add__(self, other: Cost) -> Cost:
         return Cost(*map(operator.add, astuple(self), astuple(other)))
@@ -73,9 +66,8 @@ def _throughput(config: RunConfig, data: str) -> tuple[float, float]:
     table = _measured()[data]
     rates = table[_AS_FAST_AS.get(config.agent.id, config.agent.id)]
     # Linear in the logarithms between two measured widths, constant beyond the outermost widths.
-    log_rate = np.interp(
-        math.log(config.get("width")), np.log([int(width) for width in rates]), np.log(list(rates.values()))
-    )
+    widths = [int(width) for width in rates]
+    log_rate = np.interp(math.log(config.get("width")), np.log(widths), np.log(list(rates.values())))
     return 1e9 * math.exp(log_rate), float(table["start"])
 
 

@@ -16,21 +16,13 @@ from agents.runs.load import FinishedRun
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of one plan.
-
-    Attributes:
-        plan: the plan.
-        scale: its scale.
-        requested: all of its runs.
-        runs: the requested runs that are finished.
-        recorded: whether the runs come from the package.
-    """
+    """The outcome of one plan at one scale."""
 
     plan: Plan
     scale: str
     requested: Sequence[RunSpec]
-    runs: Sequence[FinishedRun]
-    recorded: bool = False
+    runs: Sequence[FinishedRun]  # the requested runs that are finished
+    recorded: bool = False  # whether the runs come from the package
 
     @property
     def coverage(self) -> str:

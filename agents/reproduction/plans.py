@@ -44,28 +44,16 @@ class Scale:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of one figure or table; its fields are the values of its TOML file.
+    """The plan of one figure or table; its fields are the values of its TOML file."""
 
-    Attributes:
-        name: name of the plan in `alma reproduce`.
-        title: what the figure or table shows.
-        paper: its number in the paper.
-        findings: ids of the findings that its runs can decide.
-        varies: hyper-parameters in which the compared runs differ.
-        by: values that the compared lines of its table share, as for ``alma table --by``.
-        figures: kinds of ``alma plot``.
-        text: whether its table is a table of perplexities by tick.
-        scales: by name.
-    """
-
-    name: str
+    name: str  # in `alma reproduce`
     title: str
     paper: str
     findings: tuple[str, ...]
     varies: tuple[str, ...]
     by: tuple[str, ...]
     figures: tuple[str, ...]
-    text: bool
+    text: bool  # whether its table is a table of perplexities by tick
     scales: Mapping[str, Scale]
 
     def specs(
@@ -73,10 +61,8 @@ class Plan:
     ) -> list[RunSpec]:
         """Return the runs of a scale.
 
-        Args:
-            scale: smoke, cpu or gpu.
-            seeds: seeds that replace the seeds of the plan.
-            settings: hyper-parameters and keywords of the environment that are added to the plan or replace its values.
+        Seeds replace the seeds of the plan. Settings, which are hyper-parameters and keywords of the environment, are
+        added to the plan or replace its values.
 
         Raises:
             ValueError: the compared runs differ in one of the settings.

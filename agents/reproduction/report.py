@@ -8,6 +8,7 @@ from pathlib import Path
 from agents import figures
 from agents.analysis import tables as line_tables
 from agents.analysis import tables_text
+from agents.analysis.measures import UNITS
 from agents.reproduction.claims.findings import JudgedFinding, family
 from agents.reproduction.claims.setups import read_setup
 from agents.reproduction.claims.verdicts import CONTRADICTED, HOLDS, NO_EQUAL_SIZE, NOT_RUN, UNDECIDED, PairedComparison
@@ -38,7 +39,7 @@ def notes(plans: Iterable[Plan], scale: str) -> list[str]:
 def costs_table(costs: Iterable[tuple[str, str, Cost]]) -> str:
     """Return a table of the costs of plans, given as (plan, scale, cost)."""
     rows = [
-        (name, scale, f"{cost.runs:,}", flops(cost.training), hours(cost.seconds), size(cost.bytes))
+        (name, scale, f"{cost.runs:,}", flops(cost.training), _two_digits(cost.seconds / 3600), size(cost.bytes))
         for name, scale, cost in costs
     ]
     return table(("plan", "scale", "runs", "training FLOPs", "hours of one core", "disk"), rows, right=(2, 3, 4, 5))
@@ -50,19 +51,10 @@ def flops(number: float) -> str:
     >>> flops(3.86e12), flops(2.44e20)
     ('3.9 T', '240 E')
     """
-    for limit, letter in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+    for limit, letter in UNITS[:-1]:  # without k
         if number >= limit:
             return f"{_two_digits(number / limit)} {letter}"
     return _two_digits(number)
-
-
-def hours(seconds: float) -> str:
-    """Return seconds as hours with two digits.
-
-    >>> hours(120), hours(4e5)
-    ('0.033', '110')
-    """
-    return _two_digits(seconds / 3600)
 
 
 def size(number: float) -> str:
@@ -75,18 +67,13 @@ def size(number: float) -> str:
 
 
 def _two_digits(value: float) -> str:
+    """Return a number with two digits: 0.0333 is ``0.033``, 111 is ``110``."""
     rounded = float(f"{value:.2g}")
     return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:g}"
 
 
 def plan_section(outcome: Outcome, out: Path, formats: Sequence[str]) -> str:
-    """Draw the figures of a plan into a folder, and return the Markdown that shows them and the plan's tables.
-
-    Args:
-        outcome: the plan and its finished runs, of which there may be none.
-        out: the folder.
-        formats: file formats of the figures.
-    """
+    """Draw the figures of a plan into a folder, and return the Markdown that shows them and the plan's tables."""
     plan, runs = outcome.plan, outcome.runs
     parts = [f"## {plan.name}: {plan.title}\n"]
     if runs:
@@ -94,7 +81,7 @@ def plan_section(outcome: Outcome, out: Path, formats: Sequence[str]) -> str:
         if plan.text:
             parts.append(perplexities(runs, read_setup("text", outcome.scale).updates))
         else:
-            parts += [tables_text.markdown(comparison) for comparison in line_tables.compare(runs, plan.by)]
+            parts += map(tables_text.markdown, line_tables.compare(runs, plan.by))
             parts += filter(None, [cer_by_wait(runs)])
     return "\n".join(parts)
 

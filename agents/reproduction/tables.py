@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from agents.analysis.seed_groups import find_seed_groups, sized, streams
+from agents.analysis.seed_groups import find_seed_groups, streams
 from agents.analysis.statistics import Interval
 from agents.catalogue.run_config import RunConfig
 from agents.runs.load import FinishedRun
@@ -26,11 +26,9 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Sequenc
 
 
 def cer_by_wait(runs: Sequence[FinishedRun]) -> str:
-    """Return a Markdown table for each stream that was run with several waiting times.
+    """Return a Markdown table for each stream that was run with several waiting times; empty if there is none.
 
-    Returns:
-        The tables, the lowest mean of a line in bold; empty if there is no such stream. Runs whose policy decides when
-        to wait are left out.
+    The lowest mean of a line is bold. Runs whose policy decides when to wait are left out.
     """
     return "\n".join(text for of_stream in streams(runs).values() if (text := _cer_table(of_stream)))
 
@@ -39,7 +37,7 @@ def _cer_table(runs: Sequence[FinishedRun]) -> str:
     lines: dict[str, dict[int, Interval]] = {}
     for group in find_seed_groups(runs)[0]:
         if group.wait is not None:
-            name = sized(group) + ", replay" * group.replay
+            name = group.sized_name + ", replay" * group.replay
             lines.setdefault(name, {})[group.wait] = group.interval(lambda score: score.cer)
     intervals = [interval for line in lines.values() for interval in line.values()]
     waits = sorted({wait for line in lines.values() for wait in line})
@@ -67,54 +65,36 @@ def _cer_texts(line: Mapping[int, Interval], waits: Sequence[int], seeds: int) -
 
 
 class Row(NamedTuple):
-    """A row of a table of perplexities.
+    """A row of a table of perplexities; the numbers of experts and members are those before growth."""
 
-    Attributes:
-        size: size of the network, in the paper base or large.
-        agent: agent id.
-        experts: experts of each Switch layer; for an agent that grows them, the number before growth.
-        members: networks of an ensemble; for an ensemble that grows, the number before growth.
-        wait: waiting time.
-        updates: updates of a stage.
-    """
-
-    size: str
+    size: str  # of the network, in the paper base or large
     agent: str
-    experts: int
-    members: int
+    experts: int  # of each Switch layer
+    members: int  # networks of an ensemble
     wait: int
-    updates: int
+    updates: int  # of a stage
 
 
 @cache
 def published(updates: int) -> dict[Row, tuple[float | None, ...]]:
-    """Return the paper's table 2: perplexities after each mega-batch, None if the paper has none, by row.
+    """Return the paper's table 2 by row: perplexities after each mega-batch, None where the paper has none.
 
     Args:
         updates: updates of a stage on one mega-batch.
     """
-    lines = csv.DictReader((files(__package__) / "published.csv").read_text(encoding="utf-8").splitlines())
-    return {
-        Row(
-            line["size"],
-            line["agent"],
-            int(line["experts"]),
-            int(line["members"]),
-            int(line["wait"]),
-            int(line["times"]) * updates,
-        ): tuple(float(line[f"t{tick}"]) if line[f"t{tick}"] else None for tick in range(1, 5))
-        for line in lines
-    }
+    found = {}
+    for line in csv.DictReader((files(__package__) / "published.csv").read_text(encoding="utf-8").splitlines()):
+        experts, members, wait, times = (int(line[name]) for name in ("experts", "members", "wait", "times"))
+        row = Row(line["size"], line["agent"], experts, members, wait, times * updates)
+        texts = [line[f"t{tick}"] for tick in range(1, 5)]
+        found[row] = tuple(float(text) if text else None for text in texts)
+    return found
 
 
 def perplexities(runs: Sequence[FinishedRun], updates: int) -> str:
-    """Return a Markdown table of perplexities: mean ± 95 % interval over seeds at each tick.
+    """Return a Markdown table of the perplexities of runs on text: mean ± 95 % interval over seeds at each tick.
 
-    A row that the paper has, too, shows the perplexity of the paper in brackets.
-
-    Args:
-        runs: runs on text with fixed waiting times.
-        updates: updates of a stage on one mega-batch.
+    A row that the paper has, too, shows the perplexity of the paper in brackets; ``updates`` as for `published`.
     """
     groups: dict[Row, list[FinishedRun]] = {}
     for run in runs:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from agents.analysis.seed_groups import SeedGroup, find_seed_groups
 from agents.runs.load import FinishedRun
 
-from .made_runs import made_run
+from .fake_runs import fake_run
 
 METHODS = ("sm", "ens", "gmoe")
 GRID = [
-    made_run(agent, width, wait, seed, replay=replay)
+    fake_run(agent, width, wait, seed, replay=replay)
     for agent in METHODS
     for width in (4, 16)
     for wait in (1, 5)
@@ -18,7 +18,7 @@ GRID = [
 ]
 NO_REPLAY = [run for run in GRID if not run.config["agent"]["policy"]["replay"]]
 TEXT = [
-    made_run(agent, 4, wait, seed, text=True, env="Text-ALMA-v0", ticks=4)
+    fake_run(agent, 4, wait, seed, text=True, env="Text-ALMA-v0", ticks=4)
     for agent in METHODS
     for wait in (1, 2)
     for seed in (0, 1)

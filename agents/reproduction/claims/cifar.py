@@ -8,7 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from agents.analysis.statistics import paired
+from agents.analysis.statistics import paired_difference
 from agents.reproduction.claims.comparisons import (
     CER,
     FINAL_ERROR,
@@ -140,12 +140,12 @@ def _replay_helps(pick: Pick, setup: Setup) -> list[PairedComparison]:
             if agent == "sm":
                 ratios = {seed: replayed[seed].score.paper_flops / once[seed].score.paper_flops for seed in common}
                 label = f"sm {width}, w={wait}: Comp with replay / without − {factor:g}"
-                interval = paired(ratios, dict.fromkeys(ratios, factor))
+                interval = paired_difference(ratios, dict.fromkeys(ratios, factor))
                 compared.append(PairedComparison(label, "training FLOPs, ratio", interval, "close", 0.05 * factor))
         for agent in METHODS:
             if agent != "gens":
                 label = f"{width}, w={wait}: effect of replay on {agent} − on gens"
-                compared.append(PairedComparison(label, CER.name, paired(gains[agent], gains["gens"])))
+                compared.append(PairedComparison(label, CER.name, paired_difference(gains[agent], gains["gens"])))
     return compared
 
 
@@ -161,10 +161,7 @@ _MIXTURES: dict[str, dict[str, Any]] = {
 def _compare_mixtures(pick: Pick, setup: Setup, *pairs: tuple[str, str]) -> list[PairedComparison]:
     return [
         compare(
-            f"{width}: {one} − {other}",
-            pick(width=width, **_MIXTURES[one]),
-            pick(width=width, **_MIXTURES[other]),
-            CER,
+            f"{width}: {one} − {other}", pick(width=width, **_MIXTURES[one]), pick(width=width, **_MIXTURES[other]), CER
         )
         for width in setup.widths
         for one, other in pairs
@@ -187,10 +184,7 @@ FINDINGS: Findings = {
     "cifar-b": ("final error: w=100 ≤ w=10 < w=2, for SM and Ens", _waiting_ends_better),
     "cifar-c": ("before t=10, w=2 has a lower error than w=10, for SM and Ens", _greedy_starts_better),
     "cifar-d": ("wider is better, in CER and in final error, for SM and Ens", _wider_is_better),
-    "cifar-e": (
-        "Ens of c=64 is better at t=10 than Ens of c=4 at the end of the stream",
-        _large_is_ahead_early,
-    ),
+    "cifar-e": ("Ens of c=64 is better at t=10 than Ens of c=4 at the end of the stream", _large_is_ahead_early),
     "cifar-f": ("CER: UMix ≤ Ens at c=4, Ens ≤ UMix at c=64", _mixing_helps_small),
     "cifar-g": ("CER: Ens < SM at equal width", _ensembles_help),
     "cifar-h": (

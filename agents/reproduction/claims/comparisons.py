@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents.analysis.statistics import paired
+from agents.analysis.statistics import Interval, paired_difference
 from agents.reproduction.claims.setups import Setup
 from agents.reproduction.claims.verdicts import NO_EQUAL_SIZE, NOT_RUN, PairedComparison, Prediction
 from agents.runs.load import FinishedRun
@@ -71,7 +71,7 @@ def compare(
     tolerance: float = 0.0,
 ) -> PairedComparison:
     """Compare a quantity of these runs with the same quantity, or the quantity ``of_those``, of those runs."""
-    interval = paired(quantity.by_seed(these), (of_those or quantity).by_seed(those))
+    interval = paired_difference(quantity.by_seed(these), (of_those or quantity).by_seed(those))
     return PairedComparison(label, quantity.name, interval, predicted, tolerance)
 
 
@@ -104,15 +104,9 @@ def compare_at_equal_size(label: str, grown: RunsBySeed, by_width: Sequence[Runs
     parameters. A run at most `SIZE_MARGIN` smaller than the smallest width, or larger than the largest width, is
     compared with that width. Other runs outside of the widths are left out. If no run is left, the verdict is
     `NO_EQUAL_SIZE`, or `NOT_RUN` if a width was not run.
-
-    Args:
-        label: the two settings.
-        grown: the runs that grow.
-        by_width: the runs of the other method, one entry per width.
     """
     beyond = False
-    left: dict[int, float] = {}
-    right: dict[int, float] = {}
+    differences = []
     for seed, run in grown.items():
         others = [runs[seed] for runs in by_width if seed in runs]
         if not others:
@@ -120,12 +114,11 @@ def compare_at_equal_size(label: str, grown: RunsBySeed, by_width: Sequence[Runs
         sizes, values = zip(*sorted((_mean_size(other), CER.value(other)) for other in others), strict=True)
         size = _mean_size(run)
         if sizes[0] / (1 + SIZE_MARGIN) <= size <= sizes[-1] * (1 + SIZE_MARGIN):
-            left[seed] = CER.value(run)
-            right[seed] = float(np.interp(np.log(size), np.log(sizes), values))
+            differences.append(CER.value(run) - float(np.interp(np.log(size), np.log(sizes), values)))
         else:
             beyond = beyond or len(others) == len(by_width)
-    missing = NO_EQUAL_SIZE if beyond else NOT_RUN
-    return PairedComparison(label, CER.name, paired(left, right), "above", missing=missing)
+    interval = Interval.of(differences) if differences else None
+    return PairedComparison(label, CER.name, interval, "above", missing=NO_EQUAL_SIZE if beyond else NOT_RUN)
 
 
 def _mean_size(run: FinishedRun) -> float:

@@ -1,9 +1,7 @@
 """The findings of the paper, and the verdict on each.
 
 A finding does not hold if at least one of its comparisons is contradicted, and is undecided if none is contradicted and
-at least one is undecided. Otherwise it holds, or holds where run if some comparisons were not run. Verdicts are not
-corrected for the number of comparisons: of forty comparisons without a difference, one is expected to be contradicted
-by chance, and one to hold.
+at least one is undecided. Otherwise it holds, or holds where run if some comparisons were not run.
 """
 
 from __future__ import annotations
@@ -23,15 +21,9 @@ HOLDS_WHERE_RUN = "holds where run"
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding of the paper.
+    """A finding of the paper, with the function that compares the picked runs for each setting of its claim."""
 
-    Attributes:
-        id: its family and a word or letter, as ``cifar-a``.
-        statement: the claim of the paper.
-        compare: returns its comparisons of the picked runs, one for each setting that the claim covers.
-    """
-
-    id: str
+    id: str  # its family and a word or letter, as cifar-a
     statement: str
     compare: Callable[[Pick, Setup], Sequence[PairedComparison]]
 
@@ -88,12 +80,7 @@ class JudgedFinding:
 
 
 def judge(runs: Mapping[str, Sequence[FinishedRun]], scale: str) -> list[JudgedFinding]:
-    """Judge all findings of the paper, in the paper's order.
-
-    Args:
-        runs: by the id of a finding, the runs that decide it; a finding without an entry was not run.
-        scale: smoke, cpu or gpu.
-    """
+    """Judge all findings of the paper, in the paper's order, by the runs for the id of each finding."""
     judged = []
     for finding in FINDINGS:
         setup = read_setup(finding.family, scale)

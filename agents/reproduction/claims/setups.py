@@ -8,30 +8,18 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-FAMILIES = ("cifar", "mnist", "text", "ablation")
-
 
 @dataclass(frozen=True)
 class Setup:
-    """The setup of a family of findings, in the paper or at a smaller scale.
-
-    Attributes:
-        env: environment id.
-        widths: units, channels or experts, in ascending order.
-        waits: waiting times, from the greedy learner's to the tardy learner's.
-        middle: the waiting times between these that the findings name.
-        sizes: for text, the model sizes that the paper calls base and large.
-        updates: for text, updates of a stage on one mega-batch.
-        note: differences from the paper; empty if there are none.
-    """
+    """The setup of a family of findings, in the paper or at a smaller scale."""
 
     env: str
-    widths: tuple[int, ...]
-    waits: tuple[int, ...] = ()
-    middle: tuple[int, ...] = ()
-    sizes: tuple[str, ...] = ()
-    updates: int = 0
-    note: str = ""
+    widths: tuple[int, ...]  # units, channels or experts, in ascending order
+    waits: tuple[int, ...] = ()  # from the greedy learner's to the tardy learner's
+    middle: tuple[int, ...] = ()  # the waiting times between these that the findings name
+    sizes: tuple[str, ...] = ()  # for text, the model sizes that the paper calls base and large
+    updates: int = 0  # for text, of a stage on one mega-batch
+    note: str = ""  # differences from the paper
 
     @property
     def greedy(self) -> int:

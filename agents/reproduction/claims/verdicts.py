@@ -1,9 +1,4 @@
-"""The verdict on one comparison: where the 95 % interval of a difference lies, relative to the paper's prediction.
-
-A comparison is the mean difference of two settings, paired over the seeds that both have. It holds if its interval lies
-on the predicted side of zero, and is contradicted if its interval lies on the other side. It is undecided if the
-interval contains zero, or if there are fewer than two seeds.
-"""
+"""The verdict on one comparison: where the 95 % interval of a difference lies, relative to the paper's prediction."""
 
 from __future__ import annotations
 
@@ -24,27 +19,21 @@ Prediction = Literal["below", "above", "close"]
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """A comparison of two settings.
+    """The mean difference of two settings, paired over the seeds that both have, and the paper's prediction.
 
-    Attributes:
-        label: the two settings, as ``sm 4: w=10 − w=2``.
-        quantity: name of the compared quantity, as ``CER``.
-        interval: the difference over seeds; None if no seed has both settings.
-        predicted: the paper's prediction: the difference is below zero, above zero, or within ``tolerance`` of zero.
-        tolerance: the largest difference that counts as close, in the unit of the quantity.
-        missing: the verdict if there is no interval.
+    The paper predicts that the difference is below zero, above zero, or close: within ``tolerance`` of zero.
     """
 
-    label: str
-    quantity: str
-    interval: Interval | None
+    label: str  # the two settings, as sm 4: w=10 − w=2
+    quantity: str  # name of the compared quantity, as CER
+    interval: Interval | None  # None if no seed has both settings
     predicted: Prediction = "below"
-    tolerance: float = 0.0
-    missing: str = NOT_RUN
+    tolerance: float = 0.0  # in the unit of the quantity
+    missing: str = NOT_RUN  # the verdict if there is no interval
 
     @property
     def verdict(self) -> str:
-        """The verdict on the prediction."""
+        """The verdict on the prediction; undecided if the interval contains zero or there are fewer than two seeds."""
         if self.interval is None:
             return self.missing
         if self.interval.half is None:

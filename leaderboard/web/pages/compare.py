@@ -9,7 +9,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agents.analysis.statistics import Interval, paired
+from agents.analysis.statistics import Interval, paired_difference
 from leaderboard.board.submissions import no_submission
 from leaderboard.errors import NotFoundError
 from leaderboard.web.charts import curves
@@ -121,7 +121,7 @@ def side_by_side(a: SubmissionView, b: SubmissionView) -> Pair:
     differences = []
     for metric, _, _ in COLUMNS:
         by_seed = [{run.seed: float(getattr(run, metric)) for run in one.details.runs} for one in (a, b)]
-        between = paired(*by_seed) if comparable else None
+        between = paired_difference(*by_seed) if comparable else None
         differences.append(Difference(metric, a.intervals.get(metric), b.intervals.get(metric), between))
     settings: list[tuple[str, object, object]] = [
         ("method", first.method, second.method),

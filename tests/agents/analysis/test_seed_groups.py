@@ -7,8 +7,8 @@ import dataclasses
 from agents.analysis.seed_groups import find_seed_groups, streams
 from agents.runs.load import FinishedRun
 
+from ..fake_runs import fake_run
 from ..grid_of_runs import GRID, METHODS
-from ..made_runs import made_run
 
 
 def test_runs_of_a_seed_group_differ_only_in_seeds_and_rounding() -> None:
@@ -22,13 +22,13 @@ def test_runs_of_a_seed_group_differ_only_in_seeds_and_rounding() -> None:
 
 
 def test_a_method_is_named_with_the_settings_that_differ() -> None:
-    runs = [made_run("ens", members=2), made_run("ens", members=5), made_run("gmoe")]
+    runs = [fake_run("ens", members=2), fake_run("ens", members=5), fake_run("gmoe")]
     assert [one.method for one in find_seed_groups(runs)[0]] == ["Ens, members=2", "Ens, members=5", "gMoE"]
 
 
 def test_random_schedules_are_settings_if_a_stream_has_several() -> None:
     def random_wait(schedule_seed: int, seed: int) -> FinishedRun:
-        return made_run(
+        return fake_run(
             policy={"name": "random", "probability": 0.1, "replay": False, "seed": schedule_seed}, seed=seed
         )
 
@@ -45,8 +45,8 @@ def test_random_schedules_are_settings_if_a_stream_has_several() -> None:
 def test_settings_have_distinct_names() -> None:
     policies = [{"name": "Doubling", "factor": 2.0, "growth": growth, "replay": False} for growth in ("every", "never")]
     policies += [{"name": "Mine", "replay": False, "growth": "never"}]
-    runs = [made_run("gmoe", policy=policy) for policy in policies]
-    runs += [made_run("gmoe", policy=f"{module}.Mine(3)") for module in ("ours", "theirs")]
+    runs = [fake_run("gmoe", policy=policy) for policy in policies]
+    runs += [fake_run("gmoe", policy=f"{module}.Mine(3)") for module in ("ours", "theirs")]
     names = [one.name for one in find_seed_groups(runs)[0]]
     assert len(set(names)) == len(runs)
     assert "gMoE-4, growth=never, Doubling(factor=2.0)" in names
@@ -54,5 +54,5 @@ def test_settings_have_distinct_names() -> None:
 
 
 def test_streams_are_named_by_their_differences() -> None:
-    runs = [made_run(ticks=20), made_run(ticks=10), made_run(env="MNIST-ALMA-v0")]
+    runs = [fake_run(ticks=20), fake_run(ticks=10), fake_run(env="MNIST-ALMA-v0")]
     assert list(streams(runs)) == ["Digits-ALMA-v0, ticks=20", "Digits-ALMA-v0, ticks=10", "MNIST-ALMA-v0"]

@@ -12,19 +12,19 @@ import pytest
 from scipy.stats import ttest_rel
 
 from agents.analysis import tables, tables_text
-from agents.analysis.statistics import band, holm, paired_p
+from agents.analysis.statistics import band, holm, paired_p_value
 from agents.analysis.tables import HIGHER, LOWER, UNTESTED
 from agents.cli import main
 from agents.runs import load
 from agents.runs.load import FinishedRun
 from alma_env import Ledger
 
-from ..made_runs import finished_run, made_run
+from ..fake_runs import fake_run, finished_run
 
 
 def run(agent: str, errors: float, seed: int, **changes: object) -> FinishedRun:
     """Return a run with a constant error."""
-    made = made_run(agent, seed=seed, **changes)
+    made = fake_run(agent, seed=seed, **changes)
     ledger = Ledger([dataclasses.replace(row, error=errors) for row in made.ledger])
     return finished_run(made.folder, made.config, ledger)
 
@@ -95,7 +95,7 @@ def test_unknown_keys_and_lines_are_refused() -> None:
 
 
 def test_perplexities_have_a_separate_table() -> None:
-    text = [made_run("sm", seed=seed, text=True, env="Text-ALMA-v0", ticks=4) for seed in (0, 1)]
+    text = [fake_run("sm", seed=seed, text=True, env="Text-ALMA-v0", ticks=4) for seed in (0, 1)]
     found = tables.compare([*RUNS, *text])
     assert [one.measure.heading for one in found] == ["CER", "average perplexity"]
     rows = list(csv.DictReader(io.StringIO(tables_text.joined(found, "csv"))))
@@ -130,9 +130,12 @@ def test_the_three_formats_hold_the_same_numbers(tmp_path: Path, capsys: pytest.
 
 def test_p_values_equal_those_of_scipy_and_holms_correction_keeps_their_order() -> None:
     these, those = {0: 3.0, 1: 5.5, 2: 4.0, 9: 1.0}, {0: 2.0, 1: 4.0, 2: 4.5}
-    assert paired_p(these, those) == pytest.approx(ttest_rel([3.0, 5.5, 4.0], [2.0, 4.0, 4.5]).pvalue)
-    assert paired_p({0: 1.0}, {0: 2.0}) is None
-    assert (paired_p({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}), paired_p({0: 1.0, 1: 2.0}, {0: 0.0, 1: 1.0})) == (1.0, 0.0)
+    assert paired_p_value(these, those) == pytest.approx(ttest_rel([3.0, 5.5, 4.0], [2.0, 4.0, 4.5]).pvalue)
+    assert paired_p_value({0: 1.0}, {0: 2.0}) is None
+    assert (paired_p_value({0: 1.0, 1: 2.0}, {0: 1.0, 1: 2.0}), paired_p_value({0: 1.0, 1: 2.0}, {0: 0.0, 1: 1.0})) == (
+        1.0,
+        0.0,
+    )
     assert holm([0.01, 0.02, 0.9, 0.04]) == pytest.approx([0.04, 0.06, 0.9, 0.08])
     assert holm([]) == []
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from agents.analysis.prices import Prices
-from agents.analysis.statistics import Interval, paired
+from agents.analysis.statistics import Interval, paired_difference
 from agents.analysis.waiting_comparison import compare
 from agents.cli import main
 from agents.runs import load, run_folder
@@ -31,9 +31,9 @@ def folder(tmp_path_factory):
 def test_the_interval_of_paired_differences_equals_that_of_scipy():
     these, those = {0: 3.0, 1: 5.5, 2: 4.0, 9: 1.0}, {0: 2.0, 1: 4.0, 2: 4.5}
     expected = ttest_rel([3.0, 5.5, 4.0], [2.0, 4.0, 4.5]).confidence_interval(0.95)
-    found = paired(these, those)
+    found = paired_difference(these, those)
     assert (found.mean - found.half, found.mean + found.half) == pytest.approx((expected.low, expected.high))
-    assert paired({0: 1.0}, {1: 1.0}) is None
+    assert paired_difference({0: 1.0}, {1: 1.0}) is None
     assert Interval.of([4.0]).text() == "4.00"
     assert Interval.of([4.0, 5.0, 6.0]).text("+.1f") == "+5.0 ± 2.5"
     with pytest.raises(ValueError, match="one value per seed"):

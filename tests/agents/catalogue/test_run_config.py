@@ -21,7 +21,7 @@ from agents.rl.recordings import Recording, groups, settings_of
 from agents.runs.load import FinishedRun
 from agents.runs.run import config_of
 
-from ..made_runs import made_run
+from ..fake_runs import fake_run
 
 FAST = {"epochs": 2, "ticks": 4}
 SPECS = [
@@ -91,7 +91,7 @@ def changed(run: FinishedRun, values: dict[str, Any], agent: dict[str, Any] | No
 def test_runs_that_differ_only_in_their_computation_are_one_run_everywhere(
     values: dict[str, Any], agent: dict[str, Any]
 ) -> None:
-    run = made_run("sm", 4, 5, seed=0, together=False)
+    run = fake_run("sm", 4, 5, seed=0, together=False)
     again = changed(run, values, agent)
     assert run.run_config.setting == again.run_config.setting
     (group,), (note,) = find_seed_groups([run, again])
@@ -113,7 +113,7 @@ def test_runs_that_differ_only_in_their_computation_are_one_run_everywhere(
     ids=str,
 )
 def test_runs_with_different_settings_are_different_everywhere(agent: dict[str, Any]) -> None:
-    run = made_run("sm", 4, 5, seed=0)
+    run = fake_run("sm", 4, 5, seed=0)
     other = changed(run, {}, agent)
     assert run.run_config.setting != other.run_config.setting
     assert not run.run_config.agrees(other.run_config) or "members" in agent or "stage" in agent
@@ -141,12 +141,12 @@ def recording(run: FinishedRun) -> Recording:
 
 
 def test_the_number_of_ranks_belongs_to_the_setting() -> None:
-    run = made_run("sm", 4, 5, seed=0)
+    run = fake_run("sm", 4, 5, seed=0)
     assert changed(run, {"ranks": 2}).run_config.setting != run.run_config.setting
 
 
 def test_reading_and_writing_a_record_changes_nothing() -> None:
-    record = made_run("gens", 8, None, policy={"name": "random", "seed": 3, "replay": False, "growth": "every"}).config
+    record = fake_run("gens", 8, None, policy={"name": "random", "seed": 3, "replay": False, "growth": "every"}).config
     config = RunConfig.from_dict(record)
     assert config.to_dict() == record
     assert config.agent.wait is None

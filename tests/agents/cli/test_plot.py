@@ -9,13 +9,13 @@ import pytest
 from agents.cli import main
 from agents.runs import load
 
+from ..fake_runs import fake_run, write
 from ..grid_of_runs import GRID, NO_REPLAY, TEXT
-from ..made_runs import made_run, write
 
 
 def test_alma_plot_writes_separate_files_per_stream(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load.pack([*NO_REPLAY, *TEXT], tmp_path / "both.jsonl.xz")
-    write(made_run("umix", 4, 5), tmp_path / "runs")
+    write(fake_run("umix", 4, 5), tmp_path / "runs")
     where = ["--out", str(tmp_path / "out"), "--format", "svg", "pdf", "csv"]
     assert main(["plot", "errors", str(tmp_path / "both.jsonl.xz"), str(tmp_path / "runs"), *where]) == 0
     names = {f"errors-{env}-ALMA-v0.{form}" for env in ("Digits", "Text") for form in ("svg", "pdf", "csv")}
@@ -28,7 +28,7 @@ def test_alma_plot_writes_separate_files_per_stream(tmp_path: Path, capsys: pyte
 
 
 def test_runs_are_chosen_by_one_value_or_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    load.pack([*GRID, made_run("umix", 5, 2, seed=9, members=2)], tmp_path / "some.jsonl.xz")
+    load.pack([*GRID, fake_run("umix", 5, 2, seed=9, members=2)], tmp_path / "some.jsonl.xz")
     words = ["plot", "errors", str(tmp_path / "some.jsonl.xz"), "--out", str(tmp_path), "--format", "csv", "--where"]
     for where, number in (
         (["agent=sm,ens", "width=4", "replay=false"], 2 * 2 * 3),

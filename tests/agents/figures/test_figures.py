@@ -17,8 +17,8 @@ from agents.figures.panels import arrange
 from agents.runs.load import FinishedRun
 from alma_env import Ledger
 
+from ..fake_runs import fake_run, finished_run
 from ..grid_of_runs import GRID, NO_REPLAY, TEXT, group
-from ..made_runs import finished_run, made_run
 
 
 def test_the_error_at_a_tick_has_the_interval_of_its_seeds() -> None:
@@ -41,7 +41,7 @@ def test_panels_can_be_chosen_and_every_line_is_in_the_legend() -> None:
 
 
 def test_curves_of_alma_run_may_differ_in_length() -> None:
-    groups = {"short": [run.ledger for run in GRID[:2]], "long": [made_run(ticks=30).ledger]}
+    groups = {"short": [run.ledger for run in GRID[:2]], "long": [fake_run(ticks=30).ledger]}
     drawing = figures.draw_error_curves(groups, "two")
     assert sum(row["line"].startswith("long: CER ") for row in drawing.rows) == 31
     assert {row["seeds"] for row in drawing.rows} == {1, 2}
@@ -92,7 +92,7 @@ def test_regret_is_measured_from_the_oracle_of_the_width_or_the_best_in_hindsigh
     assert {row["above"] for row in rows} == {best.name}
     panel, line = f"width {best.width}, {best.when}", best.method + ", replay" * best.replay
     assert all(row["regret"] == 0 for row in rows if (row["panel"], row["line"]) == (panel, line))
-    oracle = [made_run("oracle", 4, 1, seed, replay=True) for seed in (0, 1, 2)]
+    oracle = [fake_run("oracle", 4, 1, seed, replay=True) for seed in (0, 1, 2)]
     rows = figures.draw("regret", [*GRID, *oracle]).rows
     assert {row["above"] for row in rows if row["panel"].startswith("width 4")} == {"oracle-4, w = 1, replay"}
     assert {row["above"] for row in rows if row["panel"].startswith("width 16")} == {best.name}
@@ -104,8 +104,8 @@ def test_regret_is_measured_from_the_oracle_of_the_width_or_the_best_in_hindsigh
 
 
 def test_regret_names_its_seeds_and_its_reference() -> None:
-    oracle = [made_run("oracle", 4, 1, 0, replay=True), made_run("oracle", 16, 1, 0, replay=True)]
-    drawing = figures.draw("regret", [*NO_REPLAY, *(made_run(width=8, seed=seed) for seed in range(3)), *oracle])
+    oracle = [fake_run("oracle", 4, 1, 0, replay=True), fake_run("oracle", 16, 1, 0, replay=True)]
+    drawing = figures.draw("regret", [*NO_REPLAY, *(fake_run(width=8, seed=seed) for seed in range(3)), *oracle])
     assert "Ens-4, w = 5: 1 of 3 seeds, those of oracle-4, w = 1, replay" in drawing.notes
     assert {row["seeds"] for row in drawing.rows if row["above"].startswith("oracle")} == {1}
     (above,) = {row["above"] for row in drawing.rows if row["panel"].startswith("width 8")}
@@ -115,7 +115,7 @@ def test_regret_names_its_seeds_and_its_reference() -> None:
 
 
 def test_a_setting_without_a_seed_of_the_best_has_no_regret() -> None:
-    others = [made_run("umix", 4, 5, seed) for seed in (8, 9)]
+    others = [fake_run("umix", 4, 5, seed) for seed in (8, 9)]
     drawing = figures.draw("regret", [*NO_REPLAY, *others])
     assert any("UMix-4, w = 5: left out, because it shares no seed" in note for note in drawing.notes)
     with pytest.raises(ValueError, match="run them with the same seeds"):
@@ -133,15 +133,15 @@ def test_the_best_wait_at_the_end_has_the_lowest_cer() -> None:
 
 
 def test_different_seeds_of_the_waiting_times_are_reported() -> None:
-    runs = [made_run("gmoe", 4, wait, seed) for wait in (1, 5) for seed in range(3)][:-1]
-    drawing = figures.draw("best-wait", [*runs, *(made_run(wait=wait) for wait in (1, 5))])
+    runs = [fake_run("gmoe", 4, wait, seed) for wait in (1, 5) for seed in range(3)][:-1]
+    drawing = figures.draw("best-wait", [*runs, *(fake_run(wait=wait) for wait in (1, 5))])
     assert drawing.notes == ("gMoE, width 4: the waiting times have different seeds, 3 at w = 1, 2 at w = 5",)
     seeds = {row["best_wait"]: row["seeds"] for row in drawing.rows if row["method"] == "gMoE"}
     assert seeds.items() <= {1: 3, 5: 2}.items()
 
 
 def test_before_the_first_training_there_is_no_best_wait() -> None:
-    rows = figures.draw("best-wait", [made_run(wait=wait, seed=seed) for wait in (3, 5) for seed in (0, 1)]).rows
+    rows = figures.draw("best-wait", [fake_run(wait=wait, seed=seed) for wait in (3, 5) for seed in (0, 1)]).rows
     assert [row["best_wait"] for row in rows[:3]] == [None, None, 3]
 
 
@@ -186,13 +186,13 @@ def test_one_seed_is_drawn_without_an_interval(kind: str) -> None:
     [
         ("errrors", GRID, "kind 'errrors': unknown; the kinds of figures are errors, tradeoff"),
         ("errors", [], "errors of 0 runs: .* finish a run first"),
-        ("errors", [GRID[0], made_run(ticks=5)], "errors of runs on 2 streams .*ticks=20.*; draw one stream at a time"),
+        ("errors", [GRID[0], fake_run(ticks=5)], "errors of runs on 2 streams .*ticks=20.*; draw one stream at a time"),
         ("replay", NO_REPLAY, "none was run with and without replay"),
-        ("best-wait", [made_run(), made_run("ens")], "several waiting times; run several, for example --wait 1 10 50"),
-        ("regret", [made_run()], "there is no reference; run other settings"),
-        ("radar", [made_run()], "give at least two"),
+        ("best-wait", [fake_run(), fake_run("ens")], "several waiting times; run several, for example --wait 1 10 50"),
+        ("regret", [fake_run()], "there is no reference; run other settings"),
+        ("radar", [fake_run()], "give at least two"),
         ("gating", GRID, "gating of 8 settings with gates .*--where agent=gmoe"),
-        ("gating", [made_run("gmoe")], "checkpoint.pt: missing; .* give the run folder"),
+        ("gating", [fake_run("gmoe")], "checkpoint.pt: missing; .* give the run folder"),
     ],
 )
 def test_runs_that_a_kind_cannot_show_are_refused_with_a_remedy(
@@ -216,12 +216,12 @@ def test_an_option_of_another_kind_is_refused() -> None:
 
 
 def test_policies_share_a_panel_with_few_waiting_times_and_have_their_own_beside_many() -> None:
-    policy = made_run(policy={"name": "Doubling", "first": 1, "replay": False})
-    few, _ = arrange(find_seed_groups([policy, *(made_run(agent, wait=5) for agent in ("sm", "ens"))])[0])
+    policy = fake_run(policy={"name": "Doubling", "first": 1, "replay": False})
+    few, _ = arrange(find_seed_groups([policy, *(fake_run(agent, wait=5) for agent in ("sm", "ens"))])[0])
     assert [len(panel.lines) for panel in few] == [3]
     names = ("sm", "ens", "umix", "gens", "gmoe")
     many, _ = arrange(
-        find_seed_groups([policy, *(made_run(agent, wait=wait) for agent in names for wait in (1, 5, 10))])[0]
+        find_seed_groups([policy, *(fake_run(agent, wait=wait) for agent in names for wait in (1, 5, 10))])[0]
     )
     assert [len(panel.lines) for panel in many] == [5, 5, 5, 1]
 

@@ -10,7 +10,7 @@ from agents.catalogue.spec import RunSpec, resolve
 from agents.runs.load import FinishedRun
 from alma_env import Ledger, Row
 
-from ..made_runs import finished_run
+from ..fake_runs import finished_run
 
 
 def run_of(spec: RunSpec, errors: Sequence[float], *, parameters: int = 100, flops: int = 1_000) -> FinishedRun:

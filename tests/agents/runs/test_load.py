@@ -15,9 +15,9 @@ from agents.runs import load
 from agents.runs.ledger_columns import LedgerColumns
 from alma_env import Ledger
 
-from ..made_runs import made_run, write
+from ..fake_runs import fake_run, write
 
-RUNS = [made_run(agent, wait=wait, seed=seed) for agent in ("sm", "gmoe") for wait in (1, 5) for seed in (0, 1)]
+RUNS = [fake_run(agent, wait=wait, seed=seed) for agent in ("sm", "gmoe") for wait in (1, 5) for seed in (0, 1)]
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_an_invalid_packed_file_is_refused_with_a_remedy(tmp_path: Path, capsys:
 
 def test_a_data_frame_has_a_row_for_each_run_with_all_differing_values(folder: Path, tmp_path: Path) -> None:
     pytest.importorskip("pandas")
-    other = made_run("ens", wait=1, members=2, policy={"name": "Doubling", "first": 2, "replay": True})
+    other = fake_run("ens", wait=1, members=2, policy={"name": "Doubling", "first": 2, "replay": True})
     load.pack([other], tmp_path / "other.jsonl.xz")
     frame = agents.load_runs(folder, str(tmp_path / "other.jsonl.xz"))
     assert len(frame) == len(RUNS) + 1
@@ -127,7 +127,7 @@ def test_a_data_frame_has_a_row_for_each_run_with_all_differing_values(folder: P
 
 def test_the_seed_of_a_policy_has_its_own_column(tmp_path: Path) -> None:
     pytest.importorskip("pandas")
-    drawn = made_run(policy={"name": "RandomWait", "replay": False, "seed": 7})
+    drawn = fake_run(policy={"name": "RandomWait", "replay": False, "seed": 7})
     load.pack([RUNS[0], drawn], tmp_path / "runs.jsonl.xz")
     frame = agents.load_runs(tmp_path / "runs.jsonl.xz")
     assert frame["seed"].tolist() == [0, 0]

@@ -22,7 +22,7 @@ def finished_run(
     return FinishedRun(folder, config, LedgerColumns.from_ledger(ledger), tuple(stages))
 
 
-def made_run(
+def fake_run(
     agent: str = "sm",
     width: int = 4,
     wait: int | None = 5,
