@@ -70,7 +70,8 @@ def test_a_verified_run_that_shares_its_work_is_flagged(env):
         torch.optim.SGD(model.parameters(), 0.1).step()
         shares.give(env.meter, nn.Sequential(nn.Flatten(), model))
     env.step(None)
-    run = SandboxedRun(0, env.ledger, (), None, "", ISOLATED, None)
-    (found,) = audit._declared(run)
-    assert (found.severity, found.code) == ("suspicious", "shared")
+    evidence = tuple(Evidence(row.tick, 1.0, False, 0, row.comp) for row in env.ledger)
+    run = SandboxedRun(0, env.ledger, evidence, None, "", ISOLATED, None)
+    (found,) = (found for found in audit.run_findings(run) if found.code == "shared")
+    assert found.severity == "suspicious"
     assert "a part of work shared by 10 runs" in found.text
