@@ -44,18 +44,13 @@ def claimed_ledgers(files: Mapping[str, bytes], manifest: Manifest) -> tuple[dic
             problems += [f"{path}: {problem}" for problem in error.problems]
     missing = [seed for seed in manifest.seeds if f"{FOLDER}/seed-{seed}.jsonl" not in files]
     if missing:
-        problems.append(
-            f"{FOLDER}: no ledger of seed {', '.join(map(str, missing))}; add the ledgers of all seeds, or none"
-        )
+        seeds = ", ".join(map(str, missing))
+        problems.append(f"{FOLDER}: no ledger of seed {seeds}; add the ledgers of all seeds, or none")
     return ledgers, problems
 
 
 def read_claim(content: bytes, env_id: str) -> Ledger:
-    """Read one claimed ledger.
-
-    Raises:
-        SubmissionError: a row is malformed, a number is impossible, or ticks are missing.
-    """
+    """Read one claimed ledger, or raise SubmissionError if it cannot be the ledger of a run on this environment."""
     ledger = Ledger()
     ticks = TICKS[env_id]
     try:
@@ -66,8 +61,7 @@ def read_claim(content: bytes, env_id: str) -> Ledger:
         raise SubmissionError(f"{len(lines)} rows: must be {ticks + 1}, for ticks 0 to {ticks} of {env_id}; {_REMEDY}")
     for number, line in enumerate(lines, start=1):
         try:
-            row = _row(line, error_limit(env_id))
-            ledger.append(row)
+            ledger.append(_row(line, error_limit(env_id)))
         except (ValueError, TypeError, RecursionError) as error:
             raise SubmissionError(f"line {number}: {shown(str(error), 200)}; {_REMEDY}") from error
     return ledger
