@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pydantic import NonNegativeInt
-from sqlalchemy import ColumnElement, Engine, func, select
+from sqlalchemy import Engine, func, select
 
 from leaderboard.database.engine import reading
 from leaderboard.database.tables import SUBMISSION_STATES, Account, Job, State, Submission
@@ -72,7 +72,7 @@ def list_submissions(
     limit: int = 50,
     offset: int = 0,
 ) -> SubmissionsPage:
-    """Return a page of the submissions, the newest first.
+    """Return a page of the submissions, the newest first, of all or of one state, environment and account.
 
     Args:
         engine: engine of the board's database.
@@ -92,15 +92,8 @@ def list_submissions(
             f"limit={limit}, offset={offset}: the limit must be 1 to {LONGEST_PAGE}, and the offset at least 0; "
             "request further pages by their offset"
         )
-    conditions: list[ColumnElement[bool]] = [
-        column == value
-        for column, value in (
-            (Submission.state, state),
-            (Submission.env_id, env_id),
-            (Submission.account_id, account_id),
-        )
-        if value is not None
-    ]
+    filters = {"state": state, "env_id": env_id, "account_id": account_id}
+    conditions = [getattr(Submission, name) == value for name, value in filters.items() if value is not None]
     with reading(engine) as session:
         total = session.scalar(select(func.count()).select_from(Submission).where(*conditions)) or 0
         rows = session.execute(

@@ -53,7 +53,7 @@ def work(
     Args:
         engine: engine of the board's database. Several workers on several machines can share the database.
         verify: runs a submission.
-        name: name of the worker in the audit log; by default its machine, its process and a random part.
+        name: name in the audit log; by default machine, process and a random part.
         lease_seconds: length of a lease. The worker renews it three times as often.
         poll_seconds: pause between two queries of an empty queue.
         backoff_seconds: pause before the second attempt of a failed job.
@@ -84,7 +84,7 @@ def _do(
     """Verify one job. Return whether its result was written."""
     log.info("submission %d: attempt %d", lease.submission_id, lease.attempt)
     try:
-        with _renewed(engine, lease, lease_seconds) as heartbeat:
+        with _Heartbeat(engine, lease, lease_seconds) as heartbeat:
             verification = _verify(engine, lease, verify, stop, heartbeat)
         _write(lambda: queue.finish(engine, lease, verification), stop)
         log.info("submission %d: %s", lease.submission_id, verification.worst)
@@ -143,7 +143,15 @@ class _Heartbeat:
         self._text: str | None = None
         self._ended = threading.Event()
         self._lost: LeaseLostError | None = None
-        self.thread = threading.Thread(target=self._beat, name=f"lease of job {lease.job_id}", daemon=True)
+        self._thread = threading.Thread(target=self._beat, name=f"lease of job {lease.job_id}", daemon=True)
+
+    def __enter__(self) -> _Heartbeat:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
 
     def progress(self, text: str) -> None:
         """Set the progress of the verification. The next renewal writes it.
@@ -164,21 +172,6 @@ class _Heartbeat:
                 return
             except OperationalError as error:  # the next renewal may succeed
                 log.warning("job %d: lease not renewed (%s)", self._lease.job_id, error.orig)
-
-    def end(self) -> None:
-        """Stop the renewals."""
-        self._ended.set()
-        self.thread.join()
-
-
-@contextmanager
-def _renewed(engine: Engine, lease: Lease, lease_seconds: float) -> Iterator[_Heartbeat]:
-    heartbeat = _Heartbeat(engine, lease, lease_seconds)
-    heartbeat.thread.start()
-    try:
-        yield heartbeat
-    finally:
-        heartbeat.end()
 
 
 class _Stop:
