@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,17 +19,11 @@ DAY_SECONDS = 24 * 3600.0
 
 @dataclass(frozen=True)
 class RenderedPage:
-    """A rendered page.
+    """A rendered page."""
 
-    Attributes:
-        body: HTML in UTF-8.
-        packed: the body compressed by gzip; empty for a small page.
-        tag: ETag of the body.
-    """
-
-    body: bytes
-    packed: bytes
-    tag: str
+    body: bytes  # HTML in UTF-8
+    packed: bytes  # compressed by gzip; empty for a small page
+    tag: str  # ETag
 
 
 class PageState:
@@ -62,9 +55,8 @@ class PageState:
 
     def points(self, env_id: str, rules_version: str) -> Points:
         """Return the numbers of a board's Pareto charts."""
-        return self._points.get(
-            (env_id, rules_version), self.versions.board(), lambda: points.read(self.engine, env_id, rules_version)
-        )
+        key = env_id, rules_version
+        return self._points.get(key, self.versions.board(), lambda: points.read(self.engine, *key))
 
     def names(self, ids: set[int]) -> dict[int, str]:
         """Return names of submissions. Names never change, so each is read from the database once."""
@@ -77,14 +69,7 @@ class PageState:
         return {id: self._names[id] for id in ids}
 
 
-_creation = threading.Lock()
-
-
 def page_state(request: Request) -> PageState:
     """Return the shared state of the application that handles a request."""
-    state = request.app.state
-    with _creation:
-        if not hasattr(state, "pages"):
-            state.pages = PageState(state.engine)
-        found: PageState = state.pages
+    found: PageState = request.app.state.pages
     return found

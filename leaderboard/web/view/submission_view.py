@@ -15,6 +15,7 @@ from sqlalchemy import Engine, func, select
 
 from agents.analysis.statistics import Interval
 from leaderboard.board.details import Details, details, public
+from leaderboard.board.standings import on_board
 from leaderboard.database.engine import reading
 from leaderboard.database.tables import Event, Job, Result, ResultRun, Submission
 from leaderboard.rules import MINIMUM_SEEDS, error_limit
@@ -145,11 +146,7 @@ def _phases(rows_of_seeds: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Phase
 
 def _place(engine: Engine, found: Details) -> tuple[int, int]:
     with reading(engine) as session:
-        here = (
-            Result.env_id == found.manifest.env,
-            Result.rules_version == found.rules_version,
-            Result.published.is_(True),
-        )
+        here = on_board(found.manifest.env, found.rules_version)
         mine = select(Result.cer_mean).where(Result.submission_id == found.id).scalar_subquery()
         smaller = (Result.cer_mean < mine) | ((Result.cer_mean == mine) & (Result.submission_id < found.id))
         before = session.scalar(select(func.count()).select_from(Result).where(*here, smaller)) or 0
