@@ -72,18 +72,10 @@ def list_submissions(
     limit: int = 50,
     offset: int = 0,
 ) -> SubmissionsPage:
-    """Return a page of the submissions, the newest first, of all or of one state, environment and account.
-
-    Args:
-        engine: engine of the board's database.
-        state: list only submissions in this state.
-        env_id: list only submissions to this environment.
-        account_id: list only submissions of this account.
-        limit: number of lines of the page, at most 200.
-        offset: number of lines before the page.
+    """Return a page of the submissions, the newest first: of all, or of one state, environment and account.
 
     Raises:
-        ValueError: the state, the limit or the offset is invalid.
+        ValueError: the state, the limit (1 to 200 lines) or the offset is invalid.
     """
     if state is not None and state not in SUBMISSION_STATES:
         raise ValueError(f"state={state!r}: must be one of {', '.join(SUBMISSION_STATES)}")

@@ -72,6 +72,8 @@ def work(
                     stop.wait(poll_seconds)
                     continue
                 finished += _do(engine, lease, verify, stop, lease_seconds, backoff_seconds)
+            except LeaseLostError as error:
+                log.warning("%s", error)
             except OperationalError as error:  # the lease may end, but the worker goes on
                 log.warning("%s: the database does not respond (%s); trying again", name, error.orig)
                 stop.wait(poll_seconds)
@@ -81,7 +83,7 @@ def work(
 def _do(
     engine: Engine, lease: Lease, verify: Verifier, stop: _Stop, lease_seconds: float, backoff_seconds: float
 ) -> bool:
-    """Verify one job. Return whether its result was written."""
+    """Verify one job. Return whether its result was written; a lost lease raises LeaseLostError."""
     log.info("submission %d: attempt %d", lease.submission_id, lease.attempt)
     try:
         with _Heartbeat(engine, lease, lease_seconds) as heartbeat:
@@ -89,20 +91,17 @@ def _do(
         _write(lambda: queue.finish(engine, lease, verification), stop)
         log.info("submission %d: %s", lease.submission_id, verification.worst)
         return True
-    except LeaseLostError as error:
-        log.warning("%s", error)
-    except WorkerStoppedError:
-        _ignore_lost_lease(lambda: queue.release(engine, lease))
-        log.info("submission %d: returned to the queue", lease.submission_id)
-    except OperationalError:
+    except (LeaseLostError, OperationalError):
         raise
+    except WorkerStoppedError:
+        queue.release(engine, lease)
+        log.info("submission %d: returned to the queue", lease.submission_id)
     except SubmissionError as error:
-        message = str(error)
-        _ignore_lost_lease(lambda: queue.fail(engine, lease, message, retry=False))
-        log.info("submission %d: it cannot run: %s", lease.submission_id, message)
+        queue.fail(engine, lease, str(error), retry=False)
+        log.info("submission %d: it cannot run: %s", lease.submission_id, error)
     except Exception as error:
         trace = "".join(traceback.format_exception(error, limit=-8))[-4_000:]
-        _ignore_lost_lease(lambda: queue.fail(engine, lease, trace, backoff_seconds=backoff_seconds))
+        queue.fail(engine, lease, trace, backoff_seconds=backoff_seconds)
         log.warning("submission %d: attempt %d failed: %s", lease.submission_id, lease.attempt, error)
     return False
 
@@ -126,13 +125,6 @@ def _write(act: Callable[[], object], stop: _Stop) -> None:
                 raise
             log.warning("the database does not respond (%s); writing the result again in %g s", error.orig, pause)
             stop.wait(pause)
-
-
-def _ignore_lost_lease(act: Callable[[], object]) -> None:
-    try:
-        act()
-    except LeaseLostError as error:
-        log.warning("%s", error)
 
 
 class _Heartbeat:

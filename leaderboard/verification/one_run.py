@@ -34,7 +34,6 @@ class SandboxedRun:
         input_size: number of scalars of one input.
     """
 
-    seed: int
     ledger: Ledger
     evidence: tuple[Evidence, ...]
     failure: str | None
@@ -110,7 +109,6 @@ def run_sandboxed(
         peak = None if contestant.group is None else contestant.group.memory_peak()
         contestant.kill()
     return SandboxedRun(
-        seed,
         judge.ledger,
         tuple(judge.evidence),
         failure,

@@ -86,9 +86,10 @@ def handle_errors(app: FastAPI, error_page: ErrorPage) -> None:
         return respond_with_error(request, 422, [_validation_problem(one) for one in error.errors()])
 
     def known(status: int) -> Callable[[Request, Exception], Response]:
-        return lambda request, error: respond_with_error(
-            request, status, getattr(error, "problems", None) or [str(error)]
-        )
+        def respond(request: Request, error: Exception) -> Response:
+            return respond_with_error(request, status, getattr(error, "problems", [str(error)]))
+
+        return respond
 
     def often(request: Request, error: TooManyError) -> Response:
         headers = too_many(error.seconds).headers

@@ -30,8 +30,6 @@ class PageState:
     """Shared state of the pages of one application.
 
     Attributes:
-        engine: engine of the board's database.
-        versions: versions of the board.
         pages: rendered pages that are the same for every visitor.
         ledger_views: views of the ledgers of a submission, which never change.
         pareto_charts: Pareto charts of a board, by filters; the pages and orders of a board share them.

@@ -35,19 +35,12 @@ class Phase:
 
 @dataclass(frozen=True)
 class LedgerView:
-    """Curves and shares from the ledgers of a submission. Ledgers never change, so a view is computed once.
-
-    Attributes:
-        curve: error curve.
-        chart: chart of the curve.
-        lines: the curve as lines of a table.
-        phases: phases of Comp, the largest first.
-    """
+    """Curves and shares from the ledgers of a submission. Ledgers never change, so a view is computed once."""
 
     curve: Curve
     chart: Markup
-    lines: Markup
-    phases: tuple[Phase, ...]
+    lines: Markup  # of a table of the curve
+    phases: tuple[Phase, ...]  # of Comp, the largest first
 
 
 @dataclass(frozen=True)
@@ -55,7 +48,6 @@ class SubmissionView:
     """A submission as its page shows it.
 
     Attributes:
-        details: public details.
         intervals: interval of each metric over the verified runs; empty if there are too few runs for a score.
         ledgers: view of the ledgers; None if there is no verified run.
         place: place on the board by CER; None if the board does not show the submission.
