@@ -45,14 +45,11 @@ class Lease:
     attempt: int  # from 1
 
 
-def enqueue(session: Session, submission_id: int, *, maximum_attempts: int = MAXIMUM_ATTEMPTS) -> Job:
+def enqueue(session: Session, submission_id: int, *, maximum_attempts: int = MAXIMUM_ATTEMPTS) -> None:
     """Add the job of a new submission, in the transaction that stores the submission."""
     if maximum_attempts < 1:
         raise ValueError(f"maximum_attempts={maximum_attempts}: must be at least 1; use maximum_attempts=1")
-    job = Job(submission_id=submission_id, maximum_attempts=maximum_attempts, available_at=now(session))
-    session.add(job)
-    session.flush()
-    return job
+    session.add(Job(submission_id=submission_id, maximum_attempts=maximum_attempts, available_at=now(session)))
 
 
 def claim(engine: Engine, worker: str, lease_seconds: float = LEASE_SECONDS) -> Lease | None:
@@ -111,8 +108,8 @@ def renew(engine: Engine, lease: Lease, lease_seconds: float = LEASE_SECONDS, pr
         raise LeaseLostError(f"job {lease.job_id} of worker {lease.worker}: {DISABLED}; the computation is discarded")
 
 
-def finish(engine: Engine, lease: Lease, verification: Verification) -> int:
-    """Write the result of a job in one transaction, and return the result's id.
+def finish(engine: Engine, lease: Lease, verification: Verification) -> None:
+    """Write the result of a job in one transaction.
 
     Raises:
         LeaseLostError: the worker does not hold the job; nothing was written.
@@ -122,11 +119,10 @@ def finish(engine: Engine, lease: Lease, verification: Verification) -> int:
         with writing(engine) as session:
             job = _held(session, lease)
             moment = now(session)
-            result = results.record(session, job.submission, verification, lease.worker, moment)
+            results.record(session, job.submission, verification, lease.worker, moment)
             job.state, job.finished_at, job.last_error = "finished", moment, None
             _clear_lease(job)
             _log(session, job, moment, job.submission.state, "")
-            return result.id
     except IntegrityError as error:
         raise LeaseLostError(f"job {lease.job_id}: its submission has a result; this one is discarded") from error
 

@@ -23,9 +23,7 @@ from leaderboard.verification.result import Severity, Verification, VerifiedRun
 STATES: dict[Severity, State] = {"info": "verified", "suspicious": "flagged", "fatal": "rejected"}
 
 
-def record(
-    session: Session, submission: Submission, verification: Verification, worker: str, moment: datetime
-) -> Result:
+def record(session: Session, submission: Submission, verification: Verification, worker: str, moment: datetime) -> None:
     """Store a verification as the result of a submission, or raise ValueError if it is not complete."""
     _require_complete(submission, verification)
     runs = [_row(run) for run in sorted(verification.runs, key=lambda run: run.seed)]
@@ -62,7 +60,6 @@ def record(
     session.add(result)
     submission.state = STATES[worst]
     session.flush()
-    return result
 
 
 def ledger_of(run: ResultRun) -> Ledger:

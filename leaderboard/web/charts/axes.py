@@ -47,9 +47,9 @@ class Scale:
     that has a logarithm, and its label is 0.
     """
 
-    low: float  # values
-    high: float
-    start: float  # coordinates of low and high
+    low: float  # value at the coordinate start
+    high: float  # value at the coordinate end
+    start: float
     end: float
     logarithmic: bool
     marks: Marks

@@ -29,7 +29,7 @@ class Curve:
 
     @classmethod
     def of(cls, label: str, errors: Sequence[Sequence[float]]) -> Curve:
-        """Return the curve of the errors of all seeds, from tick 0 on. Other numbers of ticks raise ValueError."""
+        """Return the curve of the errors of all seeds, from tick 0 on. Seeds of unequal lengths raise ValueError."""
         lengths = {len(of_seed) for of_seed in errors}
         if len(lengths) != 1:
             raise ValueError(f"lengths={sorted(lengths)}: seeds must have equal numbers of ticks; give all errors")

@@ -63,7 +63,7 @@ def front(cost: Floats, error: Floats) -> Indices:
     return chosen
 
 
-def select(cloud: Cloud, most_others: int = MOST_OTHERS, most_on_front: int = MOST_ON_FRONT) -> Selection:
+def select(cloud: Cloud) -> Selection:
     """Select the points to draw: the front, and a limited number of other points over the whole range."""
     best = front(cloud.cost, cloud.error)
     is_other = np.ones(len(cloud.ids), bool)
@@ -71,8 +71,8 @@ def select(cloud: Cloud, most_others: int = MOST_OTHERS, most_on_front: int = MO
     others = np.flatnonzero(is_other)
     cost = np.where(cloud.cost > 0, cloud.cost, np.nan)
     x = np.nan_to_num(_share(np.log(cost)))
-    shown = _thin(x, _share(cloud.error), others, most_others)
-    return Selection(best, _thin(x, _share(cloud.error), best, most_on_front), shown, len(others))
+    y = _share(cloud.error)
+    return Selection(best, _thin(x, y, best, MOST_ON_FRONT), _thin(x, y, others, MOST_OTHERS), len(others))
 
 
 def _share(values: Floats) -> Floats:

@@ -75,7 +75,7 @@ def _identity(request: Request) -> Identity | None:
 
 
 def require(request: Request, scope: Scope | None = None, *, maintainer: bool = False) -> Identity:
-    """Return the caller, whose token must have the scope (None: any scope) and who may have to be a maintainer.
+    """Return the caller. The token must have the scope, if one is given; ``maintainer`` requires a maintainer.
 
     Raises:
         HTTPException: 401, the caller is unknown; 403, the caller is not allowed to do this; 429, as `identity` does.
@@ -123,16 +123,11 @@ def log_in(request: Request, response: Response, token: str) -> None:
 
 def log_out(request: Request, response: Response) -> None:
     """End the browser's session and delete its cookie. Call `check_csrf` first."""
-    cookie = request.cookies.get(cookie_name(request, "session"))
+    name = cookie_name(request, "session")
+    cookie = request.cookies.get(name)
     if cookie:
         tokens.close_session(request.app.state.engine, cookie)
-    response.delete_cookie(
-        cookie_name(request, "session"),
-        path="/",
-        secure=request.app.state.settings.https,
-        httponly=True,
-        samesite="lax",
-    )
+    response.delete_cookie(name, path="/", secure=request.app.state.settings.https, httponly=True, samesite="lax")
     request.state.identity = None
 
 

@@ -167,8 +167,7 @@ def _charts(state: PageState, query: BoardQuery) -> tuple[list[ParetoChart], dic
             (int(cloud.ids[i]), names[int(i)], float(cloud.error[i]), float(cloud.cost[i]))
             for i in selection.front_dots
         ]
-        sizes = len(selection.front), len(selection.other_dots), selection.others
-        charts.append(ParetoChart(cost, svg, front, *sizes))
+        charts.append(ParetoChart(cost, svg, front, len(selection.front), len(selection.other_dots), selection.others))
     return charts, on_front
 
 
