@@ -18,10 +18,6 @@ class SubmissionError(AlmaError, ValueError):
         self.problems: tuple[str, ...] = (problems,) if isinstance(problems, str) else tuple(problems)
         super().__init__("\n".join(self.problems))
 
-    def __reduce__(self) -> tuple[type[SubmissionError], tuple[tuple[str, ...]]]:
-        # By default, pickle calls the constructor with the joined message.
-        return type(self), (self.problems,)
-
 
 class PackageError(SubmissionError):
     """A folder or an archive cannot be the files of a submission."""
@@ -54,12 +50,9 @@ class TooManyError(AlmaError, RuntimeError):
         seconds: until the next request can succeed.
     """
 
-    def __init__(self, message: str, seconds: float) -> None:
+    def __init__(self, message: str, seconds: float = 0.0) -> None:
         self.seconds = seconds
         super().__init__(message)
-
-    def __reduce__(self) -> tuple[type[TooManyError], tuple[str, float]]:
-        return type(self), (str(self), self.seconds)
 
 
 class RemoteError(AlmaError, RuntimeError):
@@ -72,9 +65,6 @@ class RemoteError(AlmaError, RuntimeError):
     def __init__(self, message: str, status: int | None = None) -> None:
         self.status = status
         super().__init__(message)
-
-    def __reduce__(self) -> tuple[type[RemoteError], tuple[str, int | None]]:
-        return type(self), (str(self), self.status)
 
 
 class LeaseLostError(AlmaError, RuntimeError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import lzma
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from importlib import resources
@@ -47,9 +47,6 @@ class Baseline:
     """One of the paper's agents with its hyper-parameters.
 
     Attributes:
-        env: id of the environment.
-        method: id of the method.
-        seeds: seeds of the runs.
         wait: waiting time in mega-batches; None for doubling waits.
         settings: other keywords of `agents.make`; the recipe gives the missing ones.
         note: a sentence about the settings.
@@ -92,25 +89,19 @@ class Baseline:
 
 def baselines() -> list[Baseline]:
     """Return all baselines: five methods for MLPs, with waiting times, replay and doubling, on Digits and MNIST."""
-    digits = "Digits-ALMA-v0"
-    found = [Baseline(digits, method, (0, 1, 2, 3, 4), wait) for method in NAMES for wait in (1, 5)]
-    found += [
-        Baseline(digits, "sm", (0, 1, 2, 3, 4), 5, {"replay": True}),
-        Baseline(digits, "sm", (0, 1, 2, 3, 4), 20),
-        Baseline(digits, "sm", (0, 1, 2, 3, 4), None),
-    ]
+    digits, five = "Digits-ALMA-v0", (0, 1, 2, 3, 4)
+    found = [Baseline(digits, method, five, wait) for method in NAMES for wait in (1, 5)]
+    found.append(Baseline(digits, "sm", five, 5, {"replay": True}))
+    found += [Baseline(digits, "sm", five, wait) for wait in (20, None)]
     mnist, note = "MNIST-ALMA-v0", "A short setting: 10 epochs per stage where the paper has 100."
     short = {"width": 64, "epochs": 10}
-    found += [
-        Baseline(mnist, method, (0, 1, 2), wait, short, note)
-        for method, wait in [(method, 50) for method in NAMES] + [(method, 10) for method in ("sm", "ens", "umix")]
-    ]
-    found.append(Baseline(mnist, "sm", (0, 1, 2), None, short, note))
-    return found
+    chosen: list[tuple[str, int | None]] = [(method, 50) for method in NAMES]
+    chosen += [("sm", 10), ("ens", 10), ("umix", 10), ("sm", None)]
+    return found + [Baseline(mnist, method, (0, 1, 2), wait, short, note) for method, wait in chosen]
 
 
 def install(engine: Engine, chosen: Iterable[Baseline] | None = None, results: bytes | None = None) -> tuple[int, int]:
-    """Put the baselines on a board. Baselines that are already on it do not change.
+    """Put baselines (by default all) on a board. Baselines that are already on it do not change.
 
     Args:
         engine: engine of the board's database.
@@ -120,19 +111,14 @@ def install(engine: Engine, chosen: Iterable[Baseline] | None = None, results: b
     Returns:
         The number of baselines whose result was written, and the number of baselines that were queued without one.
     """
-    records = _records(shipped() if results is None else results)
+    results = shipped() if results is None else results
+    records = map(json.loads, lzma.decompress(results).splitlines() if results else ())
     known = {(record["digest"], record["rules_version"]): record for record in records}
     packages = [baseline.package() for baseline in (baselines() if chosen is None else chosen)]
+    same_files = Submission.digest.in_([package.digest for package in packages])
+    started = same_files, Submission.rules_version == RULES_VERSION, Submission.state != "queued"
     with reading(engine) as session:  # skip installed baselines, so that a restarted server writes nothing
-        installed = set(
-            session.scalars(
-                select(Submission.digest).where(
-                    Submission.digest.in_([package.digest for package in packages]),
-                    Submission.rules_version == RULES_VERSION,
-                    Submission.state != "queued",
-                )
-            )
-        )
+        installed = set(session.scalars(select(Submission.digest).where(*started)))
     adopted = queued = 0
     for package in packages:
         if package.digest in installed:
@@ -151,10 +137,6 @@ def shipped() -> bytes:
     """Return the content of ``baselines.jsonl.xz``."""
     file = resources.files("leaderboard.board") / RESULTS
     return file.read_bytes() if file.is_file() else b""
-
-
-def _records(results: bytes) -> Iterator[dict[str, Any]]:
-    yield from map(json.loads, lzma.decompress(results).splitlines() if results else ())
 
 
 def record(engine: Engine, file: Path) -> int:

@@ -12,11 +12,11 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import joinedload, selectinload, undefer
 
 from agents.analysis.statistics import Interval
-from alma_env import Ledger
+from alma_env import Ledger, Score
 from leaderboard.board.results import ledger_of
 from leaderboard.board.submissions import no_submission
 from leaderboard.database.engine import reading
-from leaderboard.database.tables import METRICS, AuditFinding, Event, Result, ResultRun, State, Submission
+from leaderboard.database.tables import METRICS, Event, Result, ResultRun, State, Submission
 from leaderboard.errors import NotFoundError
 from leaderboard.rules import MAXIMUM_SEEDS
 from leaderboard.submission import manifest as manifests
@@ -45,6 +45,11 @@ class Run:
     paper_flops: NonNegativeInt
     final_error: float
     seconds: float
+
+    @classmethod
+    def of(cls, seed: int, numbers: ResultRun | Score) -> Run:
+        """Return the run of a seed with the metrics of a stored run, or of the score of a ledger."""
+        return cls(seed, *(getattr(numbers, metric) for metric in METRICS))
 
 
 @dataclass(frozen=True)
@@ -163,6 +168,7 @@ def details(engine: Engine, submission_id: int) -> Details:
             raise no_submission(submission_id)
         events = session.scalars(select(Event).where(Event.submission_id == submission_id).order_by(Event.id)).all()
         job, result = submission.job, submission.result
+        runs, findings = (result.runs, result.findings) if result else ([], [])
         manifest = Manifest(**vars(manifests.from_dict(submission.manifest)))
         return Details(
             id=submission.id,
@@ -178,8 +184,10 @@ def details(engine: Engine, submission_id: int) -> Details:
             attempts=job.attempts if job else 0,
             progress=job.progress if job else None,
             last_error=job.last_error if job else None,
-            runs=tuple(_run(run) for run in result.runs) if result else (),
-            findings=tuple(_finding(finding) for finding in result.findings) if result else (),
+            runs=tuple(Run.of(run.seed, run) for run in runs),
+            findings=tuple(
+                Finding(cast(Severity, each.severity), each.code, each.text, each.seed) for each in findings
+            ),
             environment=dict(result.environment) if result else {},
             worker=result.worker if result else None,
             verified_at=result.verified_at if result else None,
@@ -200,27 +208,20 @@ def public(found: Details, *, to_sender: bool = False) -> Details:
     return replace(found, manifest=manifest, contact=contact, last_error=None, worker=None, events=events)
 
 
-def _run(run: ResultRun) -> Run:
-    return Run(run.seed, run.cer, run.mem, run.comp, run.paper_flops, run.final_error, run.seconds)
-
-
-def _finding(finding: AuditFinding) -> Finding:
-    return Finding(cast(Severity, finding.severity), finding.code, finding.text, finding.seed)
-
-
-def ledgers(engine: Engine, submission_id: int) -> dict[int, Ledger]:
-    """Return the verified ledgers of a submission, by seed; empty before its verification.
+def ledgers(engine: Engine, submission_id: int, seed: int | None = None) -> dict[int, Ledger]:
+    """Return the verified ledgers of a submission, or only that of one seed, by seed; empty before its verification.
 
     Raises:
         NotFoundError: there is no such submission.
     """
+    chosen = [] if seed is None else [ResultRun.seed == seed]
     with reading(engine) as session:
         if session.get(Submission, submission_id) is None:
             raise no_submission(submission_id)
         runs = session.scalars(
             select(ResultRun)
             .join(Result)
-            .where(Result.submission_id == submission_id)
+            .where(Result.submission_id == submission_id, *chosen)
             .order_by(ResultRun.seed)
             .options(undefer(ResultRun.ledger))
         )
@@ -233,15 +234,7 @@ def ledger_text(engine: Engine, submission_id: int, seed: int) -> str:
     Raises:
         NotFoundError: there is no such submission, or no verified run of this seed.
     """
-    with reading(engine) as session:
-        if session.get(Submission, submission_id) is None:
-            raise no_submission(submission_id)
-        run = session.scalars(
-            select(ResultRun)
-            .join(Result)
-            .where(Result.submission_id == submission_id, ResultRun.seed == seed)
-            .options(undefer(ResultRun.ledger))
-        ).first()
-        if run is None:
-            raise NotFoundError(f"seed {seed}: submission {submission_id} has no verified run; see its page")
-        return ledger_of(run).to_json()
+    found = ledgers(engine, submission_id, seed)
+    if seed not in found:
+        raise NotFoundError(f"seed {seed}: submission {submission_id} has no verified run; see its page")
+    return found[seed].to_json()

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import Engine, select
 
 from agents.analysis.statistics import Interval
-from leaderboard.board.standings import LONGEST_PAGE, Standing, standings
+from leaderboard.board.standings import LONGEST_PAGE, Standing, on_board, standings
 from leaderboard.database.engine import reading
 from leaderboard.database.tables import METRICS, Result, ResultRun, Submission
 from leaderboard.errors import NotFoundError
@@ -48,14 +48,13 @@ def _record(line: Standing) -> dict[str, Any]:
 
 def runs(engine: Engine, env_id: str, rules_version: str = RULES_VERSION) -> list[dict[str, Any]]:
     """Return the verified runs of all submissions of the standings as records."""
-    columns = {
+    columns: dict[str, Any] = {
         "submission_id": Result.submission_id,
         "name": Submission.name,
-        "env_id": Result.env_id,
-        "rules_version": Result.rules_version,
-        "method": Result.method,
-        "waiting_time": Result.waiting_time,
-        "budget_class": Result.budget_class,
+        **{
+            name: getattr(Result, name)
+            for name in ("env_id", "rules_version", "method", "waiting_time", "budget_class")
+        },
         "seed": ResultRun.seed,
         **{metric: getattr(ResultRun, metric) for metric in METRICS},
     }
@@ -65,19 +64,14 @@ def runs(engine: Engine, env_id: str, rules_version: str = RULES_VERSION) -> lis
             .select_from(Result)
             .join(Submission, Submission.id == Result.submission_id)
             .join(ResultRun, ResultRun.result_id == Result.id)
-            .where(Result.env_id == env_id, Result.rules_version == rules_version, Result.published.is_(True))
+            .where(*on_board(env_id, rules_version))
             .order_by(Result.cer_mean, Result.submission_id, ResultRun.seed)
         )
         return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def write(records: Sequence[dict[str, Any]], file: Path, format: str | None = None) -> None:
-    """Write records into a file.
-
-    Args:
-        records: records with equal keys.
-        file: path of the file; an existing file is replaced.
-        format: ``csv``, ``json`` or ``parquet``; by default the suffix of the file.
+    """Write records with equal keys into a file, in the format csv, json or parquet (default: the file's suffix).
 
     Raises:
         ValueError: the format is unknown.
@@ -108,12 +102,12 @@ def _write_parquet(records: Sequence[dict[str, Any]], file: Path) -> None:
     import pyarrow
     import pyarrow.parquet
 
-    columns = {name: [record[name] for record in records] for name in records[0]}
-    # Parquet's integers have 64 bits. A column with a larger integer, such as the FLOPs of a long run, becomes floats.
-    arrays = {
-        name: list(map(float, values)) if any(isinstance(v, int) and v >= 2**63 for v in values) else values
-        for name, values in columns.items()
-    }
     types = {"waiting_time": pyarrow.int64(), **{f"{metric}_half": pyarrow.float64() for metric in METRICS}}
-    table = pyarrow.table({name: pyarrow.array(values, types.get(name)) for name, values in arrays.items()})
-    pyarrow.parquet.write_table(table, file)
+    columns = {}
+    for name in records[0]:
+        values = [record[name] for record in records]
+        # Parquet's integers have 64 bits. A column with a larger one, such as the FLOPs of a long run, becomes floats.
+        if any(isinstance(value, int) and value >= 2**63 for value in values):
+            values = list(map(float, values))
+        columns[name] = pyarrow.array(values, types.get(name))
+    pyarrow.parquet.write_table(pyarrow.table(columns), file)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from pydantic import NonNegativeInt
-from sqlalchemy import ColumnElement, Engine, func, select
+from sqlalchemy import Engine, func, select
 
 from leaderboard.database.engine import reading
 from leaderboard.database.tables import SUBMISSION_STATES, Account, Job, State, Submission
@@ -72,18 +72,10 @@ def list_submissions(
     limit: int = 50,
     offset: int = 0,
 ) -> SubmissionsPage:
-    """Return a page of the submissions, the newest first.
-
-    Args:
-        engine: engine of the board's database.
-        state: list only submissions in this state.
-        env_id: list only submissions to this environment.
-        account_id: list only submissions of this account.
-        limit: number of lines of the page, at most 200.
-        offset: number of lines before the page.
+    """Return a page of the submissions, the newest first: of all, or of one state, environment and account.
 
     Raises:
-        ValueError: the state, the limit or the offset is invalid.
+        ValueError: the state, the limit (1 to 200 lines) or the offset is invalid.
     """
     if state is not None and state not in SUBMISSION_STATES:
         raise ValueError(f"state={state!r}: must be one of {', '.join(SUBMISSION_STATES)}")
@@ -92,15 +84,8 @@ def list_submissions(
             f"limit={limit}, offset={offset}: the limit must be 1 to {LONGEST_PAGE}, and the offset at least 0; "
             "request further pages by their offset"
         )
-    conditions: list[ColumnElement[bool]] = [
-        column == value
-        for column, value in (
-            (Submission.state, state),
-            (Submission.env_id, env_id),
-            (Submission.account_id, account_id),
-        )
-        if value is not None
-    ]
+    filters = {"state": state, "env_id": env_id, "account_id": account_id}
+    conditions = [getattr(Submission, name) == value for name, value in filters.items() if value is not None]
     with reading(engine) as session:
         total = session.scalar(select(func.count()).select_from(Submission).where(*conditions)) or 0
         rows = session.execute(

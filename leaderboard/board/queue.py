@@ -15,7 +15,7 @@ import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Engine, and_, or_, select
+from sqlalchemy import Engine, and_, func, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -35,33 +35,21 @@ DISABLED = "the account that sent the submission is disabled"
 
 @dataclass(frozen=True)
 class Lease:
-    """A job that a worker has claimed.
-
-    Attributes:
-        job_id: number of the job.
-        submission_id: number of the submission to verify.
-        worker: name of the worker.
-        key: random key of the claim.
-        until: end of the lease, unless it is renewed.
-        attempt: number of the attempt, from 1.
-    """
+    """A job that a worker has claimed."""
 
     job_id: int
     submission_id: int
     worker: str
-    key: str
-    until: datetime
-    attempt: int
+    key: str  # random, of this claim
+    until: datetime  # unless it is renewed
+    attempt: int  # from 1
 
 
-def enqueue(session: Session, submission_id: int, *, maximum_attempts: int = MAXIMUM_ATTEMPTS) -> Job:
+def enqueue(session: Session, submission_id: int, *, maximum_attempts: int = MAXIMUM_ATTEMPTS) -> None:
     """Add the job of a new submission, in the transaction that stores the submission."""
     if maximum_attempts < 1:
         raise ValueError(f"maximum_attempts={maximum_attempts}: must be at least 1; use maximum_attempts=1")
-    job = Job(submission_id=submission_id, maximum_attempts=maximum_attempts, available_at=now(session))
-    session.add(job)
-    session.flush()
-    return job
+    session.add(Job(submission_id=submission_id, maximum_attempts=maximum_attempts, available_at=now(session)))
 
 
 def claim(engine: Engine, worker: str, lease_seconds: float = LEASE_SECONDS) -> Lease | None:
@@ -85,14 +73,12 @@ def claim(engine: Engine, worker: str, lease_seconds: float = LEASE_SECONDS) -> 
                 return None
             if job.submission.account.disabled_at is not None:
                 _end(session, job, moment, DISABLED)
-                session.flush()
                 continue
             if job.state == "running":
                 gone = f"attempt {job.attempts}: worker {job.lease_owner} was killed or disconnected"
                 _log(session, job, moment, "lease expired", gone)
                 if job.attempts >= job.maximum_attempts:
                     _end(session, job, moment, gone)
-                    session.flush()
                     continue
                 job.last_error = gone
             job.state, job.attempts = "running", job.attempts + 1
@@ -117,14 +103,13 @@ def renew(engine: Engine, lease: Lease, lease_seconds: float = LEASE_SECONDS, pr
             _end(session, job, now(session), DISABLED)
         else:
             job.lease_until = now(session) + timedelta(seconds=lease_seconds)
-        if not disabled and progress is not None:
-            job.progress = storable(progress, 200)
-    if disabled:
+            job.progress = job.progress if progress is None else storable(progress, 200)
+    if disabled:  # raised after the transaction, which has ended the job
         raise LeaseLostError(f"job {lease.job_id} of worker {lease.worker}: {DISABLED}; the computation is discarded")
 
 
-def finish(engine: Engine, lease: Lease, verification: Verification) -> int:
-    """Write the result of a job in one transaction, and return the result's id.
+def finish(engine: Engine, lease: Lease, verification: Verification) -> None:
+    """Write the result of a job in one transaction.
 
     Raises:
         LeaseLostError: the worker does not hold the job; nothing was written.
@@ -134,32 +119,19 @@ def finish(engine: Engine, lease: Lease, verification: Verification) -> int:
         with writing(engine) as session:
             job = _held(session, lease)
             moment = now(session)
-            result = results.record(session, job.submission, verification, lease.worker, moment)
+            results.record(session, job.submission, verification, lease.worker, moment)
             job.state, job.finished_at, job.last_error = "finished", moment, None
             _clear_lease(job)
             _log(session, job, moment, job.submission.state, "")
-            return result.id
     except IntegrityError as error:
         raise LeaseLostError(f"job {lease.job_id}: its submission has a result; this one is discarded") from error
 
 
 def adopt(engine: Engine, submission_id: int, verification: Verification, worker: str, moment: datetime) -> bool:
-    """Write a verification that was done elsewhere as the result of a queued job.
+    """Write a verification that ``worker`` did elsewhere at ``moment`` as the result of a queued job.
 
-    Only the project's own baselines use this, because their results are shipped; see `leaderboard.board.baselines`.
-
-    Args:
-        engine: engine of the board's database.
-        submission_id: number of the submission.
-        verification: the verification.
-        worker: name of the worker that verified it.
-        moment: time of the verification.
-
-    Returns:
-        False if the job has already started or ended. Nothing changes then.
-
-    Raises:
-        ValueError: the verification is not complete; nothing was written.
+    Return False, and change nothing, if the job has already started or ended. Only the project's own baselines use
+    this, because their results are shipped; see `leaderboard.board.baselines`.
     """
     with writing(engine) as session:
         job = session.scalars(select(Job).where(Job.submission_id == submission_id).with_for_update()).one()
@@ -174,17 +146,14 @@ def adopt(engine: Engine, submission_id: int, verification: Verification, worker
 def fail(
     engine: Engine, lease: Lease, error: str, *, retry: bool = True, backoff_seconds: float = BACKOFF_SECONDS
 ) -> bool:
-    """Record that an attempt failed, and queue the next attempt after a pause that doubles each time.
+    """Record that an attempt failed, and return whether there will be another one.
 
     Args:
         engine: engine of the board's database.
         lease: lease of the job.
         error: the error, for maintainers.
         retry: False if another attempt would fail in the same way.
-        backoff_seconds: pause before the second attempt.
-
-    Returns:
-        Whether there will be another attempt.
+        backoff_seconds: pause before the second attempt; doubled before each later one.
 
     Raises:
         LeaseLostError: the worker does not hold the job.
@@ -198,9 +167,8 @@ def fail(
             _end(session, job, moment, error)
             return False
         pause = min(LONGEST_BACKOFF_SECONDS, backoff_seconds * 2 ** (job.attempts - 1))
-        job.state, job.last_error, job.available_at = "queued", error, moment + timedelta(seconds=pause)
-        job.submission.state = "queued"
-        _clear_lease(job)
+        job.last_error = error
+        _requeue(job, moment + timedelta(seconds=pause))
         return True
 
 
@@ -213,19 +181,13 @@ def release(engine: Engine, lease: Lease) -> None:
     with writing(engine) as session:
         job = _held(session, lease)
         moment = now(session)
-        job.state, job.attempts, job.available_at = "queued", job.attempts - 1, moment
-        job.submission.state = "queued"
+        job.attempts -= 1
         _log(session, job, moment, "given back", "the worker was stopped")
-        _clear_lease(job)
+        _requeue(job, moment)
 
 
 def retry(engine: Engine, submission_id: int, *, account_id: int | None = None) -> None:
-    """Queue a failed job again, with all its attempts.
-
-    Args:
-        engine: engine of the board's database.
-        submission_id: number of the submission.
-        account_id: number of the maintainer's account, for the log; None for the command line.
+    """Queue a failed job again, with all its attempts. The log names the maintainer's account, if there is one.
 
     Raises:
         NotFoundError: the submission has no failed job.
@@ -236,14 +198,14 @@ def retry(engine: Engine, submission_id: int, *, account_id: int | None = None) 
             state = "it does not exist" if job is None else f"its job is {job.state}"
             raise NotFoundError(f"submission {submission_id}: {state}; only a failed verification can be retried")
         moment = now(session)
-        job.state, job.attempts, job.available_at, job.finished_at = "queued", 0, moment, None
-        job.submission.state = "queued"
+        job.attempts, job.finished_at = 0, None
+        _requeue(job, moment)
         _log(session, job, moment, "queued again", "", account_id)
 
 
 def waiting(session: Session) -> int:
     """Return the number of jobs that are queued or running."""
-    return len(session.scalars(select(Job.id).where(Job.state.in_(("queued", "running")))).all())
+    return session.scalar(select(func.count()).where(Job.state.in_(("queued", "running")))) or 0
 
 
 def _held(session: Session, lease: Lease) -> Job:
@@ -260,6 +222,13 @@ def _end(session: Session, job: Job, moment: datetime, error: str) -> None:
     job.state, job.finished_at, job.last_error = "failed", moment, error
     job.submission.state = "failed"
     _log(session, job, moment, "failed", f"after {job.attempts} of {job.maximum_attempts} attempts")
+    _clear_lease(job)
+    session.flush()
+
+
+def _requeue(job: Job, available_at: datetime) -> None:
+    job.state = job.submission.state = "queued"
+    job.available_at = available_at
     _clear_lease(job)
 
 

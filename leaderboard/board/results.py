@@ -23,18 +23,13 @@ from leaderboard.verification.result import Severity, Verification, VerifiedRun
 STATES: dict[Severity, State] = {"info": "verified", "suspicious": "flagged", "fatal": "rejected"}
 
 
-def record(
-    session: Session, submission: Submission, verification: Verification, worker: str, moment: datetime
-) -> Result:
-    """Store a verification as the result of a submission.
-
-    Raises:
-        ValueError: a run is missing, or does not belong to this submission.
-    """
+def record(session: Session, submission: Submission, verification: Verification, worker: str, moment: datetime) -> None:
+    """Store a verification as the result of a submission, or raise ValueError if it is not complete."""
     _require_complete(submission, verification)
     runs = [_row(run) for run in sorted(verification.runs, key=lambda run: run.seed)]
     summary: dict[str, float | None] = {}
-    if len(runs) >= MINIMUM_SEEDS:
+    scored = len(runs) >= MINIMUM_SEEDS
+    if scored:
         for metric in METRICS:
             interval = Interval.of([float(getattr(run, metric)) for run in runs])
             summary |= {f"{metric}_mean": interval.mean, f"{metric}_half": interval.half}
@@ -47,7 +42,7 @@ def record(
         method=submission.method,
         waiting_time=submission.waiting_time,
         budget_class=None if comp is None else budget_class(comp),
-        published=worst == "info" and len(runs) >= MINIMUM_SEEDS,
+        published=worst == "info" and scored,
         flagged=worst == "suspicious",
         seeds=len(runs),
         environment={storable(key, 80): storable(value, 500) for key, value in verification.environment.items()},
@@ -56,19 +51,15 @@ def record(
         runs=runs,
         findings=[
             AuditFinding(
-                severity=finding.severity,
-                code=storable(finding.code, 80),
-                text=storable(finding.text, 4_000),
-                seed=finding.seed,
+                severity=each.severity, code=storable(each.code, 80), text=storable(each.text, 4_000), seed=each.seed
             )
-            for finding in verification.findings
+            for each in verification.findings
         ],
         **summary,
     )
     session.add(result)
     submission.state = STATES[worst]
     session.flush()
-    return result
 
 
 def ledger_of(run: ResultRun) -> Ledger:
@@ -77,17 +68,10 @@ def ledger_of(run: ResultRun) -> Ledger:
 
 
 def decide(engine: Engine, submission_id: int, maintainer: str, *, accept: bool, reason: str) -> None:
-    """Put a result on the board or take it off, and log the maintainer and the reason. The findings stay.
-
-    Args:
-        engine: engine of the board's database.
-        submission_id: number of the submission.
-        maintainer: name of the maintainer's account.
-        accept: True puts the result on the board, False takes it off.
-        reason: reason of the decision, for everyone.
+    """Accept a result (put it on the board) or reject it (take it off); everyone can read the reason. Findings stay.
 
     Raises:
-        NotFoundError: there is no such result, or no such maintainer.
+        NotFoundError: there is no such result, or no active maintainer of this name.
         SubmissionError: the reason is empty, or the result has too few runs for a score.
     """
     if not reason.strip():
@@ -106,29 +90,14 @@ def decide(engine: Engine, submission_id: int, maintainer: str, *, accept: bool,
             )
         result.published = accept
         result.submission.state = "verified" if accept else "rejected"
-        session.add(
-            Event(
-                at=now(session),
-                kind="accepted" if accept else "rejected",
-                submission_id=submission_id,
-                account_id=account.id,
-                text=storable(reason.strip(), 4_000),
-            )
-        )
+        kind, text = "accepted" if accept else "rejected", storable(reason.strip(), 4_000)
+        session.add(Event(at=now(session), kind=kind, submission_id=submission_id, account_id=account.id, text=text))
 
 
 def _row(run: VerifiedRun) -> ResultRun:
     score = run.ledger.score()
-    return ResultRun(
-        seed=run.seed,
-        cer=score.cer,
-        mem=score.mem,
-        comp=score.comp,
-        paper_flops=score.paper_flops,
-        final_error=score.final_error,
-        seconds=score.seconds,
-        ledger=zlib.compress(run.ledger.to_json().encode()),
-    )
+    metrics = {metric: getattr(score, metric) for metric in METRICS}
+    return ResultRun(seed=run.seed, ledger=zlib.compress(run.ledger.to_json().encode()), **metrics)
 
 
 def _require_complete(submission: Submission, verification: Verification) -> None:

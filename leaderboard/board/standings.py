@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import Field, NonNegativeInt
 from sqlalchemy import ColumnElement, Engine, func, select
-from sqlalchemy.orm import InstrumentedAttribute
 
 from agents.analysis.statistics import Interval
 from leaderboard.database.engine import reading
@@ -97,25 +96,11 @@ class Board:
     waiting_times: tuple[int, ...]
 
 
-def standings(
-    engine: Engine,
-    env_id: str,
-    rules_version: str = RULES_VERSION,
-    *,
-    method: str | None = None,
-    budget_class: int | None = None,
-    waiting_time: int | None = None,
-    sort: Metric = "cer",
-    descending: bool = False,
-    limit: int = 50,
-    offset: int = 0,
-) -> StandingsPage:
-    """Return a page of an environment's standings. Each published submission has at least three seeds.
+@dataclass(frozen=True)
+class StandingsQuery:
+    """Filters, order and page of the standings.
 
-    Args:
-        engine: engine of the board's database.
-        env_id: id of the environment.
-        rules_version: version of the rules; results of other versions are never included.
+    Attributes:
         method: show only this method.
         budget_class: show only this decade of Comp.
         waiting_time: show only this waiting time.
@@ -123,27 +108,44 @@ def standings(
         descending: whether the largest mean comes first.
         limit: number of lines of the page, at most 1,000.
         offset: number of lines before the page.
+    """
+
+    method: str | None = None
+    budget_class: int | None = None
+    waiting_time: int | None = None
+    sort: Metric = "cer"
+    descending: bool = False
+    limit: int = 50
+    offset: int = 0
+
+
+def standings(engine: Engine, env_id: str, rules_version: str = RULES_VERSION, **query: Any) -> StandingsPage:
+    """Return a page of an environment's standings. Each published submission has at least three seeds.
+
+    Args:
+        engine: engine of the board's database.
+        env_id: id of the environment.
+        rules_version: version of the rules; results of other versions are never included.
+        query: fields of `StandingsQuery`.
 
     Raises:
         ValueError: the metric, the limit or the offset is invalid.
     """
+    wanted = StandingsQuery(**query)
+    sort, limit, offset = wanted.sort, wanted.limit, wanted.offset
     if sort not in get_args(Metric):
         raise ValueError(f"sort={sort!r}: must be one of {', '.join(METRICS)}; use sort='cer'")
     if not 1 <= limit <= LONGEST_PAGE:
         raise ValueError(f"limit={limit}: must be 1 to {LONGEST_PAGE} lines; request further pages by their offset")
     if not 0 <= offset < 2**31:
         raise ValueError(f"offset={offset}: must be at least 0; use offset=0 for the first page")
-    conditions = _on_board(env_id, rules_version)
-    for column, value in (
-        (Result.method, method),
-        (Result.budget_class, budget_class),
-        (Result.waiting_time, waiting_time),
-    ):
-        if value is not None:
-            conditions.append(column == value)
-    key: InstrumentedAttribute[float | None] = getattr(Result, f"{sort}_mean")
-    order: list[ColumnElement[Any]]
-    order = [key.desc(), Result.submission_id.desc()] if descending else [key.asc(), Result.submission_id.asc()]
+    conditions = list(on_board(env_id, rules_version))
+    for name in ("method", "budget_class", "waiting_time"):
+        if getattr(wanted, name) is not None:
+            conditions.append(getattr(Result, name) == getattr(wanted, name))
+    order: list[Any] = [getattr(Result, f"{sort}_mean"), Result.submission_id]
+    if wanted.descending:
+        order = [column.desc() for column in order]
     with reading(engine) as session:
         total = session.scalar(select(func.count()).select_from(Result).where(*conditions)) or 0
         # Select the ids from an index first, so that the database does not read the lines before the page.
@@ -154,19 +156,12 @@ def standings(
             .join(Submission, Submission.id == Result.submission_id)
             .order_by(*order)
         ).all()
-        lines = tuple(
-            _standing(place, result, name, authors)
-            for place, (result, name, authors) in enumerate(rows, start=offset + 1)
-        )
-    return StandingsPage(lines, total)
+        return StandingsPage(tuple(_standing(place, *row) for place, row in enumerate(rows, start=offset + 1)), total)
 
 
-def _on_board(env_id: str, rules_version: str) -> list[ColumnElement[bool]]:
-    return [
-        Result.env_id == env_id,
-        Result.rules_version == rules_version,
-        Result.published.is_(True),
-    ]
+def on_board(env_id: str, rules_version: str) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions for the published results of a board."""
+    return Result.env_id == env_id, Result.rules_version == rules_version, Result.published.is_(True)
 
 
 def _standing(place: int, result: Result, name: str, authors: Sequence[str]) -> Standing:
@@ -183,12 +178,11 @@ def _standing(place: int, result: Result, name: str, authors: Sequence[str]) -> 
         budget_class=result.budget_class,
         seeds=result.seeds,
         verified_at=result.verified_at,
-        **{metric: _interval(result, metric) for metric in METRICS},
+        **{
+            metric: Interval(getattr(result, f"{metric}_mean"), getattr(result, f"{metric}_half"), result.seeds)
+            for metric in METRICS
+        },
     )
-
-
-def _interval(result: Result, metric: str) -> Interval:
-    return Interval(getattr(result, f"{metric}_mean"), getattr(result, f"{metric}_half"), result.seeds)
 
 
 def boards(engine: Engine) -> list[Board]:

@@ -55,7 +55,7 @@ def submit(
         engine: engine of the board's database.
         package: the files.
         account: name of the sender's account; it is created if it does not exist.
-        maximum_attempts: maximum number of attempts to verify the submission.
+        maximum_attempts: of the verification.
         per_day: maximum number of new submissions of an account in 24 hours; None for no limit.
 
     Raises:
@@ -70,7 +70,8 @@ def submit(
     for last in (False, True):
         try:
             with writing(engine) as session:
-                known = _known(session, package)
+                same = Submission.digest == package.digest, Submission.rules_version == RULES_VERSION
+                known = session.scalars(select(Submission).where(*same)).first()
                 if known is not None:
                     return Submitted(known.id, known.state, new=False, digest=package.digest)
                 sender = find_or_make_account(session, account)
@@ -103,12 +104,6 @@ def submit(
     raise AssertionError("unreachable")
 
 
-def _known(session: Session, package: Package) -> Submission | None:
-    return session.scalars(
-        select(Submission).where(Submission.digest == package.digest, Submission.rules_version == RULES_VERSION)
-    ).first()
-
-
 def _require_below_limit(session: Session, account: Account, moment: datetime, per_day: int) -> None:
     # The lock prevents that two concurrent submissions both pass the limit.
     session.refresh(account, with_for_update=True)
@@ -128,11 +123,7 @@ def _require_below_limit(session: Session, account: Account, moment: datetime, p
 
 
 def package_of(session: Session, submission_id: int) -> Package:
-    """Return the files of a submission.
-
-    Raises:
-        NotFoundError: there is no such submission.
-    """
+    """Return the files of a submission, or raise NotFoundError."""
     archive = session.scalars(select(Submission.package).where(Submission.id == submission_id)).first()
     if archive is None:
         raise no_submission(submission_id)

@@ -53,7 +53,7 @@ def work(
     Args:
         engine: engine of the board's database. Several workers on several machines can share the database.
         verify: runs a submission.
-        name: name of the worker in the audit log; by default its machine, its process and a random part.
+        name: name in the audit log; by default machine, process and a random part.
         lease_seconds: length of a lease. The worker renews it three times as often.
         poll_seconds: pause between two queries of an empty queue.
         backoff_seconds: pause before the second attempt of a failed job.
@@ -72,6 +72,8 @@ def work(
                     stop.wait(poll_seconds)
                     continue
                 finished += _do(engine, lease, verify, stop, lease_seconds, backoff_seconds)
+            except LeaseLostError as error:
+                log.warning("%s", error)
             except OperationalError as error:  # the lease may end, but the worker goes on
                 log.warning("%s: the database does not respond (%s); trying again", name, error.orig)
                 stop.wait(poll_seconds)
@@ -81,28 +83,25 @@ def work(
 def _do(
     engine: Engine, lease: Lease, verify: Verifier, stop: _Stop, lease_seconds: float, backoff_seconds: float
 ) -> bool:
-    """Verify one job. Return whether its result was written."""
+    """Verify one job. Return whether its result was written; a lost lease raises LeaseLostError."""
     log.info("submission %d: attempt %d", lease.submission_id, lease.attempt)
     try:
-        with _renewed(engine, lease, lease_seconds) as heartbeat:
+        with _Heartbeat(engine, lease, lease_seconds) as heartbeat:
             verification = _verify(engine, lease, verify, stop, heartbeat)
         _write(lambda: queue.finish(engine, lease, verification), stop)
         log.info("submission %d: %s", lease.submission_id, verification.worst)
         return True
-    except LeaseLostError as error:
-        log.warning("%s", error)
-    except WorkerStoppedError:
-        _ignore_lost_lease(lambda: queue.release(engine, lease))
-        log.info("submission %d: returned to the queue", lease.submission_id)
-    except OperationalError:
+    except (LeaseLostError, OperationalError):
         raise
+    except WorkerStoppedError:
+        queue.release(engine, lease)
+        log.info("submission %d: returned to the queue", lease.submission_id)
     except SubmissionError as error:
-        message = str(error)
-        _ignore_lost_lease(lambda: queue.fail(engine, lease, message, retry=False))
-        log.info("submission %d: it cannot run: %s", lease.submission_id, message)
+        queue.fail(engine, lease, str(error), retry=False)
+        log.info("submission %d: it cannot run: %s", lease.submission_id, error)
     except Exception as error:
         trace = "".join(traceback.format_exception(error, limit=-8))[-4_000:]
-        _ignore_lost_lease(lambda: queue.fail(engine, lease, trace, backoff_seconds=backoff_seconds))
+        queue.fail(engine, lease, trace, backoff_seconds=backoff_seconds)
         log.warning("submission %d: attempt %d failed: %s", lease.submission_id, lease.attempt, error)
     return False
 
@@ -128,13 +127,6 @@ def _write(act: Callable[[], object], stop: _Stop) -> None:
             stop.wait(pause)
 
 
-def _ignore_lost_lease(act: Callable[[], object]) -> None:
-    try:
-        act()
-    except LeaseLostError as error:
-        log.warning("%s", error)
-
-
 class _Heartbeat:
     """Renews a lease in a thread, and reports a lost lease to the verification."""
 
@@ -143,7 +135,15 @@ class _Heartbeat:
         self._text: str | None = None
         self._ended = threading.Event()
         self._lost: LeaseLostError | None = None
-        self.thread = threading.Thread(target=self._beat, name=f"lease of job {lease.job_id}", daemon=True)
+        self._thread = threading.Thread(target=self._beat, name=f"lease of job {lease.job_id}", daemon=True)
+
+    def __enter__(self) -> _Heartbeat:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
 
     def progress(self, text: str) -> None:
         """Set the progress of the verification. The next renewal writes it.
@@ -164,21 +164,6 @@ class _Heartbeat:
                 return
             except OperationalError as error:  # the next renewal may succeed
                 log.warning("job %d: lease not renewed (%s)", self._lease.job_id, error.orig)
-
-    def end(self) -> None:
-        """Stop the renewals."""
-        self._ended.set()
-        self.thread.join()
-
-
-@contextmanager
-def _renewed(engine: Engine, lease: Lease, lease_seconds: float) -> Iterator[_Heartbeat]:
-    heartbeat = _Heartbeat(engine, lease, lease_seconds)
-    heartbeat.thread.start()
-    try:
-        yield heartbeat
-    finally:
-        heartbeat.end()
 
 
 class _Stop:

@@ -19,7 +19,6 @@ from leaderboard.submission.manifest import LARGEST_INTEGER, Manifest
 from leaderboard.text_safety import refused_character, shown
 
 FOLDER = "ledgers"
-_FILE = re.compile(rf"{FOLDER}/seed-(0|[1-9][0-9]{{0,9}})\.jsonl", re.ASCII)
 _DIGEST = re.compile(r"[0-9a-zA-Z:_.+=/-]{0,200}", re.ASCII)
 _REMEDY = "copy ledger.jsonl from the run's folder without changes"
 
@@ -31,31 +30,24 @@ def claimed_ledgers(files: Mapping[str, bytes], manifest: Manifest) -> tuple[dic
         return {}, []
     problems = []
     ledgers: dict[int, Ledger] = {}
+    seeds = {f"{FOLDER}/seed-{seed}.jsonl": seed for seed in manifest.seeds}
     for path in present:
-        match = _FILE.fullmatch(path)
-        seed = int(match[1]) if match else None
-        if seed is None or seed not in manifest.seeds:
-            known = ", ".join(f"{FOLDER}/seed-{seed}.jsonl" for seed in manifest.seeds)
-            problems.append(f"{shown(path)}: not a ledger of the manifest's seeds; rename it to {known}, or remove it")
+        if path not in seeds:
+            names = ", ".join(seeds)
+            problems.append(f"{shown(path)}: not a ledger of the manifest's seeds; rename it to {names}, or remove it")
             continue
         try:
-            ledgers[seed] = read_claim(files[path], manifest.env)
+            ledgers[seeds[path]] = read_claim(files[path], manifest.env)
         except SubmissionError as error:
             problems += [f"{path}: {problem}" for problem in error.problems]
-    missing = [seed for seed in manifest.seeds if f"{FOLDER}/seed-{seed}.jsonl" not in files]
+    missing = ", ".join(str(seed) for path, seed in seeds.items() if path not in files)
     if missing:
-        problems.append(
-            f"{FOLDER}: no ledger of seed {', '.join(map(str, missing))}; add the ledgers of all seeds, or none"
-        )
+        problems.append(f"{FOLDER}: no ledger of seed {missing}; add the ledgers of all seeds, or none")
     return ledgers, problems
 
 
 def read_claim(content: bytes, env_id: str) -> Ledger:
-    """Read one claimed ledger.
-
-    Raises:
-        SubmissionError: a row is malformed, a number is impossible, or ticks are missing.
-    """
+    """Read one claimed ledger, or raise SubmissionError if it cannot be the ledger of a run on this environment."""
     ledger = Ledger()
     ticks = TICKS[env_id]
     try:
@@ -66,8 +58,7 @@ def read_claim(content: bytes, env_id: str) -> Ledger:
         raise SubmissionError(f"{len(lines)} rows: must be {ticks + 1}, for ticks 0 to {ticks} of {env_id}; {_REMEDY}")
     for number, line in enumerate(lines, start=1):
         try:
-            row = _row(line, error_limit(env_id))
-            ledger.append(row)
+            ledger.append(_row(line, error_limit(env_id)))
         except (ValueError, TypeError, RecursionError) as error:
             raise SubmissionError(f"line {number}: {shown(str(error), 200)}; {_REMEDY}") from error
     return ledger

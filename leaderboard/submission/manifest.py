@@ -21,6 +21,7 @@ that a manifest breaks.
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 import tomllib
@@ -148,9 +149,8 @@ class Manifest:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; `from_dict` is the inverse."""
-        values = vars(self) | {"authors": list(self.authors), "seeds": list(self.seeds)}
-        for name in ("hyperparameters", "links"):
-            values[name] = dict(values[name])
+        copies = {"authors": list, "seeds": list, "hyperparameters": dict, "links": dict}
+        values = vars(self) | {name: copy(getattr(self, name)) for name, copy in copies.items()}
         if self.contact is None:
             del values["contact"]
         return values
@@ -159,24 +159,18 @@ class Manifest:
         """Return the text of a ``submission.toml``; `parse` is the inverse."""
         values = self.to_dict()
         tables = {name: values.pop(name) for name in ("hyperparameters", "links")}
-        lines = [f"{name} = {_toml(value)}" for name, value in values.items()]
+        lines = [_toml_line(*item) for item in values.items()]
         for name, table in tables.items():
             if table:
-                lines += ["", f"[{name}]", *(f"{key} = {_toml(value)}" for key, value in table.items())]
+                lines += ["", f"[{name}]", *(_toml_line(*item) for item in table.items())]
         return "\n".join(lines) + "\n"
 
 
 def parse(content: bytes) -> Manifest:
-    """Read ``submission.toml``.
-
-    Raises:
-        SubmissionError: the content is not TOML, or breaks rules; the error lists all of them.
-    """
+    """Read ``submission.toml``, or raise a SubmissionError that lists all the rules that it breaks."""
     if len(content) > MAXIMUM_BYTES:
-        raise SubmissionError(
-            f"submission.toml: {len(content)} bytes; at most {MAXIMUM_BYTES} are read; move long texts to another file "
-            "and link to it"
-        )
+        remedy = "move long texts to another file and link to it"
+        raise SubmissionError(f"submission.toml: {len(content)} bytes; at most {MAXIMUM_BYTES} are read; {remedy}")
     try:
         values = tomllib.loads(content.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -189,11 +183,7 @@ def parse(content: bytes) -> Manifest:
 
 
 def from_dict(values: Mapping[str, object]) -> Manifest:
-    """Make a manifest from plain values, as TOML or JSON give them.
-
-    Raises:
-        SubmissionError: values break rules; the error lists all of them.
-    """
+    """Make a manifest from plain values of TOML or JSON, or raise a SubmissionError that lists all broken rules."""
     try:
         return _MANIFEST.validate_python(dict(values))
     except ValidationError as error:
@@ -240,9 +230,7 @@ def _problem(error: ErrorDetails) -> str:
         return f"{shown(key)}: unknown key; {what} A setting of the agent belongs in [hyperparameters]"
     if error["type"] == "missing":
         return f"{key}: missing; add it, as `alma-leaderboard init` does"
-    place = str(key)
-    for part in inner:
-        place += f"[{part}]" if isinstance(part, int) else f".{part}"
+    place = str(key) + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in inner)
     if inner and inner[-1] == "[key]":
         place = f"a name in {key}"
     context = error.get("ctx", {})
@@ -253,14 +241,5 @@ def _problem(error: ErrorDetails) -> str:
     return f"{place} = {shown(error['input'])}: {rule}"
 
 
-def _toml(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    if isinstance(value, str):
-        return '"' + value.translate(_ESCAPES) + '"'
-    return repr(value)
-
-
-_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t"})
+def _toml_line(key: str, value: object) -> str:
+    return f"{key} = {json.dumps(value, ensure_ascii=False)}"  # a value without tables is equal in JSON and TOML

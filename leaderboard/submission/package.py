@@ -66,19 +66,14 @@ class Package:
         return digest.hexdigest()
 
     def write(self, folder: Path) -> None:
-        """Write the files into a new folder.
-
-        Raises:
-            PackageError: the folder is not empty.
-        """
+        """Write the files into a new folder, or raise PackageError if the folder is not empty."""
         folder.mkdir(parents=True, exist_ok=True)
         if any(folder.iterdir()):
             raise PackageError(f"{folder}: must be empty; choose a new folder")
         for path, content in self.files.items():
-            file = folder / path
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with open(file, "xb") as opened:
-                opened.write(content)
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            with open(folder / path, "xb") as file:
+                file.write(content)
 
     def to_zip(self) -> bytes:
         """Return a zip archive. Equal files give equal bytes on every machine, because nothing is compressed."""
@@ -90,22 +85,13 @@ class Package:
                 archive.writestr(info, content)
         return buffer.getvalue()
 
-    # pickle cannot handle the mapping proxy, and workers send packages to other processes.
-    def __getstate__(self) -> dict[str, object]:
-        return {"files": dict(self.files), "left_out": self.left_out}
-
-    def __setstate__(self, state: dict[str, object]) -> None:
-        object.__setattr__(self, "left_out", state["left_out"])
-        object.__setattr__(self, "files", MappingProxyType(state["files"]))  # type: ignore[arg-type]
+    def __reduce__(self) -> tuple[type[Package], tuple[dict[str, bytes], tuple[str, ...]]]:
+        # pickle cannot handle the mapping proxy, and workers send packages to other processes.
+        return type(self), (dict(self.files), self.left_out)
 
 
 def from_folder(folder: Path) -> Package:
-    """Read the package in a folder.
-
-    Raises:
-        PackageError: the folder breaks rules.
-        OSError: a file cannot be read.
-    """
+    """Read the package in a folder, or raise PackageError if the folder breaks rules."""
     files: dict[str, bytes] = {}
     left_out: list[str] = []
     sizes = Sizes()
@@ -179,11 +165,7 @@ class Sizes:
 
 
 def require_names(paths: Iterable[str]) -> None:
-    """Check that paths are portable, and that every system can distinguish them.
-
-    Raises:
-        PackageError: paths break rules; the error lists all of them.
-    """
+    """Check that paths are portable and every system can distinguish them; a PackageError lists all problems."""
     problems: list[str] = []
     seen: dict[str, str] = {}  # by lower-case path, as on a system that ignores case
     paths = list(paths)
@@ -200,20 +182,14 @@ def require_names(paths: Iterable[str]) -> None:
         for parent in PurePosixPath(path).parents:
             if str(parent) in seen:
                 problems.append(f"{shown(seen[path])}: {shown(seen[str(parent)])} is a file and a folder; rename one")
-    problems += _folders_in_two_cases(seen.values())
+    folders: dict[str, str] = {}
+    for path in seen.values():
+        for folder in map(str, PurePosixPath(path).parents):
+            same = folders.setdefault(folder.lower(), folder)
+            if same != folder:
+                problems.append(f"{shown(path)}: its folder differs from {shown(same)} only in case; rename one")
     if problems:
         raise PackageError(problems)
-
-
-def _folders_in_two_cases(paths: Iterable[str]) -> list[str]:
-    seen: dict[str, str] = {}
-    problems = []
-    for path in paths:
-        for parent in PurePosixPath(path).parents:
-            same = seen.setdefault(str(parent).lower(), str(parent))
-            if same != str(parent):
-                problems.append(f"{shown(path)}: its folder differs from {shown(same)} only in case; rename one")
-    return problems
 
 
 def _name_problem(path: str) -> str | None:

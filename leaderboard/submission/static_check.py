@@ -39,8 +39,8 @@ class Report:
     Attributes:
         errors: rules that the submission breaks; the board refuses it.
         warnings: probable mistakes; the board accepts it.
-        manifest: the submission's manifest, None if it cannot be read.
-        package: the submission's files, None if they cannot be read.
+        manifest: None if it cannot be read.
+        package: None if its files cannot be read.
         claims: the claimed ledgers by seed; empty if there are none.
     """
 
@@ -57,11 +57,7 @@ class Report:
 
 
 def check_path(path: Path) -> Report:
-    """Check a folder or an archive.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
+    """Check a folder or an archive."""
     try:
         package = zip_archive.read(path)
     except SubmissionError as error:
@@ -91,9 +87,11 @@ def check(package: Package) -> Report:
         sources = {}
     for path, content in sources.items():
         _check_source(path, content, package, errors, notes)
-    if manifest is not None and manifest.env in UNVERIFIED:
-        errors.append(f"env = {manifest.env!r}: runs on text cannot be verified yet; choose an environment with images")
     if manifest is not None:
+        if manifest.env in UNVERIFIED:
+            errors.append(
+                f"env = {manifest.env!r}: runs on text cannot be verified yet; choose an environment with images"
+            )
         claims, problems = claimed_ledgers(package.files, manifest)
         errors += problems
     return Report(tuple(errors), tuple(dict.fromkeys(notes)), manifest, package, claims)
@@ -101,9 +99,8 @@ def check(package: Package) -> Report:
 
 def _check_source(path: str, content: bytes, package: Package, errors: list[str], notes: list[str]) -> None:
     if len(content) > MAXIMUM_SOURCE_BYTES:
-        errors.append(
-            f"{path}: {len(content)} bytes of Python; the maximum is {MAXIMUM_SOURCE_BYTES}; move data to other files"
-        )
+        rule = f"the maximum is {MAXIMUM_SOURCE_BYTES}; move data to other files"
+        errors.append(f"{path}: {len(content)} bytes of Python; {rule}")
         return
     try:
         with warnings.catch_warnings():
@@ -114,7 +111,8 @@ def _check_source(path: str, content: bytes, package: Package, errors: list[str]
         errors.append(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8")
         return
     except SyntaxError as error:
-        errors.append(f"{path}, line {error.lineno}: not valid Python {_python()} ({shown(error.msg)}); correct it")
+        version = f"{sys.version_info.major}.{sys.version_info.minor}"
+        errors.append(f"{path}, line {error.lineno}: not valid Python {version} ({shown(error.msg)}); correct it")
         return
     except (ValueError, RecursionError, MemoryError, OverflowError) as error:
         errors.append(f"{path}: cannot be parsed ({shown(str(error))}); simplify it")
@@ -124,17 +122,15 @@ def _check_source(path: str, content: bytes, package: Package, errors: list[str]
         errors.append(f"{path}: contains {hidden}, which can disguise code; write it as an escape, \\uXXXX")
     if path == AGENT:
         errors += _entry_problems(tree)
-    for name in sorted(_imported(tree) - AVAILABLE - sys.stdlib_module_names - _own_modules(package)):
+    own = {path.split("/")[0].removesuffix(".py") for path in package.files if path.endswith(".py")}
+    for name in sorted(_imported(tree) - AVAILABLE - sys.stdlib_module_names - own):
         notes.append(f"{path}: imports {shown(name)}, which a verification does not have; add it to the submission")
 
 
 def _entry_problems(tree: ast.Module) -> list[str]:
     remedy = f"write `def {ENTRY}(env):` at the top level of {AGENT}, that returns an agent"
-    found = [
-        node
-        for node in tree.body
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == ENTRY
-    ]
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    found = [node for node in tree.body if isinstance(node, kinds) and node.name == ENTRY]
     if not found:
         return [f"{AGENT}: no function {ENTRY}, which a verification calls; {remedy}"]
     last = found[-1]  # the definition that counts
@@ -156,11 +152,3 @@ def _imported(tree: ast.Module) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             names.add(node.module.split(".")[0])
     return names
-
-
-def _own_modules(package: Package) -> set[str]:
-    return {path.split("/")[0].removesuffix(".py") for path in package.files if path.endswith(".py")}
-
-
-def _python() -> str:
-    return f"{sys.version_info.major}.{sys.version_info.minor}"

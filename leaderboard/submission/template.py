@@ -11,17 +11,11 @@ FILES = ("agent.py", "submission.toml")
 
 
 def init(folder: Path) -> list[Path]:
-    """Write the template into a new or empty folder, and return the paths of its files.
-
-    Raises:
-        SubmissionError: the path is a file, or a folder that is not empty.
-    """
+    """Write the template into a new or empty folder, and return the paths of its files."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SubmissionError(f"{folder}: exists, and nothing is overwritten; choose a new folder")
     folder.mkdir(parents=True, exist_ok=True)
-    written = []
+    templates = resources.files("leaderboard.submission") / "templates"
     for name in FILES:
-        content = (resources.files("leaderboard.submission") / "templates" / name).read_text(encoding="utf-8")
-        (folder / name).write_text(content, encoding="utf-8")
-        written.append(folder / name)
-    return written
+        (folder / name).write_bytes((templates / name).read_bytes())
+    return [folder / name for name in FILES]

@@ -41,12 +41,7 @@ _BROKEN = (zipfile.BadZipFile, struct.error, ValueError, OSError, NotImplemented
 
 
 def read(path: Path) -> Package:
-    """Read the package in a folder, or in a zip archive.
-
-    Raises:
-        PackageError: the folder or the archive breaks rules.
-        OSError: a file cannot be read.
-    """
+    """Read the package in a folder or a zip archive, or raise PackageError if it breaks rules."""
     if path.is_dir():
         return from_folder(path)
     if not path.is_file():
@@ -56,16 +51,10 @@ def read(path: Path) -> Package:
 
 
 def from_zip(archive: bytes) -> Package:
-    """Read the package in a zip archive. A single folder around the submission, as archivers make it, is removed.
-
-    Raises:
-        PackageError: the archive is broken, or breaks rules.
-    """
+    """Read the package in a zip archive. A single folder around the submission, as archivers make it, is removed."""
     if len(archive) > MAXIMUM_ARCHIVE_BYTES:
-        raise PackageError(
-            f"archive: larger than {MAXIMUM_ARCHIVE_BYTES // MEBIBYTE} MiB, the maximum; "
-            "remove files that agent.py does not need"
-        )
+        most = MAXIMUM_ARCHIVE_BYTES // MEBIBYTE
+        raise PackageError(f"archive: larger than {most} MiB, the maximum; remove files that agent.py does not need")
     _check_end(archive)
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
@@ -105,7 +94,7 @@ def _choose(entries: list[zipfile.ZipInfo]) -> tuple[dict[str, zipfile.ZipInfo],
     """Return the entries that are files of the submission, by name, and the names that are left out."""
     if len(entries) > MAXIMUM_ENTRIES:
         raise PackageError(f"archive: {len(entries)} entries; at most {MAXIMUM_ENTRIES} are allowed; {_REPACK}")
-    names: list[str] = []
+    names: set[str] = set()
     kept: dict[str, zipfile.ZipInfo] = {}
     left_out = []
     for entry in entries:
@@ -114,19 +103,19 @@ def _choose(entries: list[zipfile.ZipInfo]) -> tuple[dict[str, zipfile.ZipInfo],
         _check_kind(entry, name, folder)
         if name in names:
             raise PackageError(f"{shown(name)}: two entries have this name; {_REPACK}")
-        names.append(name)
+        names.add(name)
         path = name.removesuffix("/")
-        if any(map(is_left_out, path.split("/"))):
-            require_names([path])
+        hidden = any(map(is_left_out, path.split("/")))
+        if hidden:
             left_out.append(path)
-        elif folder:
+        if hidden or folder:
             require_names([path])
         else:
             kept[name] = entry
     require_names(kept)
-    for name in names:
-        if name.endswith("/") and name.removesuffix("/") in kept:
-            raise PackageError(f"{shown(name)}: a file and a folder; rename one of them")
+    for name in kept:
+        if f"{name}/" in names:
+            raise PackageError(f"{shown(f'{name}/')}: a file and a folder; rename one of them")
     return kept, left_out
 
 
@@ -143,10 +132,8 @@ def _check_kind(entry: zipfile.ZipInfo, name: str, folder: bool) -> None:
     if folder and entry.file_size:
         raise PackageError(f"{shown(name)}: a folder cannot have content; {_REPACK}")
     if entry.compress_type not in _METHODS:
-        raise PackageError(
-            f"{shown(name)}: compressed by method {entry.compress_type}; only {' and '.join(_METHODS.values())} are "
-            f"allowed; {_REPACK}"
-        )
+        rule = f"only {' and '.join(_METHODS.values())} are allowed; {_REPACK}"
+        raise PackageError(f"{shown(name)}: compressed by method {entry.compress_type}; {rule}")
 
 
 def _spans(archive: bytes, entries: list[zipfile.ZipInfo]) -> dict[int, tuple[int, int]]:
@@ -195,14 +182,13 @@ def _decompress(archive: bytes, entry: zipfile.ZipInfo, span: tuple[int, int], s
         )
     sizes.add(name, len(content))
     if not whole or len(content) != entry.file_size or zlib.crc32(content) != entry.CRC:
-        raise PackageError(
-            f"{shown(name)}: size or checksum differ from the archive's table, so the file is damaged; {_REPACK}"
-        )
+        reason = "size or checksum differ from the archive's table, so the file is damaged"
+        raise PackageError(f"{shown(name)}: {reason}; {_REPACK}")
     return content
 
 
 def _without_folder_around(files: Mapping[str, bytes]) -> dict[str, bytes]:
-    tops = {path.split("/")[0] for path in files}
-    if len(tops) == 1 and f"{tops.copy().pop()}/submission.toml" in files:
-        return {path.split("/", 1)[1]: content for path, content in files.items()}
+    top, *others = {path.split("/")[0] for path in files} or {""}
+    if not others and f"{top}/submission.toml" in files:
+        return {path.removeprefix(f"{top}/"): content for path, content in files.items()}
     return dict(files)

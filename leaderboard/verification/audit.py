@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from alma_env import Ledger
 from alma_env.metering.shared_work import SHARED
 from leaderboard.verification.one_run import SandboxedRun
-from leaderboard.verification.result import SEVERITIES, Finding
+from leaderboard.verification.result import Finding
 
 # FLOPs per second far above those of any CPU core: FLOPs that took less CPU time were not executed.
 FASTEST_CORE = 1e12
@@ -27,21 +27,18 @@ LUCK = 0.7
 # Numbers among a program's arguments that are not parameters: shapes, axes, constants of normalization.
 FEW_LITERALS = 500
 
+CodeAndText = tuple[str, str]  # of a finding
+
 
 def run_findings(run: SandboxedRun) -> list[Finding]:
     """Return all findings about one run, the most severe first."""
-    found = [
-        *_failure(run),
-        *_free_training(run),
-        *_known_before(run),
-        *_free_inference(run),
-        *_batch_dependent(run),
-        *_time(run),
-        *_paper_flops(run),
-        *_memory_hidden(run),
-        *_declared(run),
-    ]
-    return sorted(found, key=lambda finding: -SEVERITIES.index(finding.severity))
+    found = [] if run.failure is None else [Finding("fatal", "failed", run.failure)]
+    suspicions: dict[str, str] = {}  # by code; the first text is enough for a review
+    for check in _CHECKS:
+        for code, text in check(run):
+            suspicions.setdefault(code, text)
+    found += [Finding("suspicious", code, text) for code, text in suspicions.items()]
+    return found + [Finding("info", code, text) for code, text in _notes(run)]
 
 
 def claim_findings(claimed: Mapping[int, Ledger], verified: Mapping[int, Ledger]) -> list[Finding]:
@@ -62,59 +59,24 @@ def claim_findings(claimed: Mapping[int, Ledger], verified: Mapping[int, Ledger]
     return found
 
 
-def _failure(run: SandboxedRun) -> Iterator[Finding]:
-    if run.failure is not None:
-        yield Finding("fatal", "failed", run.failure)
-
-
-def _free_training(run: SandboxedRun) -> Iterator[Finding]:
+def _free_training(run: SandboxedRun) -> Iterator[CodeAndText]:
     """Find parameters that changed for fewer FLOPs than the cheapest training step costs."""
+    spent = 0  # since the last deployment
     for row, evidence in zip(run.ledger, run.evidence, strict=True):
-        if not (evidence.tick and evidence.deployed and evidence.changed):
-            continue
+        spent += evidence.reported_flops
         # A step on one example is a forward pass and at least one backward product of the same size.
         cheapest = 2 * row.inference_flops
-        spent = _spent_since_last_deployment(run, evidence.tick)
-        if spent < cheapest:
-            yield Finding(
-                "suspicious",
-                "free-training",
+        if evidence.tick and evidence.deployed and evidence.changed and spent < cheapest:
+            text = (
                 f"tick {evidence.tick}: {evidence.changed:,} values of the predictor changed for {spent:,} FLOPs, but "
-                f"a training step on one example costs at least {cheapest:,.0f}",
+                f"a training step on one example costs at least {cheapest:,.0f}"
             )
-            return  # one finding is enough for a review
+            yield "free-training", text
+        if evidence.deployed:
+            spent = 0
 
 
-def _spent_since_last_deployment(run: SandboxedRun, tick: int) -> int:
-    spent = 0
-    for evidence in reversed(run.evidence[: tick + 1]):
-        if evidence.deployed and evidence.tick < tick:
-            return spent
-        spent += evidence.reported_flops
-    return spent
-
-
-def _time(run: SandboxedRun) -> Iterator[Finding]:
-    """Compare the reported FLOPs with the CPU time."""
-    known = [evidence.cpu_seconds for evidence in run.evidence if evidence.cpu_seconds is not None]
-    if len(known) < len(run.evidence) - 1:
-        yield Finding("info", "no-cpu-time", "this machine does not count CPU time per sandbox")
-        return
-    cpu, flops = math.fsum(known), sum(evidence.reported_flops for evidence in run.evidence)
-    if flops > FASTEST_CORE * cpu:
-        text = f"{flops:,} FLOPs in {cpu:.1f} CPU seconds: no core is that fast"
-        yield Finding("suspicious", "too-fast", text)
-    most = OVERHEAD_SECONDS + OVERHEAD_OF_A_TICK * len(known) + flops / SLOWEST_TRAINING
-    if cpu > most:
-        yield Finding(
-            "suspicious",
-            "too-slow",
-            f"{cpu:.0f} CPU seconds for {flops:,} FLOPs: an honest run takes at most {most:.0f}; the submission may "
-            "have computed outside the meter",
-        )
-
-
-def _known_before(run: SandboxedRun) -> Iterator[Finding]:
+def _known_before(run: SandboxedRun) -> Iterator[CodeAndText]:
     """Find correct answers before enough was computed on data."""
     classes = round(1 / max(1 - run.guess, 1e-9))
     spent = 0
@@ -123,73 +85,96 @@ def _known_before(run: SandboxedRun) -> Iterator[Finding]:
         # A learner that distinguishes the classes has seen an example of each. Untrained networks do not reach this.
         least = 2 * row.inference_flops * classes
         if row.digest and row.error < LUCK * run.guess and spent <= least:
-            yield Finding(
-                "suspicious",
-                "known-before",
+            text = (
                 f"tick {row.tick}: error {row.error:.3f} after {spent:,} FLOPs (uniform guess: {run.guess:.3f}), but a "
                 f"training step on an example of each class costs {least:,.0f}; the submission may contain trained "
-                "weights",
+                "weights"
             )
-            return
+            yield "known-before", text
 
 
-def _free_inference(run: SandboxedRun) -> Iterator[Finding]:
+def _free_inference(run: SandboxedRun) -> Iterator[CodeAndText]:
     """Find answers that operations without FLOPs compute."""
     for row, evidence in zip(run.ledger, run.evidence, strict=True):
         # In an honest network, scaling of inputs, activations and sums need far fewer elements.
         if evidence.free_elements > row.inference_flops + 10 * run.input_size:
-            yield Finding(
-                "suspicious",
-                "free-inference",
+            text = (
                 f"tick {row.tick}: {evidence.free_elements:,.0f} elements per example pass through operations without "
-                f"FLOPs, and only {row.inference_flops:,.0f} FLOPs are counted; such operations can compute products",
+                f"FLOPs, and only {row.inference_flops:,.0f} FLOPs are counted; such operations can compute products"
             )
-            return
+            yield "free-inference", text
 
 
-def _batch_dependent(run: SandboxedRun) -> Iterator[Finding]:
+def _batch_dependent(run: SandboxedRun) -> Iterator[CodeAndText]:
     """Find predictors that learn from the other test inputs in a batch."""
     worst = max(run.evidence, key=lambda evidence: evidence.batch_dependent, default=None)
     if worst is not None and worst.batch_dependent > 0.01:
-        yield Finding(
-            "suspicious",
-            "batch-dependent",
+        text = (
             f"tick {worst.tick}: {worst.batch_dependent:.0%} of the test examples have another answer in another batch"
-            "; a predictor must treat each example separately, without random numbers",
+            "; a predictor must treat each example separately, without random numbers"
         )
+        yield "batch-dependent", text
 
 
-def _paper_flops(run: SandboxedRun) -> Iterator[Finding]:
+def _cpu_seconds(run: SandboxedRun) -> list[float] | None:
+    """Return the CPU time of the ticks, except for the first tick; None if this machine does not count it."""
+    known = [evidence.cpu_seconds for evidence in run.evidence if evidence.cpu_seconds is not None]
+    return known if len(known) >= len(run.evidence) - 1 else None
+
+
+def _time(run: SandboxedRun) -> Iterator[CodeAndText]:
+    """Compare the reported FLOPs with the CPU time."""
+    known = _cpu_seconds(run)
+    if known is None:
+        return
+    cpu, flops = math.fsum(known), sum(evidence.reported_flops for evidence in run.evidence)
+    if flops > FASTEST_CORE * cpu:
+        yield "too-fast", f"{flops:,} FLOPs in {cpu:.1f} CPU seconds: no core is that fast"
+    most = OVERHEAD_SECONDS + OVERHEAD_OF_A_TICK * len(known) + flops / SLOWEST_TRAINING
+    if cpu > most:
+        text = (
+            f"{cpu:.0f} CPU seconds for {flops:,} FLOPs: an honest run takes at most {most:.0f}; the submission may "
+            "have computed outside the meter"
+        )
+        yield "too-slow", text
+
+
+def _paper_flops(run: SandboxedRun) -> Iterator[CodeAndText]:
     """Compare the paper's count, which only the contestant reports, with the executed FLOPs of training."""
     paper, executed = (sum(getattr(row, name) for row in run.ledger) for name in ("paper_flops", "comp"))
     if paper < executed / 10:
         text = f"{paper:,} FLOPs by the paper's rule of thumb, but {executed:,} executed: the two must be similar"
-        yield Finding("suspicious", "paper-flops", text)
+        yield "paper-flops", text
 
 
-def _memory_hidden(run: SandboxedRun) -> Iterator[Finding]:
+def _buffers(run: SandboxedRun) -> Iterator[CodeAndText]:
     """Find numbers in a program that are not parameters, so that Mem does not count them."""
     for row, evidence in zip(run.ledger, run.evidence, strict=True):
         hidden = row.buffers + evidence.wide + max(evidence.literals - FEW_LITERALS, 0)
         # Honest programs scale the inputs and keep statistics of their layers.
         if hidden > max(row.parameters / 4, min(row.parameters, 2 * run.input_size + 100)):
-            yield Finding(
-                "suspicious",
-                "buffers",
+            text = (
                 f"tick {row.tick}: {row.buffers:,} scalars in buffers, {evidence.literals:,} numbers in the graph and "
                 f"{evidence.wide:,} scalars of more than 32 bits, but {row.parameters:,} parameters; Mem counts only "
-                "parameters",
+                "parameters"
             )
-            return
+            yield "buffers", text
 
 
-def _declared(run: SandboxedRun) -> Iterator[Finding]:
-    """List FLOPs that the learner declared by hand, and FLOPs that are charged to other runs."""
-    reasons = {reason for row in run.ledger for reason in row.declared}
-    shared = {reason for reason in reasons if reason.startswith(SHARED)}
+def _shared(run: SandboxedRun) -> Iterator[CodeAndText]:
+    """List FLOPs that are charged to other runs."""
+    shared = {reason for row in run.ledger for reason in row.declared if reason.startswith(SHARED)}
     if shared:
-        text = f"a verified run shares no work with other runs, but is charged {'; '.join(shared)}"
-        yield Finding("suspicious", "shared", text)
-    reasons -= shared
+        yield "shared", f"a verified run shares no work with other runs, but is charged {'; '.join(shared)}"
+
+
+def _notes(run: SandboxedRun) -> Iterator[CodeAndText]:
+    """Note a machine without CPU time, and FLOPs that the learner declared by hand."""
+    if _cpu_seconds(run) is None:
+        yield "no-cpu-time", "this machine does not count CPU time per sandbox"
+    reasons = {reason for row in run.ledger for reason in row.declared if not reason.startswith(SHARED)}
     if reasons:
-        yield Finding("info", "declared", f"FLOPs declared by hand: {'; '.join(sorted(reasons))[:500]}")
+        yield "declared", f"FLOPs declared by hand: {'; '.join(sorted(reasons))[:500]}"
+
+
+_CHECKS = (_free_training, _known_before, _free_inference, _batch_dependent, _time, _paper_flops, _buffers, _shared)

@@ -47,19 +47,13 @@ class RemoteStream:
         """Request the mega-batch of a tick that has arrived."""
         self.channel.send(Message("megabatch", {"tick": tick}))
         reply = _reply(self.channel, "megabatch")
-        arrays = [
-            as_array(blob, header).copy() for blob, header in zip(reply.blobs, reply.fields["arrays"], strict=True)
-        ]
-        train_x, train_y, valid_x, valid_y = arrays
+        pairs = zip(reply.blobs, reply.fields["arrays"], strict=True)
+        train_x, train_y, valid_x, valid_y = (as_array(blob, header).copy() for blob, header in pairs)
         return {"train": {"x": train_x, "y": train_y}, "valid": {"x": valid_x, "y": valid_y}}
 
 
 class RemoteEnv(AlmaEnv):
-    """`AlmaEnv` whose data and scores are with the judge.
-
-    Attributes:
-        run_seed: seed of the run: of the stream, and for the agent's random numbers.
-    """
+    """`AlmaEnv` whose data and scores are with the judge. ``run_seed`` is the seed of the stream and of the agent."""
 
     def __init__(self, channel: Channel, begin: Message) -> None:
         fields = begin.fields
@@ -70,18 +64,16 @@ class RemoteEnv(AlmaEnv):
 
     def _make_stream(self, seed: int) -> Any:
         if seed != self.run_seed:
-            raise ValueError(
-                f"seed={seed}: must be that of the judge's stream; reset with env.run_seed={self.run_seed}"
-            )
+            rule = f"must be that of the judge's stream; reset with env.run_seed={self.run_seed}"
+            raise ValueError(f"seed={seed}: {rule}")
         return RemoteStream(self.channel, seed)
 
     def megabatch(self, tick: int) -> Observation:
         """Return mega-batch D_tick, if it has arrived."""
         arrived = min(self.tick + 1, self.ticks)
         if not 1 <= tick <= arrived:
-            raise ValueError(
-                f"tick={tick}: must be one of the arrived mega-batches, 1 to {arrived}; wait for later ones"
-            )
+            rule = f"must be one of the arrived mega-batches, 1 to {arrived}; wait for later ones"
+            raise ValueError(f"tick={tick}: {rule}")
         stream: Any = self._stream
         found: Observation = stream.megabatch(tick)
         return found
@@ -131,16 +123,14 @@ def _data(fields: Mapping[str, Any], examples: NDArray[Any]) -> DataSet:
     shape, n = examples.shape[1:], int(fields["n_train"])
     data = object.__new__(DataSet)
     values = {
+        **{name: public[name] for name in ("classes", "scale", "digest")},
         "name": public["data"],
         "train_x": empty(n, shape, examples.dtype),
         "train_y": empty(n, (), np.int64),
         "test_x": empty(1, shape, examples.dtype),
         "test_y": empty(1, (), np.int64),
-        "classes": public["classes"],
-        "scale": public["scale"],
         "mean": tuple(public["mean"]),
         "std": tuple(public["std"]),
-        "digest": public["digest"],
         "source": None,
     }
     for name, value in values.items():

@@ -27,10 +27,11 @@ from alma_env.metering.cost_table import rule
 from alma_env.scoring.evaluation import freeze, run
 from alma_env.scoring.tasks import Classification
 from leaderboard.errors import ProgramError
-from leaderboard.program.graph import Program, read
+from leaderboard.program.graph import read
 from leaderboard.program.interpreter import ProgramModule
 from leaderboard.sandbox.channel import Channel, ChannelError, Message, array_header, as_array, as_blob
 
+PROBED = 1_000  # examples; a small part of the cost of an answer
 UNSCORABLE = (
     "the program cannot be scored on the test inputs: an operation raised there, its logits are not floating-point "
     "numbers of shape (n, classes) without NaN, or it changed its input or its own tensors. The exact reason is "
@@ -38,19 +39,12 @@ UNSCORABLE = (
 )
 
 
-PROBED = 1_000  # examples; a small part of the cost of an answer
-
-
 class FreeElements(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the elements that pass through operations without FLOPs, which can also compute a matrix product.
-
-    Attributes:
-        count: sum over operations of the larger of input and output elements.
-    """
+    """Counts the elements that pass through operations without FLOPs, which can also compute a matrix product."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.count = 0
+        self.count = 0  # sum over operations of the larger of input and output elements
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -66,17 +60,11 @@ def _numel(values: Any) -> int:
 
 
 class Evaluator:
-    """Runs programs on the test inputs, one after another.
-
-    Args:
-        x: the test inputs.
-        classes: number of classes.
-        batch_size: examples per forward pass.
-    """
+    """Runs programs on the test inputs ``x``, one after another."""
 
     def __init__(self, x: NDArray[Any], classes: int, batch_size: int) -> None:
         self.x, self.batch_size, self.task = x, batch_size, Classification(classes)
-        self._steady: tuple[bytes, float] | None = None  # previous graph and its FLOPs, if data-independent
+        self._steady: tuple[bytes | None, float] = None, 0.0  # previous graph and its FLOPs, if data-independent
 
     def answer(self, graph: bytes, tensors: bytes) -> tuple[Tensor, dict[str, Any]]:
         """Return the logits of a program, and its properties as fields of a message.
@@ -87,7 +75,7 @@ class Evaluator:
         program = read(graph, tensors)
         module = freeze(ProgramModule(program))
         assert isinstance(module, ProgramModule)  # freeze returns a copy
-        known = self._steady is not None and self._steady[0] == graph
+        before, known_flops = self._steady
         try:
             logits, flops, steady = run(
                 module,
@@ -95,7 +83,7 @@ class Evaluator:
                 np.zeros(len(self.x), np.int64),  # placeholders for the labels, which the judge keeps
                 task=self.task,
                 batch_size=self.batch_size,
-                steady_flops=self._steady[1] if known and self._steady is not None else None,
+                steady_flops=known_flops if before == graph else None,
             )
             if not module.same_tensors(program):
                 raise ProgramError("the program changed its own tensors")
@@ -105,9 +93,16 @@ class Evaluator:
         except AlmaError as error:
             traceback.print_exc()  # for the operators of the board
             raise ProgramError(UNSCORABLE) from error
-        self._steady = (graph, flops) if steady else None
-        measured = {"flops": flops, "free_elements": free_elements, "batch_dependent": batch_dependent}
-        return logits, measured | _counts(program)
+        self._steady = graph if steady else None, flops
+        return logits, {
+            "flops": flops,
+            "free_elements": free_elements,
+            "batch_dependent": batch_dependent,
+            "parameters": program.parameters,
+            "buffers": program.buffers,
+            "literals": program.literals,
+            "wide": sum(t.numel() for t in program.tensors.values() if t.element_size() > 4),
+        }
 
     def _probe(self, module: ProgramModule, logits: Tensor) -> tuple[float, float]:
         """Return the free elements per example, and the share of examples whose answer depends on their batch.
@@ -134,16 +129,6 @@ def _lead(logits: Tensor) -> tuple[Tensor, Tensor]:
     """Return the highest logit of each example, and its lead over the second-highest."""
     highest, second = logits.double().topk(2, dim=1).values.unbind(1)
     return highest, highest - second
-
-
-def _counts(program: Program) -> dict[str, int]:
-    wide = sum(t.numel() for name, t in program.tensors.items() if t.element_size() > 4)
-    return {
-        "parameters": program.parameters,
-        "buffers": program.buffers,
-        "literals": program.literals,
-        "wide": wide,
-    }
 
 
 def serve(channel: Channel) -> None:

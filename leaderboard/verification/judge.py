@@ -28,7 +28,7 @@ ANSWER_SECONDS = 600.0  # time limit of the evaluator for one program
 REFUSALS = 20  # limit of programs per tick that cannot be scored
 PHASES = 16
 _LARGEST = 2**63
-_EVIDENCE = ("literals", "wide", "free_elements", "batch_dependent")  # of a program, for the audit
+Blob = bytes | bytearray | memoryview
 
 
 class EvaluatorError(AlmaError):
@@ -44,9 +44,8 @@ class Evidence:
     """Measurements at a tick that submitted code cannot influence, except for ``reported_flops``; for the audit.
 
     Attributes:
-        tick: 0..B.
         cpu_seconds: CPU time of the contestant's sandbox; None if the kernel does not count it.
-        deployed: whether a new program was deployed.
+        deployed: whether a program was deployed at this tick.
         changed: number of scalars in the program's tensors that are new or differ from the previous program.
         reported_flops: FLOPs of the tick as the contestant reports them.
         literals: count of numbers among the arguments of the program's operations.
@@ -68,16 +67,11 @@ class Evidence:
 
 @dataclass
 class Judge:
-    """The judge of one run.
+    """The judge of one run. It uses data and settings of the environment, and does not step it.
 
     Args:
-        env: the environment; the judge uses its data and settings, and does not step it.
-        seed: of the stream.
-        contestant: connection to the contestant.
-        evaluator: connection to the evaluator.
         deadline: of the run, on the clock `time.monotonic`.
         cpu_seconds: returns the CPU time of the contestant's sandbox so far.
-        on_row: called with every new row.
     """
 
     env: AlmaEnv
@@ -96,22 +90,17 @@ class Judge:
         budgets = {name: getattr(self.env, name) for name in ("flops_budget", "parameter_budget")}
         if any(budget is not None for budget in budgets.values()):
             raise ValueError(f"env with {budgets}: the judge cannot enforce a budget; verify without one")
-        self._data = self.env.data
-        self._stream = Stream(
-            self._data,
-            self.env.ticks,
-            seed=self.seed,
-            valid_fraction=self.env.valid_fraction,
-            scheme=self.env.partition,
-        )
+        env, data = self.env, self.env.data
+        self._data = data
+        self._stream = Stream(data, env.ticks, seed=self.seed, valid_fraction=env.valid_fraction, scheme=env.partition)
         self._answered: _Answer | None = None  # deployed at the current tick, which has no row yet
-        self._deployed: _Answer | None = None
+        self._deployed = _Answer(data.task.guess)
         self._refusals = 0
         self._clock = time.monotonic()
         self._cpu: float | None = None
 
-    def run(self) -> Ledger:
-        """Judge the whole run, and return its ledger.
+    def run(self) -> None:
+        """Judge the whole run.
 
         Raises:
             RunFailedError: the run failed; `ledger` and `evidence` have the ticks before the failure.
@@ -122,8 +111,10 @@ class Judge:
             while len(self.ledger) <= self.env.ticks:
                 self._serve(self.contestant.receive(deadline=self.deadline))
         except ChannelError as error:
-            raise RunFailedError(f"tick {len(self.ledger)}: {error}") from error
-        return self.ledger
+            raise self._failure(str(error)) from error
+
+    def _failure(self, reason: str) -> RunFailedError:
+        return RunFailedError(f"tick {len(self.ledger)}: {reason}")
 
     def _begin(self) -> None:
         env, data = self.env, self._data
@@ -135,37 +126,31 @@ class Judge:
             self.evaluator.receive(deadline=deadline)
         except ChannelError as error:
             raise EvaluatorError(f"the evaluator did not start: {error}; see its output") from error
-        rows = self._stream.indices(1)[0][:2]
-        examples = data.train_x[rows]  # of the first mega-batch, which is released next
-        keywords = {
-            "valid_fraction": env.valid_fraction,
-            "partition": env.partition,
-            "evaluation_batch_size": env.evaluation_batch_size,
-        }
+        examples = data.train_x[self._stream.indices(1)[0][:2]]  # of the first mega-batch, which is released next
         fields = {
             "seed": self.seed,
             "ticks": env.ticks,
             "data": data.protocol(),
             "n_train": len(data.train_y),
-            "keywords": keywords,
+            "keywords": {name: getattr(env, name) for name in ("valid_fraction", "partition", "evaluation_batch_size")},
             "examples": array_header(examples),
         }
         self.contestant.send(Message("begin", fields, [as_blob(examples)]), deadline=self.deadline)
 
     def _serve(self, message: Message) -> None:
         """Handle one request of the contestant."""
-        fields, kind = message.fields, message.kind
-        if kind == "failed":
-            error, traceback = _printable(fields.get("error")), _printable(fields.get("traceback"))
-            raise RunFailedError(f"tick {len(self.ledger)}: the agent raised {error}\n{traceback}")
-        if kind == "megabatch":
-            self._release(fields)
-        elif kind == "answer":
-            self._score(message)
-        elif kind == "enter":
-            self._enter(fields)
-        else:
-            raise RunFailedError(f"tick {len(self.ledger)}: the contestant sent {kind[:50]!r}, which is not a request")
+        match message.kind:
+            case "megabatch":
+                self._release(message.fields)
+            case "answer":
+                self._score(message)
+            case "enter":
+                self._enter(message.fields)
+            case "failed":
+                error, traceback = (_printable(message.fields.get(name)) for name in ("error", "traceback"))
+                raise self._failure(f"the agent raised {error}\n{traceback}")
+            case kind:
+                raise self._failure(f"the contestant sent {kind[:50]!r}, which is not a request")
 
     def _release(self, fields: Mapping[str, Any]) -> None:
         tick = _whole(fields.get("tick"), "tick")
@@ -174,77 +159,72 @@ class Judge:
             raise RunFailedError(f"mega-batch {tick} was requested when only {arrived} had arrived")
         parts = self._stream.megabatch(tick)
         arrays = [parts[part][name] for part in ("train", "valid") for name in ("x", "y")]
-        self.contestant.send(
-            Message(
-                "megabatch", {"arrays": [array_header(array) for array in arrays]}, [as_blob(array) for array in arrays]
-            ),
-            deadline=self.deadline,
-        )
+        message = Message("megabatch", {"arrays": [array_header(a) for a in arrays]}, [as_blob(a) for a in arrays])
+        self.contestant.send(message, deadline=self.deadline)
 
     def _score(self, message: Message) -> None:
         """Score a program. Each tick has one answer, so that the test set is no oracle."""
         if self._answered is not None:
-            raise RunFailedError(f"tick {len(self.ledger)}: a second predictor was sent after the first was scored")
+            raise self._failure("a second predictor was sent after the first was scored")
         if len(message.blobs) != 2:
-            raise RunFailedError(f"tick {len(self.ledger)}: an answer must be a graph and its tensors")
+            raise self._failure("an answer must be a graph and its tensors")
+        try:
+            self._answered = self._scored(message.blobs)
+        except PredictorError as error:  # the agent can send other predictors, up to a limit
+            self._refusals += 1
+            if self._refusals > REFUSALS:
+                text = f"{REFUSALS} predictors could not be scored; reason of the last: {error}"
+                raise self._failure(text) from error
+            self.contestant.send(Message("refused", {"reason": str(error)[:2000]}), deadline=self.deadline)
+        else:
+            self.contestant.send(Message("answered", {"flops": self._answered.flops}), deadline=self.deadline)
+
+    def _scored(self, blobs: Sequence[Blob]) -> _Answer:
+        """Score the program of a graph and its tensors, or raise PredictorError."""
         deadline = min(self.deadline, time.monotonic() + ANSWER_SECONDS)
-        self.evaluator.send(Message("program", {}, message.blobs), deadline=deadline)
+        self.evaluator.send(Message("program", {}, blobs), deadline=deadline)
         reply = self.evaluator.receive(deadline=deadline)
+        fields = reply.fields
         if reply.kind == "refused":
-            self._refuse(_printable(reply.fields.get("reason")))
-            return
+            raise PredictorError(_printable(fields.get("reason")))
         # The evaluator ran a stranger's program, so its messages are checked like those of the contestant.
         if len(reply.blobs) != 1:
-            raise RunFailedError(f"tick {len(self.ledger)}: the evaluator sent {len(reply.blobs)} arrays of logits")
-        logits = torch.from_numpy(as_array(reply.blobs[0], reply.fields.get("logits")).copy())
+            raise self._failure(f"the evaluator sent {len(reply.blobs)} arrays of logits")
+        logits = torch.from_numpy(as_array(reply.blobs[0], fields.get("logits")).copy())
         _, labels = self._stream.test
         expected = (len(labels), self._data.classes)
         if tuple(logits.shape) != expected or bool(torch.isnan(logits).any()):
-            self._refuse(f"logits of shape {tuple(logits.shape)}: must be {expected} without NaN")
-            return
-        try:
-            error = self._data.task.error(logits, labels)
-        except PredictorError as refused:
-            self._refuse(str(refused))
-            return
-        self._answered = _Answer(
-            error=error,
-            flops=_number(reply.fields.get("flops"), "flops"),
-            digest=_digest(message.blobs),
-            tensors=message.blobs[1],
-            free_elements=_number(reply.fields.get("free_elements"), "free_elements"),
-            batch_dependent=_number(reply.fields.get("batch_dependent"), "batch_dependent"),
-            **{name: _whole(reply.fields.get(name), name) for name in ("parameters", "buffers", "literals", "wide")},
+            raise PredictorError(f"logits of shape {tuple(logits.shape)}: must be {expected} without NaN")
+        digest = xxhash.xxh3_128(blobs[0])
+        digest.update(blobs[1])
+        return _Answer(
+            error=self._data.task.error(logits, labels),
+            flops=_number(fields.get("flops"), "flops"),
+            parameters=_whole(fields.get("parameters"), "parameters"),
+            buffers=_whole(fields.get("buffers"), "buffers"),
+            digest=digest.hexdigest(),
+            tensors=blobs[1],
+            evidence={name: _whole(fields.get(name), name) for name in ("literals", "wide")}
+            | {name: _number(fields.get(name), name) for name in ("free_elements", "batch_dependent")},
         )
-        self.contestant.send(Message("answered", {"flops": self._answered.flops}), deadline=self.deadline)
-
-    def _refuse(self, reason: str) -> None:
-        """Tell the contestant that its predictor cannot be scored; the agent can send others, up to a limit."""
-        self._refusals += 1
-        if self._refusals > REFUSALS:
-            raise RunFailedError(
-                f"tick {len(self.ledger)}: {REFUSALS} predictors could not be scored; reason of the last: {reason}"
-            )
-        self.contestant.send(Message("refused", {"reason": reason[:2000]}), deadline=self.deadline)
 
     def _enter(self, fields: Mapping[str, Any]) -> None:
         tick = len(self.ledger)
         if _whole(fields.get("tick"), "tick") != tick:
-            raise RunFailedError(f"tick {tick}: the contestant entered tick {fields.get('tick')}")
-        flops = _flops(fields.get("flops"))
-        new, before = self._answered, self._deployed
-        deployed = new or before
+            raise self._failure(f"the contestant entered tick {fields.get('tick')}")
+        new = self._answered
+        deployed = new or self._deployed
         now, cpu = time.monotonic(), self.cpu_seconds()
         row = Row(
             tick=tick,
-            error=self._data.task.guess if deployed is None else deployed.error,
-            parameters=0 if deployed is None else deployed.parameters,
-            buffers=0 if deployed is None else deployed.buffers,
-            inference_flops=0.0 if deployed is None else deployed.flops,
-            flops=flops,
+            error=deployed.error,
+            parameters=deployed.parameters,
+            buffers=deployed.buffers,
+            inference_flops=deployed.flops,
+            flops=_flops(fields.get("flops")),
             paper_flops=_whole(fields.get("paper_flops"), "paper_flops"),
-            declared=tuple(_printable(reason)[:200] for reason in _list(fields.get("declared"))[:100]),
-            digest="" if deployed is None else deployed.digest,
+            declared=_reasons(fields.get("declared")),
+            digest=deployed.digest,
             refused=fields.get("refused") is True,
             seconds=now - self._clock,
         )
@@ -254,9 +234,9 @@ class Judge:
                 tick=tick,
                 cpu_seconds=None if cpu is None or self._cpu is None else max(cpu - self._cpu, 0.0),
                 deployed=new is not None,
-                changed=0 if new is None else _changed(before, new),
+                changed=0 if new is None else _changed(self._deployed.tensors, new.tensors),
                 reported_flops=row.comp,
-                **({} if deployed is None else {name: getattr(deployed, name) for name in _EVIDENCE}),
+                **deployed.evidence,
             )
         )
         self._clock, self._cpu = now, cpu
@@ -266,23 +246,22 @@ class Judge:
 
 @dataclass(frozen=True)
 class _Answer:
+    """A scored program. The defaults are those of the uniform guess, which has no program."""
+
     error: float
-    flops: float
-    parameters: int
-    buffers: int
-    digest: str
-    tensors: bytes | bytearray | memoryview
-    literals: int
-    wide: int
-    free_elements: float
-    batch_dependent: float
+    flops: float = 0.0
+    parameters: int = 0
+    buffers: int = 0
+    digest: str = ""
+    tensors: Blob = b""
+    evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _changed(before: _Answer | None, now: _Answer) -> int:
+def _changed(before: Blob, now: Blob) -> int:
     """Return the number of scalars that differ from the previous program; a new tensor counts as a whole."""
-    tensors, previous = load(bytes(now.tensors)), {} if before is None else load(bytes(before.tensors))
+    previous = load(bytes(before)) if before else {}
     changed = 0
-    for name, tensor in tensors.items():
+    for name, tensor in load(bytes(now)).items():
         other = previous.get(name)
         if other is not None and other.shape == tensor.shape and other.dtype == tensor.dtype:
             changed += int(torch.count_nonzero(tensor != other))
@@ -309,18 +288,10 @@ def _number(value: Any, name: str) -> float:
     return float(value)
 
 
-def _digest(blobs: Sequence[bytes | bytearray | memoryview]) -> str:
-    """Return the digest of the concatenated blobs, without copying them."""
-    hasher = xxhash.xxh3_128()
-    for blob in blobs:
-        hasher.update(blob)
-    return hasher.hexdigest()
-
-
-def _list(value: Any) -> Sequence[Any]:
-    if not isinstance(value, list):
-        raise RunFailedError(f"{str(value)[:50]}: must be a list")
-    return value
+def _reasons(found: Any) -> tuple[str, ...]:
+    if not isinstance(found, list):
+        raise RunFailedError(f"{str(found)[:50]}: must be a list")
+    return tuple(_printable(reason)[:200] for reason in found[:100])
 
 
 def _printable(value: Any) -> str:

@@ -6,8 +6,8 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,8 +25,6 @@ class SandboxedRun:
     """A run in the sandbox, complete or failed.
 
     Attributes:
-        seed: of the stream.
-        ledger: the rows; all of them if the run is complete.
         evidence: measurements of the judge, by tick.
         failure: reason of the failure; None if the run is complete.
         output: of the submission.
@@ -36,7 +34,6 @@ class SandboxedRun:
         input_size: number of scalars of one input.
     """
 
-    seed: int
     ledger: Ledger
     evidence: tuple[Evidence, ...]
     failure: str | None
@@ -59,7 +56,7 @@ def run_sandboxed(
     """Run a submission on the stream of a seed.
 
     Args:
-        env: the environment, from ``alma_env.make``; it is not stepped.
+        env: the environment; it is not stepped.
         submission: folder with ``agent.py``; only the sandbox executes its code.
         seed: of the stream and of the agent.
         limits: of the sandbox.
@@ -78,29 +75,30 @@ def run_sandboxed(
         ) -> tuple[Sandbox, Channel, _Output]:
             # Each program has its own pipe: a process that has one end of a pipe can also open the other end, so with a
             # common pipe the contestant could read the evaluator's output.
-            output = stack.enter_context(_collected_output())
+            output = stack.enter_context(closing(_Output()))
             ours, theirs = pipe_pair()
-            sandbox = stack.enter_context(
-                _sandbox_of(program, theirs, arguments, limits, output, folders, allow_limited)
-            )
-            channel = Channel(*ours, most=most)
-            stack.callback(channel.close)
-            return sandbox, channel, output
+            try:
+                context = sandboxed(
+                    "leaderboard.sandbox.sandbox_main",
+                    [f"leaderboard.verification.{program}", *map(str, theirs), *arguments],
+                    limits,
+                    folders=folders,
+                    pass_fds=theirs,
+                    output=output.descriptor,
+                    allow_limited=allow_limited,
+                )
+                sandbox = stack.enter_context(context)
+            finally:
+                for descriptor in theirs:
+                    os.close(descriptor)
+            return sandbox, stack.enter_context(closing(Channel(*ours, most=most))), output
 
-        contestant, requests, output = start(
-            "contestant", ["/submission"], limits, {"/submission": submission}, PROGRAM_BYTES
-        )
+        inside = "/submission"
+        contestant, requests, output = start("contestant", [inside], limits, {inside: submission}, PROGRAM_BYTES)
         # A program needs little memory besides its tensors, no scratch folder and few processes.
         _, answers, evaluator_output = start("evaluator", [], replace(limits, processes=64), {}, 2**31)
-        judge = Judge(
-            env,
-            seed,
-            requests,
-            answers,
-            deadline=time.monotonic() + limits.wall_seconds,
-            cpu_seconds=contestant.cpu_seconds,
-            on_row=on_row,
-        )
+        deadline = time.monotonic() + limits.wall_seconds
+        judge = Judge(env, seed, requests, answers, deadline, contestant.cpu_seconds, on_row)
         failure = None
         try:
             judge.run()
@@ -109,15 +107,13 @@ def run_sandboxed(
         except EvaluatorError as error:
             raise EvaluatorError(f"{error}\n{evaluator_output.text()}") from error
         peak = None if contestant.group is None else contestant.group.memory_peak()
-        level = contestant.level
         contestant.kill()
     return SandboxedRun(
-        seed,
         judge.ledger,
         tuple(judge.evidence),
         failure,
         output.text(),
-        level,
+        contestant.level,
         peak,
         guess=env.data.task.guess,
         input_size=math.prod(env.data.input_shape),
@@ -134,37 +130,6 @@ def _with_exit_status(failure: str, sandbox: Sandbox) -> str:
         return failure
     cause = "out of memory or CPU time" if status in (-9, 137, -24, 152) else "see its output"
     return f"{failure}; the process ended with status {status} ({cause})"
-
-
-@contextmanager
-def _sandbox_of(
-    program: str,
-    descriptors: tuple[int, int],
-    arguments: Sequence[str],
-    limits: Limits,
-    output: _Output,
-    folders: Mapping[str, Path],
-    allow_limited: bool,
-) -> Iterator[Sandbox]:
-    """Start a module of this package in a sandbox. The descriptors are passed on, and closed in this process."""
-    try:
-        context = sandboxed(
-            "leaderboard.sandbox.sandbox_main",
-            [f"leaderboard.verification.{program}", *map(str, descriptors), *arguments],
-            limits,
-            folders=folders,
-            pass_fds=descriptors,
-            output=output.descriptor,
-            allow_limited=allow_limited,
-        )
-        sandbox = context.__enter__()
-    finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
-    try:
-        yield sandbox
-    finally:
-        context.__exit__(None, None, None)
 
 
 class _Output:
@@ -196,12 +161,3 @@ class _Output:
         """Return the kept output."""
         middle = f"\n[… {self._dropped:,} bytes left out …]\n" if self._dropped else ""
         return self._head.decode(errors="replace") + middle + self._tail.decode(errors="replace")
-
-
-@contextmanager
-def _collected_output() -> Iterator[_Output]:
-    output = _Output()
-    try:
-        yield output
-    finally:
-        output.close()

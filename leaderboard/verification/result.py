@@ -43,12 +43,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class VerifiedRun:
-    """A run of the submission, executed again.
-
-    Attributes:
-        seed: of the stream.
-        ledger: its rows, ticks 0 to B.
-    """
+    """A run of the submission, executed again. The ledger has ticks 0 to B."""
 
     seed: int
     ledger: Ledger

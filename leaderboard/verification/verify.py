@@ -41,7 +41,7 @@ def verify(
         package: the submission's files.
         manifest: the contents of its ``submission.toml``.
         progress: called every few seconds with the progress as a short text.
-        limits: of the sandbox.
+        limits: of each sandbox.
         allow_limited: whether to run with limits only if isolation is not available; the result then has a finding.
 
     Raises:
@@ -70,23 +70,23 @@ def verify(
     claimed, _ = claimed_ledgers(package.files, manifest)
     findings += audit.claim_findings(claimed, {verified.seed: verified.ledger for verified in runs})
     if levels - {ISOLATED}:
-        findings.append(
-            Finding(
-                "suspicious",
-                "not-isolated",
-                "this machine has no bubblewrap, so the code could reach files and network; verify it again elsewhere",
-            )
-        )
+        text = "this machine has no bubblewrap, so the code could reach files and network; verify it again elsewhere"
+        findings.append(Finding("suspicious", "not-isolated", text))
     if sorted(manifest.seeds) != list(range(len(manifest.seeds))):
-        findings.append(
-            Finding(
-                "info",
-                "seeds",
-                f"the authors chose the seeds {', '.join(map(str, manifest.seeds))}, perhaps for their results; the "
-                f"seeds 0 to {len(manifest.seeds) - 1} would leave no choice",
-            )
+        text = (
+            f"the authors chose the seeds {', '.join(map(str, manifest.seeds))}, perhaps for their results; the "
+            f"seeds 0 to {len(manifest.seeds) - 1} would leave no choice"
         )
-    return Verification(tuple(runs), tuple(findings), _environment(levels) | {"used": "; ".join(used)[:500]})
+        findings.append(Finding("info", "seeds", text))
+    environment = {
+        "alma-env": alma_env.__version__,
+        "torch": str(torch.__version__),
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "isolation": ", ".join(sorted(levels)),
+        "used": "; ".join(used)[:500],
+    }
+    return Verification(tuple(runs), tuple(findings), environment)
 
 
 def _used(run: SandboxedRun) -> str:
@@ -110,13 +110,3 @@ def _progress_reporter(progress: OnProgress, prefix: str, ticks: int) -> Callabl
             progress(f"{prefix}, tick {row.tick} of {ticks}")
 
     return report
-
-
-def _environment(levels: set[str]) -> dict[str, str]:
-    return {
-        "alma-env": alma_env.__version__,
-        "torch": str(torch.__version__),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "isolation": ", ".join(sorted(levels)),
-    }

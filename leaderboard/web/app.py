@@ -15,16 +15,12 @@ from leaderboard.web.guard.errors import handle_errors
 from leaderboard.web.guard.limits import Limiter
 from leaderboard.web.guard.security import Guard
 from leaderboard.web.guard.settings import Settings
+from leaderboard.web.view.page_state import PageState
 from leaderboard.web.view.render import error_page
 
 
 def create_app(engine: Engine, settings: Settings | None = None) -> Application:
-    """Return the web application of a board.
-
-    Args:
-        engine: engine of the board's database, whose tables exist.
-        settings: settings of the operator.
-    """
+    """Return the web application of a board whose database has its tables."""
     settings = settings or Settings()
     app = Application(
         title=settings.title,
@@ -38,6 +34,7 @@ def create_app(engine: Engine, settings: Settings | None = None) -> Application:
     app.state.engine = engine
     app.state.settings = settings
     app.state.limiter = Limiter()
+    app.state.pages = PageState(engine)
     app.state.uploads = asyncio.Semaphore(settings.uploads_at_once)
     app.include_router(api.router)
     app.include_router(pages.router, include_in_schema=False)

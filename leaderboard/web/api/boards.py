@@ -11,10 +11,10 @@ from fastapi import APIRouter, Query, Request, Response
 import alma_env
 from leaderboard import rules
 from leaderboard.board import export, queue, standings
-from leaderboard.board.standings import LONGEST_PAGE, Board, Metric, StandingsPage
+from leaderboard.board.standings import LONGEST_PAGE, Board, Metric, StandingsPage, StandingsQuery
 from leaderboard.database.engine import reading
 from leaderboard.errors import NotFoundError
-from leaderboard.web.api.common import LARGEST_ID, Database, EnvId, Offset, RulesVersion, errors
+from leaderboard.web.api.common import LARGEST_ID, Database, EnvId, Offset, RulesVersion, attached, errors
 from leaderboard.web.api.schemas import Health
 from leaderboard.web.guard.limits import spend
 
@@ -56,18 +56,8 @@ def board(
     offset: Offset = 0,
 ) -> StandingsPage:
     """Return a page of the standings. It is empty if the board has no published result."""
-    return standings.standings(
-        engine,
-        env_id,
-        rules_version,
-        method=method,
-        budget_class=budget_class,
-        waiting_time=waiting_time,
-        sort=sort,
-        descending=descending,
-        limit=limit,
-        offset=offset,
-    )
+    query = StandingsQuery(method, budget_class, waiting_time, sort, descending, limit, offset)
+    return standings.standings(engine, env_id, rules_version, **vars(query))
 
 
 @router.get(
@@ -103,5 +93,4 @@ def export_board(
         file = Path(folder) / f"board.{format}"
         export.write(records, file)
         content = file.read_bytes()
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(content, media_type=MEDIA_TYPES[format], headers=headers)
+    return attached(content, MEDIA_TYPES[format], name)

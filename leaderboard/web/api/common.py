@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Query, Request, Security
+from fastapi import Depends, Path, Query, Request, Response, Security
 from fastapi.security import HTTPBearer
 from sqlalchemy import Engine
 
@@ -77,6 +77,11 @@ def require(scope: Scope | None = None, *, maintainer: bool = False) -> Callable
         return identity.require(request, scope, maintainer=maintainer)
 
     return caller
+
+
+def attached(content: str | bytes, media_type: str, name: str) -> Response:
+    """Respond with a file that a browser saves under a name."""
+    return Response(content, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'})
 
 
 def reviews(caller: Identity | None) -> bool:

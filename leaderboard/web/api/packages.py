@@ -19,6 +19,7 @@ from leaderboard.web.api.common import (
     Database,
     MaybeCaller,
     SubmissionId,
+    attached,
     errors,
     may_download,
     require,
@@ -79,11 +80,8 @@ def package(request: Request, engine: Database, caller: MaybeCaller, submission_
     """Return the files of a submission."""
     spend(request, "downloads")
     if not may_download(caller, details(engine, submission_id)):
-        raise HTTPException(
-            403,
-            f"submission {submission_id}: its files are not public before its result; log in as its sender",
-        )
+        rule = "its files are not public before its result; log in as its sender"
+        raise HTTPException(403, f"submission {submission_id}: {rule}")
     with reading(engine) as session:
         content = package_of(session, submission_id).to_zip()
-    headers = {"Content-Disposition": f'attachment; filename="submission-{submission_id}.zip"'}
-    return Response(content, media_type=ZIP, headers=headers)
+    return attached(content, ZIP, f"submission-{submission_id}.zip")

@@ -23,6 +23,7 @@ from leaderboard.web.api.common import (
     Offset,
     Seed,
     SubmissionId,
+    attached,
     errors,
     may_download,
     require,
@@ -74,11 +75,7 @@ def submission(engine: Database, caller: MaybeCaller, submission_id: SubmissionI
 )
 def ledger(engine: Database, submission_id: SubmissionId, seed: Seed) -> Response:
     """Return the verified ledger of one seed, in the format of `alma run`."""
-    return _attached(ledger_text(engine, submission_id, seed), JSON_LINES, f"{submission_id}-seed-{seed}.jsonl")
-
-
-def _attached(text: str, media_type: str, name: str) -> Response:
-    return Response(text, media_type=media_type, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+    return attached(ledger_text(engine, submission_id, seed), JSON_LINES, f"{submission_id}-seed-{seed}.jsonl")
 
 
 @router.get("/submissions/{submission_id}/audit", responses=NO_SUBMISSION, openapi_extra=TOKEN_OR_NONE)
@@ -96,10 +93,7 @@ def _claims(engine: Database, found: Details) -> dict[int, Run]:
     with reading(engine) as session:
         package = package_of(session, found.id)
     claims, _ = claimed_ledgers(package.files, found.manifest)
-    scores = {seed: claim.score() for seed, claim in claims.items()}
-    return {
-        seed: Run(seed, s.cer, s.mem, s.comp, s.paper_flops, s.final_error, s.seconds) for seed, s in scores.items()
-    }
+    return {seed: Run.of(seed, claim.score()) for seed, claim in claims.items()}
 
 
 @router.post(

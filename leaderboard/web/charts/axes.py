@@ -12,6 +12,7 @@ from leaderboard.web.charts.numbers import power, tick
 from leaderboard.web.charts.svg import element
 
 _NOTHING = 1e-12  # a logarithmic axis shows values up to this as 0
+_CLOSE = 1e-9  # relative difference of two equal values
 
 Marks = Sequence[tuple[float, str]]  # value and label
 
@@ -44,18 +45,10 @@ class Scale:
 
     A logarithmic scale maps values without a logarithm to its low end. This end is a decade below the smallest value
     that has a logarithm, and its label is 0.
-
-    Attributes:
-        low: value at ``start``.
-        high: value at ``end``.
-        start: coordinate of the low end.
-        end: coordinate of the high end.
-        logarithmic: whether the scale is logarithmic.
-        marks: labelled values.
     """
 
-    low: float
-    high: float
+    low: float  # value at the coordinate start
+    high: float  # value at the coordinate end
     start: float
     end: float
     logarithmic: bool
@@ -69,9 +62,6 @@ class Scale:
             low, high = math.log10(low), math.log10(high)
         share = min(1.0, max(0.0, (value - low) / (high - low)))
         return self.start + share * (self.end - self.start)
-
-
-_CLOSE = 1e-9  # relative difference of two equal values
 
 
 def linear(low: float, high: float, start: float, end: float, *, pad: float = 0.0) -> Scale:

@@ -18,31 +18,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Curve:
-    """The error curve of one submission.
-
-    Attributes:
-        label: name of the submission.
-        mean: (T,) mean over seeds at ticks 0 to B.
-        deviation: (T,) standard deviation over seeds; zeros for one seed.
-        lowest: (T,) minimum over seeds.
-        highest: (T,) maximum over seeds.
-        seeds: number of seeds.
-    """
+    """The error curve of one submission: numbers over seeds, of shape (B + 1,), at ticks 0 to B."""
 
     label: str
     mean: Floats
-    deviation: Floats
+    deviation: Floats  # zeros for one seed
     lowest: Floats
     highest: Floats
     seeds: int
 
     @classmethod
     def of(cls, label: str, errors: Sequence[Sequence[float]]) -> Curve:
-        """Return the curve of the errors of all seeds, each from tick 0 on.
-
-        Raises:
-            ValueError: there is no seed, or the seeds have different numbers of ticks.
-        """
+        """Return the curve of the errors of all seeds, from tick 0 on. Seeds of unequal lengths raise ValueError."""
         lengths = {len(of_seed) for of_seed in errors}
         if len(lengths) != 1:
             raise ValueError(f"lengths={sorted(lengths)}: seeds must have equal numbers of ticks; give all errors")
@@ -53,24 +40,17 @@ class Curve:
 
 def lines(curve: Curve) -> Markup:
     """Return a curve as lines of an HTML table: tick, mean, deviation, lowest, highest."""
-    columns = (curve.mean, curve.deviation, curve.lowest, curve.highest)
-    return Markup("").join(
-        Markup(f'<tr><th scope="row" class="number">{tick}</th>{cells}</tr>')
-        for tick, cells in enumerate(
-            "".join(f'<td class="number">{value:.4g}</td>' for value in values) for values in zip(*columns, strict=True)
-        )
-    )
+    lines = []
+    for tick, values in enumerate(zip(curve.mean, curve.deviation, curve.lowest, curve.highest, strict=True)):
+        cells = "".join(f'<td class="number">{value:.4g}</td>' for value in values)
+        lines.append(f'<tr><th scope="row" class="number">{tick}</th>{cells}</tr>')
+    return Markup("".join(lines))
 
 
 def draw(curves: Sequence[Curve], *, measure: str, is_rate: bool, id: str) -> Markup:
-    """Draw one or two curves.
+    """Draw one or two curves (the style sheet has colours for two) into a chart with an id.
 
-    Args:
-        curves: the curves; the style sheet has colours for two.
-        measure: name of the error: ``test error`` or ``perplexity``.
-        is_rate: whether errors are rates. Their axis starts at 0. Perplexities have a logarithmic axis, as in the
-            paper.
-        id: id of the chart on the page.
+    The axis of a rate starts at 0. Perplexities have a logarithmic axis, as in the paper.
     """
     frame = Frame(width=640, height=320)
     ticks = max(len(curve.mean) for curve in curves) - 1

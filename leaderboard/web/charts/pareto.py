@@ -25,34 +25,21 @@ _LONGEST_LABEL = 24
 
 @dataclass(frozen=True)
 class Cloud:
-    """The points of a chart, one per submission.
-
-    Attributes:
-        ids: (N,) numbers of the submissions.
-        cost: (N,) Comp or Mem.
-        error: (N,) CER.
-    """
+    """The points of a chart, one per submission, as arrays of shape (N,)."""
 
     ids: Indices
-    cost: Floats
-    error: Floats
+    cost: Floats  # Comp or Mem
+    error: Floats  # CER
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The points of a cloud that are drawn, as indices.
+    """The points of a cloud that are drawn, as indices."""
 
-    Attributes:
-        front: the whole front, the cheapest first.
-        front_dots: submissions of the front that are drawn as dots.
-        other_dots: submissions outside the front that are drawn as dots.
-        others: number of submissions outside the front.
-    """
-
-    front: Indices
-    front_dots: Indices
+    front: Indices  # the whole front, the cheapest first
+    front_dots: Indices  # of the front
     other_dots: Indices
-    others: int
+    others: int  # all submissions outside the front, drawn or not
 
 
 def front(cost: Floats, error: Floats) -> Indices:
@@ -76,7 +63,7 @@ def front(cost: Floats, error: Floats) -> Indices:
     return chosen
 
 
-def select(cloud: Cloud, most_others: int = MOST_OTHERS, most_on_front: int = MOST_ON_FRONT) -> Selection:
+def select(cloud: Cloud) -> Selection:
     """Select the points to draw: the front, and a limited number of other points over the whole range."""
     best = front(cloud.cost, cloud.error)
     is_other = np.ones(len(cloud.ids), bool)
@@ -84,8 +71,8 @@ def select(cloud: Cloud, most_others: int = MOST_OTHERS, most_on_front: int = MO
     others = np.flatnonzero(is_other)
     cost = np.where(cloud.cost > 0, cloud.cost, np.nan)
     x = np.nan_to_num(_share(np.log(cost)))
-    shown = _thin(x, _share(cloud.error), others, most_others)
-    return Selection(best, _thin(x, _share(cloud.error), best, most_on_front), shown, len(others))
+    y = _share(cloud.error)
+    return Selection(best, _thin(x, y, best, MOST_ON_FRONT), _thin(x, y, others, MOST_OTHERS), len(others))
 
 
 def _share(values: Floats) -> Floats:
@@ -113,16 +100,7 @@ def _thin(x: Floats, y: Floats, of: Indices, most: int) -> Indices:
 def draw(
     cloud: Cloud, selection: Selection, names: Mapping[int, str], *, cost_name: str, cost_unit: str, id: str
 ) -> Markup:
-    """Draw the chart.
-
-    Args:
-        cloud: the points.
-        selection: the points to draw.
-        names: names of the drawn submissions, by index.
-        cost_name: ``Comp`` or ``Mem``.
-        cost_unit: unit of the cost.
-        id: id of the chart on the page.
-    """
+    """Draw the selected points with the names of their submissions by index, into a chart with an id."""
     frame = Frame()
     x = logarithmic(cloud.cost.tolist() or [1.0], frame.left, frame.x_end)
     low, high = (float(cloud.error.min()), float(cloud.error.max())) if len(cloud.error) else (0.0, 1.0)
@@ -134,7 +112,13 @@ def draw(
     )
 
     def dot(index: int, radius: float) -> Markup:
-        return _dot(cloud, index, names[int(index)], cost_name, x, y, radius)
+        cost, error = float(cloud.cost[index]), float(cloud.error[index])
+        title = escape(f"{names[int(index)]}: CER {error:.2f}, {cost_name} {count(cost)}")
+        # Not `element`, which is slower: a page has hundreds of dots.
+        return Markup(
+            f'<circle cx="{x(cost):.1f}" cy="{y(error):.1f}" r="{radius}" data-submission="{int(cloud.ids[index])}">'
+            f"<title>{title}</title></circle>"
+        )
 
     description = (
         f"Each dot is a submission. Dots further left have less {cost_name}, dots further down have less error. "
@@ -151,16 +135,6 @@ def draw(
         element("g", *(dot(i, 5.0) for i in selection.front_dots), class_="front"),
         element("g", *_labels(cloud, selection, names, frame, x, y), class_="names", aria_hidden="true"),
         id=id,
-    )
-
-
-def _dot(cloud: Cloud, index: int, name: str, cost_name: str, x: Scale, y: Scale, radius: float) -> Markup:
-    cost, error = float(cloud.cost[index]), float(cloud.error[index])
-    title = escape(f"{name}: CER {error:.2f}, {cost_name} {count(cost)}")
-    # Not `element`, which is slower: a page has hundreds of dots.
-    return Markup(
-        f'<circle cx="{x(cost):.1f}" cy="{y(error):.1f}" r="{radius}" data-submission="{int(cloud.ids[index])}">'
-        f"<title>{title}</title></circle>"
     )
 
 

@@ -15,11 +15,8 @@ def element(name: str, /, *children: str | Markup, **attributes: object) -> Mark
     >>> element("text", "<b>", x=1.50, class_="a")
     Markup('<text x="1.5" class="a">&lt;b&gt;</text>')
     """
-    written = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{_value(value)}"'
-        for key, value in attributes.items()
-        if value is not None
-    )
+    given = {key.rstrip("_").replace("_", "-"): value for key, value in attributes.items() if value is not None}
+    written = "".join(f' {key}="{_value(value)}"' for key, value in given.items())
     inner = "".join(escape(child) for child in children)
     return Markup(f"<{name}{written}>{inner}</{name}>" if inner else f"<{name}{written}/>")
 
@@ -50,13 +47,7 @@ def path(points: Iterable[tuple[float, float]], *, closed: bool = False) -> str:
 def chart(width: int, height: int, title: str, description: str, *children: Markup, id: str) -> Markup:
     """Return a chart. A screen reader reads its title and its description.
 
-    Args:
-        width: width of the view box; the style sheet sets the size on the page.
-        height: height of the view box.
-        title: short title.
-        description: description of the content.
-        children: elements of the chart.
-        id: prefix of the ids of title and description; it must be unique on the page.
+    Width and height are those of the view box; the style sheet sets the size. The id must be unique on the page.
     """
     return element(
         "svg",

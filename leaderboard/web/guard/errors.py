@@ -73,12 +73,7 @@ def respond_with_error(
 
 
 def handle_errors(app: FastAPI, error_page: ErrorPage) -> None:
-    """Register a handler for every kind of error.
-
-    Args:
-        app: the application.
-        error_page: renders an error as a page.
-    """
+    """Register a handler for every kind of error; ``error_page`` renders an error as a page."""
     app.state.error_page = error_page
 
     def http(request: Request, error: HTTPException) -> Response:
@@ -90,17 +85,11 @@ def handle_errors(app: FastAPI, error_page: ErrorPage) -> None:
     def invalid(request: Request, error: RequestValidationError) -> Response:
         return respond_with_error(request, 422, [_validation_problem(one) for one in error.errors()])
 
-    def submission(request: Request, error: SubmissionError) -> Response:
-        return respond_with_error(request, 422, error.problems)
+    def known(status: int) -> Callable[[Request, Exception], Response]:
+        def respond(request: Request, error: Exception) -> Response:
+            return respond_with_error(request, status, getattr(error, "problems", [str(error)]))
 
-    def account(request: Request, error: AccountError) -> Response:
-        return respond_with_error(request, 422, [str(error)])
-
-    def not_found(request: Request, error: NotFoundError) -> Response:
-        return respond_with_error(request, 404, [str(error)])
-
-    def conflict(request: Request, error: ConflictError) -> Response:
-        return respond_with_error(request, 409, [str(error)])
+        return respond
 
     def often(request: Request, error: TooManyError) -> Response:
         headers = too_many(error.seconds).headers
@@ -114,10 +103,10 @@ def handle_errors(app: FastAPI, error_page: ErrorPage) -> None:
     for kind, handler in (
         (HTTPException, http),
         (RequestValidationError, invalid),
-        (SubmissionError, submission),
-        (AccountError, account),
-        (NotFoundError, not_found),
-        (ConflictError, conflict),
+        (SubmissionError, known(422)),
+        (AccountError, known(422)),
+        (NotFoundError, known(404)),
+        (ConflictError, known(409)),
         (TooManyError, often),
         (OperationalError, busy),
         (InterfaceError, busy),

@@ -68,23 +68,14 @@ def _identity(request: Request) -> Identity | None:
                 "revoked nor expired",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        return _identity_of(caller, "token")
-    cookie = request.cookies.get(session_cookie(request))
+        return Identity(**vars(caller), by="token")
+    cookie = request.cookies.get(cookie_name(request, "session"))
     caller = tokens.authenticate_session(engine, cookie) if cookie else None
-    return _identity_of(caller, "session") if caller else None
-
-
-def _identity_of(caller: Caller, by: Literal["token", "session"]) -> Identity:
-    return Identity(**vars(caller), by=by)
+    return Identity(**vars(caller), by="session") if caller else None
 
 
 def require(request: Request, scope: Scope | None = None, *, maintainer: bool = False) -> Identity:
-    """Return the caller.
-
-    Args:
-        request: the request.
-        scope: scope that the caller's token must have; None if any token will do.
-        maintainer: whether the caller must be a maintainer.
+    """Return the caller. The token must have the scope, if one is given; ``maintainer`` requires a maintainer.
 
     Raises:
         HTTPException: 401, the caller is unknown; 403, the caller is not allowed to do this; 429, as `identity` does.
@@ -106,7 +97,7 @@ def require(request: Request, scope: Scope | None = None, *, maintainer: bool = 
     return caller
 
 
-def log_in(request: Request, response: Response, token: str) -> Identity:
+def log_in(request: Request, response: Response, token: str) -> None:
     """Open a session with a token and set the browser's cookie. Call `check_csrf` first.
 
     Raises:
@@ -119,7 +110,7 @@ def log_in(request: Request, response: Response, token: str) -> Identity:
         raise HTTPException(401, "token: mistyped, revoked or expired; copy it again or use another one")
     caller, secret = opened
     response.set_cookie(
-        session_cookie(request),
+        cookie_name(request, "session"),
         secret,
         max_age=int(settings.session_hours * 3600),
         path="/",
@@ -127,18 +118,16 @@ def log_in(request: Request, response: Response, token: str) -> Identity:
         httponly=True,
         samesite="lax",
     )
-    request.state.identity = _identity_of(caller, "session")
-    return _identity_of(caller, "session")
+    request.state.identity = Identity(**vars(caller), by="session")
 
 
 def log_out(request: Request, response: Response) -> None:
     """End the browser's session and delete its cookie. Call `check_csrf` first."""
-    cookie = request.cookies.get(session_cookie(request))
+    name = cookie_name(request, "session")
+    cookie = request.cookies.get(name)
     if cookie:
         tokens.close_session(request.app.state.engine, cookie)
-    response.delete_cookie(
-        session_cookie(request), path="/", secure=request.app.state.settings.https, httponly=True, samesite="lax"
-    )
+    response.delete_cookie(name, path="/", secure=request.app.state.settings.https, httponly=True, samesite="lax")
     request.state.identity = None
 
 
@@ -182,10 +171,10 @@ def check_csrf(request: Request, sent: str | None) -> None:
 def _csrf_key(request: Request) -> str | None:
     # The cookie of a valid session, else of the visit: a form that is older than the end of a session is refused.
     if "authorization" not in request.headers and identity(request) is not None:
-        cookie = request.cookies.get(session_cookie(request))
+        cookie = request.cookies.get(cookie_name(request, "session"))
         if cookie:
             return cookie
-    visit: str | None = getattr(request.state, "visit", None) or request.cookies.get(visit_cookie(request))
+    visit: str | None = getattr(request.state, "visit", None) or request.cookies.get(cookie_name(request, "visit"))
     return visit if visit and 32 <= len(visit) <= 100 else None
 
 
@@ -193,14 +182,9 @@ def _derived(key: str) -> str:
     return hmac.new(key.encode("utf-8", "replace"), b"alma csrf", hashlib.sha256).hexdigest()
 
 
-def session_cookie(request: Request) -> str:
-    """Return the name of the session's cookie. With HTTPS, other sites of the domain cannot set this cookie."""
-    return "__Host-alma-session" if request.app.state.settings.https else "alma-session"
-
-
-def visit_cookie(request: Request) -> str:
-    """Return the name of the cookie of a browser without a session."""
-    return "__Host-alma-visit" if request.app.state.settings.https else "alma-visit"
+def cookie_name(request: Request, kind: Literal["session", "visit"]) -> str:
+    """Return the name of a cookie. With HTTPS, other sites of the domain cannot set this cookie."""
+    return f"__Host-alma-{kind}" if request.app.state.settings.https else f"alma-{kind}"
 
 
 def local_path(path: str | None, default: str = "/") -> str:

@@ -48,12 +48,7 @@ class Limiter:
 
 
 def spend(request: Request, kind: Kind, account_id: int | None = None) -> None:
-    """Count a request of a client address, or of an account.
-
-    Args:
-        request: the request.
-        kind: the limit that it counts towards.
-        account_id: number of the account; None for the client address.
+    """Count a request of a client address, or of an account, towards a limit.
 
     Raises:
         HTTPException: 429 with ``Retry-After``, the limit is reached.
@@ -68,11 +63,7 @@ def spend(request: Request, kind: Kind, account_id: int | None = None) -> None:
 
 @asynccontextmanager
 async def upload_time(seconds: float) -> AsyncIterator[None]:
-    """Limit the time in which an archive arrives, inside a ``with``.
-
-    Raises:
-        HTTPException: 408, the archive took longer.
-    """
+    """Limit the time in which an archive arrives, inside a ``with``; a longer time is an HTTPException 408."""
     try:
         async with asyncio.timeout(seconds):
             yield

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from leaderboard.text_safety import shown
 from leaderboard.web.guard.errors import respond_with_error, route_path
-from leaderboard.web.guard.identity import visit_cookie
+from leaderboard.web.guard.identity import cookie_name
 from leaderboard.web.guard.limits import spend
 from leaderboard.web.guard.settings import Settings
 
@@ -52,8 +52,7 @@ class Guard:
     """The outermost ASGI layer of the application."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
-        self.app = app
-        self.settings = settings
+        self.app, self.settings = app, settings
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -117,10 +116,8 @@ class _Response:
         visit = self.request.scope.get("state", {}).get("visit")
         if visit:
             secure = "; Secure" if self.settings.https else ""
-            headers.append(
-                "set-cookie",
-                f"{visit_cookie(self.request)}={visit}; HttpOnly; Max-Age=86400; Path=/; SameSite=Lax{secure}",
-            )
+            name = cookie_name(self.request, "visit")
+            headers.append("set-cookie", f"{name}={visit}; HttpOnly; Max-Age=86400; Path=/; SameSite=Lax{secure}")
 
 
 def _require_length(headers: Headers, limit: int) -> None:

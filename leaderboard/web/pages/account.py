@@ -10,8 +10,8 @@ from starlette.responses import Response
 from leaderboard.accounts.tokens import issue_token, revoke, tokens_of
 from leaderboard.board.listing import list_submissions
 from leaderboard.errors import AccountError, ConflictError, NotFoundError
-from leaderboard.web.guard.identity import Identity, csrf_token, identity, require
-from leaderboard.web.view.forms import field, form_endpoint, redirect, redirect_to_login
+from leaderboard.web.guard.identity import Identity, identity, require
+from leaderboard.web.view.forms import field, form_endpoint, form_page, redirect, redirect_to_login
 from leaderboard.web.view.render import html
 from leaderboard.web.view.urls import QueryError, whole_number
 
@@ -19,11 +19,7 @@ router = APIRouter()
 
 MOST_LISTED = 20  # submissions
 # What each scope allows.
-SCOPES = {
-    "submit": "send submissions",
-    "review": "decide about flagged results",
-    "manage": "make and revoke tokens",
-}
+SCOPES = {"submit": "send submissions", "review": "decide about flagged results", "manage": "make and revoke tokens"}
 
 
 def account_page(request: Request) -> Response:
@@ -34,17 +30,15 @@ def account_page(request: Request) -> Response:
 
 def _page(request: Request, caller: Identity, status: int = 200, problems: tuple[str, ...] = ()) -> Response:
     engine = request.app.state.engine
-    return html(
+    return form_page(
         request,
         "account.html",
         status,
-        section="account",
-        csrf=csrf_token(request),
+        problems,
         caller=caller,
         tokens=tokens_of(engine, caller.account_id),
         scopes={name: text for name, text in SCOPES.items() if name in caller.scopes},
         submissions=list_submissions(engine, account_id=caller.account_id, limit=MOST_LISTED),
-        problems=problems,
     )
 
 
@@ -76,6 +70,6 @@ def revoke_token(request: Request, form: FormData) -> Response:
     return redirect(request, "/account")
 
 
-router.add_route("/account", account_page, methods=["GET"], include_in_schema=False)
-router.add_route("/account/tokens", form_endpoint(make_token), methods=["POST"], include_in_schema=False)
-router.add_route("/account/tokens/revoke", form_endpoint(revoke_token), methods=["POST"], include_in_schema=False)
+router.add_route("/account", account_page, methods=["GET"])
+router.add_route("/account/tokens", form_endpoint(make_token), methods=["POST"])
+router.add_route("/account/tokens/revoke", form_endpoint(revoke_token), methods=["POST"])

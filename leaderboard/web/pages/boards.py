@@ -36,18 +36,9 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class BoardSummary:
-    """A board in the list of boards.
-
-    Attributes:
-        board: the board.
-        ticks: number of mega-batches of the stream; None if this version does not know the environment.
-        best_id: number of the submission with the smallest CER; None if the board is empty.
-        best_name: name of this submission.
-        best_cer: CER of this submission.
-    """
+    """A board in the list of boards, and its submission with the smallest CER (None: the board is empty)."""
 
     board: Board
-    ticks: int | None
     best_id: int | None = None
     best_name: str = ""
     best_cer: float = 0.0
@@ -59,7 +50,6 @@ class ParetoChart:
 
     Attributes:
         cost: ``Comp`` or ``Mem``.
-        svg: the chart.
         front: lines of the table, the cheapest first: submission, name, CER, cost.
         front_size: number of submissions on the front.
         drawn: number of submissions that are drawn and not on the front.
@@ -86,25 +76,19 @@ def home(request: Request) -> Response:
         known = {(env_id, RULES_VERSION): _empty(env_id, RULES_VERSION) for env_id in TICKS if env_id not in UNVERIFIED}
         known |= {(board.env_id, board.rules_version): board for board in state.boards()}
         summaries = sorted((_summary(state, board) for board in known.values()), key=lambda one: -one.board.submissions)
-        return render(
-            request,
-            "home.html",
-            section="boards",
-            summaries=summaries,
-            latest=list_submissions(state.engine, limit=LATEST),
-        )
+        latest = list_submissions(state.engine, limit=LATEST)
+        return render(request, "home.html", section="boards", summaries=summaries, latest=latest)
 
     return cached_html(request, "home", state.versions.latest(), make)
 
 
 def _summary(state: PageState, board: Board) -> BoardSummary:
-    ticks = TICKS.get(board.env_id)
     if not board.submissions:
-        return BoardSummary(board, ticks)
+        return BoardSummary(board)
     points = state.points(board.env_id, board.rules_version)
     best = int(points.cer.argmin())
     best_id = int(points.ids[best])
-    return BoardSummary(board, ticks, best_id, state.names({best_id})[best_id], float(points.cer[best]))
+    return BoardSummary(board, best_id, state.names({best_id})[best_id], float(points.cer[best]))
 
 
 def newest_rules(request: Request) -> Response:
@@ -120,16 +104,14 @@ def board(request: Request) -> Response:
     known = {(found.env_id, found.rules_version): found for found in state.boards()}
     found = known.get((env_id, rules_version))
     if found is None and (env_id not in TICKS or rules_version != RULES_VERSION):
-        problem = (
-            f"{env_id[:80]}, rules {rules_version[:20]}: there is no such board; choose one from the list of boards"
-        )
+        what = f"{env_id[:80]}, rules {rules_version[:20]}"
+        problem = f"{what}: there is no such board; choose one from the list of boards"
         return error_page(request, 404, "Board not found", [problem])
     query = BoardQuery.parse(env_id, rules_version, request.query_params)
     others = [key for key in known if key != (env_id, rules_version)]
     chosen = found or _empty(env_id, rules_version)
-    return cached_html(
-        request, query, state.versions.board(), lambda: _board_page(request, state, query, chosen, others)
-    )
+    version = state.versions.board()
+    return cached_html(request, query, version, lambda: _board_page(request, state, query, chosen, others))
 
 
 def _board_page(
@@ -171,7 +153,7 @@ def _charts(state: PageState, query: BoardQuery) -> tuple[list[ParetoChart], dic
     charts: list[ParetoChart] = []
     on_front: dict[int, list[str]] = {}
     for cost, values, unit in (("Comp", points.comp, "FLOPs"), ("Mem", points.mem, "parameters × ticks")):
-        cloud = points.cloud(values, **query.filters)
+        cloud = points.cloud(values, query.filters)
         if not len(cloud.ids):
             continue
         selection = pareto.select(cloud)
@@ -180,22 +162,15 @@ def _charts(state: PageState, query: BoardQuery) -> tuple[list[ParetoChart], dic
         names = {index: known[id] for id, index in drawn.items()}
         for index in selection.front:
             on_front.setdefault(int(cloud.ids[index]), []).append(cost)
-        charts.append(
-            ParetoChart(
-                cost,
-                pareto.draw(cloud, selection, names, cost_name=cost, cost_unit=unit, id=f"pareto-{cost.lower()}"),
-                [
-                    (int(cloud.ids[i]), names[int(i)], float(cloud.error[i]), float(cloud.cost[i]))
-                    for i in selection.front_dots
-                ],
-                len(selection.front),
-                len(selection.other_dots),
-                selection.others,
-            )
-        )
+        svg = pareto.draw(cloud, selection, names, cost_name=cost, cost_unit=unit, id=f"pareto-{cost.lower()}")
+        front = [
+            (int(cloud.ids[i]), names[int(i)], float(cloud.error[i]), float(cloud.cost[i]))
+            for i in selection.front_dots
+        ]
+        charts.append(ParetoChart(cost, svg, front, len(selection.front), len(selection.other_dots), selection.others))
     return charts, on_front
 
 
-router.add_route("/", home, methods=["GET"], include_in_schema=False)
-router.add_route("/boards/{env_id}", newest_rules, methods=["GET"], include_in_schema=False)
-router.add_route("/boards/{env_id}/{rules_version}", board, methods=["GET"], include_in_schema=False)
+router.add_route("/", home, methods=["GET"])
+router.add_route("/boards/{env_id}", newest_rules, methods=["GET"])
+router.add_route("/boards/{env_id}/{rules_version}", board, methods=["GET"])

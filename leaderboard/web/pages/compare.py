@@ -28,13 +28,11 @@ class Difference:
     """A metric of both submissions.
 
     Attributes:
-        metric: id of the metric.
         a: interval of the first submission; None if it has no score.
         b: interval of the second submission; None if it has no score.
         between: a − b, paired over the common seeds; None if there is no common seed.
     """
 
-    metric: str
     a: Interval | None
     b: Interval | None
     between: Interval | None
@@ -52,8 +50,6 @@ class Pair:
     """Two submissions, side by side.
 
     Attributes:
-        a: the first submission.
-        b: the second submission.
         comparable: whether both are on the same board, so that their numbers have the same meaning.
         differences: one per metric.
         settings: lines of the table of hyper-parameters: name, value of a, value of b; None for a missing value.
@@ -122,7 +118,7 @@ def side_by_side(a: SubmissionView, b: SubmissionView) -> Pair:
     for metric, _, _ in COLUMNS:
         by_seed = [{run.seed: float(getattr(run, metric)) for run in one.details.runs} for one in (a, b)]
         between = paired_difference(*by_seed) if comparable else None
-        differences.append(Difference(metric, a.intervals.get(metric), b.intervals.get(metric), between))
+        differences.append(Difference(a.intervals.get(metric), b.intervals.get(metric), between))
     settings: list[tuple[str, object, object]] = [
         ("method", first.method, second.method),
         ("seeds", ", ".join(map(str, first.seeds)), ", ".join(map(str, second.seeds))),
@@ -133,4 +129,4 @@ def side_by_side(a: SubmissionView, b: SubmissionView) -> Pair:
     return Pair(a, b, comparable, tuple(differences), tuple(settings), len(common))
 
 
-router.add_route("/compare", compare, methods=["GET"], include_in_schema=False)
+router.add_route("/compare", compare, methods=["GET"])

@@ -12,9 +12,8 @@ from leaderboard.board.details import Details, details
 from leaderboard.board.listing import list_submissions
 from leaderboard.board.results import decide
 from leaderboard.errors import NotFoundError, SubmissionError
-from leaderboard.web.guard.identity import Identity, csrf_token, identity, require
-from leaderboard.web.view.forms import field, form_endpoint, redirect, redirect_to_login
-from leaderboard.web.view.render import html
+from leaderboard.web.guard.identity import identity, require
+from leaderboard.web.view.forms import field, form_endpoint, form_page, redirect, redirect_to_login
 from leaderboard.web.view.urls import QueryError, whole_number
 
 router = APIRouter()
@@ -26,7 +25,7 @@ def review_page(request: Request) -> Response:
     """Show the submissions that need a decision, and the submission of the query's ``id`` in any state."""
     if identity(request) is None:
         return redirect_to_login(request, "/review")
-    caller = require(request, "review", maintainer=True)
+    require(request, "review", maintainer=True)
     number = (request.query_params.get("id") or "").strip().removeprefix("#")
     chosen, problems = None, []
     if number:
@@ -34,28 +33,16 @@ def review_page(request: Request) -> Response:
             chosen = details(request.app.state.engine, whole_number("id", number))
         except (QueryError, NotFoundError) as error:
             problems.append(str(error))
-    return _page(request, caller, chosen, 404 if problems else 200, problems)
+    return _page(request, chosen, 404 if problems else 200, problems)
 
 
-def _page(
-    request: Request, caller: Identity, chosen: Details | None, status: int = 200, problems: list[str] | None = None
-) -> Response:
+def _page(request: Request, chosen: Details | None, status: int, problems: list[str]) -> Response:
     engine = request.app.state.engine
     waiting = {}
     for state in ("flagged", "failed"):
         page = list_submissions(engine, state=state, limit=MOST_SHOWN)
         waiting[state] = [details(engine, line.id) for line in page.lines], page.total
-    return html(
-        request,
-        "review.html",
-        status,
-        section="account",
-        csrf=csrf_token(request),
-        caller=caller,
-        chosen=chosen,
-        waiting=waiting,
-        problems=problems or [],
-    )
+    return form_page(request, "review.html", status, problems, chosen=chosen, waiting=waiting)
 
 
 def decision(request: Request, form: FormData) -> Response:
@@ -69,9 +56,9 @@ def decision(request: Request, form: FormData) -> Response:
             raise QueryError("decision: must be accept or reject; press one of the buttons of the form")
         decide(engine, id, caller.name, accept=answer == "accept", reason=field(form, "reason"))
     except NotFoundError as error:
-        return _page(request, caller, None, 404, [str(error)])
+        return _page(request, None, 404, [str(error)])
     except (QueryError, SubmissionError) as error:
-        return _page(request, caller, None, 422, str(error).split("\n"))
+        return _page(request, None, 422, str(error).split("\n"))
     return redirect(request, f"/submissions/{id}")
 
 
@@ -82,10 +69,10 @@ def retry(request: Request, form: FormData) -> Response:
         id = whole_number("id", field(form, "id"))
         queue.retry(request.app.state.engine, id, account_id=caller.account_id)
     except (QueryError, NotFoundError) as error:
-        return _page(request, caller, None, 404, [str(error)])
+        return _page(request, None, 404, [str(error)])
     return redirect(request, f"/submissions/{id}")
 
 
-router.add_route("/review", review_page, methods=["GET"], include_in_schema=False)
-router.add_route("/review/decision", form_endpoint(decision), methods=["POST"], include_in_schema=False)
-router.add_route("/review/retry", form_endpoint(retry), methods=["POST"], include_in_schema=False)
+router.add_route("/review", review_page, methods=["GET"])
+router.add_route("/review/decision", form_endpoint(decision), methods=["POST"])
+router.add_route("/review/retry", form_endpoint(retry), methods=["POST"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fastapi import APIRouter
 from starlette.datastructures import FormData
 from starlette.exceptions import HTTPException
@@ -10,9 +12,9 @@ from starlette.responses import Response
 
 from leaderboard.accounts.accounts import register as register_account
 from leaderboard.errors import AccountError, ConflictError
-from leaderboard.web.guard.identity import csrf_token, identity, local_path, log_in, log_out
+from leaderboard.web.guard.identity import identity, local_path, log_in, log_out
 from leaderboard.web.guard.limits import spend
-from leaderboard.web.view.forms import field, form_endpoint, redirect
+from leaderboard.web.view.forms import field, form_endpoint, form_page, redirect
 from leaderboard.web.view.render import html
 
 router = APIRouter()
@@ -21,20 +23,12 @@ router = APIRouter()
 def login_page(request: Request) -> Response:
     """Show the login form."""
     after = local_path(request.query_params.get("next"), "/account")
-    return redirect(request, after) if identity(request) is not None else _login_form(request, after)
+    return redirect(request, after) if identity(request) is not None else _form(request, "login.html", after=after)
 
 
-def _login_form(request: Request, after: str, status: int = 200, problems: tuple[str, ...] = ()) -> Response:
-    return html(
-        request,
-        "login.html",
-        status,
-        section="account",
-        csrf=csrf_token(request),
-        after=after,
-        problems=problems,
-        open=request.app.state.settings.registration == "open",
-    )
+def _form(request: Request, template: str, status: int = 200, problems: Sequence[str] = (), **value: str) -> Response:
+    is_open = request.app.state.settings.registration == "open"
+    return form_page(request, template, status, problems, open=is_open, **value)
 
 
 def login(request: Request, form: FormData) -> Response:
@@ -46,7 +40,7 @@ def login(request: Request, form: FormData) -> Response:
     except HTTPException as error:
         if error.status_code != 401:
             raise
-        return _login_form(request, after, 401, (str(error.detail),))
+        return _form(request, "login.html", 401, [str(error.detail)], after=after)
     return response
 
 
@@ -59,20 +53,7 @@ def logout(request: Request, form: FormData) -> Response:
 
 def register_page(request: Request) -> Response:
     """Show the registration form."""
-    return redirect(request, "/account") if identity(request) is not None else _register_form(request)
-
-
-def _register_form(request: Request, name: str = "", status: int = 200, problems: tuple[str, ...] = ()) -> Response:
-    return html(
-        request,
-        "register.html",
-        status,
-        section="account",
-        csrf=csrf_token(request),
-        name=name,
-        problems=problems,
-        open=request.app.state.settings.registration == "open",
-    )
+    return redirect(request, "/account") if identity(request) is not None else _form(request, "register.html", name="")
 
 
 def register(request: Request, form: FormData) -> Response:
@@ -85,14 +66,14 @@ def register(request: Request, form: FormData) -> Response:
         account, token = register_account(request.app.state.engine, name)
     except (AccountError, ConflictError) as error:
         status = 409 if isinstance(error, ConflictError) else 422
-        return _register_form(request, name[:200], status, (str(error),))
+        return _form(request, "register.html", status, [str(error)], name=name[:200])
     response = html(request, "token.html", 201, section="account", token=token, account=account.name, first=True)
     log_in(request, response, token.secret)
     return response
 
 
-router.add_route("/login", login_page, methods=["GET"], include_in_schema=False)
-router.add_route("/login", form_endpoint(login), methods=["POST"], include_in_schema=False)
-router.add_route("/logout", form_endpoint(logout), methods=["POST"], include_in_schema=False)
-router.add_route("/register", register_page, methods=["GET"], include_in_schema=False)
-router.add_route("/register", form_endpoint(register), methods=["POST"], include_in_schema=False)
+router.add_route("/login", login_page, methods=["GET"])
+router.add_route("/login", form_endpoint(login), methods=["POST"])
+router.add_route("/logout", form_endpoint(logout), methods=["POST"])
+router.add_route("/register", register_page, methods=["GET"])
+router.add_route("/register", form_endpoint(register), methods=["POST"])

@@ -82,5 +82,5 @@ def submission(request: Request) -> Response:
     )
 
 
-router.add_route("/submissions", all_submissions, methods=["GET"], include_in_schema=False)
-router.add_route("/submissions/{id}", submission, methods=["GET"], include_in_schema=False)
+router.add_route("/submissions", all_submissions, methods=["GET"])
+router.add_route("/submissions/{id}", submission, methods=["GET"])

@@ -23,12 +23,8 @@ from leaderboard.web.view.render import cached_html, html, render
 router = APIRouter()
 
 
-def submit_page(request: Request) -> Response:
+def submit_page(request: Request, status: int = 200, problems: tuple[str, ...] = ()) -> Response:
     """Show how to submit, and the form if the caller is logged in."""
-    return _page(request)
-
-
-def _page(request: Request, status: int = 200, problems: tuple[str, ...] = ()) -> Response:
     settings: Settings = request.app.state.settings
     caller = identity(request)
     return html(
@@ -53,9 +49,8 @@ def _page(request: Request, status: int = 200, problems: tuple[str, ...] = ()) -
 async def send(request: Request) -> Response:
     """Take a submission from the form."""
     settings: Settings = request.app.state.settings
-    await run_in_threadpool(
-        require, request, "submit"
-    )  # before the upload, so that only known callers take a place among the uploads
+    # Before the upload, so that only known callers take a place among the uploads.
+    await run_in_threadpool(require, request, "submit")
     async with request.app.state.uploads:  # limits the archives in memory
         async with upload_time(settings.upload_seconds), request.form(max_files=1, max_fields=5) as form:
             file = form.get("archive")
@@ -67,11 +62,11 @@ def _receive(request: Request, form: FormData, archive: bytes, per_day: int) -> 
     check_csrf(request, field(form, "csrf"))
     caller = require(request, "submit")
     if not archive:
-        return _page(request, 422, ("archive: the file is missing; choose a zip of the submission's folder",))
+        return submit_page(request, 422, ("archive: the file is missing; choose a zip of the submission's folder",))
     try:
         sent = submit(request.app.state.engine, from_zip(archive), caller.name, per_day=per_day)
     except SubmissionError as error:
-        return _page(request, 422, tuple(shortened(problem) for problem in error.problems))
+        return submit_page(request, 422, tuple(map(shortened, error.problems)))
     return redirect(request, f"/submissions/{sent.id}")
 
 
@@ -93,6 +88,6 @@ def rules_page(request: Request) -> Response:
     return cached_html(request, "rules", 0, make)
 
 
-router.add_route("/submit", submit_page, methods=["GET"], include_in_schema=False)
-router.add_route("/submit", send, methods=["POST"], include_in_schema=False)
-router.add_route("/rules", rules_page, methods=["GET"], include_in_schema=False)
+router.add_route("/submit", submit_page, methods=["GET"])
+router.add_route("/submit", send, methods=["POST"])
+router.add_route("/rules", rules_page, methods=["GET"])

@@ -51,17 +51,15 @@ class VersionedCache(Generic[T]):
             until = self._clock() + self._seconds  # counted from before the computation
             try:
                 value = make()
-            except BaseException:
+                with self._lock:
+                    self._entries[key] = version, until, value
+                    self._entries.move_to_end(key)
+                    while len(self._entries) > self._most:
+                        self._entries.popitem(last=False)
+                return value
+            finally:
                 with self._lock:
                     self._making.pop(key, None)
-                raise
-            with self._lock:
-                self._making.pop(key, None)
-                self._entries[key] = version, until, value
-                self._entries.move_to_end(key)
-                while len(self._entries) > self._most:
-                    self._entries.popitem(last=False)
-            return value
 
     def _fresh(self, key: Hashable, version: Hashable) -> tuple[Hashable, float, T] | None:
         found = self._entries.get(key)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 from urllib.parse import quote
 
 from starlette.concurrency import run_in_threadpool
@@ -11,7 +12,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from leaderboard.web.guard.errors import root_path
-from leaderboard.web.guard.identity import check_csrf
+from leaderboard.web.guard.identity import check_csrf, csrf_token
+from leaderboard.web.view.render import html
 
 Handler = Callable[[Request, FormData], Response]
 
@@ -35,6 +37,14 @@ def field(form: FormData, name: str) -> str:
     """Return the text of a field; empty if the field is missing."""
     value = form.get(name)
     return value if isinstance(value, str) else ""
+
+
+def form_page(
+    request: Request, template: str, status: int = 200, problems: Sequence[str] = (), **context: Any
+) -> Response:
+    """Respond with a page about the account that has forms, and show the problems of the form that was sent."""
+    csrf = csrf_token(request)
+    return html(request, template, status, section="account", csrf=csrf, problems=problems, **context)
 
 
 def redirect(request: Request, url: str, status: int = 303) -> RedirectResponse:

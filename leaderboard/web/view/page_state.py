@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,25 +19,17 @@ DAY_SECONDS = 24 * 3600.0
 
 @dataclass(frozen=True)
 class RenderedPage:
-    """A rendered page.
+    """A rendered page."""
 
-    Attributes:
-        body: HTML in UTF-8.
-        packed: the body compressed by gzip; empty for a small page.
-        tag: ETag of the body.
-    """
-
-    body: bytes
-    packed: bytes
-    tag: str
+    body: bytes  # HTML in UTF-8
+    packed: bytes  # compressed by gzip; empty for a small page
+    tag: str  # ETag
 
 
 class PageState:
     """Shared state of the pages of one application.
 
     Attributes:
-        engine: engine of the board's database.
-        versions: versions of the board.
         pages: rendered pages that are the same for every visitor.
         ledger_views: views of the ledgers of a submission, which never change.
         pareto_charts: Pareto charts of a board, by filters; the pages and orders of a board share them.
@@ -62,9 +53,8 @@ class PageState:
 
     def points(self, env_id: str, rules_version: str) -> Points:
         """Return the numbers of a board's Pareto charts."""
-        return self._points.get(
-            (env_id, rules_version), self.versions.board(), lambda: points.read(self.engine, env_id, rules_version)
-        )
+        key = env_id, rules_version
+        return self._points.get(key, self.versions.board(), lambda: points.read(self.engine, *key))
 
     def names(self, ids: set[int]) -> dict[int, str]:
         """Return names of submissions. Names never change, so each is read from the database once."""
@@ -77,14 +67,7 @@ class PageState:
         return {id: self._names[id] for id in ids}
 
 
-_creation = threading.Lock()
-
-
 def page_state(request: Request) -> PageState:
     """Return the shared state of the application that handles a request."""
-    state = request.app.state
-    with _creation:
-        if not hasattr(state, "pages"):
-            state.pages = PageState(state.engine)
-        found: PageState = state.pages
+    found: PageState = request.app.state.pages
     return found

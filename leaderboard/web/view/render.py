@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 from collections.abc import Callable, Hashable, Sequence
-from datetime import datetime
 from functools import cache
 from http import HTTPStatus
 from pathlib import Path
@@ -50,10 +49,6 @@ def _static(name: str) -> str:
     """Return the URL of a static file. The digest in it makes browsers load a changed file."""
     digest = hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
     return f"/static/{name}?v={digest}"
-
-
-def _moment(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
 def _toml(value: bool | int | float | str) -> str:
@@ -104,17 +99,14 @@ _templates.globals.update(
     urls=urls,
     budget_class_text=budget_class_text,
 )
+for _function in (numbers.count, numbers.exact, numbers.count_interval, numbers.decimals, numbers.duration):
+    _templates.filters[_function.__name__] = _function
 _templates.filters.update(
-    count=numbers.count,
-    exact=numbers.exact,
-    count_interval=numbers.count_interval,
-    decimals=numbers.decimals,
-    duration=numbers.duration,
     signed_count=lambda interval: numbers.signed(numbers.count_interval(interval)),
     signed_decimals=lambda interval, digits: numbers.signed(numbers.decimals(interval, digits)),
     signed_duration=lambda seconds: ("−" if seconds < 0 else "+") + numbers.duration(abs(seconds)),
     event=lambda kind: _EVENTS.get(kind, kind),
-    moment=_moment,
+    moment=lambda moment: f"{moment:%Y-%m-%d %H:%M} UTC",
     toml=_toml,
     value=_value,
     authors=_authors,
@@ -140,15 +132,9 @@ def html(request: Request, template: str, status: int = 200, **context: Any) -> 
 
 
 def cached_html(request: Request, key: Hashable, version: Hashable, make: Callable[[], str]) -> Response:
-    """Respond with a page that is the same for every visitor, from the cache if possible.
+    """Respond with a page that is the same for every visitor, from the cache if it has this version of the board.
 
     The response has status 304 and no body if the browser already has this page, by its ETag.
-
-    Args:
-        request: the request.
-        key: key of the page in the cache.
-        version: version of the board that the page shows.
-        make: renders the page.
     """
     page = page_state(request).pages.get((root_path(request.scope), key), version, lambda: _rendered(make()))
     headers = {"Cache-Control": "no-cache", "ETag": page.tag, "Vary": "Accept-Encoding"}
@@ -168,14 +154,7 @@ def _rendered(text: str) -> RenderedPage:
 
 
 def error_page(request: Request, status: int, title: str, problems: Sequence[str] = ()) -> Response:
-    """Respond with an error as a page.
-
-    Args:
-        request: the request.
-        status: HTTP status.
-        title: heading of the page.
-        problems: messages that name the value, the rule and the remedy.
-    """
+    """Respond with an error as a page. Its problems name the value, the rule and the remedy."""
     phrase = HTTPStatus(status).phrase  # the framework's own text, which does not help a visitor
     shown = [problem for problem in problems if problem != phrase]
     if status == 404 and not shown:

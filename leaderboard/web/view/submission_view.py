@@ -15,6 +15,7 @@ from sqlalchemy import Engine, func, select
 
 from agents.analysis.statistics import Interval
 from leaderboard.board.details import Details, details, public
+from leaderboard.board.standings import on_board
 from leaderboard.database.engine import reading
 from leaderboard.database.tables import Event, Job, Result, ResultRun, Submission
 from leaderboard.rules import MINIMUM_SEEDS, error_limit
@@ -34,19 +35,12 @@ class Phase:
 
 @dataclass(frozen=True)
 class LedgerView:
-    """Curves and shares from the ledgers of a submission. Ledgers never change, so a view is computed once.
-
-    Attributes:
-        curve: error curve.
-        chart: chart of the curve.
-        lines: the curve as lines of a table.
-        phases: phases of Comp, the largest first.
-    """
+    """Curves and shares from the ledgers of a submission. Ledgers never change, so a view is computed once."""
 
     curve: Curve
     chart: Markup
-    lines: Markup
-    phases: tuple[Phase, ...]
+    lines: Markup  # of a table of the curve
+    phases: tuple[Phase, ...]  # of Comp, the largest first
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,6 @@ class SubmissionView:
     """A submission as its page shows it.
 
     Attributes:
-        details: public details.
         intervals: interval of each metric over the verified runs; empty if there are too few runs for a score.
         ledgers: view of the ledgers; None if there is no verified run.
         place: place on the board by CER; None if the board does not show the submission.
@@ -145,11 +138,7 @@ def _phases(rows_of_seeds: Sequence[Sequence[Mapping[str, Any]]]) -> tuple[Phase
 
 def _place(engine: Engine, found: Details) -> tuple[int, int]:
     with reading(engine) as session:
-        here = (
-            Result.env_id == found.manifest.env,
-            Result.rules_version == found.rules_version,
-            Result.published.is_(True),
-        )
+        here = on_board(found.manifest.env, found.rules_version)
         mine = select(Result.cer_mean).where(Result.submission_id == found.id).scalar_subquery()
         smaller = (Result.cer_mean < mine) | ((Result.cer_mean == mine) & (Result.submission_id < found.id))
         before = session.scalar(select(func.count()).select_from(Result).where(*here, smaller)) or 0

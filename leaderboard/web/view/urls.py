@@ -31,31 +31,6 @@ def export(env_id: str, rules_version: str, format: str) -> str:
     return f"{API}{board(env_id, rules_version)}/export?format={format}"
 
 
-def submission(id: int) -> str:
-    """Return the URL of a submission's page."""
-    return f"/submissions/{id}"
-
-
-def submission_json(id: int) -> str:
-    """Return the URL of a submission as JSON."""
-    return f"{API}/submissions/{id}"
-
-
-def package(id: int) -> str:
-    """Return the URL of a submission's files."""
-    return f"{API}/submissions/{id}/package"
-
-
-def ledger(id: int, seed: int) -> str:
-    """Return the URL of the ledger of a verified run."""
-    return f"{API}/submissions/{id}/ledgers/{seed}"
-
-
-def openapi() -> str:
-    """Return the URL of the OpenAPI document."""
-    return f"{API}/openapi.json"
-
-
 class QueryError(HTTPException):
     """A value in a URL or a form is invalid: status 400."""
 
@@ -67,11 +42,7 @@ class QueryError(HTTPException):
 
 
 def whole_number(name: str, text: str, low: int = 1, high: int = _LARGEST) -> int:
-    """Parse a whole number of a URL or a form.
-
-    Raises:
-        QueryError: the text is not a number, or the number is out of range.
-    """
+    """Parse a whole number of a URL or a form, or raise QueryError."""
     number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else None
     if number is None or not low <= number <= high:
         raise QueryError(f"{name}={shown(text)}: must be a whole number from {low} to {high}; correct the value")
@@ -82,15 +53,7 @@ def whole_number(name: str, text: str, low: int = 1, high: int = _LARGEST) -> in
 class BoardQuery:
     """The query of a page of the standings.
 
-    Attributes:
-        env_id: id of the environment.
-        rules_version: Major.Minor.
-        sort: metric to sort by.
-        descending: whether the largest mean comes first.
-        method: show only this method.
-        budget_class: show only this decade of Comp.
-        waiting_time: show only this waiting time.
-        page: number of the page, from 1.
+    The page counts from 1; `leaderboard.board.standings.StandingsQuery` describes the filters and the order.
     """
 
     env_id: str
@@ -104,11 +67,7 @@ class BoardQuery:
 
     @classmethod
     def parse(cls, env_id: str, rules_version: str, query: Mapping[str, str]) -> BoardQuery:
-        """Parse the query of a URL. Empty values are ignored, because forms send all their fields.
-
-        Raises:
-            QueryError: a value is invalid.
-        """
+        """Parse the query of a URL, or raise QueryError. Empty values are ignored: forms send all their fields."""
         sort = query.get("sort") or "cer"
         if sort not in get_args(Metric):
             raise QueryError(f"sort={shown(sort)}: must be one of {', '.join(get_args(Metric))}; correct the address")

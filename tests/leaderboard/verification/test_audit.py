@@ -22,7 +22,7 @@ def sandboxed_run(env, errors, *, flops=10_000, parameters=650, buffers=0, infer
         paper_flops = sum(spent.values()) if paper is None else paper
         rows.append(Row(tick, error, parameters, buffers, inference, spent, paper_flops, (), "d", False, 1.0))
         evidence.append(Evidence(tick, 1.0, True, parameters, sum(spent.values()), **measured))
-    return SandboxedRun(0, Ledger(rows), tuple(evidence), None, "", ISOLATED, None, guess=0.9, input_size=64)
+    return SandboxedRun(Ledger(rows), tuple(evidence), None, "", ISOLATED, None, guess=0.9, input_size=64)
 
 
 def codes(run):
@@ -70,7 +70,8 @@ def test_a_verified_run_that_shares_its_work_is_flagged(env):
         torch.optim.SGD(model.parameters(), 0.1).step()
         shares.give(env.meter, nn.Sequential(nn.Flatten(), model))
     env.step(None)
-    run = SandboxedRun(0, env.ledger, (), None, "", ISOLATED, None)
-    (found,) = audit._declared(run)
-    assert (found.severity, found.code) == ("suspicious", "shared")
+    evidence = tuple(Evidence(row.tick, 1.0, False, 0, row.comp) for row in env.ledger)
+    run = SandboxedRun(env.ledger, evidence, None, "", ISOLATED, None)
+    (found,) = (found for found in audit.run_findings(run) if found.code == "shared")
+    assert found.severity == "suspicious"
     assert "a part of work shared by 10 runs" in found.text
