@@ -166,16 +166,7 @@ class CountedOnce(Generic[P, R]):
         meter = running()
         if meter is None:
             return self.fast(*args, **kwargs)
-        key, tensors = signature(args, kwargs)
-        cost = self._costs.get(key)
-        if cost is None:
-            cost = _SignatureCost(getattr(self.fn, "__qualname__", repr(self.fn)))
-            with _reported_numbers(forward_to_outer=False) as numbers:
-                charges = _count_on_copies(self.fn, args, kwargs, meter)
-            cost.learn(numbers, charges)
-            if len(self._costs) >= _MOST_COSTS:
-                self._costs.clear()
-            self._costs[key] = cost
+        cost, tensors = self._cost(meter, args, kwargs)
         if not cost.known:
             with _reported_numbers(forward_to_outer=True) as numbers, meter.count_into(tally := Tally(None)):
                 out = self.fn(*args, **kwargs)
@@ -192,6 +183,31 @@ class CountedOnce(Generic[P, R]):
         if out is not None:
             meter.note_written(tensors_of(out))
         return out
+
+    def charges(self, *args: P.args, **kwargs: P.kwargs) -> Charges:
+        """Return what a call charges, without the call: for a faster function that does the work of many calls.
+
+        Raises:
+            RuntimeError: no meter is running in this thread, or the cost depends on the data (`cost_varies_with`).
+        """
+        meter = running()
+        if meter is None:
+            raise RuntimeError("charges: no meter is running in this thread; call it in a `with meter:` block")
+        return self._cost(meter, args, kwargs)[0].at(0)
+
+    def _cost(self, meter: Meter, args: Any, kwargs: Any) -> tuple[_SignatureCost, list[Tensor]]:
+        """Return the cost of calls with the signature of these arguments, counted on copies if it is new."""
+        key, tensors = signature(args, kwargs)
+        cost = self._costs.get(key)
+        if cost is None:
+            cost = _SignatureCost(getattr(self.fn, "__qualname__", repr(self.fn)))
+            with _reported_numbers(forward_to_outer=False) as numbers:
+                charges = _count_on_copies(self.fn, args, kwargs, meter)
+            cost.learn(numbers, charges)
+            if len(self._costs) >= _MOST_COSTS:
+                self._costs.clear()
+            self._costs[key] = cost
+        return cost, tensors
 
 
 def _count_on_copies(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], meter: Meter) -> Charges:
