@@ -15,9 +15,10 @@ from torch import nn
 from agents.learners.anytime import Report
 from agents.learners.ens import Ens
 from agents.learners.sm import SingleModel
-from agents.learners.umix import UMix, UniformMixture, mixture_of
+from agents.learners.umix import UMix, mixture_of
 from agents.networks.mlp_vgg import Predictor
 from agents.networks.stacked import Mixtures, stack
+from agents.networks.uniform_mixture import UniformMixture
 from agents.training.engines import ENGINES
 from agents.training.members import MembersReport
 from agents.training.seeding import stage_generators

@@ -7,37 +7,16 @@ predict:  argmax g(x)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-
-from torch import Tensor, nn
 
 from agents.learners.anytime import Report
 from agents.learners.ens import initialise_members
 from agents.learners.network_learner import NetworkLearner
 from agents.networks.mlp_vgg import Predictor
 from agents.networks.stacked import Joint, Reduce, stack
+from agents.networks.uniform_mixture import UniformMixture
 from agents.training.members import choose_together
 from agents.training.stage import Examples
-
-
-class UniformMixture(nn.Module):
-    """The mean or the sum of the logits of its members: normalised (n, ...) -> (n, classes)."""
-
-    def __init__(self, members: Sequence[nn.Module], reduce: Reduce = "mean") -> None:
-        super().__init__()
-        if reduce not in ("mean", "sum"):
-            raise ValueError(f"reduce={reduce!r}: must be 'mean' (the paper) or 'sum' (the authors' released code)")
-        self.members = nn.ModuleList(members)
-        self.reduce = reduce
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits (n, classes) of normalised inputs (n, ...)."""
-        first, *others = self.members
-        total: Tensor = first(x)
-        for member in others:
-            total = total + member(x)
-        return total / len(self.members) if self.reduce == "mean" and others else total
 
 
 @dataclass(eq=False, kw_only=True)
@@ -51,7 +30,7 @@ class UMix(NetworkLearner[Predictor]):
         reduce: ``mean`` of logits, as in the paper, or ``sum``, as in the authors' released code. For fixed weights
             both give the same predictions. With SGD, the steps of the sum are N times larger.
         together: compute the members together (True) or one after another (False); None chooses the faster. The engine
-            ``compiled`` always computes them together.
+            ``compiled`` always computes them together, ``native`` never.
     """
 
     members: int = 5
@@ -67,7 +46,8 @@ class UMix(NetworkLearner[Predictor]):
     def optimise(self, predictor: Predictor, train: Examples, valid: Examples) -> Report:
         """Train the members jointly."""
         members = list(mixture_of(predictor).members)
-        if self.engine != "compiled" and not choose_together(self.together, members, self.settings):
+        together = self.engine == "compiled" or choose_together(self.together, members, self.settings)
+        if self.engine == "native" or not together:
             return super().optimise(predictor, train, valid)
         stacked = stack(members)
         report = super().optimise(Predictor(predictor.normalize, Joint(stacked, self.reduce)), train, valid)

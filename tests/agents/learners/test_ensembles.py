@@ -15,8 +15,9 @@ import torch.nn.functional as F
 from agents.learners.ens import Ens
 from agents.learners.gens import GEns
 from agents.learners.sm import SingleModel
-from agents.learners.umix import UMix, UniformMixture
+from agents.learners.umix import UMix
 from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
+from agents.networks.uniform_mixture import UniformMixture
 from agents.training import compiled_program
 from agents.training.settings import StageSettings
 from agents.training.stage import Examples
