@@ -55,7 +55,7 @@ class GMoE(NetworkLearner[Predictor]):
         tree: False is the flat ablation: one softmax over all experts, so that growth changes the function.
         fixed: do not allow growth; with two initial experts, the fixed mixture of experts.
         together: compute all experts of a layer together during a stage; None chooses the faster.
-        engine: must be ``plain``: the compiled engine would compile again after each growth step.
+        engine: how to compute a stage; ``compiled`` is refused, since it would compile again after each growth step.
     """
 
     gating: Literal["soft", "hard"] = "soft"
@@ -70,9 +70,9 @@ class GMoE(NetworkLearner[Predictor]):
     def __post_init__(self) -> None:
         if self.split_by not in get_args(SplitBy):
             raise ValueError(f"split_by={self.split_by!r}: must be one of {', '.join(get_args(SplitBy))}")
-        if self.engine != "plain":
+        if self.engine == "compiled":
             raise ValueError(
-                f"engine={self.engine!r} with agent 'gmoe': a growing network cannot be compiled; use engine='plain'"
+                "engine='compiled' with agent 'gmoe': a growing network cannot be compiled; use engine='plain'"
             )
         if self.together and self.gating == "hard":
             raise ValueError(
@@ -107,9 +107,11 @@ class GMoE(NetworkLearner[Predictor]):
         return [layer.splits for layer in _mixtures(self.predictor)]
 
     def optimise(self, predictor: Predictor, train: Examples, valid: Examples) -> Report:
-        """Train the network, with the experts of each layer computed together if that is faster."""
+        """Train the network; the plain engine computes the experts of each layer together if that is faster."""
         body = mixture_body(predictor)
-        if not (isinstance(body, MixtureNetwork) and can_stack_experts(body) and self._together_pays(body)):
+        if self.engine == "native" or not isinstance(body, MixtureNetwork):
+            return super().optimise(predictor, train, valid)
+        if not (can_stack_experts(body) and self._together_pays(body)):
             return super().optimise(predictor, train, valid)
         stacked = StackedMixture(body)
         report = super().optimise(Predictor(predictor.normalize, stacked), train, valid)

@@ -11,10 +11,17 @@ from torch import nn
 
 from agents.training import distributed
 from agents.training.compiled import compiled_engine, supports
+from agents.training.native.engine import native_engine
+from agents.training.native.engine import supports as native_supports
+from agents.training.native.library import library
 from agents.training.settings import EngineName, StageSettings
 from agents.training.stage import Engine, plain_engine
 
-ENGINES: dict[EngineName, Engine] = {"plain": plain_engine, "compiled": compiled_engine}
+ENGINES: dict[EngineName, Engine] = {
+    "plain": plain_engine,
+    "compiled": compiled_engine,
+    "native": native_engine,
+}
 
 # Compiling one network takes 20 to 40 s on a 2.5 GHz Cascade Lake core with an empty disk cache (5 s with a full one),
 # and saves 1.2 to 2 ms per step. On a Zen 5 core it takes 3 to 15 s and saves 0.4 ms. Both break even below this.
@@ -30,11 +37,10 @@ def choose_engine(
     cache: a run that continues must choose the same engine again.
 
     Raises:
-        ValueError: the engine does not exist, or `compiled` is requested and does not support the stage.
+        ValueError: the engine does not exist, or the requested engine cannot compute the stage.
     """
-    possible = (
-        distributed.ranks() == 1 and supports(body, settings) and torch.device(device).type == "cpu" and has_compiler()
-    )
+    one_process = distributed.ranks() == 1 and torch.device(device).type == "cpu"
+    possible = one_process and supports(body, settings) and has_compiler()
     if engine == "auto":
         return "compiled" if possible and full_steps >= COMPILE_FROM_STEPS else "plain"
     if engine == "compiled":
@@ -44,9 +50,16 @@ def choose_engine(
                 "compiler; use engine='auto' or 'plain'"
             )
         return "compiled"
+    if engine == "native":
+        if not one_process or not native_supports(body, settings) or library() is None:
+            raise ValueError(
+                "engine='native': needs an MLP or a VGG19 in fp32 (an MLP without augmentation), one process on the "
+                "CPU, and a C++ compiler; use engine='auto' or 'plain'"
+            )
+        return "native"
     if engine == "plain":
         return "plain"
-    raise ValueError(f"engine={engine!r}: must be one of auto, plain, compiled")
+    raise ValueError(f"engine={engine!r}: must be one of auto, plain, compiled, native")
 
 
 def has_compiler() -> bool:

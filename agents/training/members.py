@@ -69,7 +69,7 @@ def train_members(
     same FLOPs. `generators` holds one entry per member.
     """
     compute = ENGINES[engine]
-    if together and len(bodies) > 1:
+    if together and len(bodies) > 1 and engine != "native":  # the native engine gains nothing from it
         stacked = stack(bodies)
         reports = train_stage(
             Predictor(normalize, stacked), train, valid, settings, generators, engine=compute, on_epoch=on_epoch

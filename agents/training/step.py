@@ -94,7 +94,7 @@ def validate(body: nn.Module, x: Tensor, y: Tensor, batch_size: int, *, in_full:
     For text they are means over tokens. `in_full` meters each batch operation by operation.
     """
     body.eval()
-    score = _score_batch.fn if in_full else _score_batch
+    score = score_batch.fn if in_full else score_batch
     along = _batch_dimension(body, y)
     loss, wrong = torch.zeros((), device=x.device), torch.zeros((), device=x.device)
     for batch in zip(torch.split(x, batch_size, along), torch.split(y, batch_size, along), strict=True):
@@ -106,7 +106,7 @@ def validate(body: nn.Module, x: Tensor, y: Tensor, batch_size: int, *, in_full:
 
 @count_once
 @torch.no_grad()
-def _score_batch(body: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def score_batch(body: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Return the summed cross-entropy and the number of wrong answers of one batch."""
     with meter.phase("validation"):
         if isinstance(body, SIDE_BY_SIDE):

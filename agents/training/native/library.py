@@ -1,0 +1,139 @@
+"""The C++ functions of the native engine: built once per machine, kept in the user's cache, called through ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+import warnings
+from ctypes import POINTER, c_double, c_float, c_int, c_long, c_void_p
+from pathlib import Path
+
+import platformdirs
+import xxhash
+
+from alma_env.text.build_cache import built
+
+SOURCES = Path(__file__).parent
+# No -ffast-math: NaN and infinite losses must be seen, and sums keep their order.
+FLAGS = [
+    "-std=c++17",
+    "-O3",
+    "-march=native",
+    "-mprefer-vector-width=512",
+    "-ffp-contract=fast",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-shared",
+    "-fPIC",
+    "-pthread",
+]
+
+
+class Settings(ctypes.Structure):
+    """`Settings` of stage.cpp."""
+
+    _fields_ = (
+        ("adadelta", c_int),
+        *((name, c_float) for name in ("learning_rate", "momentum", "weight_decay", "rho", "eps", "logit_scale")),
+    )
+
+
+class Examples(ctypes.Structure):
+    """`Examples` of network.h."""
+
+    _fields_ = (("x", c_void_p), ("y", c_void_p), ("table", c_void_p))
+
+
+class Crops(ctypes.Structure):
+    """`Crops` of network.h."""
+
+    _fields_ = (("top", c_void_p), ("left", c_void_p), ("mirror", c_void_p), ("padding", c_int))
+
+
+def compiler() -> str | None:
+    """Return the path of the C++ compiler: that of the variable CXX, g++ or clang++; None if there is none."""
+    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++", "c++"]
+    return next((path for path in map(shutil.which, names) if path), None)
+
+
+@functools.cache
+def library() -> ctypes.CDLL | None:
+    """Return the functions, built at the first call on this machine; None, with a warning, if that is impossible."""
+    path = compiler()
+    if path is None:
+        warnings.warn(f"{_PLAIN}: no C++ compiler was found; install g++, or set CXX", RuntimeWarning, stacklevel=2)
+        return None
+    try:
+        return _declared(ctypes.CDLL(str(_built(path))))
+    except (OSError, subprocess.SubprocessError) as error:
+        detail = getattr(error, "stderr", None) or error
+        warnings.warn(
+            f"{_PLAIN}: {path} could not build it ({str(detail).strip()[-300:]})", RuntimeWarning, stacklevel=2
+        )
+        return None
+
+
+_PLAIN = "the native engine is not available, and the slower plain engine runs"
+
+
+def _built(path: str) -> Path:
+    """Return the file of the functions in the cache, or in a new temporary folder if the cache cannot be written."""
+    sources = sorted(file for file in SOURCES.iterdir() if file.suffix in (".cpp", ".h"))
+    digest = xxhash.xxh3_128()
+    for part in (*FLAGS, path, str(os.stat(path).st_mtime_ns), _processor()):
+        digest.update(part.encode())
+    for file in sources:
+        digest.update(file.read_bytes())
+    try:
+        folder = built(
+            platformdirs.user_cache_path("alma-env", appauthor=False) / "native",
+            digest.hexdigest(),
+            functools.partial(_build, path),
+        )
+    except PermissionError:
+        folder = Path(tempfile.mkdtemp(prefix="alma-native-"))
+        _build(path, folder)
+    return folder / "native.so"
+
+
+def _build(path: str, folder: Path) -> None:
+    command = [path, *FLAGS, str(SOURCES / "stage.cpp"), "-o", str(folder / "native.so")]
+    subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+
+
+def _processor() -> str:
+    """Return what -march=native depends on."""
+    try:
+        with open("/proc/cpuinfo") as file:
+            lines = {line for line in file if line.startswith(("model name", "flags", "Features", "CPU part"))}
+        return "".join(sorted(lines))
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+
+
+def _declared(functions: ctypes.CDLL) -> ctypes.CDLL:
+    """Declare the types of the functions of stage.cpp."""
+    declarations = {
+        "alma_mlp_stage": (
+            *(c_void_p, c_int, POINTER(c_long), c_int),
+            *(POINTER(c_int), POINTER(c_int), POINTER(Settings)),
+        ),
+        "alma_vgg_stage": (
+            *(c_void_p, c_int, POINTER(c_long), POINTER(c_int), c_int, c_long, c_int, c_long, POINTER(Settings)),
+            c_int,
+        ),
+        "alma_read": (None, c_void_p, c_int, c_void_p),
+        "alma_write": (None, c_void_p, c_int, c_void_p),
+        "alma_train_epoch": (c_int, c_void_p, POINTER(Examples), c_void_p, POINTER(Crops), c_long, c_long),
+        "alma_score": (c_int, c_void_p, POINTER(Examples), c_long, POINTER(c_double), POINTER(c_long)),
+        "alma_delete": (None, c_void_p),
+    }
+    for name, (result, *arguments) in declarations.items():
+        function = getattr(functions, name)
+        function.restype, function.argtypes = result, arguments
+    return functions

@@ -1,0 +1,147 @@
+"""A stage in C++: its networks, the states of their optimizers, and its examples."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from agents.networks.gate_tree import MixtureLayer
+from agents.networks.mixture import MixtureMLP
+from agents.networks.mlp_vgg import MLP, VGG19, VGG19_BLOCKS
+from agents.networks.uniform_mixture import UniformMixture
+from agents.training.augment import CropFlip
+from agents.training.native import library as native
+from agents.training.settings import StageSettings
+
+
+@dataclass(frozen=True)
+class NativeExamples:
+    """Contiguous inputs `x`, labels `y` (n,) int64, and for bytes the float of each byte in each channel (C, 256)."""
+
+    x: Tensor
+    y: Tensor
+    table: Tensor | None = None
+
+    def structure(self) -> native.Examples:
+        """Return the pointers to the tensors, which must stay alive."""
+        return native.Examples(self.x.data_ptr(), self.y.data_ptr(), _pointer(self.table))
+
+
+class NativeStage:
+    """The networks of a stage, in C++; a context manager that frees their memory.
+
+    Args:
+        body: an MLP, also with mixtures of experts, a VGG19, or a uniform mixture of them.
+        train: examples to train on.
+        valid: examples to score on.
+        settings: settings of the stage.
+
+    Raises:
+        MemoryError: the memory is short.
+        RuntimeError: the C++ functions cannot be built.
+    """
+
+    def __init__(self, body: nn.Module, train: NativeExamples, valid: NativeExamples, settings: StageSettings) -> None:
+        functions = native.library()
+        if functions is None:
+            raise RuntimeError("engine='native': its C++ functions cannot be built; use engine='auto' or 'plain'")
+        self._functions = functions
+        self._parts = train, valid  # C++ reads their memory
+        self._train, self._valid = train.structure(), valid.structure()
+        self._train_size, self._valid_size = len(train.y), len(valid.y)
+        self._settings = settings
+        self._members = list(body.members) if isinstance(body, UniformMixture) else [body]
+        self._size = sum(tensor.numel() for tensor in float_tensors(self._members[0]))
+        mean = isinstance(body, UniformMixture) and body.reduce == "mean"
+        optimizer = native.Settings(
+            settings.optimizer == "adadelta",
+            *(getattr(settings, name) for name in ("learning_rate", "momentum", "weight_decay", "rho", "eps")),
+            1 / len(self._members) if mean else 1,
+        )
+        self._stage = _new_stage(functions, self._members, optimizer)
+        if not self._stage:
+            raise MemoryError("engine='native': the memory is short for the networks of a stage")
+        for number, member in enumerate(self._members):
+            state = torch.cat([tensor.detach().reshape(-1) for tensor in float_tensors(member)])
+            functions.alma_read(self._stage, number, state.data_ptr())
+
+    def __enter__(self) -> NativeStage:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._functions.alma_delete(self._stage)
+
+    def train_epoch(self, order: Tensor | None, crops: CropFlip | None) -> None:
+        """Take the steps of an epoch.
+
+        Args:
+            order: the examples in their order, int64 (n,); None takes all examples as one mini-batch.
+            crops: the augmentation of each example in this order.
+        """
+        cut = native.Crops()
+        if crops is not None:
+            parts = [part.contiguous() for part in (crops.top, crops.left, crops.mirror)]
+            cut = native.Crops(*map(_pointer, parts), self._settings.padding)
+        sizes = self._train_size, self._settings.batch_size
+        if self._functions.alma_train_epoch(self._stage, self._train, _pointer(order), cut, *sizes):
+            raise MemoryError("engine='native': the memory is short for a mini-batch")
+
+    def score(self) -> tuple[float, float]:
+        """Return the mean cross-entropy and the error fraction on V, rounded to float32 as in the plain engine."""
+        loss, wrong, size = ctypes.c_double(), ctypes.c_long(), self._valid_size
+        if self._functions.alma_score(self._stage, self._valid, size, loss, wrong):
+            raise MemoryError("engine='native': the memory is short for the validation examples")
+        return ctypes.c_float(loss.value / size).value, ctypes.c_float(wrong.value / size).value
+
+    def state(self) -> list[Tensor]:
+        """Return a copy of the `float_tensors` of each network, flat."""
+        copies = [torch.empty(self._size) for _ in self._members]
+        for number, copy in enumerate(copies):
+            self._functions.alma_write(self._stage, number, copy.data_ptr())
+        return copies
+
+
+def _new_stage(functions: ctypes.CDLL, members: list[nn.Module], optimizer: native.Settings) -> int | None:
+    first = members[0]
+    if isinstance(first, MLP | MixtureMLP):
+        layers = [layer for layer in first if isinstance(layer, nn.Linear | MixtureLayer)]
+        linear = [next(part for part in layer.modules() if isinstance(part, nn.Linear)) for layer in layers]
+        splits = [layer.splits if isinstance(layer, MixtureLayer) else () for layer in layers[:-1]]
+        stage: int | None = functions.alma_mlp_stage(
+            len(members),
+            _array(ctypes.c_long, [linear[0].in_features, *(layer.out_features for layer in linear)]),
+            len(layers),
+            _array(ctypes.c_int, map(len, splits)),
+            _array(ctypes.c_int, chain(*splits)),
+            optimizer,
+        )
+        return stage
+    assert isinstance(first, VGG19)
+    channels, bias = first.convolutions[0].in_channels, first.convolutions[0].bias is not None
+    widths = _array(ctypes.c_long, [channels, *first.widths])
+    pools = _array(ctypes.c_int, (i == last for last in VGG19_BLOCKS for i in range(1, last + 1)))
+    classes = first.classifier.out_features
+    stage = functions.alma_vgg_stage(
+        len(members), widths, pools, len(pools), 32, bias, classes, optimizer, torch.get_num_threads()
+    )
+    return stage
+
+
+def float_tensors(network: nn.Module) -> list[Tensor]:
+    """Return the parameters and then the floating-point buffers, in the order of C++."""
+    return [*network.parameters(), *(buffer for buffer in network.buffers() if buffer.is_floating_point())]
+
+
+def _array(kind: Any, values: Iterable[int]) -> Any:
+    items = list(values)
+    return (kind * len(items))(*items)
+
+
+def _pointer(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()

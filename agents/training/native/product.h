@@ -1,0 +1,101 @@
+// The matrix product, for matrices with few rows.
+#pragma once
+
+#include <algorithm>
+
+#include "vector.h"
+
+namespace alma {
+
+// A matrix whose element (row, column) is data[row * row_stride + column * column_stride].
+struct Matrix {
+  const float* data;
+  long row_stride, column_stride;
+};
+
+// One tile of the result, kRows x kVectors * kLanes, stays in registers. It starts from the bias, or from c if `add`.
+template <int kRows, int kVectors>
+void tile(Matrix a, const float* b, long b_stride, const float* bias, bool add, float* c, long c_stride, long inner) {
+  Vector sums[kRows][kVectors];
+  for (int row = 0; row < kRows; ++row)
+    for (int v = 0; v < kVectors; ++v)
+      sums[row][v] = add ? load(c + row * c_stride + v * kLanes) : broadcast(bias ? bias[row] : 0.0f);
+  for (long k = 0; k < inner; ++k) {
+    Vector right[kVectors];
+    for (int v = 0; v < kVectors; ++v) right[v] = load(b + k * b_stride + v * kLanes);
+    for (int row = 0; row < kRows; ++row) {
+      const Vector left = broadcast(a.data[row * a.row_stride + k * a.column_stride]);
+      for (int v = 0; v < kVectors; ++v) sums[row][v] += left * right[v];
+    }
+  }
+  for (int row = 0; row < kRows; ++row)
+    for (int v = 0; v < kVectors; ++v) store(c + row * c_stride + v * kLanes, sums[row][v]);
+}
+
+// Tiles that fill the registers: 32 of 64 bytes with AVX-512, else 16 of 32 bytes.
+#ifdef __AVX512F__
+constexpr int kTileRows = 8, kTileVectors = 3;
+#else
+constexpr int kTileRows = 6, kTileVectors = 1;
+#endif
+
+template <int kVectors, int kRows = kTileRows>
+void tiles_of_rows(Matrix a, const float* b, long b_stride, const float* bias, bool add, float* c, long c_stride,
+                   long rows, long inner) {
+  long row = 0;
+  for (; row + kRows <= rows; row += kRows)
+    tile<kRows, kVectors>({a.data + row * a.row_stride, a.row_stride, a.column_stride}, b, b_stride,
+                          bias ? bias + row : bias, add, c + row * c_stride, c_stride, inner);
+  if constexpr (kRows > 1)
+    tiles_of_rows<kVectors, kRows / 2>({a.data + row * a.row_stride, a.row_stride, a.column_stride}, b, b_stride,
+                                       bias ? bias + row : bias, add, c + row * c_stride, c_stride, rows - row, inner);
+}
+
+// c (rows, columns) = bias (rows) + a (rows, inner) b (inner, columns). `columns`, `b_stride` and `c_stride` are multiples
+// of kLanes; no bias is 0.
+inline void multiply(Matrix a, const float* b, long b_stride, const float* bias, float* c, long c_stride, long rows,
+                     long inner, long columns) {
+  constexpr long kInner = 200;  // rows of a tile of b that fit into a first-level cache
+  const long vectors = columns / kLanes, parts = (vectors + kTileVectors - 1) / kTileVectors;
+  for (long part = 0; part < parts; ++part) {
+    const long first = vectors * part / parts, count = vectors * (part + 1) / parts - first;
+    for (long k = 0; k < inner; k += kInner) {
+      const Matrix left{a.data + k * a.column_stride, a.row_stride, a.column_stride};
+      const float* right = b + k * b_stride + first * kLanes;
+      float* out = c + first * kLanes;
+      const long depth = std::min(kInner, inner - k);
+      if (count == 1) tiles_of_rows<1>(left, right, b_stride, bias, k > 0, out, c_stride, rows, depth);
+      if constexpr (kTileVectors > 1) {
+        if (count == 2) tiles_of_rows<2>(left, right, b_stride, bias, k > 0, out, c_stride, rows, depth);
+        if (count == 3) tiles_of_rows<3>(left, right, b_stride, bias, k > 0, out, c_stride, rows, depth);
+      }
+    }
+  }
+}
+
+// Alternates the first, or the last, eight lanes of two vectors.
+inline Vector zip_first(Vector a, Vector b) {
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+inline Vector zip_last(Vector a, Vector b) {
+  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+
+// out (columns, rows) = in (rows, columns); rows, columns and both strides are multiples of kLanes.
+inline void transpose(const float* in, long in_stride, float* out, long out_stride, long rows, long columns) {
+  for (long row = 0; row < rows; row += kLanes)
+    for (long column = 0; column < columns; column += kLanes) {
+      Vector tile[kLanes], zipped[kLanes];
+      for (long i = 0; i < kLanes; ++i) tile[i] = load(in + (row + i) * in_stride + column);
+      for (int round = 0; round < 4; ++round) {  // each round halves the distance of elements that belong together
+        for (long i = 0; i < kLanes / 2; ++i) {
+          zipped[2 * i] = zip_first(tile[i], tile[i + kLanes / 2]);
+          zipped[2 * i + 1] = zip_last(tile[i], tile[i + kLanes / 2]);
+        }
+        std::memcpy(tile, zipped, sizeof tile);
+      }
+      for (long i = 0; i < kLanes; ++i) store(out + (column + i) * out_stride + row, tile[i]);
+    }
+}
+
+}  // namespace alma

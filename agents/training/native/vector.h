@@ -1,0 +1,75 @@
+// Sixteen floats side by side, in the vector types of GCC and Clang, and memory that is aligned to them.
+#pragma once
+
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace alma {
+
+constexpr long kLanes = 16;
+
+typedef float Vector __attribute__((vector_size(64), aligned(64), may_alias));
+typedef int Integers __attribute__((vector_size(64)));
+
+inline Vector load(const float* from) { return *reinterpret_cast<const Vector*>(from); }
+inline void store(float* to, Vector value) { *reinterpret_cast<Vector*>(to) = value; }
+inline Vector broadcast(float value) { return Vector{} + value; }
+inline Vector larger(Vector a, Vector b) { return a > b ? a : b; }
+
+// The sum of the lanes, always in the same order.
+inline float sum(Vector value) {
+  float total[kLanes];
+  std::memcpy(total, &value, sizeof total);
+  for (int half = kLanes / 2; half > 0; half /= 2)
+    for (int lane = 0; lane < half; ++lane) total[lane] += total[lane + half];
+  return total[0];
+}
+
+// exp(x) with a relative error of 2e-7 for -87 <= x <= 88; numbers outside give the value at the bound.
+inline Vector exp(Vector x) {
+  x = x < -87.0f ? broadcast(-87.0f) : x;
+  x = x > 88.0f ? broadcast(88.0f) : x;
+  const Vector round = broadcast(12582912.0f);  // 1.5 * 2^23: the sum has no digits after the point
+  const Vector power = x * 1.44269504f + round - round;
+  const Vector rest = x - power * 0.693359375f - power * -2.12194440e-4f;  // ln 2 in two parts
+  Vector p = broadcast(1.9875691500e-4f);
+  p = p * rest + 1.3981999507e-3f;
+  p = p * rest + 8.3334519073e-3f;
+  p = p * rest + 4.1665795894e-2f;
+  p = p * rest + 1.6666665459e-1f;
+  p = p * rest + 5.0000001201e-1f;
+  p = p * rest * rest + rest + 1.0f;
+  return p * (Vector)((__builtin_convertvector(power, Integers) + 127) << 23);
+}
+
+// The smallest multiple of kLanes that is at least `count`.
+inline long padded(long count) { return (count + kLanes - 1) / kLanes * kLanes; }
+
+// Floats at a multiple of 64 bytes, zero at first.
+class Buffer {
+ public:
+  explicit Buffer(long size = 0) { resize(size); }
+  ~Buffer() { std::free(data_); }
+  Buffer(Buffer&& other) noexcept : data_(other.data_), size_(other.size_) { other.data_ = nullptr; }
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  void resize(long size) {
+    std::free(data_);
+    size_ = padded(size < 1 ? 1 : size);
+    data_ = static_cast<float*>(std::aligned_alloc(64, size_ * sizeof(float)));
+    if (data_ == nullptr) throw std::bad_alloc();
+    clear();
+  }
+  void clear() { std::memset(data_, 0, size_ * sizeof(float)); }
+  long size() const { return size_; }
+  float* data() const { return data_; }
+  operator float*() const { return data_; }
+
+ private:
+  float* data_ = nullptr;
+  long size_ = 0;
+};
+
+}  // namespace alma
