@@ -44,7 +44,7 @@ def test_a_stage_on_mnist_against_a_tutorial_loop_over_a_tensor_dataset(
 ) -> None:
     data = real_data("MNIST")
     stages = mega_batches(data, ticks=500, wait=wait, count=8 if wait == 1 else 4)
-    plain, fast = (mlp(data, width) for _ in range(2))
+    plain, fast, native = (mlp(data, width) for _ in range(3))
     tutorial_network = mlp(data, width).body
 
     def tutorial(stage: int) -> None:
@@ -59,13 +59,14 @@ def test_a_stage_on_mnist_against_a_tutorial_loop_over_a_tensor_dataset(
             "tutorial": tutorial,
             "plain": lambda stage: run(plain, stages[stage], MNIST, "plain"),
             "compiled": lambda stage: run(fast, stages[stage], MNIST, "compiled"),
+            "native": lambda stage: run(native, stages[stage], MNIST, "native"),
         },
         len(stages),
         MNIST.epochs,
     )
 
 
-@pytest.mark.parametrize("width", [4, 8, 32])
+@pytest.mark.parametrize("width", [4, 8, 16, 32])
 def test_a_stage_on_cifar10_against_a_tutorial_loop_with_a_transform_per_image(
     benchmark: Any, real_data: RealData, width: int
 ) -> None:
@@ -73,7 +74,7 @@ def test_a_stage_on_cifar10_against_a_tutorial_loop_with_a_transform_per_image(
     image_files.datasets()  # makes torchvision importable on a CPU build of torch
     transforms = importlib.import_module("torchvision.transforms")
     stages = mega_batches(data, ticks=100, wait=1, count=5)
-    ours, bf16 = (vgg19(data, width) for _ in range(2))
+    ours, bf16, native = (vgg19(data, width) for _ in range(3))
     tutorial_network = vgg19(data, width).body.to(memory_format=torch.contiguous_format)
     normalise = [transforms.ToTensor(), transforms.Normalize(data.mean, data.std)]
     crop_flip = [transforms.RandomCrop(32, padding=4), transforms.RandomHorizontalFlip()]
@@ -90,6 +91,7 @@ def test_a_stage_on_cifar10_against_a_tutorial_loop_with_a_transform_per_image(
         {
             "tutorial": tutorial,
             "fp32": lambda stage: run(ours, stages[stage], CIFAR10, "plain"),
+            "native": lambda stage: run(native, stages[stage], CIFAR10, "native"),
             "bf16": lambda stage: run(
                 bf16, stages[stage], StageSettings(**vars(CIFAR10) | {"precision": "bf16"}), "plain"
             ),
