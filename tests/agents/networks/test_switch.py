@@ -584,7 +584,7 @@ def test_a_stage_is_charged_the_same_as_with_full_counting(
     once = charges()
     counted = sum(steps)
     monkeypatch.setattr(stage, "train_mini_batch", count_step)
-    monkeypatch.setattr(step, "_score_batch", step._score_batch.fn)
+    monkeypatch.setattr(step, "score_batch", step.score_batch.fn)
     assert once == charges()
     assert counted < len(steps)
 
