@@ -77,6 +77,7 @@ def run_sandboxed(
             # common pipe the contestant could read the evaluator's output.
             output = stack.enter_context(closing(_Output()))
             ours, theirs = pipe_pair()
+            channel = stack.enter_context(closing(Channel(*ours, most=most)))
             try:
                 context = sandboxed(
                     "leaderboard.sandbox.sandbox_main",
@@ -91,7 +92,7 @@ def run_sandboxed(
             finally:
                 for descriptor in theirs:
                     os.close(descriptor)
-            return sandbox, stack.enter_context(closing(Channel(*ours, most=most))), output
+            return sandbox, channel, output
 
         inside = "/submission"
         contestant, requests, output = start("contestant", [inside], limits, {inside: submission}, PROGRAM_BYTES)
