@@ -61,8 +61,8 @@ def open_database(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
             connection = engine.connect()
         except OperationalError as error:
             raise DatabaseError(
-                f"database {shown}: does not open ({str(error.orig).strip()}); give an existing database, or a new file "
-                "in an existing folder"
+                f"database {shown}: does not open ({str(error.orig).strip()}); give an existing database, or a new "
+                "file in an existing folder"
             ) from error
         with connection:
             # The tables first: another process can create them and their version between the two reads, in one
