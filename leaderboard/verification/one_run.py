@@ -25,6 +25,7 @@ class SandboxedRun:
     """A run in the sandbox, complete or failed.
 
     Attributes:
+        ledger: of a failed run, the rows before the failure.
         evidence: measurements of the judge, by tick.
         failure: reason of the failure; None if the run is complete.
         output: of the submission.
