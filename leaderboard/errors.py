@@ -50,7 +50,7 @@ class TooManyError(AlmaError, RuntimeError):
         seconds: until the next request can succeed.
     """
 
-    def __init__(self, message: str, seconds: float = 0.0) -> None:
+    def __init__(self, message: str, seconds: float = 0.0) -> None:  # pickle gives only the message
         self.seconds = seconds
         super().__init__(message)
 

@@ -60,7 +60,7 @@ def register(engine: Engine, name: str, token_name: str = "first token") -> tupl
 
 
 def find_or_make_account(session: Session, name: str) -> Account:
-    """Return the account of a name. If there is none, create one of a submitter.
+    """Return the account of a name. If there is none, create it as a submitter's account.
 
     Raises:
         SubmissionError: the name breaks its rule, or the account is disabled.

@@ -209,7 +209,7 @@ def public(found: Details, *, to_sender: bool = False) -> Details:
 
 
 def ledgers(engine: Engine, submission_id: int, seed: int | None = None) -> dict[int, Ledger]:
-    """Return the verified ledgers of a submission, or only that of one seed, by seed; empty before its verification.
+    """Return the verified ledgers of a submission by seed: all, or only that of ``seed``; empty before a verification.
 
     Raises:
         NotFoundError: there is no such submission.

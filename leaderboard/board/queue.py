@@ -103,7 +103,8 @@ def renew(engine: Engine, lease: Lease, lease_seconds: float = LEASE_SECONDS, pr
             _end(session, job, now(session), DISABLED)
         else:
             job.lease_until = now(session) + timedelta(seconds=lease_seconds)
-            job.progress = job.progress if progress is None else storable(progress, 200)
+            if progress is not None:
+                job.progress = storable(progress, 200)
     if disabled:  # raised after the transaction, which has ended the job
         raise LeaseLostError(f"job {lease.job_id} of worker {lease.worker}: {DISABLED}; the computation is discarded")
 

@@ -27,7 +27,7 @@ from leaderboard.accounts.accounts import AccountInfo
 from leaderboard.accounts.tokens import NewToken, TokenInfo
 from leaderboard.board.details import Details
 from leaderboard.board.listing import ListedSubmission, SubmissionsPage
-from leaderboard.board.standings import Board, StandingsPage, StandingsQuery
+from leaderboard.board.standings import Board, Metric, StandingsPage, StandingsQuery
 from leaderboard.board.submissions import Submitted
 from leaderboard.client import http
 from leaderboard.database.tables import Role, Scope
@@ -172,17 +172,22 @@ class Client:
         """Return the environments and versions that have published results."""
         return self._remote.read(list[Board], "GET", "/boards")
 
-    def standings(self, env_id: str, rules_version: str = RULES_VERSION, **query: Any) -> StandingsPage:
-        """Return a page of an environment's standings.
-
-        Args:
-            env_id: id of the environment.
-            rules_version: version of the rules.
-            query: filters ``method``, ``budget_class``, ``waiting_time``; order ``sort`` (a metric), ``descending``;
-                page ``limit``, ``offset``. See `leaderboard.board.standings.StandingsQuery`.
-        """
-        params = vars(StandingsQuery(**query))
-        return self._remote.read(StandingsPage, "GET", f"/boards/{env_id}/{rules_version}", params=params)
+    def standings(
+        self,
+        env_id: str,
+        rules_version: str = RULES_VERSION,
+        *,
+        method: str | None = None,
+        budget_class: int | None = None,
+        waiting_time: int | None = None,
+        sort: Metric = "cer",
+        descending: bool = False,
+        limit: int = 50,
+        offset: int = 0,
+    ) -> StandingsPage:
+        """Return a page of an environment's standings; see `leaderboard.board.standings.StandingsQuery`."""
+        query = StandingsQuery(method, budget_class, waiting_time, sort, descending, limit, offset)
+        return self._remote.read(StandingsPage, "GET", f"/boards/{env_id}/{rules_version}", params=vars(query))
 
     def export(
         self, env_id: str, rules_version: str = RULES_VERSION, *, format: str = "csv", runs: bool = False

@@ -63,7 +63,7 @@ class ControlGroup:
 def control_group(name: str, *, memory: int, processes: int) -> Iterator[ControlGroup | None]:
     """Create a group, and remove it at the end; None if this user cannot create a group with both limits.
 
-    The limits are of the memory in bytes, and of the number of processes and threads.
+    ``memory`` is a limit in bytes, ``processes`` a limit of processes and threads.
     """
     group = _make(name, memory, processes)
     try:

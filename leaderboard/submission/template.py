@@ -11,7 +11,7 @@ FILES = ("agent.py", "submission.toml")
 
 
 def init(folder: Path) -> list[Path]:
-    """Write the template into a new or empty folder, and return the paths of its files."""
+    """Write the template into a new or empty folder, and return the paths of its files; else raise SubmissionError."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise SubmissionError(f"{folder}: exists, and nothing is overwritten; choose a new folder")
     folder.mkdir(parents=True, exist_ok=True)

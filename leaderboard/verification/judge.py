@@ -72,6 +72,7 @@ class Judge:
     Args:
         deadline: of the run, on the clock `time.monotonic`.
         cpu_seconds: returns the CPU time of the contestant's sandbox so far.
+        on_row: called with every new row.
     """
 
     env: AlmaEnv

@@ -25,6 +25,7 @@ class SandboxedRun:
     """A run in the sandbox, complete or failed.
 
     Attributes:
+        ledger: of a failed run, the rows before the failure.
         evidence: measurements of the judge, by tick.
         failure: reason of the failure; None if the run is complete.
         output: of the submission.
@@ -77,6 +78,7 @@ def run_sandboxed(
             # common pipe the contestant could read the evaluator's output.
             output = stack.enter_context(closing(_Output()))
             ours, theirs = pipe_pair()
+            channel = stack.enter_context(closing(Channel(*ours, most=most)))
             try:
                 context = sandboxed(
                     "leaderboard.sandbox.sandbox_main",
@@ -91,7 +93,7 @@ def run_sandboxed(
             finally:
                 for descriptor in theirs:
                     os.close(descriptor)
-            return sandbox, stack.enter_context(closing(Channel(*ours, most=most))), output
+            return sandbox, channel, output
 
         inside = "/submission"
         contestant, requests, output = start("contestant", [inside], limits, {inside: submission}, PROGRAM_BYTES)

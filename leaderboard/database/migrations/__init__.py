@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 
 from alembic import command
@@ -54,29 +55,31 @@ def open_database(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     """
     engine = connect(url, busy_seconds=busy_seconds)
     shown = engine.url.render_as_string(hide_password=True)
-    try:
-        connection = engine.connect()
-    except OperationalError as error:
-        engine.dispose()
-        raise DatabaseError(
-            f"database {shown}: does not open ({str(error.orig).strip()}); give an existing database, or a new file "
-            "in an existing folder"
-        ) from error
-    with connection:
-        # The tables first: another process can create them and their version between the two reads, in one transaction.
-        tables = inspect(connection).get_table_names()
-        found = current(connection)
-    if found is None and not tables:
-        upgrade(url)
-    elif found is None:
-        engine.dispose()
-        raise DatabaseError(f"database {shown}: has tables of another program; give the board a separate database")
-    elif found != head():
-        engine.dispose()
-        raise DatabaseError(
-            f"database {shown}: its tables have version {found}, this program needs {head()}; stop the workers, copy "
-            "the database and run `alma-leaderboard upgrade`, or install the version of alma-env that made the tables"
-        )
+    with ExitStack() as on_error:
+        on_error.callback(engine.dispose)
+        try:
+            connection = engine.connect()
+        except OperationalError as error:
+            raise DatabaseError(
+                f"database {shown}: does not open ({str(error.orig).strip()}); give an existing database, or a new "
+                "file in an existing folder"
+            ) from error
+        with connection:
+            # The tables first: another process can create them and their version between the two reads, in one
+            # transaction.
+            tables = inspect(connection).get_table_names()
+            found = current(connection)
+        if found is None and not tables:
+            upgrade(url)
+        elif found is None:
+            raise DatabaseError(f"database {shown}: has tables of another program; give the board a separate database")
+        elif found != head():
+            raise DatabaseError(
+                f"database {shown}: its tables have version {found}, this program needs {head()}; stop the workers, "
+                "copy the database and run `alma-leaderboard upgrade`, or install the version of alma-env that made "
+                "the tables"
+            )
+        on_error.pop_all()
     return engine
 
 

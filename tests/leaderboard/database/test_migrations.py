@@ -94,3 +94,21 @@ def test_tables_of_another_version_or_program_are_refused(database_url):
     with pytest.raises(DatabaseError, match="newer than this program"):
         upgrade(database_url)
     engine.dispose()
+
+
+def test_a_failed_upgrade_of_an_empty_database_leaves_no_connection_open(database_url, monkeypatch):
+    opened = []
+
+    def connect_and_keep(url, **settings):
+        opened.append(connect(url, **settings))
+        return opened[-1]
+
+    def fail(url):
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(migrations, "connect", connect_and_keep)
+    monkeypatch.setattr(migrations, "upgrade", fail)
+    with pytest.raises(OSError, match="the disk is full"):
+        open_database(database_url)
+    (engine,) = opened
+    assert engine.pool.checkedin() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from contextlib import contextmanager
 from pathlib import Path
@@ -488,8 +489,10 @@ def test_a_claimed_ledger_that_differs_from_the_verified_one_is_flagged(run, env
 def test_without_isolation_a_run_needs_explicit_permission(env, tmp_path, monkeypatch):
     (tmp_path / "agent.py").write_text(textwrap.dedent(HONEST))
     monkeypatch.setattr(sandbox, "level_here", lambda: sandbox.LIMITED)
+    descriptors = os.listdir("/proc/self/fd")
     with pytest.raises(sandbox.SandboxError, match="no isolation on this machine"):
         run_sandboxed(env, Path(tmp_path), 0)
+    assert os.listdir("/proc/self/fd") == descriptors
     sandboxed_run = run_sandboxed(env, Path(tmp_path), 0, Limits(wall_seconds=120), allow_limited=True)
     assert sandboxed_run.level == "limited"
     assert sandboxed_run.failure is None
