@@ -11,11 +11,15 @@ namespace alma {
 struct Matrix {
   const float* data;
   long row_stride, column_stride;
+  Matrix from(long row, long column) const {
+    return {data + row * row_stride + column * column_stride, row_stride, column_stride};
+  }
 };
 
 // One tile of the result, kRows x kVectors * kLanes, stays in registers. It starts from the bias, or from c if `add`.
+// The caller is one with this function: a call would take longer than the arithmetic of a small product.
 template <int kRows, int kVectors>
-void tile(Matrix a, const float* b, long b_stride, const float* bias, bool add, float* c, long c_stride, long inner) {
+[[gnu::always_inline]] inline void tile(Matrix a, const float* b, long b_stride, const float* bias, bool add, float* c, long c_stride, long inner) {
   Vector sums[kRows][kVectors];
   for (int row = 0; row < kRows; ++row)
     for (int v = 0; v < kVectors; ++v)
@@ -44,11 +48,11 @@ void tiles_of_rows(Matrix a, const float* b, long b_stride, const float* bias, b
                    long rows, long inner) {
   long row = 0;
   for (; row + kRows <= rows; row += kRows)
-    tile<kRows, kVectors>({a.data + row * a.row_stride, a.row_stride, a.column_stride}, b, b_stride,
-                          bias ? bias + row : bias, add, c + row * c_stride, c_stride, inner);
+    tile<kRows, kVectors>(a.from(row, 0), b, b_stride, bias ? bias + row : bias, add, c + row * c_stride, c_stride,
+                          inner);
   if constexpr (kRows > 1)
-    tiles_of_rows<kVectors, kRows / 2>({a.data + row * a.row_stride, a.row_stride, a.column_stride}, b, b_stride,
-                                       bias ? bias + row : bias, add, c + row * c_stride, c_stride, rows - row, inner);
+    tiles_of_rows<kVectors, kRows / 2>(a.from(row, 0), b, b_stride, bias ? bias + row : bias, add, c + row * c_stride,
+                                       c_stride, rows - row, inner);
 }
 
 // c (rows, columns) = bias (rows) + a (rows, inner) b (inner, columns). `columns`, `b_stride` and `c_stride` are multiples
@@ -60,7 +64,7 @@ inline void multiply(Matrix a, const float* b, long b_stride, const float* bias,
   for (long part = 0; part < parts; ++part) {
     const long first = vectors * part / parts, count = vectors * (part + 1) / parts - first;
     for (long k = 0; k < inner; k += kInner) {
-      const Matrix left{a.data + k * a.column_stride, a.row_stride, a.column_stride};
+      const Matrix left = a.from(0, k);
       const float* right = b + k * b_stride + first * kLanes;
       float* out = c + first * kLanes;
       const long depth = std::min(kInner, inner - k);

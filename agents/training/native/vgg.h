@@ -131,7 +131,7 @@ class Vgg final : public Network {
     long output_side() const { return pool ? side / 2 : side; }
   };
 
-  static bool winograd_pays(long inputs, long outputs) { return std::min(inputs, outputs) >= 32; }
+  static bool winograd_pays(long inputs, long outputs) { return std::min(inputs, outputs) >= 16; }
 
   // The convolutions of all blocks; `with_sums` also writes the sums of the outputs.
   void convolve_all(const float* x, Weights weights, float* y, long inputs, long outputs, long side, long blocks,

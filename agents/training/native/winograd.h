@@ -1,6 +1,6 @@
 // 3x3 convolutions by Winograd's F(2x2, 3x3): y = A' [(G w G') . (B' x B)] A for each tile of 2x2 outputs.
 //
-// A tile takes 16 multiplications instead of 36. The transforms are additions, which pay from about eight channels on.
+// A tile takes 16 multiplications instead of 36. The transforms are additions, which pay from sixteen channels on.
 // Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, arXiv 1509.09308, section 4.1.
 #pragma once
 
