@@ -23,7 +23,7 @@ def locked(file: Path, *, wait: bool) -> Iterator[bool]:
     The system releases the lock when the process ends, however it ends. The lock excludes other threads, too, and is
     not re-entrant. The file stays: if a process removed it, two processes could lock two files of the same name.
 
-    The file is created if it is missing, and its content is not changed.
+    The file is created if it is missing, and its content is not changed. `wait` waits until the lock is free.
 
     Yields:
         True; or False if the file system has no locks, as some network file systems. The block then runs without one.

@@ -21,12 +21,19 @@ from alma_env import Ensemble
 
 @dataclass(eq=False, kw_only=True)
 class Ens(NetworkLearner[Ensemble]):
-    """A learner of independent members; it cannot grow. Member 0 has the random numbers of the single model.
+    """A learner of independent members; it cannot grow.
 
     Args:
-        members: N.
+        build: creates one member's untrained predictor from a generator of its initial weights.
+        settings: settings of a stage.
+        seed: run seed; member 0 has the random numbers of the single model.
+        members: N, at least 1.
+        from_scratch: start every stage from new random initialisations; only meaningful with replay.
         together: train the members together (True) or one after another (False); None chooses the faster. The numbers
             are equal to rounding.
+        engine: how to compute a stage. All engines give the same result, to rounding.
+        device: where to train.
+        on_epoch: called after every epoch, for progress displays.
     """
 
     members: int = 5

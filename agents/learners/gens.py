@@ -26,14 +26,19 @@ from alma_env.scoring.ensemble import Space
 class GEns(NetworkLearner[Ensemble]):
     """A learner that adds members. Without a growth step, a stage trains the newest members further.
 
-    The first new member of stage k has the random numbers that a single model from scratch has at stage k.
-
     Args:
-        members: n, members added per growth step.
+        build: creates one member's untrained predictor from a generator of its initial weights.
+        settings: settings of a stage.
+        seed: run seed; the first new member of stage k has the random numbers that a single model from scratch has at
+            stage k.
+        members: n, members added per growth step, at least 1.
         warm_start: initialise new members with copies of the newest ones instead of random weights.
         space: average probabilities (``prob``), as in the paper, or logits (``logit``), as in the authors' released
             code.
         together: train the new members together (True) or one after another (False); None chooses the faster.
+        engine: how to compute a stage. All engines give the same result, to rounding.
+        device: where to train.
+        on_epoch: called after every epoch, for progress displays.
     """
 
     members: int = 1

@@ -12,7 +12,7 @@ expert, and a growth step may copy several experts, those with the largest L_j.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Literal, get_args
@@ -41,10 +41,11 @@ SplitBy = Literal["loss", "usage", "random"]
 class GMoE(NetworkLearner[Predictor]):
     """A learner that fine-tunes one network and adds an expert to every mixture layer at each growth step.
 
-    `build` returns a predictor with a `MixtureNetwork` or a `SwitchTransformer` as its body. `from_scratch` initialises
-    the grown architecture; its experts are then no longer copies.
-
     Args:
+        build: creates the untrained predictor from a generator of its initial weights; its body is a `MixtureNetwork`
+            or a `SwitchTransformer`.
+        settings: settings of a stage.
+        seed: run seed, from which initialisation, data order, augmentation, routing and new gates are derived.
         gating: ``soft`` weighs all experts; ``hard`` sends each example to one.
         straight_through: how to train hard gates, see `Routing`.
         split_by: which leaf to split: the one with the largest ``loss`` L_j on V, the one with the largest ``usage``
@@ -54,8 +55,12 @@ class GMoE(NetworkLearner[Predictor]):
         init_experts: experts per mixture layer before the first growth step.
         tree: False is the flat ablation: one softmax over all experts, so that growth changes the function.
         fixed: do not allow growth; with two initial experts, the fixed mixture of experts.
+        from_scratch: start every stage from a new random initialisation of the grown architecture; only meaningful with
+            replay. The experts are then no longer copies.
         together: compute all experts of a layer together during a stage; None chooses the faster.
         engine: how to compute a stage; ``compiled`` is refused, since it would compile again after each growth step.
+        device: where to train.
+        on_epoch: called after every epoch, for progress displays.
     """
 
     gating: Literal["soft", "hard"] = "soft"
@@ -93,14 +98,15 @@ class GMoE(NetworkLearner[Predictor]):
 
     def initialise(self, stage: int) -> Predictor:
         """Return an untrained network; after the first stage, with the trees of the current one."""
-        return self._untrained(stage, self._trees() if stage > 1 else ())
+        return self._untrained(stage, self._trees() if stage > 1 else None)
 
-    def _untrained(self, stage: int, trees: Iterable[tuple[int, ...]]) -> Predictor:
+    def _untrained(self, stage: int, trees: list[tuple[int, ...]] | None) -> Predictor:
         """Return an untrained network. If `trees` are given, its mixtures have these trees."""
         weights = generator(self.seed, "init", stage=stage)
         predictor = build_mixture(self.build, weights, self.init_experts, self.routing)
-        for layer, splits in zip(_mixtures(predictor), trees, strict=False):
-            layer.regrow(splits, weights)
+        if trees is not None:
+            for layer, splits in zip(_mixtures(predictor), trees, strict=True):
+                layer.regrow(splits, weights)
         return predictor.to(self.device).eval()
 
     def _trees(self) -> list[tuple[int, ...]]:
@@ -166,9 +172,9 @@ class GMoE(NetworkLearner[Predictor]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that ``state_dict`` returned."""
-        self.growths = state["growths"]
-        self.predictor = self._untrained(1, [tuple(splits) for splits in state["trees"]])
-        super().load_state_dict(state)
+        predictor = self._untrained(1, [tuple(splits) for splits in state["trees"]])
+        predictor.load_state_dict(state["predictor"])
+        self.stage, self.growths, self.predictor = state["stage"], state["growths"], predictor
 
 
 @torch.no_grad()

@@ -24,14 +24,7 @@ P = TypeVar("P", bound=nn.Module)  # the type of the predictor
 class NetworkLearner(Generic[P]):
     """A learner that fine-tunes its predictor at every stage, in a copy: a deployed predictor never changes.
 
-    Args:
-        build: creates an untrained network, or member, from a generator of its initial weights.
-        settings: settings of a stage.
-        seed: run seed, from which all random numbers are derived.
-        from_scratch: start every stage from a new random initialisation; only meaningful with replay.
-        engine: how to compute a stage. All engines give the same result, to rounding.
-        device: where to train.
-        on_epoch: called after every epoch, for progress displays.
+    The class of each method documents the arguments.
     """
 
     build: Build = field(kw_only=False)
@@ -88,6 +81,6 @@ class NetworkLearner(Generic[P]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that ``state_dict`` returned."""
-        self.stage = state["stage"]
-        self.predictor = copy.deepcopy(self.predictor)
-        self.predictor.load_state_dict(state["predictor"])
+        predictor = copy.deepcopy(self.predictor)
+        predictor.load_state_dict(state["predictor"])
+        self.stage, self.predictor = state["stage"], predictor

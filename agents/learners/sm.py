@@ -17,7 +17,17 @@ from agents.training.stage import Examples
 
 @dataclass(eq=False, kw_only=True)
 class SingleModel(NetworkLearner[Predictor]):
-    """A learner that fine-tunes one network; it cannot grow. `NetworkLearner` describes its arguments."""
+    """A learner that fine-tunes one network; it cannot grow.
+
+    Args:
+        build: creates the untrained predictor from a generator of its initial weights.
+        settings: settings of a stage.
+        seed: run seed, from which initialisation, data order and augmentation are derived.
+        from_scratch: start every stage from a new random initialisation; only meaningful with replay.
+        engine: how to compute a stage. All engines give the same result, to rounding.
+        device: where to train.
+        on_epoch: called after every epoch, for progress displays.
+    """
 
     def initialise(self, stage: int) -> Predictor:
         """Return the untrained network of a stage."""

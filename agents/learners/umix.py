@@ -23,14 +23,18 @@ from agents.training.stage import Examples
 class UMix(NetworkLearner[Predictor]):
     """A learner of one model made of N networks; it cannot grow.
 
-    Member 0 has the initial weights of the single model, and the data order is the single model's.
-
     Args:
-        members: N.
+        build: creates one member's untrained predictor from a generator of its initial weights.
+        settings: settings of a stage.
+        seed: run seed; member 0 has the initial weights of the single model, and the data order is the single model's.
+        members: N, at least 1.
         reduce: ``mean`` of logits, as in the paper, or ``sum``, as in the authors' released code. For fixed weights
             both give the same predictions. With SGD, the steps of the sum are N times larger.
-        together: compute the members together (True) or one after another (False); None chooses the faster. The engine
-            ``compiled`` always computes them together, ``native`` never.
+        from_scratch: start every stage from new random initialisations; only meaningful with replay.
+        together: compute the members together (True) or one after another (False); None chooses the faster.
+        engine: how to compute a stage. ``compiled`` always computes the members together, ``native`` never.
+        device: where to train.
+        on_epoch: called after every epoch, for progress displays.
     """
 
     members: int = 5

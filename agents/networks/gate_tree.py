@@ -232,7 +232,7 @@ def balanced_splits(leaves: int) -> tuple[int, ...]:
 
 
 def _straight_through(probabilities: Tensor) -> Tensor:
-    """Return 1 if the right child is drawn, with its probability, else 0; with the gradient of the probabilities."""
+    """Draw children; return 1 for each right child and 0 for each left one, with the gradient of the probabilities."""
     draws = torch.rand(probabilities.shape, device=probabilities.device)
     return (draws < probabilities).to(probabilities.dtype) + (probabilities - probabilities.detach())
 

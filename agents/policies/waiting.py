@@ -70,6 +70,8 @@ class FixedWait(Schedule):
 
     Attributes:
         wait: waiting time w in mega-batches.
+        replay: train on everything gathered so far.
+        growth: when to grow, see ``agents.policies.growing``.
     """
 
     wait: int = 1
@@ -90,6 +92,8 @@ class Doubling(Schedule):
     Attributes:
         factor: above 1.
         first: tick of the first stage.
+        replay: train on everything gathered so far.
+        growth: when to grow, see ``agents.policies.growing``.
     """
 
     factor: float = 2.0
@@ -116,6 +120,8 @@ class ValidationTriggered(Schedule):
         wait: waiting time in mega-batches until a stage fails to lower the validation loss.
         factor: above 1.
         least: smallest relative decrease of the validation loss that counts as an improvement.
+        replay: train on everything gathered so far.
+        growth: when to grow, see ``agents.policies.growing``.
     """
 
     wait: int = 1
@@ -151,6 +157,8 @@ class BudgetPaced(Schedule):
 
     Attributes:
         budget: FLOPs for the whole stream.
+        replay: train on everything gathered so far.
+        growth: when to grow, see ``agents.policies.growing``.
     """
 
     budget: float = 1e12
@@ -184,6 +192,8 @@ class RandomWait(Schedule):
     Attributes:
         probability: from 0 to 1; 1 / w gives a mean waiting time of w mega-batches.
         seed: 0 or more.
+        replay: train on everything gathered so far.
+        growth: when to grow, see ``agents.policies.growing``.
     """
 
     probability: float = 0.1

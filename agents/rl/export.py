@@ -39,11 +39,17 @@ def episode_of(recording: Recording, kind: str = "train", prices: Prices | None 
     """Return the episode that `WaitEnv` with actions ``train`` or ``multi`` and these prices would have had in a run.
 
     Raises:
-        ValueError: the kind is unknown, or the kind is ``train`` and the run replays or grows.
+        ValueError: the kind is unknown; or no action expresses a decision of the run: the kind is ``train`` and the run
+            replays or grows, or the run grows by several steps before one training.
     """
     if kind not in ("train", "multi"):
         raise ValueError(f"kind={kind!r}: must be 'train' or 'multi'")
     decisions = recording.decisions
+    if (steps := decisions[:, 2].max()) > 1:
+        raise ValueError(
+            f"a run of {recording.learner!r} with {recording.schedule!r} grows by {steps} steps before one training, "
+            "which no action can express; leave this run out"
+        )
     if kind == "train" and decisions[:, 1:].any():
         raise ValueError(
             f"a run of {recording.learner!r} with {recording.schedule!r} replays or grows, which kind='train' cannot "

@@ -32,8 +32,9 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
     ``reset(seed=s)`` seeds all random numbers. ``reset(options={"reset_mask": mask})`` starts some episodes again.
 
     ``num_envs`` is the number of episodes. ``stream``, ``learner``, ``width`` and ``recorded`` are the arguments of
-    `curves_for`, which are not used if ``curves`` are given. The other arguments are those of `WaitEnv`. With
-    ``curves``, the error is the one to which these were fitted.
+    `curves_for`, which are not used if ``curves`` are given. ``actions``, ``replay``, ``grow``, ``flops_price``,
+    ``parameter_price`` and ``reward_on`` are those of `WaitEnv`; with ``curves``, ``reward_on`` has no effect, and the
+    error is the one to which the curves were fitted.
 
     Raises:
         ValueError: no runs of this stream, learner and width were recorded; or the actions replay or grow, but no

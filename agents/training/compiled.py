@@ -53,7 +53,11 @@ def compiled_engine(
     data_order: DataOrder,
     on_epoch: OnEpoch | None,
 ) -> Curves:
-    """Compute a stage by compiled calls; on a GPU, by the plain engine. Raise ValueError unless it is supported."""
+    """Compute a stage by compiled calls; on a GPU, by the plain engine.
+
+    Raises:
+        ValueError: there are several ranks, or the engine does not support the network or the settings.
+    """
     body = predictor.body
     if next(body.parameters()).device.type != "cpu":
         with torch.enable_grad():
@@ -133,10 +137,11 @@ def _epoch_of_steps(functions: Program, state: State, x: Tensor, y: Tensor, orde
 
 
 def _unrolled(settings: StageSettings, examples: int) -> tuple[int, int]:
-    """Return the epochs and the steps per call: one epoch with `patience`, and steps that leave few batches over."""
+    """Return the epochs and the steps per call; the steps leave few mini-batches over."""
     full = examples // settings.batch_size
     steps = max(range(1, STEPS_PER_CALL + 1), key=lambda n: (full // n * n if n > STEPS_PER_CALL // 2 else 0, n))
-    return 1 if settings.patience is not None else EPOCHS_PER_CALL, min(steps, max(full, 1))
+    epochs = 1 if settings.patience is not None else EPOCHS_PER_CALL  # with patience, any epoch can be the last
+    return epochs, min(steps, max(full, 1))
 
 
 def _formula(settings: StageSettings) -> StageSettings:

@@ -115,7 +115,10 @@ def share(start: int, stop: int) -> slice:
 
 
 def require_shares(settings: StageSettings, per_epoch: int, validating: int) -> None:
-    """Raise ValueError unless every mini-batch, and a validation set of `validating` examples, has a part per rank."""
+    """Raise ValueError unless the ranks can share each mini-batch equally, and each rank has a validation example.
+
+    `per_epoch` and `validating` are the numbers of training examples per epoch and of validation examples.
+    """
     if ranks() == 1:
         return
     parts = ranks() * settings.accumulation

@@ -54,7 +54,9 @@ def parallel_env(
     seats: int = 1,
     **keywords: Any,
 ) -> Arena:
-    """Make an arena on a stream; `Arena` documents the budgets and the seats.
+    """Make an arena on a stream.
+
+    `Arena` documents ``flops_budget``, ``parameter_budget``, ``shared_flops_budget`` and ``seats``.
 
     Args:
         id: id of the stream, as for ``alma_env.make``.

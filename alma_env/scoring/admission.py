@@ -26,9 +26,9 @@ def require_metered(
 ) -> None:
     """Raise UnmeteredTrainingError if parameters, buffers or arrays changed without a charge.
 
-    The meter is not running, or paused, and may have counted nothing while it was running. `known` are the content
-    hashes of all tensors and arrays that were deployed before in the episode; the last two arguments are the FLOPs
-    charged, and those declared, before the last deployment.
+    Call this function while the meter does not run, or is paused. `known` holds the content hashes of all tensors and
+    arrays that were deployed before in the episode; the last two arguments are the FLOPs charged, and the FLOPs
+    declared, before the last deployment.
     """
     untrained = isinstance(predictor, UntrainedPredictor) and predictor.is_pristine()
     if untrained or meter.declared_total > declared_at_deployment:

@@ -41,10 +41,14 @@ from alma_env.metering.function_cost import count_once
 class Firefly(NetworkLearner[Predictor]):
     """A learner that fine-tunes one network and widens it where the estimated decrease of the loss is largest.
 
-    `build` returns a predictor with a `FireflyVGG19` as its body. `from_scratch` initialises the grown network. Growth
-    steps use the batch size of `settings`, and always fp32.
-
     Args:
+        build: creates the untrained predictor, with a `FireflyVGG19` as its body, from a generator of its weights.
+        settings: settings of a stage. Growth steps use its batch size, and always fp32.
+        seed: run seed, from which initialisation, data order, augmentation and candidates are derived.
+        from_scratch: start every stage from a new random initialisation of the grown network.
+        engine: how to compute a stage. All engines give the same result, to rounding.
+        device: where to train.
+        on_epoch: called after every epoch, for progress displays.
         growth: the fields of `GrowthSettings`.
     """
 
@@ -140,9 +144,10 @@ class Firefly(NetworkLearner[Predictor]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that ``state_dict`` returned, including widths and depth."""
+        predictor = self._untrained(state["widths"], state["residuals"], stage=1)
+        predictor.load_state_dict(state["predictor"])
         self.growth_reports = [GrowthReport(**report) for report in state["growth_reports"]]
-        self.predictor = self._untrained(state["widths"], state["residuals"], stage=1)
-        super().load_state_dict(state)
+        self.stage, self.predictor = state["stage"], predictor
 
 
 Batches = Iterable[tuple[Tensor, Tensor]]  # normalised images (n, in_channels, 32, 32), labels (n,) int64

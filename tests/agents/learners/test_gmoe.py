@@ -241,6 +241,15 @@ def test_a_restored_learner_continues_to_the_last_bit_and_old_predictors_do_not_
     assert all(torch.equal(kept[name], tensor) for name, tensor in deployed.state_dict().items())
 
 
+def test_a_state_of_another_network_is_refused_and_changes_nothing() -> None:
+    learner = MLP_BACKBONE.grown(1)
+    state, predictor = copy.deepcopy(learner.state_dict()), learner.predictor
+    del state["trees"][-1]
+    with pytest.raises(ValueError, match="shorter"):
+        learner.load_state_dict(state)
+    assert (learner.stage, learner.growths, learner.predictor) == (1, 1, predictor)
+
+
 def test_two_growth_steps_before_one_stage_draw_different_gates() -> None:
     learner = MLP_BACKBONE.grown(1)
     learner.grow(*MLP_BACKBONE.stage(2))

@@ -17,6 +17,8 @@ from agents.policies.waiting import Decision, fixed_wait
 from agents.rl import recordings
 from agents.rl.export import episode_of, to_minari
 
+from .synthetic import recorded
+
 
 @pytest.fixture(scope="session")
 def run_folder(tmp_path_factory):
@@ -111,6 +113,13 @@ def test_an_exported_episode_equals_the_episode_of_the_environment(kind, tmp_pat
     np.testing.assert_allclose(episode.observations, observations, atol=1e-6)
     np.testing.assert_allclose(episode.reward_vectors, vectors, rtol=1e-12)
     np.testing.assert_allclose(episode.rewards, rewards, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["train", "multi"])
+def test_a_run_with_two_growth_steps_before_one_training_has_no_episode(kind):
+    twice = recorded("at 6,7", lambda tick: (tick % 5 == 0, 0, 2 * (tick == 10)))
+    with pytest.raises(ValueError, match="'sm' with 'at 6,7' grows by 2 steps before one training.*leave this run out"):
+        episode_of(twice, kind)
 
 
 @dataclasses.dataclass(frozen=True)
