@@ -117,6 +117,8 @@ def locked(folder: Path) -> Iterator[None]:
 def is_complete(folder: Path) -> bool:
     """Return whether the folder holds a complete run; rows that only the last checkpoint holds are written first."""
     config = read_config(folder)
+    if not (folder / "ledger.jsonl").exists():  # the process was killed before tick 0
+        return False
     rows = 1 + config.ticks
     if len(read_ledger(folder)) == rows:
         return True
