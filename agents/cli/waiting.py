@@ -19,6 +19,7 @@ from agents.analysis.measures import engineering
 from agents.analysis.prices import Prices
 from agents.catalogue.data_facts import facts_of
 from agents.catalogue.spec import RunSpec, resolve
+from agents.cli.finished_runs import picture_folder
 from agents.cli.run_sweep import require_settings, run_in_turn
 from agents.figures import waiting
 from agents.policies.validation import key_values
@@ -191,6 +192,7 @@ def compare(options: argparse.Namespace, console: Console) -> int:
         console.print()
     legend = "n: seeds; ±: 95 % interval over seeds (Student's t); differences are paired by seed."
     console.print(legend, highlight=False)
-    picture = waiting.draw(comparisons, options.picture or options.folder / "waiting.png", heading=heading)
+    file = options.picture or picture_folder(options.folder) / "waiting.png"
+    picture = waiting.draw(comparisons, file, heading=heading)
     say(console, f"Picture: {picture.resolve()}")
     return 0
