@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
@@ -81,6 +82,8 @@ def train(options: argparse.Namespace, console: Console) -> int:
     """Learn a policy; with --evaluate run it afterwards on the real streams."""
     if options.out.suffix != ".zip":
         raise ValueError(f"--out {options.out}: Stable-Baselines3 writes an archive; let the file name end in .zip")
+    if not math.isfinite(options.steps):
+        raise ValueError(f"--steps {options.steps}: must be a finite number of decisions; the default is 2e6")
     keywords = key_values(options.set)
     evaluation = None if options.evaluate is None else _evaluation(options, keywords)
     specs = [] if evaluation is None else grid.expand(evaluation)  # reports a wrong keyword before training starts
