@@ -84,7 +84,7 @@ def read_ledger(folder: Path) -> Ledger:
 
 
 def read_stages(folder: Path) -> list[StageRecord]:
-    """Read the stages of a run up to its last checkpoint; ValueError if the file is missing or not of stages."""
+    """Read the stages of a run up to its last checkpoint; ValueError for a missing file or a wrong line."""
     file = folder / "stages.jsonl"
     try:
         return [StageRecord(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
