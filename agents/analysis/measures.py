@@ -61,7 +61,7 @@ def measure_of(protocol: Mapping[str, Any]) -> Measure:
 def table(groups: Mapping[str, Sequence[Ledger]], *, title: str, measure: Measure = ERROR_RATE) -> Table:
     """Return a table with one line per setting: mean and 95 % interval over seeds of CER, Mem, Comp and final error.
 
-    The groups are the ledgers of the seeds by the label of a setting. For text, average perplexity replaces CER.
+    ``groups`` maps the label of each setting to the ledgers of its seeds. For text, average perplexity replaces CER.
     """
     out = Table(
         title=escape(title),

@@ -33,7 +33,7 @@ class WaitingComparison:
     """All schedules of one learner on one stream."""
 
     title: str  # stream and learner
-    schedules: Sequence[ScheduleCosts]  # in ascending order
+    schedules: Sequence[ScheduleCosts]  # in ascending order of mean cost
     notes: Sequence[str] = ()  # for each run of the stream that was left out as a duplicate
 
     @property

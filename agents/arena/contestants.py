@@ -14,7 +14,6 @@ from agents.policies.specs import policy_from
 from agents.policies.validation import literal
 from alma_env import AlmaEnv
 
-EXAMPLE = "sm:width=4,wait=5"
 # Keys that all contestants share, or whose values cannot be text, and what to write instead.
 _ELSEWHERE = {
     "id": "write it first, as in sm:width=4",
@@ -72,7 +71,7 @@ def read_contestants(specs: Sequence[str], common: Mapping[str, Any] | None = No
 def _parts(spec: str) -> list[str]:
     id, colon, keywords = spec.partition(":")
     if not id or (colon and not keywords):
-        raise ValueError(f"--agents {spec}: write the agent's id, and hyper-parameters after a colon: {EXAMPLE}")
+        raise ValueError(f"--agents {spec}: write the id, and hyper-parameters after a colon, as in sm:width=4,wait=5")
     parts: list[str] = []
     for part in keywords.split(",") if keywords else []:
         if "=" in part or not parts:
@@ -93,7 +92,7 @@ def read_keywords(where: str, pairs: Sequence[str]) -> dict[str, Any]:
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not (key and equals and text):
-            raise ValueError(f"{where}: {pair!r} is not key=value; write for example {EXAMPLE}")
+            raise ValueError(f"{where}: {pair!r} is not key=value; write for example width=4")
         if key in values:
             raise ValueError(f"{where}: {key} is given twice; give it once")
         if key in _ELSEWHERE:

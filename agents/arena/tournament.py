@@ -49,9 +49,9 @@ class Place:
 
 
 def play(arena: Arena, agents: Mapping[str, AnytimeAgent], seed: int, on_tick: OnTick | None = None) -> None:
-    """Play the stream of ``seed`` with new agents in an arena for their names, which then holds their ledgers.
+    """Reset the arena, and play the stream of ``seed`` with new agents by name; the arena then holds their ledgers.
 
-    With a shared budget `agents.arena.bidder` bids for the agents. ``on_tick`` is called after every tick.
+    With a shared budget `agents.arena.bidder` bids for the agents. After each tick ``on_tick`` gets the arena.
 
     Raises:
         ValueError: the names differ from the arena's, or an agent has trained before or cannot bid.
@@ -181,7 +181,7 @@ def file_name(name: str) -> str:
 
 
 def standings(ledgers: Mapping[str, Sequence[Ledger]], measure: Measure = ERROR_RATE) -> list[Place]:
-    """Return the places of agents by their ledgers, one per stream; the lowest mean of the measure is first."""
+    """Return the places of agents, the lowest mean of the measure first; an agent has one ledger per stream."""
     lines = []
     for name, of_agent in ledgers.items():
         scores = [ledger.score() for ledger in of_agent]

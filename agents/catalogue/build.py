@@ -68,7 +68,7 @@ def make(
 def build(
     config: RunConfig | AgentConfig, env: AlmaEnv, *, policy: Policy | None = None, on_epoch: OnEpoch | None = None
 ) -> AnytimeAgent:
-    """Create the agent of a planned run or of a finished run; without `policy`, with the schedule that it records.
+    """Create the agent of a planned run or of a finished run; without `policy`, with the schedule in its record.
 
     Raises:
         ValueError: the engine or the device is not available, a value breaks the method's rule, or `policy` is None and
@@ -119,5 +119,6 @@ def choose_device(device: str) -> torch.device:
         chosen = torch.device(device)
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(f"device={device!r}: {str(error).splitlines()[0]}; use 'cpu' or 'auto'") from error
+        reason = str(error).splitlines()[0].partition(". ")[0]
+        raise ValueError(f"device={device!r}: {reason}; use 'cpu' or 'auto'") from error
     return chosen

@@ -31,6 +31,9 @@ def resolve_agent(id: str, facts: DataFacts, *, policy: Policy | None = None, **
     recipe = facts.recipe
     method = method_for(id, recipe.backbone)
     given = check_types({name: keywords.pop(name, default) for name, default in _DEFAULTS.items()}, _TYPES, _EXAMPLES)
+    width = recipe.width if given["width"] is None else given["width"]
+    if width < 1:
+        raise ValueError(f"width={width}: must be at least 1; the recipe has width={recipe.width}")
     own, stage = _hyperparameters(id, method, facts, keywords)
     chosen = _policy(id, method, facts, policy, given["wait"], given["replay"], given["growth"])
     if isinstance(chosen, Schedule):  # the decisions of any other policy are unknown beforehand
@@ -41,7 +44,7 @@ def resolve_agent(id: str, facts: DataFacts, *, policy: Policy | None = None, **
     record = {
         "id": id,
         "backbone": recipe.backbone,
-        "width": recipe.width if given["width"] is None else given["width"],
+        "width": width,
         "policy": as_plain_data(chosen),
         "seed": given["seed"],
         "engine": given["engine"],

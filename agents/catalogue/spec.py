@@ -99,11 +99,11 @@ class RunSpec:
         return known_facts(self.env, split_keywords(self.env, self.settings)[0])
 
     def make_env(self) -> AlmaEnv:
-        """Create the environment. Runs with the same ``env`` and the same keywords of it can share one."""
+        """Call `alma_env.make`. Runs with the same ``env`` and the same keywords of it can share the environment."""
         return alma_env.make(self.env, **split_keywords(self.env, self.settings)[0])
 
     def make_agent(self, env: AlmaEnv, on_epoch: Callable[[int], None] | None = None) -> AnytimeAgent:
-        """Create the agent."""
+        """Create the agent for its environment; ``on_epoch`` is called after every epoch."""
         facts = facts_of(env)
         return build(resolve(self, facts), env, policy=self._policy(facts), on_epoch=on_epoch)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -36,8 +37,13 @@ def show(options: argparse.Namespace, console: Console) -> int:
                 groups[label].setdefault(run.seed, run.ledger)
             ledgers = {label: list(by_seed.values()) for label, by_seed in groups.items()}
             console.print(measures.table(ledgers, title=streams, measure=measure))
-            draw_curves(console, ledgers, options.folder, streams, measure)
+            draw_curves(console, ledgers, picture_folder(options.folder), streams, measure)
     return 0
+
+
+def picture_folder(path: Path) -> Path:
+    """Return the folder for a picture of the runs in a folder or packed file."""
+    return path.parent if path.is_file() else path
 
 
 def table(options: argparse.Namespace, console: Console) -> int:

@@ -29,7 +29,8 @@ def envs(options: argparse.Namespace, console: Console) -> int:
     table.add_row(TEXT_ID, "text files, or the package's own text", "4", *_recipe(TEXT))
     table.add_row(ARRAYS_ID, "your own arrays (Python only)", "ticks=…", "mlp-32", "1, 5")
     table.caption = (
-        "X-ALMA-v0 has a decision environment X-ALMA-Wait-v0 and a surrogate X-ALMA-Wait-Surrogate-v0 of it."
+        "X-ALMA-v0 has a decision environment X-ALMA-Wait-v0, and except for text its surrogate "
+        "X-ALMA-Wait-Surrogate-v0."
     )
     table.caption_justify = "left"
     console.print(table)

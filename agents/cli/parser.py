@@ -61,7 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
     add("paths", type=Path, nargs="+", metavar="PATH", help="folders of runs, or packed files to join")
     add("--out", type=Path, required=True, help=f"file to write, *{PACKED_SUFFIX}")
     show = _command(commands, "show", "finished_runs:show", "table and picture of all runs in a folder")
-    show.add_argument("folder", type=Path, help="a run folder, or a folder that holds several")
+    show.add_argument("folder", type=Path, help="a run folder, a folder that holds several, or a packed file")
     return parser
 
 

@@ -115,7 +115,7 @@ def run_grid(options: argparse.Namespace, console: Console) -> int:
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
     keys = ("env", "agent", "width", "wait", "policy", "seeds", "replay", "engine", "device", "record", "set")
-    return {key: getattr(options, key) for key in keys if getattr(options, key)}
+    return {key: getattr(options, key) for key in keys if getattr(options, key) not in (None, False, [])}
 
 
 def _table(options: argparse.Namespace) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
@@ -19,6 +20,7 @@ from agents.analysis.measures import engineering
 from agents.analysis.prices import Prices
 from agents.catalogue.data_facts import facts_of
 from agents.catalogue.spec import RunSpec, resolve
+from agents.cli.finished_runs import picture_folder
 from agents.cli.run_sweep import require_settings, run_in_turn
 from agents.figures import waiting
 from agents.policies.validation import key_values
@@ -80,6 +82,8 @@ def train(options: argparse.Namespace, console: Console) -> int:
     """Learn a policy; with --evaluate run it afterwards on the real streams."""
     if options.out.suffix != ".zip":
         raise ValueError(f"--out {options.out}: Stable-Baselines3 writes an archive; let the file name end in .zip")
+    if not math.isfinite(options.steps):
+        raise ValueError(f"--steps {options.steps}: must be a finite number of decisions; the default is 2e6")
     keywords = key_values(options.set)
     evaluation = None if options.evaluate is None else _evaluation(options, keywords)
     specs = [] if evaluation is None else grid.expand(evaluation)  # reports a wrong keyword before training starts
@@ -191,6 +195,7 @@ def compare(options: argparse.Namespace, console: Console) -> int:
         console.print()
     legend = "n: seeds; ±: 95 % interval over seeds (Student's t); differences are paired by seed."
     console.print(legend, highlight=False)
-    picture = waiting.draw(comparisons, options.picture or options.folder / "waiting.png", heading=heading)
+    file = options.picture or picture_folder(options.folder) / "waiting.png"
+    picture = waiting.draw(comparisons, file, heading=heading)
     say(console, f"Picture: {picture.resolve()}")
     return 0

@@ -83,7 +83,7 @@ def draw(kind: str, runs: Sequence[FinishedRun], **options: Any) -> Drawing:
 def draw_error_curves(groups: Mapping[str, Sequence[Ledger]], title: str, measure: Measure = ERROR_RATE) -> Drawing:
     """Draw the error at every tick in one panel, one curve with its band per label, as ``alma run`` does.
 
-    The groups are the ledgers of the seeds of each label; the streams of two labels may differ in length.
+    ``groups`` maps each label to the ledgers of its seeds; the streams of two labels may differ in length.
     """
     from agents.figures.error_curves import of_groups
 

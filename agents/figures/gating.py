@@ -52,7 +52,7 @@ class _Node:
 
 
 def draw(groups: Sequence[SeedGroup], title: str, layer: int = 1) -> Drawing:
-    """Draw the tree of gates of the first seed's run of one setting, in the mixture layer with a number from 1.
+    """Draw the tree of gates of one setting, from the run of its first seed; mixture layers count from 1.
 
     Raises:
         ValueError: the runs have several settings or a method without gates; or the run has no checkpoint, no gate, no

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -112,6 +113,8 @@ def to_minari(
         raise ValueError(
             f"dataset_id={dataset_id!r}: the package minari is missing; pip install 'alma-env[minari]'"
         ) from error
+    if not re.search(r"\w-v\d+$", dataset_id):
+        raise ValueError(f"dataset_id={dataset_id!r}: must end in a version; use for example alma/mnist-waiting-v0")
     if dataset_id in minari.list_local_datasets():
         raise ValueError(
             f"dataset_id={dataset_id!r}: Minari already has this data set; choose another id, or delete it with "

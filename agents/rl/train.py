@@ -6,6 +6,7 @@ alma run MNIST-ALMA-v0 --width 4 64 --policy waiting.zip
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,8 @@ def train_policy(
         raise ValueError(f"algorithm={algorithm!r}: must be one of {', '.join(ALGORITHMS)}")
     if steps < 1:
         raise ValueError(f"steps={steps}: must be at least 1 decision; the default is 2000000")
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed={seed}: must be from 0 to 2³² − 1; use seed=0")
     try:
         import stable_baselines3
         from stable_baselines3.common.vec_env import VecNormalize
@@ -115,9 +118,14 @@ def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[V
 
     name = env_id.removeprefix("alma_env:")
     if name not in gym.registry or "-Wait" not in name:
-        known = ", ".join(id for id in gym.registry if "-ALMA-Wait" in id)
-        raise ValueError(f"env_id={env_id!r}: not a decision environment; the ids are {known}")
+        ids = ", ".join(id for id in gym.registry if "-ALMA-Wait" in id)
+        raise ValueError(f"env_id={env_id!r}: not a decision environment; the ids are {ids}")
     if gym.spec(name).vector_entry_point is not None:
+        parameters = inspect.signature(SurrogateVectorEnv).parameters
+        known = [parameter for parameter in parameters if parameter not in ("num_envs", "stream")]
+        for keyword, value in keywords.items():
+            if keyword not in known:
+                raise ValueError(f"{keyword}={value!r}: {name} has no such keyword; it has {', '.join(known)}")
         made = gym.make_vec(name, num_envs=episodes, vectorization_mode="vector_entry_point", **keywords).unwrapped
         assert isinstance(made, SurrogateVectorEnv)
         from stable_baselines3.common.vec_env import VecMonitor

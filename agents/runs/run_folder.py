@@ -84,7 +84,7 @@ def read_ledger(folder: Path) -> Ledger:
 
 
 def read_stages(folder: Path) -> list[StageRecord]:
-    """Read the stages of a run up to its last checkpoint; ValueError if the file is missing or not of stages."""
+    """Read the stages of a run up to its last checkpoint; ValueError for a missing file or a wrong line."""
     file = folder / "stages.jsonl"
     try:
         return [StageRecord(**json.loads(line)) for line in file.read_text(encoding="utf-8").splitlines()]
@@ -117,6 +117,8 @@ def locked(folder: Path) -> Iterator[None]:
 def is_complete(folder: Path) -> bool:
     """Return whether the folder holds a complete run; rows that only the last checkpoint holds are written first."""
     config = read_config(folder)
+    if not (folder / "ledger.jsonl").exists():  # the process was killed before tick 0
+        return False
     rows = 1 + config.ticks
     if len(read_ledger(folder)) == rows:
         return True

@@ -44,7 +44,8 @@ def plan(specs: Sequence[RunSpec], out: Path, *, fresh: bool = False) -> Plan:
     A specification that occurs twice counts once. With `fresh` no run counts as finished.
 
     Raises:
-        ValueError: an environment or an agent cannot be created. The message names the run.
+        ValueError: an environment or an agent cannot be created, or a run with ``record`` was started without it. The
+            message names the run.
     """
     known = {} if fresh else run_index.finished_folders(out, [spec.env for spec in specs])
     planned = Plan()

@@ -119,8 +119,7 @@ def run_batch(specs: Sequence[RunSpec], folders: Sequence[str | Path], *, on_tic
         env = spec.make_env()
         report = (lambda row: None) if on_tick is None else partial(on_tick, number)
         run = _Run(spec, env, spec.make_agent(env), Path(folder), report)
-        started = (run.folder / "ledger.jsonl").exists() and batch_size(run.folder, run.config()) > 0
-        if started and run_folder.is_complete(run.folder):
+        if batch_size(run.folder, run.config()) > 0 and run_folder.is_complete(run.folder):
             run.report(run_folder.read_ledger(run.folder))
         else:
             pending.append(run)

@@ -80,7 +80,7 @@ class JudgedFinding:
 
 
 def judge(runs: Mapping[str, Sequence[FinishedRun]], scale: str) -> list[JudgedFinding]:
-    """Judge all findings of the paper, in the paper's order, by the runs for the id of each finding."""
+    """Judge all findings in the paper's order; ``runs`` maps the id of a finding to the runs that decide it."""
     judged = []
     for finding in FINDINGS:
         setup = read_setup(finding.family, scale)

@@ -33,7 +33,7 @@ class PairedComparison:
 
     @property
     def verdict(self) -> str:
-        """The verdict on the prediction; undecided if the interval contains zero or there are fewer than two seeds."""
+        """The verdict on the prediction; undecided for one seed, or if the interval contains the predicted limit."""
         if self.interval is None:
             return self.missing
         if self.interval.half is None:

@@ -206,6 +206,8 @@ def test_true_and_false_are_bools_in_upper_and_lower_case(capsys, tmp_path, text
     [
         (["run", "Digit-ALMA-v0"], "unknown environment; the ids are"),
         (["run", "--agent", "fine-tune"], "the agents are sm"),
+        (["run", "--agent", ""], "agent '': unknown; the agents are sm"),
+        (["run", "--device", ""], "device=''"),
         (["run", "--wait", "0"], "the waiting time must be at least 1 mega-batch"),
         (["run", "--wait", "21"], "use at most 20"),
         (["run", "--seeds", "-1"], "seed=-1"),

@@ -96,6 +96,7 @@ def test_wrong_input_gets_one_line_with_the_remedy(capsys, runs, tmp_path):
         (["surrogate", "validate", "x", "--episodes", "0"], "--episodes 0: must be at least 1"),
         (["policy", "train", "CartPole-v1", "--out", tmp_path / "x.zip"], "not a decision environment; the ids are"),
         (["policy", "train", "Digits-ALMA-Wait-v0", "--out", tmp_path / "x"], "end in .zip"),
+        (["policy", "train", "X", "--steps", "inf", "--out", "x.zip"], "--steps inf: must be a finite number"),
         (["run", "--policy", "doubling", "--wait", "3"], "--wait with --policy doubling: a policy decides when"),
         (["run", "--policy", "doubling", "--replay"], "replay as --policy doubling:replay=true"),
         (["run", "--policy", "doubling", "doubling"], "doubling occurs twice"),

@@ -146,3 +146,5 @@ def test_recorded_episodes_are_written_as_a_minari_data_set(run_folder, tmp_path
     assert saved.recover_environment().unwrapped.learner == "sm"
     with pytest.raises(ValueError, match="alma/test-v0.*choose another id"):
         to_minari(made, "alma/test-v0")
+    with pytest.raises(ValueError, match="alma/test'.*must end in a version"):
+        to_minari(made, "alma/test")

@@ -87,6 +87,8 @@ def test_files_without_a_policy_are_refused(tmp_path):
         ),
         ({"algorithm": "sac"}, "algorithm='sac': must be one of ppo, a2c, dqn"),
         ({"steps": 0}, "steps=0: must be at least 1 decision"),
+        ({"seed": -1}, "seed=-1: must be from 0 to"),
+        ({"epochs": 3}, "epochs=3: Digits-ALMA-Wait-Surrogate-v0 has no such keyword; it has .*width"),
     ],
 )
 def test_wrong_arguments_of_training_are_refused(arguments, message):

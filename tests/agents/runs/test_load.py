@@ -52,6 +52,8 @@ def test_a_packed_run_equals_the_run_except_for_fractions_of_milliseconds(folder
     size = file.stat().st_size
     assert size < sum(path.stat().st_size for path in folder.rglob("*.jsonl")) / 10
     assert main(["pack", str(file), "--out", str(file)]) == 0  # can replace the file that it reads
+    assert main(["show", str(file)]) == 0
+    assert (tmp_path / "errors.png").exists()
     assert file.stat().st_size == size
 
 

@@ -302,10 +302,12 @@ def test_a_finished_run_of_a_batch_is_read_and_a_started_one_starts_again(swept,
     job, environments = Job((GOOD,), 1, tmp_path), Environments()
     assert run_job(0, job, environments, print).folders == (folder,)
     assert (folder / "ledger.jsonl").read_text() == before
-    (folder / "ledger.jsonl").write_text(before[: before.index("\n") + 1])
-    assert run_job(0, job, environments, print).folders == (folder,)
-    assert run_index.is_finished(folder)
-    assert json.loads((folder / "config.json").read_text()) == config
+    for rows in (before[: before.index("\n") + 1], None):  # the batch was killed after tick 0, or before it
+        (folder / "config.json").write_text(json.dumps(config | {"batched": 8}))
+        (folder / "ledger.jsonl").unlink() if rows is None else (folder / "ledger.jsonl").write_text(rows)
+        assert run_job(0, job, environments, print).folders == (folder,)
+        assert run_index.is_finished(folder)
+        assert json.loads((folder / "config.json").read_text()) == config
 
 
 def test_fresh_deletes_all_runs_or_none(tmp_path):
