@@ -1,5 +1,6 @@
 """The effort that is known before a run equals the effort of the run."""
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -51,7 +52,9 @@ def test_the_effort_of_a_fixed_waiting_time_equals_the_effort_of_the_run():
     ledger = agents.run(env, agent, 0)
     assert effort.training_flops == ledger.score().paper_flops
     assert [stage.tick for stage in effort.stages] == [stage.tick for stage in agent.history]
-    assert training_examples(env, config.agent) == 2 * sum(stage.examples for stage in agent.history)
+    examples = 2 * sum(stage.examples for stage in agent.history)
+    assert effort.examples == training_examples(env, config.agent) == examples
+    assert effort.steps == sum(2 * math.ceil(stage.examples / 128) for stage in agent.history)
     assert effort.parameters == ledger[-1].parameters
 
 
