@@ -7,6 +7,8 @@ environment disturbs the other.
 from __future__ import annotations
 
 import copy
+import itertools
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -72,7 +74,8 @@ def _copies_of_empty_registries(predictor: nn.Module) -> dict[int, Any]:
 
 def device_of(predictor: nn.Module) -> torch.device:
     """Return the device of the predictor's first tensor, or the CPU if it has no tensors."""
-    return next((t.device for t in [*predictor.parameters(), *predictor.buffers()]), torch.device("cpu"))
+    tensors = itertools.chain(predictor.parameters(), predictor.buffers())
+    return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
 
 @contextmanager
@@ -158,7 +161,7 @@ def run(
                 )
             del batch, logits  # so that the next batch gets the same memory, which is in the processor's cache
         kept = torch.cat(answers)
-        if bool(torch.isnan(kept.sum())) and bool(torch.isnan(kept).any()):  # ∞ − ∞ makes the sum NaN, too
+        if math.isnan(kept.sum()) and bool(torch.isnan(kept).any()):  # ∞ − ∞ makes the sum NaN, too
             raise PredictorError(
                 f"{predictor_name(predictor)} returned NaN logits, perhaps because the training diverged: logits must "
                 "be comparable; deploy another predictor at this tick, or None to keep the previous one"
