@@ -7,6 +7,8 @@ environment disturbs the other.
 from __future__ import annotations
 
 import copy
+import itertools
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -19,7 +21,7 @@ from torch import Tensor, nn
 from alma_env.errors import AlmaError, PredictorError
 from alma_env.metering.dispatch_mode import CountingMode
 from alma_env.metering.tally import Tally
-from alma_env.scoring.fingerprint import predictor_name
+from alma_env.scoring.fingerprint import is_empty_registry, predictor_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,7 +51,7 @@ def unwrap(predictor: nn.Module) -> nn.Module:
 def freeze(predictor: nn.Module) -> nn.Module:
     """Return an independent copy in eval mode, without gradients; raise PredictorError if there can be no copy."""
     try:
-        frozen = copy.deepcopy(predictor)
+        frozen = copy.deepcopy(predictor, _copies_of_empty_registries(predictor))
     except Exception as error:
         raise PredictorError(
             f"{predictor_name(predictor)} cannot be copied ({error}): a deployed predictor must support copy.deepcopy; "
@@ -58,9 +60,22 @@ def freeze(predictor: nn.Module) -> nn.Module:
     return frozen.eval().requires_grad_(False)
 
 
+def _copies_of_empty_registries(predictor: nn.Module) -> dict[int, Any]:
+    """Return a memo for ``copy.deepcopy`` with a new object for each empty registry of the predictor's modules.
+
+    Each module has about 15 of them, and ``copy.deepcopy`` would take more time for these than for the weights.
+    """
+    attributes = [value for module in predictor.modules() for value in vars(module).values()]
+    registries = [value for value in attributes if is_empty_registry(value)]
+    memo: dict[int, Any] = {id(value): type(value)() for value in registries}
+    memo[id(memo)] = registries  # keeps them, and so their ids, to the end of the copy, as copy.deepcopy does
+    return memo
+
+
 def device_of(predictor: nn.Module) -> torch.device:
     """Return the device of the predictor's first tensor, or the CPU if it has no tensors."""
-    return next((t.device for t in [*predictor.parameters(), *predictor.buffers()]), torch.device("cpu"))
+    tensors = itertools.chain(predictor.parameters(), predictor.buffers())
+    return next((tensor.device for tensor in tensors), torch.device("cpu"))
 
 
 @contextmanager
@@ -144,8 +159,9 @@ def run(
                     f"{predictor_name(predictor)} changed its input in place: a predictor must not change its input; "
                     "use x.clone() or an out-of-place operation"
                 )
+            del batch, logits  # so that the next batch gets the same memory, which is in the processor's cache
         kept = torch.cat(answers)
-        if bool(torch.isnan(kept.sum())) and bool(torch.isnan(kept).any()):  # ∞ − ∞ makes the sum NaN, too
+        if math.isnan(kept.sum()) and bool(torch.isnan(kept).any()):  # ∞ − ∞ makes the sum NaN, too
             raise PredictorError(
                 f"{predictor_name(predictor)} returned NaN logits, perhaps because the training diverged: logits must "
                 "be comparable; deploy another predictor at this tick, or None to keep the previous one"

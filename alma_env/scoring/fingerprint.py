@@ -9,6 +9,7 @@ import functools
 import io
 import pickle
 import types
+from collections import OrderedDict
 from collections.abc import Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -83,6 +84,12 @@ def _array_hash(array: NDArray[Any]) -> str:
     return hasher.hexdigest()
 
 
+def is_empty_registry(value: object) -> bool:
+    """Return whether an attribute of a module is an empty dictionary without content; most are registries of hooks."""
+    # An OrderedDict or a subclass of dict may have attributes, which could hold weights.
+    return type(value) in (dict, OrderedDict) and not value and not getattr(value, "__dict__", None)
+
+
 def _placeholder(*parts: object) -> None:
     """Placeholder in the description of an object; never called, because descriptions are never unpickled."""
 
@@ -130,11 +137,8 @@ class _Description(pickle.Pickler):
             self.arrays.append(_array_hash(obj))
             return _placeholder, ("array", self.arrays[-1])
         if isinstance(obj, nn.Module) and type(obj).__reduce__ is object.__reduce__:
-            # Without empty registries (mostly hooks), which are many and have no content.
             state = {
-                name: value
-                for name, value in vars(obj).items()
-                if name != "training" and not (isinstance(value, dict) and not value)
+                name: value for name, value in vars(obj).items() if name != "training" and not is_empty_registry(value)
             }
             return _placeholder, ("module", *_class_content(type(obj)), state)
         if isinstance(obj, types.FunctionType) and obj is not _placeholder:

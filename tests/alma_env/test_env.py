@@ -7,6 +7,7 @@ import dataclasses
 import json
 import pickle
 import threading
+from collections import OrderedDict
 
 import gymnasium as gym
 import numpy as np
@@ -18,6 +19,7 @@ import alma_env
 from alma_env import AlmaEnv, PredictorError, UnmeteredTrainingError
 from alma_env.episode import Episode
 from alma_env.metering import phase
+from alma_env.scoring.evaluation import freeze
 
 TICKS = 5
 CALLS = {"count": 0}
@@ -219,6 +221,40 @@ def test_later_in_place_changes_do_not_affect_the_deployed_predictor(env):
         model.logits.zero_()
     _, reward, *_ = env.step(None)
     assert -reward == np.mean(env.data.test_y != 3)
+
+
+def test_a_predictor_gets_a_copy_of_each_batch_and_of_nothing_else():
+    env = alma_env.make("Digits-ALMA-v0", ticks=TICKS, evaluation_batch_size=50)
+    batches = []
+
+    def answer(x):
+        batches.append(x)
+        return torch.zeros(len(x), 10)
+
+    env.reset(seed=0, options={"predictor": Returning(answer)})
+    np.testing.assert_array_equal(torch.cat(batches).numpy(), env.data.test_x)
+    test_memory = torch.tensor(env.data.test_x)
+    for batch in batches:
+        assert batch.untyped_storage().nbytes() == batch.numel()
+        batch.zero_()
+    np.testing.assert_array_equal(env.data.test_x, test_memory.numpy())
+
+
+def test_the_environment_shares_nothing_with_the_predictor_also_no_empty_registry():
+    model = Noisy()
+    frozen = freeze(model)
+    for module, copied in zip(model.modules(), frozen.modules(), strict=True):
+        assert vars(module).keys() == vars(copied).keys()
+        for name, value in vars(module).items():
+            assert type(value) is type(vars(copied)[name]), name
+            assert value is not vars(copied)[name] or isinstance(value, int | float | None), name
+
+
+def test_a_registry_that_two_modules_share_is_shared_in_the_copy():
+    model = nn.Sequential(nn.Identity(), nn.Identity())
+    model[1]._forward_hooks = model[0]._forward_hooks
+    frozen = freeze(model)
+    assert frozen[1]._forward_hooks is frozen[0]._forward_hooks is not model[0]._forward_hooks
 
 
 def test_writing_to_an_observation_does_not_change_the_stream(env):
@@ -471,6 +507,21 @@ def test_training_in_another_thread_is_refused_also_if_the_network_runs_under_th
         worker.start()
         worker.join()
         model.eval()(torch.from_numpy(observation["train"]["x"]))
+    with pytest.raises(UnmeteredTrainingError):
+        env.step(model)
+
+
+class Registry(dict):
+    """A dictionary that can have attributes."""
+
+
+@pytest.mark.parametrize("registry", [Registry, OrderedDict])
+def test_training_weights_that_are_attributes_of_an_empty_registry_is_refused(env, registry):
+    model = Returning(lambda x: torch.zeros(len(x), 10))
+    model.registry = registry()
+    model.registry.bias = torch.zeros(10)
+    env.reset(seed=0, options={"predictor": model})
+    model.registry.bias = torch.arange(10.0)
     with pytest.raises(UnmeteredTrainingError):
         env.step(model)
 

@@ -94,6 +94,56 @@ def test_a_tick_without_training(benchmark, real_data):
     print(f"\ntick without training: None {1e3 * none:.2f} ms, the same module {1e3 * statistics.median(times):.2f} ms")
 
 
+@pytest.mark.parametrize(
+    ("data", "ticks", "turns", "agent"),
+    [
+        pytest.param("MNIST", 500, 100, {"width": 32, "epochs": 5}, id="MLP-32"),
+        pytest.param("CIFAR10", 100, 5, {"width": 8, "epochs": 1}, id="VGG19-8"),
+    ],
+)
+def test_a_step_against_the_bare_forward_passes(benchmark, real_data, data, ticks, turns, agent):
+    """Measure a step after each training, against the forward passes of its predictor on the same raw batches.
+
+    The two take turns in coming first after the training, because the first one finds less in the processor's cache.
+    """
+    keep_freed_memory()  # like the command line
+    env = AlmaEnv(real_data(data), ticks)
+    learner = agents.make("sm", env, **agent)
+    observation, _ = env.reset(seed=0, options={"predictor": learner.predictor})
+    raw = [
+        torch.from_numpy(part.copy())
+        for part in np.split(env.data.test_x, len(env.data.test_x) // env.evaluation_batch_size)
+    ]
+    steps, passes = [], []
+
+    def run_passes(predictor) -> None:
+        predictor.eval()
+        start = time.process_time()
+        with torch.no_grad():
+            for batch in raw:
+                predictor(batch)
+        passes.append(time.process_time() - start)
+
+    for turn in range(turns):
+        with env.meter:
+            predictor = learner.observe(observation)
+        if turn % 2:
+            run_passes(predictor)
+        start = time.process_time()
+        observation, *_ = env.step(predictor)
+        steps.append(time.process_time() - start)
+        if not turn % 2:
+            run_passes(predictor)
+    low, middle, high = np.quantile(np.array(steps[1:]) / np.array(passes[1:]), [0.25, 0.5, 0.75])
+    step, bare = statistics.median(steps), statistics.median(passes)
+    benchmark.extra_info.update(ratio=middle, quartiles=(low, high), steps=steps, passes=passes)
+    benchmark.pedantic(lambda: None, rounds=1)
+    print(
+        f"\n{data} {agent}: step {1e3 * step:.2f} ms, forward passes {1e3 * bare:.2f} ms, ratio {middle:.3f} "
+        f"(quartiles {low:.3f} to {high:.3f})"
+    )
+
+
 def test_loading_cifar10_and_building_the_stream(benchmark, real_data):
     """Measure seconds and peak memory in a new process."""
     real_data("CIFAR10")

@@ -43,6 +43,19 @@ def test_the_uniform_guess() -> None:
     assert TEXT.error(kept, Y) == pytest.approx(3.0)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_the_answer_is_the_lowest_class_with_the_highest_logit(dtype: torch.dtype) -> None:
+    inf, nan = math.inf, math.nan
+    rows = [[0, 1, 2], [2, 2, 0], [-inf, -inf, -inf], [0, inf, inf], [0.0, -0.0, -1], [nan, 0, 5]]
+    answers = np.array([2, 0, 0, 1, 0, 0])  # NaN counts as the highest
+    for count in (1, 2, 6):  # without ties; with a tie; with ties and NaN
+        kept = torch.tensor(rows[:count], dtype=dtype)
+        for label in range(3):
+            labels = np.full(count, label)
+            assert Classification(3).error(kept, labels) == np.mean(answers[:count] != label)
+    assert Classification(1).error(torch.tensor([[nan], [1]], dtype=dtype), np.zeros(2, dtype=int)) == 0
+
+
 def test_perplexity_by_hand() -> None:
     model = bigrams(0)
     probabilities = model.table.detach().double().softmax(1)
