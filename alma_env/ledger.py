@@ -117,7 +117,6 @@ class Ledger:
     """The rows of an episode, tick 0 first."""
 
     rows: list[Row] = field(default_factory=list)
-    _summed: tuple[int, int] = field(default=(0, 0), init=False, repr=False, compare=False)  # rows, and their comp
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -131,11 +130,7 @@ class Ledger:
     @property
     def comp(self) -> int:
         """FLOPs spent so far."""
-        # Read at every tick, so only the new rows are added.
-        rows, comp = self._summed
-        comp += sum(row.comp for row in self.rows[rows:])
-        self._summed = len(self.rows), comp
-        return comp
+        return sum(row.comp for row in self.rows)
 
     def append(self, row: Row) -> None:
         """Append the row of the next tick.

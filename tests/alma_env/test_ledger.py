@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import json
 
@@ -48,13 +47,6 @@ def test_the_score_is_the_sum_of_the_rows(ledger):
     assert score.seconds == 0.75
     assert not score.truncated
     assert Ledger([*ledger.rows, row(3, refused=True)]).score().truncated
-
-
-def test_comp_follows_the_rows(ledger):
-    assert ledger.comp == 3 * 607
-    ledger.append(row(3))
-    assert (ledger.comp, copy.deepcopy(ledger).comp, Ledger(ledger.rows[:3]).comp) == (6 * 607, 6 * 607, 3 * 607)
-    assert ledger == Ledger(ledger.rows)
 
 
 def test_regret_is_the_error_in_excess_of_the_oracles(ledger):
