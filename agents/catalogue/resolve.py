@@ -33,7 +33,8 @@ def resolve_agent(id: str, facts: DataFacts, *, policy: Policy | None = None, **
     given = check_types({name: keywords.pop(name, default) for name, default in _DEFAULTS.items()}, _TYPES, _EXAMPLES)
     width = recipe.width if given["width"] is None else given["width"]
     if width < 1:
-        raise ValueError(f"width={width}: must be at least 1; the recipe has width={recipe.width}")
+        meaning = "number of experts in each Switch layer" if facts.is_text else "number of hidden units or channels"
+        raise ValueError(f"width={width}: the {meaning} must be at least 1; the recipe has width={recipe.width}")
     own, stage = _hyperparameters(id, method, facts, keywords)
     chosen = _policy(id, method, facts, policy, given["wait"], given["replay"], given["growth"])
     if isinstance(chosen, Schedule):  # the decisions of any other policy are unknown beforehand
