@@ -194,7 +194,7 @@ def test_from_scratch_uses_new_weights_and_all_data(env):
         ({"wait": 7}, "wait=7.*6 mega-batches"),
         ({"epoch": 3}, "'epoch'.*hyper-parameter"),
         ({"epochs": 0}, "epochs=0"),
-        ({"width": 0}, "width=0: must be at least 1; the recipe has width=32"),
+        ({"width": 0}, "width=0: the number of hidden units .* must be at least 1; the recipe has width=32"),
         ({"from_scratch": True}, "from_scratch=True.*replay=True"),
         ({"device": "quantum"}, "device='quantum'"),
         ({"wait": 2, "policy": fixed_wait(2)}, "wait=2.*policy"),
