@@ -40,7 +40,7 @@ class Threads {
   }
 
  private:
-  static constexpr int kSpins = 2000;  // looks for work before a thread sleeps: some microseconds
+  static constexpr int kSpins = 20000;  // looks for work before a thread sleeps: to wake it takes longer than these
 
   void start() {
     {
