@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from agents.training import distributed
-from agents.training.compiled import compiled_engine, supports
+from agents.training.compiled.engine import compiled_engine, supports
 from agents.training.native.engine import native_engine
 from agents.training.native.engine import supports as native_supports
 from agents.training.native.library import library

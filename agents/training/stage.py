@@ -2,7 +2,7 @@
 
 ALMA paper, Algorithm 1, the call `model.train(T, V)`: epochs over T in random order with a new optimizer, a score on
 the validation part V after every epoch, and the weights of the best epoch at the end. `plain_engine` is the reference;
-`agents.training.compiled` computes the same stage of a small network faster.
+`agents.training.compiled.engine` computes the same stage of a small network faster.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ import alma_env
 from agents.catalogue.methods import METHODS
 from agents.learners.firefly.firefly import Firefly
 from agents.policies.specs import policy_from
-from agents.training import compiled_program
+from agents.training.compiled import program as compiled_program
 from alma_env import AlmaEnv, Ledger
 
 TICKS = 6

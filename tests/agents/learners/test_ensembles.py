@@ -18,7 +18,7 @@ from agents.learners.sm import SingleModel
 from agents.learners.umix import UMix
 from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
 from agents.networks.uniform_mixture import UniformMixture
-from agents.training import compiled_program
+from agents.training.compiled import program as compiled_program
 from agents.training.settings import StageSettings
 from agents.training.stage import Examples
 from alma_env import Ensemble

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
-from agents.training import compiled, compiled_program
+from agents.training.compiled import engine as compiled
+from agents.training.compiled import program as compiled_program
 from agents.training.engines import ENGINES, choose_engine, has_compiler
 from agents.training.seeding import StageGenerators
 from agents.training.settings import EngineName, StageSettings

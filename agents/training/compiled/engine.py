@@ -2,7 +2,7 @@
 
 A small network spends its time between operations, not in them. Several steps, or several epochs of one step with
 their validation and the selection of the best epoch, therefore become one compiled call
-(`agents.training.compiled_program`). The mini-batches, the formulas and the FLOPs are those of the plain engine.
+(`agents.training.compiled.program`). The mini-batches, the formulas and the FLOPs are those of the plain engine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from agents.networks.mlp_vgg import MLP, Predictor
 from agents.networks.stacked import Joint, Mixtures, StackedMLP, in_groups
 from agents.training import distributed
-from agents.training.compiled_program import (
+from agents.training.compiled.program import (
     CALLS_PER_CHARGE,
     Program,
     Scores,
