@@ -12,8 +12,8 @@ from torch import nn
 from agents.training import distributed
 from agents.training.compiled.engine import compiled_engine, supports
 from agents.training.native.engine import native_engine
-from agents.training.native.engine import supports as native_supports
 from agents.training.native.library import library
+from agents.training.native.supported import supports as native_supports
 from agents.training.settings import EngineName, StageSettings
 from agents.training.stage import Engine, plain_engine
 

@@ -13,22 +13,26 @@ from alma_env.errors import FileLockedError
 from alma_env.files import locked
 
 
-def built(cache: Path, key: str, build: Callable[[Path], None]) -> Path:
+def built(
+    cache: Path, key: str, build: Callable[[Path], None], is_intact: Callable[[Path], bool] = Path.is_dir
+) -> Path:
     """Return the folder cache/key; if it is missing, `build` fills a scratch folder, which is then renamed.
 
     Processes and threads that request the same key at the same time wait for the first of them. The next build of any
     key removes the scratch folders of killed processes. Without file locks, as on some network file systems, every
-    process builds the folder, the first one to finish wins, and scratch folders of killed processes stay.
+    process builds the folder, the first one to finish wins, and scratch folders of killed processes stay. A folder that
+    is not intact is built again.
     """
     folder = cache / key
-    if folder.is_dir():
+    if is_intact(folder):
         return folder
     cache.mkdir(parents=True, exist_ok=True)
     with locked(cache / f"{key}.lock", wait=True) as held:
         if held:
             _remove_abandoned(cache, key)
-        if folder.is_dir():
+        if is_intact(folder):
             return folder
+        shutil.rmtree(folder, ignore_errors=True)
         scratch = cache / f"{key}.building-{uuid.uuid4().hex}"  # not by mkdtemp, whose folders only one user can read
         scratch.mkdir()
         try:
@@ -36,7 +40,7 @@ def built(cache: Path, key: str, build: Callable[[Path], None]) -> Path:
             try:
                 os.rename(scratch, folder)
             except OSError:
-                if not folder.is_dir():  # otherwise another process, without locks, finished first
+                if not is_intact(folder):  # otherwise another process, without locks, finished first
                     raise
         finally:
             shutil.rmtree(scratch, ignore_errors=True)

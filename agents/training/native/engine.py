@@ -11,49 +11,15 @@ import math
 import torch
 from torch import Tensor, nn
 
-from agents.networks.firefly_network import FireflyVGG19
-from agents.networks.gate_tree import Routing
-from agents.networks.mixture import MixtureMLP
-from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
-from agents.networks.uniform_mixture import UniformMixture
+from agents.networks.mlp_vgg import VGG19, Normalize, Predictor
 from agents.training.data_order import DataOrder
-from agents.training.native.native_stage import NativeExamples, NativeStage, float_tensors
+from agents.training.native.native_stage import NativeExamples, NativeStage, float32
+from agents.training.native.supported import float_tensors, members_of, supports
 from agents.training.settings import OnEpoch, StageSettings
 from agents.training.stage import Curves, Examples, plain_engine
 from agents.training.step import new_optimizer, score_batch, train_mini_batch
 from alma_env.metering import meter
 from alma_env.metering.tally import Charges, Tally
-
-
-def supports(body: nn.Module, settings: StageSettings) -> bool:
-    """Return whether this engine can compute a stage in fp32.
-
-    It computes MLPs, also those of gMoE with a tree of soft gates, and VGG19s, or a uniform mixture of either.
-    """
-    members = _members(body)
-    images = _is_vgg19(members[0])
-    return (
-        all(_is_vgg19(member) if images else _is_mlp(member) for member in members)
-        and all(parameter.requires_grad for parameter in body.parameters())
-        and (images or settings.augmentation == "none")
-        and settings.precision == "fp32"
-        and settings.optimizer in ("adadelta", "sgd")
-        and (settings.updates, settings.accumulation, settings.clip) == (None, 1, None)
-    )
-
-
-def _is_mlp(body: nn.Module) -> bool:
-    if isinstance(body, MixtureMLP):
-        return all(layer.routing == Routing() for layer in body.mixtures)
-    return type(body) is MLP
-
-
-def _is_vgg19(body: nn.Module) -> bool:
-    return type(body) is VGG19 or (isinstance(body, FireflyVGG19) and not any(body.residuals))
-
-
-def _members(body: nn.Module) -> list[nn.Module]:
-    return list(body.members) if isinstance(body, UniformMixture) else [body]
 
 
 def native_engine(
@@ -64,19 +30,22 @@ def native_engine(
     data_order: DataOrder,
     on_epoch: OnEpoch | None,
 ) -> Curves:
-    """Compute a stage in C++; images that are not 32 × 32, and float images to augment, by the plain engine.
+    """Compute a stage in C++, or by the plain engine if C++ cannot: a network can grow after the engine was chosen.
 
     Raises:
         MemoryError: the memory is short.
         RuntimeError: the C++ functions cannot be built (`library.library`).
     """
     body = predictor.body
-    native_train, native_valid = (_prepared(predictor.normalize, part, body, settings) for part in (train, valid))
+    native_train = native_valid = None
+    if supports(body, settings):
+        native_valid, native_train = (_prepared(predictor.normalize, part, body, settings) for part in (valid, train))
     if native_train is None or native_valid is None:
         return plain_engine(predictor, train, valid, settings, data_order, on_epoch)
     orders = None if data_order.epoch_is_one_batch else data_order.orders()
     crops = data_order.crop_flips() if settings.augmentation == "crop_flip" else None
     step_charges, validation_charges = _charges(predictor, train, valid, settings)
+    min_delta = float32(settings.min_delta)
     losses: list[float] = []
     errors: list[float] = []
     best_epoch, criterion, initial = 0, math.inf, None
@@ -90,7 +59,7 @@ def native_engine(
             loss, error = stage.score()
             _charge(validation_charges)
             score = loss if settings.select == "val_loss" else error
-            if score < criterion - settings.min_delta and math.isfinite(loss):
+            if score < float32(criterion - min_delta) and math.isfinite(loss):
                 best_epoch, criterion, kept = epoch, score, stage.state()
             if epoch == 0:
                 initial = (torch.tensor(loss), torch.tensor(error))
@@ -102,7 +71,7 @@ def native_engine(
             if settings.patience is not None and epoch - best_epoch >= settings.patience:
                 break
     steps = best_epoch * -(-len(train) // settings.batch_size)
-    for member, state in zip(_members(body), kept, strict=True):
+    for member, state in zip(members_of(body), kept, strict=True):
         _set_state(member, state, steps)
     return Curves(
         torch.tensor(losses), torch.tensor(errors), torch.tensor(best_epoch), torch.tensor(criterion), initial
@@ -113,19 +82,28 @@ def _prepared(normalize: nn.Module, part: Examples, body: nn.Module, settings: S
     """Return the examples in a form that C++ reads, or None if there is none.
 
     The perceptron reads normalised float32. VGG19 reads images of 32 × 32 pixels: bytes, which it normalises by a table
-    of 256 values per channel, or normalised float32.
+    of 256 values per channel, or normalised float32. C++ checks neither sizes nor labels. So the plain engine gets all
+    examples that do not fit the network, and raises its error.
     """
-    y = part.y.contiguous()
-    if not _is_vgg19(_members(body)[0]):
-        return NativeExamples(normalize(part.x).flatten(1).contiguous(), y)
-    if part.x.dim() != 4 or part.x.shape[2:] != (32, 32):
+    member = members_of(body)[0]
+    linear = [layer for layer in member.modules() if isinstance(layer, nn.Linear)]
+    classes = linear[-1].out_features
+    if part.y.dim() != 1 or part.y.is_floating_point() or part.y.min() < 0 or part.y.max() >= classes:
         return None
-    if part.x.dtype == torch.uint8 and isinstance(normalize, Normalize):
-        bytes_of_channels = torch.arange(256, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, part.x.shape[1], 1, 1)
-        return NativeExamples(part.x.contiguous(), y, normalize(bytes_of_channels).flatten(1).T.contiguous())
-    if settings.augmentation != "none":
-        return None
-    return NativeExamples(normalize(part.x).contiguous(), y)
+    y = part.y.long().contiguous()
+    if not isinstance(member, VGG19):
+        x = normalize(part.x)
+        return _if_float32(x.flatten(1) if x.dim() > 1 else x, y, linear[0].in_features)
+    images = (member.convolutions[0].in_channels, 32, 32)
+    if part.x.dtype == torch.uint8 and type(normalize) is Normalize and part.x.shape == (len(y), *images):
+        bytes_of_channels = torch.arange(256, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, images[0], 1, 1)
+        table = normalize(bytes_of_channels).flatten(1).T.contiguous()
+        return NativeExamples(part.x.contiguous(), y, table) if len(table) == images[0] else None
+    return _if_float32(normalize(part.x), y, *images) if settings.augmentation == "none" else None
+
+
+def _if_float32(x: Tensor, y: Tensor, *shape: int) -> NativeExamples | None:
+    return NativeExamples(x.contiguous(), y) if x.dtype == torch.float32 and x.shape == (len(y), *shape) else None
 
 
 def _set_state(member: nn.Module, state: Tensor, steps: int) -> None:

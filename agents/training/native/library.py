@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import functools
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -24,7 +26,7 @@ FLAGS = [
     "-std=c++17",
     "-O3",
     "-march=native",
-    "-mprefer-vector-width=512",
+    *(["-mprefer-vector-width=512"] if platform.machine() in ("x86_64", "AMD64") else []),
     "-ffp-contract=fast",
     "-fno-math-errno",
     "-fno-trapping-math",
@@ -55,25 +57,30 @@ class Crops(ctypes.Structure):
     _fields_ = (("top", c_void_p), ("left", c_void_p), ("mirror", c_void_p), ("padding", c_int))
 
 
-def compiler() -> str | None:
-    """Return the path of the C++ compiler: that of the variable CXX, g++ or clang++; None if there is none."""
-    names = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++", "c++"]
-    return next((path for path in map(shutil.which, names) if path), None)
+def compiler() -> list[str] | None:
+    """Return the command of the C++ compiler: the variable CXX, g++ or clang++; None if there is none."""
+    commands = [shlex.split(os.environ.get("CXX", ""))]  # its words, as in CXX="ccache g++"
+    if not commands[0]:
+        commands = [["g++"], ["clang++"], ["c++"]]
+    return next(([path, *rest] for name, *rest in commands if (path := shutil.which(name))), None)
 
 
 @functools.cache
 def library() -> ctypes.CDLL | None:
     """Return the functions, built at the first call on this machine; None, with a warning, if that is impossible."""
-    path = compiler()
-    if path is None:
+    command = compiler()
+    if command is None:
         warnings.warn(f"{_PLAIN}: no C++ compiler was found; install g++, or set CXX", RuntimeWarning, stacklevel=2)
         return None
     try:
-        return _declared(ctypes.CDLL(str(_built(path))))
+        return _declared(ctypes.CDLL(str(_built(command))))
     except (OSError, subprocess.SubprocessError) as error:
         detail = getattr(error, "stderr", None) or error
         warnings.warn(
-            f"{_PLAIN}: {path} could not build it ({str(detail).strip()[-300:]})", RuntimeWarning, stacklevel=2
+            f"{_PLAIN}: {shlex.join(command)} could not build it, or it cannot be loaded "
+            f"({str(detail).strip()[-300:]})",
+            RuntimeWarning,
+            stacklevel=2,
         )
         return None
 
@@ -81,11 +88,12 @@ def library() -> ctypes.CDLL | None:
 _PLAIN = "the native engine is not available, and the slower plain engine runs"
 
 
-def _built(path: str) -> Path:
-    """Return the file of the functions in the cache, or in a new temporary folder if the cache cannot be written."""
+def _built(command: list[str]) -> Path:
+    """Return the file of the functions in the cache, or in a temporary folder if the cache cannot be written."""
     sources = sorted(file for file in SOURCES.iterdir() if file.suffix in (".cpp", ".h"))
     digest = xxhash.xxh3_128()
-    for part in (*FLAGS, path, str(os.stat(path).st_mtime_ns), _processor()):
+    versions = (str(os.stat(path).st_mtime_ns) for path in map(shutil.which, command) if path)
+    for part in (*FLAGS, *command, *versions, _processor()):
         digest.update(part.encode())
     for file in sources:
         digest.update(file.read_bytes())
@@ -93,17 +101,33 @@ def _built(path: str) -> Path:
         folder = built(
             platformdirs.user_cache_path("alma-env", appauthor=False) / "native",
             digest.hexdigest(),
-            functools.partial(_build, path),
+            functools.partial(_build, command),
+            _is_intact,
         )
-    except PermissionError:
+    except OSError:
         folder = Path(tempfile.mkdtemp(prefix="alma-native-"))
-        _build(path, folder)
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        _build(command, folder)
     return folder / "native.so"
 
 
-def _build(path: str, folder: Path) -> None:
-    command = [path, *FLAGS, str(SOURCES / "stage.cpp"), "-o", str(folder / "native.so")]
-    subprocess.run(command, check=True, capture_output=True, text=True, timeout=300)
+def _build(command: list[str], folder: Path) -> None:
+    file = folder / "native.so"
+    command = [*command, *FLAGS, str(SOURCES / "stage.cpp"), "-o", str(file)]
+    subprocess.run(command, check=True, capture_output=True, text=True, errors="replace", timeout=300)
+    (folder / "checksum").write_text(_checksum(file))
+
+
+def _is_intact(folder: Path) -> bool:
+    """Return whether the file is as it was built: a process that loads a truncated file is killed."""
+    try:
+        return (folder / "checksum").read_text() == _checksum(folder / "native.so")
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _checksum(file: Path) -> str:
+    return xxhash.xxh3_128_hexdigest(file.read_bytes())
 
 
 def _processor() -> str:

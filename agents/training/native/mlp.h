@@ -58,7 +58,7 @@ class Mlp final : public Network {
                layer.rows(), layer.in, columns);
       if (layer.hidden)
         for (long i = 0; i < layer.experts() * layer.out * columns; i += kLanes)
-          store(layer.raw + i, larger(load(layer.raw + i), Vector{}));
+          store(layer.raw + i, rectified(load(layer.raw + i)));
       if (layer.experts() > 1) blend(layer, columns);
       x = layer.value();
     }

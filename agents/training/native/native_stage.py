@@ -17,6 +17,7 @@ from agents.networks.mlp_vgg import MLP, VGG19, VGG19_BLOCKS
 from agents.networks.uniform_mixture import UniformMixture
 from agents.training.augment import CropFlip
 from agents.training.native import library as native
+from agents.training.native.supported import float_tensors, members_of
 from agents.training.settings import StageSettings
 
 
@@ -56,7 +57,7 @@ class NativeStage:
         self._train, self._valid = train.structure(), valid.structure()
         self._train_size, self._valid_size = len(train.y), len(valid.y)
         self._settings = settings
-        self._members = list(body.members) if isinstance(body, UniformMixture) else [body]
+        self._members = members_of(body)
         self._size = sum(tensor.numel() for tensor in float_tensors(self._members[0]))
         mean = isinstance(body, UniformMixture) and body.reduce == "mean"
         optimizer = native.Settings(
@@ -97,7 +98,7 @@ class NativeStage:
         loss, wrong, size = ctypes.c_double(), ctypes.c_long(), self._valid_size
         if self._functions.alma_score(self._stage, self._valid, size, loss, wrong):
             raise MemoryError("engine='native': the memory is short for the validation examples")
-        return ctypes.c_float(loss.value / size).value, ctypes.c_float(wrong.value / size).value
+        return float32(float32(loss.value) / size), float32(wrong.value / size)
 
     def state(self) -> list[Tensor]:
         """Return a copy of the `float_tensors` of each network, flat."""
@@ -133,9 +134,9 @@ def _new_stage(functions: ctypes.CDLL, members: list[nn.Module], optimizer: nati
     return stage
 
 
-def float_tensors(network: nn.Module) -> list[Tensor]:
-    """Return the parameters and then the floating-point buffers, in the order of C++."""
-    return [*network.parameters(), *(buffer for buffer in network.buffers() if buffer.is_floating_point())]
+def float32(value: float) -> float:
+    """Round to float32, so that epochs compare as in the plain engine."""
+    return ctypes.c_float(value).value
 
 
 def _array(kind: Any, values: Iterable[int]) -> Any:

@@ -50,7 +50,7 @@ class Stage {
       }
     for (const Batch& batch : valid_) {
       joint_forward(batch, false);
-      const long columns = padded(batch.count), classes = networks_[0]->classes;
+      const long columns = padded(batch.count);
       for (long i = 0; i < columns; i += kLanes) {
         float total[kLanes], top[kLanes];
         Vector highest, sums;
@@ -60,9 +60,7 @@ class Stage {
         for (long lane = 0; lane < kLanes && i + lane < batch.count; ++lane) {
           const float right = logits_[batch.labels[i + lane] * columns + i + lane];
           *loss += std::log(total[lane]) + top[lane] - right;
-          long answer = 0;
-          while (answer < classes - 1 && !(logits_[answer * columns + i + lane] == top[lane])) ++answer;
-          *wrong += answer != batch.labels[i + lane];
+          *wrong += answer(i + lane, columns) != batch.labels[i + lane];
         }
       }
     }
@@ -93,6 +91,15 @@ class Stage {
     for (long k = 1; k < classes; ++k) highest = larger(load(logits_ + k * columns + column), highest);
     sums = Vector{};
     for (long k = 0; k < classes; ++k) sums += exp(load(logits_ + k * columns + column) - highest);
+  }
+
+  // The class of the largest logit, the first of equal ones; a logit of NaN is the largest, as in PyTorch.
+  long answer(long column, long columns) const {
+    const auto logit = [&](long k) { return logits_[k * columns + column]; };
+    long best = 0;
+    for (long k = 1; k < networks_[0]->classes; ++k)
+      if (logit(k) > logit(best) || (std::isnan(logit(k)) && !std::isnan(logit(best)))) best = k;
+    return best;
   }
 
   // Replaces the logits by the gradient of their mean cross-entropy.
@@ -148,7 +155,7 @@ class Stage {
 }  // namespace
 }  // namespace alma
 
-// The functions that Python calls. They return null or -1 if the memory is short.
+// The functions that Python calls. No exception may leave them: they return null or -1, since only the memory can be short.
 extern "C" {
 
 // sizes: inputs, hidden units, classes; gates: the number of gates of each hidden layer; splits: theirs, one after another.
@@ -160,7 +167,7 @@ void* alma_mlp_stage(int networks, const long* sizes, int layers, const int* gat
   for (int i = 0; i < networks; ++i)
     stage->add(std::make_unique<alma::Mlp>(std::vector<long>(sizes, sizes + layers + 1), by_layer));
   return stage.release();
-} catch (const std::bad_alloc&) {
+} catch (...) {
   return nullptr;
 }
 
@@ -173,7 +180,7 @@ void* alma_vgg_stage(int networks, const long* widths, const int* pools, int con
                                            std::vector<bool>(pools, pools + convolutions), side, bias, classes,
                                            stage->threads()));
   return stage.release();
-} catch (const std::bad_alloc&) {
+} catch (...) {
   return nullptr;
 }
 
@@ -187,14 +194,14 @@ int alma_train_epoch(void* stage, const alma::Examples* train, const std::int64_
                      long count, long batch_size) try {
   static_cast<alma::Stage*>(stage)->train_epoch(*train, order, *crops, count, batch_size);
   return 0;
-} catch (const std::bad_alloc&) {
+} catch (...) {
   return -1;
 }
 
 int alma_score(void* stage, const alma::Examples* valid, long count, double* loss, long* wrong) try {
   static_cast<alma::Stage*>(stage)->score(*valid, count, loss, wrong);
   return 0;
-} catch (const std::bad_alloc&) {
+} catch (...) {
   return -1;
 }
 

@@ -1,10 +1,12 @@
 // Threads that share the tasks of a loop. The number of threads changes no result: tasks do not depend on one another.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -12,8 +14,16 @@ namespace alma {
 
 class Threads {
  public:
-  explicit Threads(int count) : count_(count) {
-    for (int number = 1; number < count; ++number) threads_.emplace_back([this, number] { work(number); });
+  // Fewer threads if the system refuses to start `count`.
+  explicit Threads(int count) {
+    threads_.reserve(std::max(count - 1, 0));  // so that only the start of a thread can fail
+    try {
+      while (count_ < count) {
+        threads_.emplace_back([this, number = count_] { work(number); });
+        ++count_;
+      }
+    } catch (const std::system_error&) {
+    }
   }
   ~Threads() {
     function_ = nullptr;
@@ -64,7 +74,7 @@ class Threads {
     }
   }
 
-  const int count_;
+  int count_ = 1;  // does not change after the constructor, before which no thread reads it
   std::vector<std::thread> threads_;
   std::mutex mutex_;
   std::condition_variable wake_;

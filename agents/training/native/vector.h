@@ -15,7 +15,13 @@ typedef int Integers __attribute__((vector_size(64)));
 inline Vector load(const float* from) { return *reinterpret_cast<const Vector*>(from); }
 inline void store(float* to, Vector value) { *reinterpret_cast<Vector*>(to) = value; }
 inline Vector broadcast(float value) { return Vector{} + value; }
-inline Vector larger(Vector a, Vector b) { return a > b ? a : b; }
+inline Vector larger(Vector a, Vector b) { return a > b ? a : b; }  // b if one of them is NaN
+
+// NaN if one of them is NaN.
+inline Vector largest(Vector a, Vector b) { return (a > b) | (a != a) ? a : b; }
+
+// ReLU, which must keep NaN: a network that diverged has a loss of NaN, and is not selected.
+inline Vector rectified(Vector value) { return larger(Vector{}, value); }
 
 // The sum of the lanes, always in the same order.
 inline float sum(Vector value) {

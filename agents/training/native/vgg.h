@@ -228,10 +228,10 @@ class Vgg final : public Network {
       for (long row = 0; row < out_side; ++row, to += out_width)
         for (long i = 0; i < out_side * kLanes; i += kLanes) {
           const float* at = from + (layer.pool ? 2 * row : row) * width + (layer.pool ? 2 * i : i);
-          const Vector highest = layer.pool ? larger(larger(value(at), value(at + kLanes)),
-                                                     larger(value(at + width), value(at + width + kLanes)))
+          const Vector highest = layer.pool ? largest(largest(value(at), value(at + kLanes)),
+                                                      largest(value(at + width), value(at + width + kLanes)))
                                             : value(at);
-          store(to + i, larger(highest, Vector{}) * mask);
+          store(to + i, rectified(highest) * mask);
         }
     }
   }

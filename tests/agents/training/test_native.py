@@ -2,10 +2,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -259,31 +255,3 @@ def test_a_run_has_the_ledger_of_the_plain_engine(id: str) -> None:
 def test_what_it_cannot_compute_is_refused(body: Any, changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"engine='native': needs .*engine='auto'"):
         choose_engine("native", body(), dataclasses.replace(StageSettings(), **changes), full_steps=1)
-
-
-@pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
-def test_without_a_compiler_that_works_one_line_says_so(compiler: str, tmp_path: Path) -> None:
-    code = "from agents.training.native import library\nprint(library.library(), library.library())"
-    environment = os.environ | {"CXX": compiler, "XDG_CACHE_HOME": str(tmp_path)}
-    result = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert result.stdout == "None None\n"
-    assert result.stderr.count("RuntimeWarning: the native engine is not available") == 1
-    assert list(tmp_path.rglob("native.so")) == []
-
-
-def test_processes_that_start_together_build_once(tmp_path: Path) -> None:
-    code = "from agents.training.native import library; assert library.library() is not None"
-    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
-    started = [subprocess.Popen([sys.executable, "-c", code], env=environment) for _ in range(3)]
-    assert [process.wait() for process in started] == [0, 0, 0]
-    assert len(list(tmp_path.rglob("native.so"))) == 1
-
-
-def test_a_cache_that_cannot_be_written_is_not_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> Path:
-        raise PermissionError("read-only")
-
-    monkeypatch.setattr(library, "built", refuse)
-    path = library.compiler()
-    assert path is not None
-    assert library._built(path).is_file()
