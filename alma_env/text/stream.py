@@ -27,13 +27,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from alma_env.build_cache import built
 from alma_env.data.datasets import TEXT, CopiedByReference
 from alma_env.data.permutation import require_integer
 from alma_env.data.stream import Part
 from alma_env.errors import DataUnavailableError
 from alma_env.text import packing
 from alma_env.text.arguments import cache_folder, check_arguments
-from alma_env.text.build_cache import built
 from alma_env.text.documents import Paths
 
 

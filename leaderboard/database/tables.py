@@ -89,7 +89,7 @@ class Token(Base):
 
 
 class Submission(Base):
-    """A package that was submitted. Equal files under the same rules are one submission, whoever sends them."""
+    """A submitted package. Packages with equal files under equal rules are one submission, also from two accounts."""
 
     __tablename__ = "submissions"
     __table_args__ = (

@@ -18,7 +18,7 @@ from pathlib import Path
 import platformdirs
 import xxhash
 
-from alma_env.text.build_cache import built
+from alma_env.build_cache import built
 
 SOURCES = Path(__file__).parent
 # No -ffast-math: NaN and infinite losses must be seen, and sums keep their order.

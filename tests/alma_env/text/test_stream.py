@@ -491,7 +491,7 @@ def test_without_locks_the_first_build_to_finish_is_used(
 ) -> None:
     import contextlib
 
-    from alma_env.text import build_cache
+    from alma_env import build_cache
 
     monkeypatch.setattr(build_cache, "locked", lambda file, wait: contextlib.nullcontext(False))
     make, inner = packing.pack, []

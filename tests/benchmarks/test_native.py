@@ -1,0 +1,103 @@
+"""The native engine: its build, two threads against one, and the error of a step of VGG19 against float64.
+
+pytest -m benchmark -s tests/benchmarks/test_native.py
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from agents.networks.mlp_vgg import VGG19, Normalize, Predictor
+from agents.training.engines import ENGINES
+from agents.training.seeding import StageGenerators
+from agents.training.settings import EngineName, StageSettings
+from agents.training.stage import Examples, train_stage
+
+pytestmark = pytest.mark.benchmark
+
+NORMALIZE = Normalize(255, (0.4, 0.5, 0.6), (0.25, 0.25, 0.25))
+
+
+def test_the_build_and_the_start_from_the_cache(benchmark: Any, tmp_path: Path) -> None:
+    code = (
+        "import time; from agents.training.native import library; start = time.perf_counter(); "
+        "assert library.library() is not None; print(time.perf_counter() - start)"
+    )
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+
+    def start() -> float:
+        return float(
+            subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True).stdout
+        )
+
+    built = benchmark.pedantic(start, rounds=1, iterations=1)
+    print(f"\nbuild {built:.1f} s, start from the cache {1e3 * start():.0f} ms")
+
+
+@pytest.mark.parametrize("width", [4, 8, 16, 32])
+def test_two_threads_against_one(benchmark: Any, width: int) -> None:
+    settings = StageSettings(epochs=4 if width > 8 else 12, batch_size=128, weight_decay=1e-4, augmentation="crop_flip")
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+    before = torch.get_num_threads()
+
+    def take_turns() -> None:
+        for _ in range(4):
+            for threads, into in seconds.items():
+                torch.set_num_threads(threads)
+                start = time.perf_counter()  # not CPU time: threads share the work
+                run("native", VGG19(width, 10, generator=seeded(0)), settings, examples(512))
+                into.append(time.perf_counter() - start)
+
+    try:
+        benchmark.pedantic(take_turns, rounds=1, iterations=1)
+    finally:
+        torch.set_num_threads(before)
+    one, two = (median(values[1:]) for values in seconds.values())
+    print(f"\nVGG19-{width}: one thread {1e3 * one:.0f} ms, two threads {one / two:.2f} times as fast")
+
+
+@pytest.mark.parametrize("width", [4, 8, 16, 32])
+def test_the_error_of_a_step_against_float64(benchmark: Any, width: int) -> None:
+    body, part = VGG19(width, 10, generator=seeded(0)), examples(128)
+    exact = copy.deepcopy(body).double()
+    F.cross_entropy(exact(NORMALIZE(part.x).double()), part.y).backward()
+    true = flat([parameter.grad for parameter in exact.parameters() if parameter.grad is not None])
+    settings = StageSettings(epochs=1, batch_size=128, learning_rate=1.0, momentum=0.0)
+
+    def error(engine: EngineName) -> float:
+        step = flat(list(body.parameters())) - flat(list(run(engine, body, settings, part).parameters()))
+        return float((step - true).detach().norm() / true.norm())
+
+    native, plain = benchmark.pedantic(lambda: (error("native"), error("plain")), rounds=1, iterations=1)
+    print(f"\nVGG19-{width}: relative error of a step, native {native:.1e}, plain {plain:.1e}")
+
+
+def run(engine: EngineName, body: nn.Module, settings: StageSettings, part: Examples) -> nn.Module:
+    predictor = Predictor(NORMALIZE, copy.deepcopy(body))
+    train_stage(predictor, part, part, settings, [StageGenerators(seeded(1), seeded(2))], engine=ENGINES[engine])
+    return predictor.body
+
+
+def examples(n: int) -> Examples:
+    x = torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=seeded(3))
+    return Examples(x, torch.randint(0, 10, (n,), generator=seeded(4)))
+
+
+def flat(tensors: list[Tensor]) -> Tensor:
+    return torch.cat([tensor.detach().double().reshape(-1) for tensor in tensors])
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
