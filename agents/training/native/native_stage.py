@@ -126,10 +126,10 @@ def _new_stage(functions: ctypes.CDLL, members: list[nn.Module], optimizer: nati
     assert isinstance(first, VGG19)
     channels, bias = first.convolutions[0].in_channels, first.convolutions[0].bias is not None
     widths = _array(ctypes.c_long, [channels, *first.widths])
-    pools = _array(ctypes.c_int, (i == last for last in VGG19_BLOCKS for i in range(1, last + 1)))
+    lengths = _array(ctypes.c_int, VGG19_BLOCKS)
     classes = first.classifier.out_features
     stage = functions.alma_vgg_stage(
-        len(members), widths, pools, len(pools), 32, bias, classes, optimizer, torch.get_num_threads()
+        len(members), widths, lengths, len(lengths), 32, bias, classes, optimizer, torch.get_num_threads()
     )
     return stage
 

@@ -1,6 +1,7 @@
 // A stage: epochs of mini-batch steps and validations of one network, or of several with one joint loss.
 #include <cmath>
 #include <memory>
+#include <numeric>
 
 #include "mlp.h"
 #include "vgg.h"
@@ -171,14 +172,14 @@ void* alma_mlp_stage(int networks, const long* sizes, int layers, const int* gat
   return nullptr;
 }
 
-// widths: channels of the images, then of each convolution; pools: 1 where a pooling follows a convolution, else 0.
-void* alma_vgg_stage(int networks, const long* widths, const int* pools, int convolutions, long side, int bias,
-                     long classes, const alma::Settings* settings, int threads) try {
+// widths: channels of the images, then of each convolution; lengths: the number of convolutions of each chain.
+void* alma_vgg_stage(int networks, const long* widths, const int* lengths, int chains, long side, int bias, long classes,
+                     const alma::Settings* settings, int threads) try {
+  const std::vector<int> by_chain(lengths, lengths + chains);
+  const std::vector<long> all(widths, widths + std::accumulate(lengths, lengths + chains, 1));
   auto stage = std::make_unique<alma::Stage>(*settings, threads);
   for (int i = 0; i < networks; ++i)
-    stage->add(std::make_unique<alma::Vgg>(std::vector<long>(widths, widths + convolutions + 1),
-                                           std::vector<bool>(pools, pools + convolutions), side, bias, classes,
-                                           stage->threads()));
+    stage->add(std::make_unique<alma::Vgg>(all, by_chain, side, bias, classes, stage->threads()));
   return stage.release();
 } catch (...) {
   return nullptr;
