@@ -49,15 +49,18 @@ class Chain {
       threads.run(blocks, [&](long block, int) { normalise_backward(shared_, layer, count, block, lanes(count, block)); });
       const float* from = number > 0 ? layers_[number - 1].output : x;
       threads.run(threads.count(), [&](long part, int thread) {
-        const long begin = layer.in * part / threads.count(), end = layer.in * (part + 1) / threads.count();
         Vector* totals = reinterpret_cast<Vector*>(shared_.totals.data());
-        if (winograd_pays(layer.in, layer.out))
-          winograd_correlate(from, shared_.before_gradient, shared_.gradient + layer.weight, totals,
-                             shared_.scratch + thread * shared_.scratch_size, blocks, layer.in, layer.out, layer.side,
-                             begin, end);
-        else
-          correlate(from, shared_.before_gradient, shared_.gradient + layer.weight, totals, blocks, layer.in, layer.out,
-                    layer.side, begin, end);
+        float* to = shared_.gradient + layer.weight;
+        const auto first = [&](long number, long of) { return of * number / threads.count(); };
+        if (winograd_fits(layer.side)) {
+          const long fours = (layer.out + 3) / 4;
+          winograd_correlate(from, shared_.before_gradient, to, totals, shared_.scratch + thread * shared_.scratch_size,
+                             blocks, layer.in, layer.out, layer.side, 4 * first(part, fours),
+                             std::min(layer.out, 4 * first(part + 1, fours)));
+        } else {
+          correlate(from, shared_.before_gradient, to, totals, blocks, layer.in, layer.out, layer.side,
+                    first(part, layer.in), first(part + 1, layer.in));
+        }
       });
       if (number == 0 && !needs_input_gradient) break;
       // The gradient of the input is a convolution, too, with the taps in reverse order.
@@ -67,12 +70,10 @@ class Chain {
   }
 
  private:
-  static bool winograd_pays(long inputs, long outputs) { return std::min(inputs, outputs) >= 16; }
-
   // The convolutions of all blocks; `with_sums` also writes the sums of the outputs.
   void convolve_all(const float* x, Weights weights, float* y, long inputs, long outputs, long side, long blocks,
                     bool with_sums) {
-    const bool winograd = winograd_pays(inputs, outputs);
+    const bool winograd = winograd_fits(side);
     if (winograd) transform_weights(weights, shared_.transformed, outputs, inputs);
     shared_.threads.run(blocks, [&](long block, int thread) {
       const float* from = x + block * inputs * map_size(side);

@@ -13,8 +13,11 @@ typedef float Vector __attribute__((vector_size(64), aligned(64), may_alias));
 typedef int Integers __attribute__((vector_size(64)));
 
 inline Vector load(const float* from) { return *reinterpret_cast<const Vector*>(from); }
+// As `load`, for a value that is used several times: it is loaded once, and the compiler does not load it at each use.
+inline Vector load_once(const Vector& from) { return *const_cast<const volatile Vector*>(&from); }
+inline Vector load_once(const float* from) { return load_once(*reinterpret_cast<const Vector*>(from)); }
 inline void store(float* to, Vector value) { *reinterpret_cast<Vector*>(to) = value; }
-inline Vector broadcast(float value) { return Vector{} + value; }
+inline Vector broadcast(float value) { return value - Vector{}; }  // the sum would not keep -0
 inline Vector larger(Vector a, Vector b) { return a > b ? a : b; }  // b if one of them is NaN
 
 // NaN if one of them is NaN.

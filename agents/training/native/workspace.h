@@ -5,7 +5,7 @@
 
 #include "convolution.h"
 #include "threads.h"
-#include "winograd.h"
+#include "winograd_gradient.h"
 
 namespace alma {
 
@@ -22,14 +22,15 @@ struct Workspace {
   // Makes room for a layer with these channels and maps of this side.
   void include(long inputs, long outputs, long side) {
     widest = std::max({widest, inputs, outputs});
+    scratch_size = std::max({scratch_size, winograd_scratch(inputs), winograd_scratch(outputs),
+                             correlate_scratch(inputs, outputs, side)});
     largest = std::max({largest, inputs * map_size(side), outputs * map_size(side)});
   }
 
   // After all calls of `include`.
   void allocate() {
-    totals.resize(16 * widest * widest * kLanes);
-    transformed.resize(16 * widest * widest);
-    scratch_size = padded(winograd_scratch(widest, widest));
+    totals.resize(3 * kElements * widest * widest * kLanes);
+    transformed.resize(transformed_size(widest, widest));
     scratch.resize(threads.count() * scratch_size);
   }
 
