@@ -68,17 +68,18 @@ void transform_row(const float* x, float* to, long channels, long map) {
     }
 }
 
-// One half of the products of four output channels; `rows` of the transformed rows, for the taps from `first` on.
+// One half of the products of four output channels, from rows first .. last of the three transformed ones; first < last.
 template <int kTiles>
-[[gnu::always_inline]] inline void multiply_half(const float* const* rows, long first, long last, const float* weights, long inputs,
-                          Vector (&total)[4][kHalf][kTiles]) {
+[[gnu::always_inline]] inline void multiply_half(const float* const* rows, long half, long first, long last,
+                                                 const float* weights, long inputs, Vector (&total)[4][kHalf][kTiles]) {
   for (auto& by_element : total)
     for (auto& by_tile : by_element)
       for (Vector& value : by_tile) value = Vector{};
-  weights += first * inputs * kHalf * 4;
-  for (long row = first; row < last; ++row) {
-    const float* from = rows[row];
-    for (long in = 0; in < inputs; ++in, from += kHalf * kTiles * kLanes, weights += kHalf * 4)
+  weights += (3 * half + first) * inputs * kHalf * 4;
+  do {  // not `for`: the compiler keeps the sums in registers if it sees that each loop has a turn
+    const float* from = rows[first] + half * inputs * kHalf * kTiles * kLanes;
+    long in = 0;
+    do {
       for (int e = 0; e < kHalf; ++e) {
         Vector values[kTiles];
         for (int tile = 0; tile < kTiles; ++tile) values[tile] = load_once(from + (e * kTiles + tile) * kLanes);
@@ -87,39 +88,34 @@ template <int kTiles>
           for (int tile = 0; tile < kTiles; ++tile) total[out][e][tile] += values[tile] * weight;
         }
       }
-  }
+      from += kHalf * kTiles * kLanes;
+      weights += kHalf * 4;
+    } while (++in < inputs);
+  } while (++first < last);
 }
 
 // kTiles tiles of a row of `outputs` (at most four) channels, from rows first .. last of the three transformed ones.
 template <int kTiles>
 void multiply_row(const float* const* rows, long first, long last, const float* weights, float* y, long inputs,
                   long outputs, long map, Sums sums) {
-  Vector left[4][kTile][kTiles];  // what the first half adds
-  {
-    Vector total[4][kHalf][kTiles];
-    multiply_half<kTiles>(rows, first, last, weights, inputs, total);
-    for (int out = 0; out < 4; ++out)
-      for (int tile = 0; tile < kTiles; ++tile) {
-        const Vector even = total[out][1][tile] + total[out][2][tile];
-        const Vector odd = (total[out][1][tile] - total[out][2][tile]) * kNear;
-        left[out][0][tile] = total[out][0][tile] + even;
-        left[out][1][tile] = odd;
-        left[out][2][tile] = even * kNear2;
-        left[out][3][tile] = odd * kNear2;
-      }
-  }
-  const float* others[3];
-  for (int row = 0; row < 3; ++row) others[row] = rows[row] + inputs * kHalf * kTiles * kLanes;
-  Vector total[4][kHalf][kTiles];
-  multiply_half<kTiles>(others, first, last, weights + 3 * inputs * kHalf * 4, inputs, total);
-  for (int out = 0; out < 4; ++out) {
-    if (out == outputs) break;
+  Vector left[4][kHalf][kTiles], right[4][kHalf][kTiles];
+  multiply_half<kTiles>(rows, 0, first, last, weights, inputs, left);
+  for (int out = 0; out < 4; ++out)
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const Vector plus = left[out][1][tile], minus = left[out][2][tile];
+      left[out][0][tile] += plus + minus;
+      left[out][1][tile] = plus + minus;
+      left[out][2][tile] = (plus - minus) * kNear;
+    }
+  multiply_half<kTiles>(rows, 1, first, last, weights, inputs, right);
+  for (int out = 0; out < 4 && out < outputs; ++out) {
     Vector values{}, squares{};
     for (int tile = 0; tile < kTiles; ++tile) {
-      const Vector even = total[out][0][tile] + total[out][1][tile];
-      const Vector odd = (total[out][0][tile] - total[out][1][tile]) * kFar;
-      const Vector all[kTile] = {left[out][0][tile] + even, left[out][1][tile] + odd, left[out][2][tile] + even * kFar2,
-                                 left[out][3][tile] + odd * kFar2 + total[out][2][tile]};
+      const Vector even_near = left[out][1][tile], odd_near = left[out][2][tile];
+      const Vector even = right[out][0][tile] + right[out][1][tile];
+      const Vector odd = (right[out][0][tile] - right[out][1][tile]) * kFar;
+      const Vector all[kTile] = {left[out][0][tile] + even, odd_near + odd, even_near * kNear2 + even * kFar2,
+                                 odd_near * kNear2 + odd * kFar2 + right[out][2][tile]};
       for (int i = 0; i < kTile; ++i) {
         store(y + out * map + (tile * kTile + i) * kLanes, all[i]);
         values += all[i];
