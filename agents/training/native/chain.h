@@ -26,64 +26,78 @@ class Chain {
     for (ConvolutionLayer& layer : layers_) layer.reserve(blocks);
   }
 
-  // x: maps of `count` images.
+  // x: maps of `count` images. A thread does as much as it can with a block of 16 images while it is in its cache.
   void forward(const float* x, long count, bool training) {
     const long blocks = padded(count) / kLanes;
-    for (ConvolutionLayer& layer : layers_) {
-      convolve_all(x, {shared_.parameters + layer.weight, 9 * layer.in, 9, 1}, layer.convolved, layer.in, layer.out,
-                   layer.side, blocks, training);
+    for (std::size_t number = 0; number < layers_.size(); ++number) {
+      ConvolutionLayer& layer = layers_[number];
+      const Weights weights{shared_.parameters + layer.weight, 9 * layer.in, 9, 1};
+      prepare(weights, layer.in, layer.out, layer.side);
+      shared_.threads.run(blocks, [&](long block, int thread) {
+        if (number > 0) activate(shared_, layers_[number - 1], block, lanes(count, block));
+        const Sums sums = training ? shared_.sums_of(block, layer.out) : Sums{nullptr, nullptr};
+        convolve_block(x, weights, layer.convolved, layer.in, layer.out, layer.side, block, thread, sums);
+      });
       statistics(shared_, layer, count, training);
-      shared_.threads.run(blocks, [&](long block, int) { activate(shared_, layer, block, lanes(count, block)); });
       x = layer.output;
     }
+    shared_.threads.run(blocks, [&](long block, int) { activate(shared_, layers_.back(), block, lanes(count, block)); });
   }
 
   // Replaces the gradient of the output, in `output_gradient`, by that of x, unless nobody needs it.
   void backward(const float* x, long count, bool needs_input_gradient) {
-    Threads& threads = shared_.threads;
     const long blocks = padded(count) / kLanes;
-    for (std::size_t number = layers_.size(); number-- > 0;) {
+    float *gradient = shared_.before_gradient, *other = shared_.other_gradient;
+    shared_.threads.run(blocks, [&](long block, int) {
+      activate_backward(shared_, layers_.back(), block, shared_.output_gradient, gradient);
+    });
+    for (std::size_t number = layers_.size(); number-- > 0; std::swap(gradient, other)) {
       const ConvolutionLayer& layer = layers_[number];
-      threads.run(blocks, [&](long block, int) { activate_backward(shared_, layer, block); });
       affine_gradient(shared_, layer, blocks);
-      threads.run(blocks, [&](long block, int) { normalise_backward(shared_, layer, count, block, lanes(count, block)); });
-      const float* from = number > 0 ? layers_[number - 1].output : x;
-      threads.run(threads.count(), [&](long part, int thread) {
-        Vector* totals = reinterpret_cast<Vector*>(shared_.totals.data());
-        float* to = shared_.gradient + layer.weight;
-        const auto first = [&](long number, long of) { return of * number / threads.count(); };
-        if (winograd_fits(layer.side)) {
-          const long fours = (layer.out + 3) / 4;
-          winograd_correlate(from, shared_.before_gradient, to, totals, shared_.scratch + thread * shared_.scratch_size,
-                             blocks, layer.in, layer.out, layer.side, 4 * first(part, fours),
-                             std::min(layer.out, 4 * first(part + 1, fours)));
-        } else {
-          correlate(from, shared_.before_gradient, to, totals, blocks, layer.in, layer.out, layer.side,
-                    first(part, layer.in), first(part + 1, layer.in));
-        }
-      });
-      if (number == 0 && !needs_input_gradient) break;
       // The gradient of the input is a convolution, too, with the taps in reverse order.
-      convolve_all(shared_.before_gradient, {shared_.parameters + layer.weight + 8, 9, 9 * layer.in, -1},
-                   shared_.output_gradient, layer.out, layer.in, layer.side, blocks, false);
+      const Weights weights{shared_.parameters + layer.weight + 8, 9, 9 * layer.in, -1};
+      const bool goes_on = number > 0 || needs_input_gradient;
+      if (goes_on) prepare(weights, layer.out, layer.in, layer.side);
+      shared_.threads.run(blocks, [&](long block, int thread) {
+        normalise_backward(shared_, layer, count, block, lanes(count, block), gradient);
+        if (!goes_on) return;
+        convolve_block(gradient, weights, number > 0 ? other : shared_.output_gradient, layer.out, layer.in, layer.side,
+                       block, thread, {nullptr, nullptr});
+        if (number > 0) activate_backward(shared_, layers_[number - 1], block, other, other);
+      });
+      weights_gradient(layer, number > 0 ? layers_[number - 1].output : x, gradient, blocks);
     }
   }
 
  private:
-  // The convolutions of all blocks; `with_sums` also writes the sums of the outputs.
-  void convolve_all(const float* x, Weights weights, float* y, long inputs, long outputs, long side, long blocks,
-                    bool with_sums) {
-    const bool winograd = winograd_fits(side);
-    if (winograd) transform_weights(weights, shared_.transformed, outputs, inputs);
-    shared_.threads.run(blocks, [&](long block, int thread) {
-      const float* from = x + block * inputs * map_size(side);
-      float* to = y + block * outputs * map_size(side);
-      const Sums sums = with_sums ? shared_.sums_of(block, outputs) : Sums{nullptr, nullptr};
-      if (winograd)
-        winograd_convolve(from, shared_.transformed, to, inputs, outputs, side, sums,
-                          shared_.scratch + thread * shared_.scratch_size);
+  void prepare(Weights weights, long inputs, long outputs, long side) {
+    if (winograd_fits(side)) transform_weights(weights, shared_.transformed, outputs, inputs);
+  }
+
+  // The convolution of one block; the weights are prepared.
+  void convolve_block(const float* x, Weights weights, float* y, long inputs, long outputs, long side, long block,
+                      int thread, Sums sums) const {
+    x += block * inputs * map_size(side);
+    y += block * outputs * map_size(side);
+    if (winograd_fits(side))
+      winograd_convolve(x, shared_.transformed, y, inputs, outputs, side, sums, shared_.scratch_of(thread));
+    else
+      convolve(x, weights, y, inputs, outputs, side, sums);
+  }
+
+  // From all blocks: each thread has channels of its own, so that the order of the sums is always the same.
+  void weights_gradient(const ConvolutionLayer& layer, const float* x, const float* dy, long blocks) {
+    const long threads = shared_.threads.count(), fours = (layer.out + 3) / 4;
+    Vector* totals = reinterpret_cast<Vector*>(shared_.totals.data());
+    float* to = shared_.gradient + layer.weight;
+    shared_.threads.run(threads, [&](long part, int thread) {
+      const auto first = [&](long number, long of) { return of * number / threads; };
+      if (winograd_fits(layer.side))
+        winograd_correlate(x, dy, to, totals, shared_.scratch_of(thread), blocks, layer.in, layer.out, layer.side,
+                           4 * first(part, fours), std::min(layer.out, 4 * first(part + 1, fours)));
       else
-        convolve(from, weights, to, inputs, outputs, side, sums);
+        correlate(x, dy, to, totals, blocks, layer.in, layer.out, layer.side, first(part, layer.in),
+                  first(part + 1, layer.in));
     });
   }
 

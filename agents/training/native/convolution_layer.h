@@ -94,9 +94,10 @@ inline void activate(const Workspace& shared, ConvolutionLayer& layer, long bloc
   }
 }
 
-// The gradient before ReLU and pooling, in `before_gradient`, with its sums, and those of its products with the
-// centred outputs of the convolution.
-inline void activate_backward(const Workspace& shared, const ConvolutionLayer& layer, long block) {
+// The gradient `to` before ReLU and pooling, given that of the output, with its sums, and those of its products with the
+// centred outputs of the convolution. Without a pooling, both may be the same maps.
+inline void activate_backward(const Workspace& shared, const ConvolutionLayer& layer, long block, const float* gradient,
+                              float* to) {
   const long width = row_size(layer.side), out_side = layer.output_side(), out_width = row_size(out_side);
   const Sums sums = shared.sums_of(block, layer.out);
   for (long channel = 0; channel < layer.out; ++channel) {
@@ -105,14 +106,14 @@ inline void activate_backward(const Workspace& shared, const ConvolutionLayer& l
     const Vector mean = broadcast(layer.mean[channel]);
     const float* before = layer.before(block) + channel * map_size(layer.side) + width + kLanes;
     const long map = (block * layer.out + channel) * map_size(out_side) + out_width + kLanes;
-    float* to = shared.before_gradient + (block * layer.out + channel) * map_size(layer.side) + width + kLanes;
+    float* result = to + (block * layer.out + channel) * map_size(layer.side) + width + kLanes;
     for (long row = 0; row < out_side; ++row)
       for (long i = 0; i < out_side * kLanes; i += kLanes) {
         const Vector output = load(layer.output + map + row * out_width + i);
-        const Vector upstream = load(shared.output_gradient + map + row * out_width + i);
+        const Vector upstream = load(gradient + map + row * out_width + i);
         if (!layer.pool) {
           const Vector value = output > Vector{} ? upstream : Vector{};
-          store(to + row * width + i, value);
+          store(result + row * width + i, value);
           total += value;
           products += value * (load(before + row * width + i) - mean);
           continue;
@@ -124,7 +125,7 @@ inline void activate_backward(const Workspace& shared, const ConvolutionLayer& l
           const Integers largest = open & (convolved * factor + offset == output);
           open &= ~largest;
           const Vector value = largest ? upstream : Vector{};
-          store(to + at, value);
+          store(result + at, value);
           total += value;
           products += value * (convolved - mean);
         }
@@ -143,8 +144,9 @@ inline void affine_gradient(const Workspace& shared, const ConvolutionLayer& lay
   }
 }
 
-// The gradient before BatchNorm, in place, with a border of zeros.
-inline void normalise_backward(const Workspace& shared, const ConvolutionLayer& layer, long count, long block, Vector mask) {
+// Replaces the gradient after BatchNorm by that before it, with a border of zeros.
+inline void normalise_backward(const Workspace& shared, const ConvolutionLayer& layer, long count, long block, Vector mask,
+                               float* gradient) {
   const long width = row_size(layer.side), map = map_size(layer.side);
   const float values = static_cast<float>(count) * layer.side * layer.side;
   for (long channel = 0; channel < layer.out; ++channel) {
@@ -153,7 +155,7 @@ inline void normalise_backward(const Workspace& shared, const ConvolutionLayer& 
     const Vector factor = broadcast(scale), by_value = broadcast(slope);
     const Vector offset = broadcast(layer.mean[channel] * slope - scale * shared.gradient[layer.shift + channel] / values);
     const float* before = layer.before(block) + channel * map;
-    float* at = shared.before_gradient + (block * layer.out + channel) * map;
+    float* at = gradient + (block * layer.out + channel) * map;
     std::memset(at, 0, width * sizeof(float));
     std::memset(at + (layer.side + 1) * width, 0, width * sizeof(float));
     for (long row = 1; row <= layer.side; ++row) {

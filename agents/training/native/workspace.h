@@ -14,8 +14,8 @@ struct Workspace {
 
   Threads& threads;
   float *parameters = nullptr, *gradient = nullptr, *buffers = nullptr;  // buffers: running means and variances
-  // Gradients of maps: before BatchNorm, and of the input of the layers that had their turn.
-  Buffer before_gradient, output_gradient;
+  // Gradients of maps: before BatchNorm, of a layer and of the one below it; and of the output of a chain.
+  Buffer before_gradient, other_gradient, output_gradient;
   Buffer sums, totals, transformed, scratch;
   long widest = 0, largest = 0, scratch_size = 0, blocks = 0;  // largest: numbers of the maps of a block of 16 images
 
@@ -39,9 +39,12 @@ struct Workspace {
     if (count <= blocks) return;
     blocks = count;
     before_gradient.resize(blocks * largest);
+    other_gradient.resize(blocks * largest);
     output_gradient.resize(blocks * largest);
     sums.resize(blocks * 2 * widest * kLanes);
   }
+
+  float* scratch_of(int thread) const { return scratch + thread * scratch_size; }
 
   Sums sums_of(long block, long outputs, bool clear = true) const {
     Vector* at = reinterpret_cast<Vector*>(sums.data()) + block * 2 * widest;
