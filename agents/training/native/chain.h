@@ -29,43 +29,51 @@ class Chain {
   // x: maps of `count` images. A thread does as much as it can with a block of 16 images while it is in its cache.
   void forward(const float* x, long count, bool training) {
     const long blocks = padded(count) / kLanes;
+    const auto finish = [&](ConvolutionLayer& layer, long block) {
+      if (layer.has_output()) activate(layer, block, lanes(count, block));
+    };
+    Input input{x, nullptr, nullptr, count};
     for (std::size_t number = 0; number < layers_.size(); ++number) {
       ConvolutionLayer& layer = layers_[number];
       const Weights weights{shared_.parameters + layer.weight, 9 * layer.in, 9, 1};
       prepare(weights, layer.in, layer.out, layer.side);
       shared_.threads.run(blocks, [&](long block, int thread) {
-        if (number > 0) activate(shared_, layers_[number - 1], block, lanes(count, block));
+        if (number > 0) finish(layers_[number - 1], block);
         const Sums sums = training ? shared_.sums_of(block, layer.out) : Sums{nullptr, nullptr};
-        convolve_block(x, weights, layer.convolved, layer.in, layer.out, layer.side, block, thread, sums);
+        convolve_block(input, weights, layer.convolved, layer.in, layer.out, layer.side, block, thread, sums);
       });
       statistics(shared_, layer, count, training);
-      x = layer.output;
+      input = layer.result(count);
     }
-    shared_.threads.run(blocks, [&](long block, int) { activate(shared_, layers_.back(), block, lanes(count, block)); });
+    shared_.threads.run(blocks, [&](long block, int) { finish(layers_.back(), block); });
   }
 
   // Replaces the gradient of the output, in `output_gradient`, by that of x, unless nobody needs it.
   void backward(const float* x, long count, bool needs_input_gradient) {
     const long blocks = padded(count) / kLanes;
-    float *gradient = shared_.before_gradient, *other = shared_.other_gradient;
+    float* gradient = shared_.before_gradient;
     shared_.threads.run(blocks, [&](long block, int) {
       activate_backward(shared_, layers_.back(), block, shared_.output_gradient, gradient);
     });
-    for (std::size_t number = layers_.size(); number-- > 0; std::swap(gradient, other)) {
+    for (std::size_t number = layers_.size(); number-- > 0;) {
       const ConvolutionLayer& layer = layers_[number];
       affine_gradient(shared_, layer, blocks);
       // The gradient of the input is a convolution, too, with the taps in reverse order.
       const Weights weights{shared_.parameters + layer.weight + 8, 9, 9 * layer.in, -1};
       const bool goes_on = number > 0 || needs_input_gradient;
+      // After `normalise_backward`, `convolved` is not read any more.
+      float* below = number == 0 ? shared_.output_gradient : layer.in == layer.out ? layer.convolved : layer.input_gradient;
       if (goes_on) prepare(weights, layer.out, layer.in, layer.side);
       shared_.threads.run(blocks, [&](long block, int thread) {
         normalise_backward(shared_, layer, count, block, lanes(count, block), gradient);
         if (!goes_on) return;
-        convolve_block(gradient, weights, number > 0 ? other : shared_.output_gradient, layer.out, layer.in, layer.side,
-                       block, thread, {nullptr, nullptr});
-        if (number > 0) activate_backward(shared_, layers_[number - 1], block, other, other);
+        convolve_block({gradient, nullptr, nullptr, count}, weights, below, layer.out, layer.in, layer.side, block, thread,
+                       {nullptr, nullptr});
+        if (number > 0) activate_backward(shared_, layers_[number - 1], block, below, below);
       });
-      weights_gradient(layer, number > 0 ? layers_[number - 1].output : x, gradient, blocks);
+      weights_gradient(layer, number > 0 ? layers_[number - 1].result(count) : Input{x, nullptr, nullptr, count}, gradient,
+                       blocks);
+      gradient = below;
     }
   }
 
@@ -75,18 +83,17 @@ class Chain {
   }
 
   // The convolution of one block; the weights are prepared.
-  void convolve_block(const float* x, Weights weights, float* y, long inputs, long outputs, long side, long block,
+  void convolve_block(const Input& x, Weights weights, float* y, long inputs, long outputs, long side, long block,
                       int thread, Sums sums) const {
-    x += block * inputs * map_size(side);
-    y += block * outputs * map_size(side);
     if (winograd_fits(side))
-      winograd_convolve(x, shared_.transformed, y, inputs, outputs, side, sums, shared_.scratch_of(thread));
+      winograd_convolve(x, shared_.transformed, y, inputs, outputs, side, block, sums, shared_.scratch_of(thread));
     else
-      convolve(x, weights, y, inputs, outputs, side, sums);
+      convolve(x.maps + block * inputs * map_size(side), weights, y + block * outputs * map_size(side), inputs, outputs,
+               side, sums);
   }
 
   // From all blocks: each thread has channels of its own, so that the order of the sums is always the same.
-  void weights_gradient(const ConvolutionLayer& layer, const float* x, const float* dy, long blocks) {
+  void weights_gradient(const ConvolutionLayer& layer, const Input& x, const float* dy, long blocks) {
     const long threads = shared_.threads.count(), fours = (layer.out + 3) / 4;
     Vector* totals = reinterpret_cast<Vector*>(shared_.totals.data());
     float* to = shared_.gradient + layer.weight;
@@ -96,7 +103,7 @@ class Chain {
         winograd_correlate(x, dy, to, totals, shared_.scratch_of(thread), blocks, layer.in, layer.out, layer.side,
                            4 * first(part, fours), std::min(layer.out, 4 * first(part + 1, fours)));
       else
-        correlate(x, dy, to, totals, blocks, layer.in, layer.out, layer.side, first(part, layer.in),
+        correlate(x.maps, dy, to, totals, blocks, layer.in, layer.out, layer.side, first(part, layer.in),
                   first(part + 1, layer.in));
     });
   }

@@ -17,12 +17,15 @@ struct ConvolutionLayer {
   long weight, bias, scale, shift;      // in the parameters
   long running_mean, running_variance;  // in the buffers
   std::vector<float> mean, inverse;     // of the outputs of the convolution; inverse: of the standard deviation
-  Buffer convolved, output;             // before BatchNorm; after ReLU and pooling
+  std::vector<float> factor, offset;    // BatchNorm is factor * value + offset
+  // Before BatchNorm; after ReLU and pooling; the gradient of the input, if it does not fit in the place of `convolved`.
+  Buffer convolved, output, input_gradient;
 
   // parameters, buffers: the numbers of those before this layer, then also of its own.
   ConvolutionLayer(long inputs, long outputs, long its_side, bool with_pool, bool with_bias, long& parameters,
                    long& buffers)
-      : in(inputs), out(outputs), side(its_side), pool(with_pool), has_bias(with_bias), mean(outputs), inverse(outputs) {
+      : in(inputs), out(outputs), side(its_side), pool(with_pool), has_bias(with_bias) {
+    for (std::vector<float>* values : {&mean, &inverse, &factor, &offset}) values->resize(out);
     weight = parameters;
     bias = parameters += 9 * in * out;
     scale = parameters += has_bias ? out : 0;
@@ -34,12 +37,20 @@ struct ConvolutionLayer {
   }
 
   float* before(long block) const { return convolved + block * out * map_size(side); }
+  // Whether ReLU is a pass of its own: Winograd's algorithm computes it where it reads `convolved`.
+  bool has_output() const { return pool || !winograd_fits(side); }
+  // What a convolution above reads.
+  Input result(long count) const {
+    if (has_output()) return {output, nullptr, nullptr, count};
+    return {convolved, factor.data(), offset.data(), count};
+  }
   long output_side() const { return pool ? side / 2 : side; }
 
   void reserve(long blocks) {
-    if (output.size() >= blocks * out * map_size(output_side())) return;
+    if (convolved.size() >= blocks * out * map_size(side)) return;
     convolved.resize(blocks * out * map_size(side));
-    output.resize(blocks * out * map_size(output_side()));
+    if (in != out) input_gradient.resize(blocks * in * map_size(side));
+    if (has_output()) output.resize(blocks * out * map_size(output_side()));
   }
 };
 
@@ -52,34 +63,30 @@ inline void statistics(const Workspace& shared, ConvolutionLayer& layer, long co
     const float bias = layer.has_bias ? shared.parameters[layer.bias + channel] : 0.0f;
     float& running_mean = shared.buffers[layer.running_mean + channel];
     float& running_variance = shared.buffers[layer.running_variance + channel];
+    const auto set = [&](float mean, float variance) {
+      layer.mean[channel] = mean;
+      layer.inverse[channel] = 1.0f / std::sqrt(variance + kEpsilon);
+      layer.factor[channel] = layer.inverse[channel] * shared.parameters[layer.scale + channel];
+      layer.offset[channel] = shared.parameters[layer.shift + channel] - mean * layer.factor[channel];
+    };
     if (!training) {
-      layer.mean[channel] = running_mean - bias;
-      layer.inverse[channel] = 1.0f / std::sqrt(running_variance + kEpsilon);
+      set(running_mean - bias, running_variance);
       continue;
     }
     const double mean = shared.reduced(blocks, layer.out, channel, &Sums::values) / values;
     const double squares = shared.reduced(blocks, layer.out, channel, &Sums::squares) / values;
     const float variance = static_cast<float>(std::max(squares - mean * mean, 0.0));
-    layer.mean[channel] = static_cast<float>(mean);
-    layer.inverse[channel] = 1.0f / std::sqrt(variance + kEpsilon);
+    set(static_cast<float>(mean), variance);
     running_mean += kMomentum * (static_cast<float>(mean) + bias - running_mean);
     running_variance += kMomentum * (variance * static_cast<float>(values / (values - 1)) - running_variance);
   }
 }
 
-// BatchNorm as factor * value + offset.
-inline void affine(const Workspace& shared, const ConvolutionLayer& layer, long channel, Vector& factor, Vector& offset) {
-  const float scale = layer.inverse[channel] * shared.parameters[layer.scale + channel];
-  factor = broadcast(scale);
-  offset = broadcast(shared.parameters[layer.shift + channel] - layer.mean[channel] * scale);
-}
-
 // output = pooling(ReLU(BatchNorm(convolved))) of one block.
-inline void activate(const Workspace& shared, ConvolutionLayer& layer, long block, Vector mask) {
+inline void activate(ConvolutionLayer& layer, long block, Vector mask) {
   const long width = row_size(layer.side), out_side = layer.output_side(), out_width = row_size(out_side);
   for (long channel = 0; channel < layer.out; ++channel) {
-    Vector factor, offset;
-    affine(shared, layer, channel, factor, offset);
+    const Vector factor = broadcast(layer.factor[channel]), offset = broadcast(layer.offset[channel]);
     const float* from = layer.before(block) + channel * map_size(layer.side) + width + kLanes;
     float* to = layer.output + (block * layer.out + channel) * map_size(out_side) + out_width + kLanes;
     const auto value = [&](const float* at) { return load(at) * factor + offset; };
@@ -101,23 +108,24 @@ inline void activate_backward(const Workspace& shared, const ConvolutionLayer& l
   const long width = row_size(layer.side), out_side = layer.output_side(), out_width = row_size(out_side);
   const Sums sums = shared.sums_of(block, layer.out);
   for (long channel = 0; channel < layer.out; ++channel) {
-    Vector factor, offset, total{}, products{};
-    affine(shared, layer, channel, factor, offset);
+    Vector total{}, products{};
+    const Vector factor = broadcast(layer.factor[channel]), offset = broadcast(layer.offset[channel]);
     const Vector mean = broadcast(layer.mean[channel]);
     const float* before = layer.before(block) + channel * map_size(layer.side) + width + kLanes;
     const long map = (block * layer.out + channel) * map_size(out_side) + out_width + kLanes;
     float* result = to + (block * layer.out + channel) * map_size(layer.side) + width + kLanes;
     for (long row = 0; row < out_side; ++row)
       for (long i = 0; i < out_side * kLanes; i += kLanes) {
-        const Vector output = load(layer.output + map + row * out_width + i);
         const Vector upstream = load(gradient + map + row * out_width + i);
         if (!layer.pool) {
-          const Vector value = output > Vector{} ? upstream : Vector{};
+          const Vector convolved = load(before + row * width + i);
+          const Vector value = convolved * factor + offset > Vector{} ? upstream : Vector{};
           store(result + row * width + i, value);
           total += value;
-          products += value * (load(before + row * width + i) - mean);
+          products += value * (convolved - mean);
           continue;
         }
+        const Vector output = load(layer.output + map + row * out_width + i);
         Integers open = output > Vector{};  // the lanes whose largest value was not met yet
         for (const long step : {0L, kLanes, width, width + kLanes}) {
           const long at = 2 * row * width + 2 * i + step;

@@ -55,17 +55,32 @@ inline void transform_weights(Weights w, float* to, long outputs, long inputs) {
         }
 }
 
-// B' x of one row of all channels, kTiles tiles: (2 halves, channels, 3 elements, kTiles) vectors.
-template <int kTiles>
-void transform_row(const float* x, float* to, long channels, long map) {
-  for (long channel = 0; channel < channels; ++channel, x += map)
+// Six or more numbers in a row of a map, from `column` of the border on, of one channel of the input.
+template <bool kActivated, int kCount>
+[[gnu::always_inline]] inline void read_row(const float* from, long column, long side, Vector factor, Vector offset, Vector* to) {
+  for (int i = 0; i < kCount; ++i) {
+    to[i] = load(from + i * kLanes);
+    if (kActivated) to[i] = rectified(to[i] * factor + offset);
+  }
+  if (kActivated && column == 0) to[0] = Vector{};
+  if (kActivated && column + kCount == side + 2) to[kCount - 1] = Vector{};
+}
+
+// B' x of row `row`, as of the border, of all channels, kTiles tiles: (2 halves, channels, 3 elements, kTiles) vectors.
+template <int kTiles, bool kActivated>
+void transform_row(const Input& x, long block, long row, long column, float* to, long channels, long side) {
+  const Vector mask = kActivated ? lanes(x.count, block) : Vector{};
+  for (long channel = 0; channel < channels; ++channel) {
+    const float* from = x.maps + (block * channels + channel) * map_size(side) + row * row_size(side) + column * kLanes;
+    Vector values[kTiles * kTile + 2], all[kElements], factor{}, offset{};
+    if (kActivated) factor = mask * x.factor[channel], offset = mask * x.offset[channel];
+    read_row<kActivated, kTiles * kTile + 2>(from, column, side, factor, offset, values);
     for (int tile = 0; tile < kTiles; ++tile) {
-      Vector d[kElements], all[kElements];
-      for (int i = 0; i < kElements; ++i) d[i] = load(x + (tile * kTile + i) * kLanes);
-      transform_input(d, all);
+      transform_input(values + tile * kTile, all);
       for (int e = 0; e < kElements; ++e)
         store(to + (((e / kHalf * channels + channel) * kHalf + e % kHalf) * kTiles + tile) * kLanes, all[e]);
     }
+  }
 }
 
 // One half of the products of four output channels, from rows first .. last of the three transformed ones; first < last.
@@ -133,30 +148,33 @@ void multiply_row(const float* const* rows, long first, long last, const float* 
 inline long winograd_scratch(long channels) { return 3 * channels * kElements * 2 * kLanes; }
 
 // A strip of kTiles tiles, from the top of the map to its bottom.
-template <int kTiles>
-void winograd_strip(const float* x, const float* weights, float* y, long inputs, long outputs, long side, long column,
-                    Sums sums, float* scratch) {
+template <int kTiles, bool kActivated>
+void winograd_strip(const Input& x, const float* weights, float* y, long inputs, long outputs, long side, long block,
+                    long column, Sums sums, float* scratch) {
   const long width = row_size(side), map = map_size(side), size = inputs * kElements * kTiles * kLanes;
-  const auto slot = [&](long row) { return scratch + row % 3 * size; };  // rows as of x: 1 .. side
+  const auto slot = [&](long row) { return scratch + row % 3 * size; };  // rows as of the border: 1 .. side
   for (long row = 0; row < side; ++row) {
     for (long next = row == 0 ? 1 : row + 2; next <= std::min(row + 2, side); ++next)
-      transform_row<kTiles>(x + next * width + column * kLanes, slot(next), inputs, map);
+      transform_row<kTiles, kActivated>(x, block, next, column, slot(next), inputs, side);
     const float* rows[3] = {slot(row), slot(row + 1), slot(row + 2)};
     const long first = row == 0 ? 1 : 0, last = row + 1 == side ? 2 : 3;  // the other rows are zero
     for (long out = 0; out < outputs; out += 4)
       multiply_row<kTiles>(rows, first, last, weights + out * inputs * 3 * kElements,
-                           y + out * map + (row + 1) * width + (column + 1) * kLanes, inputs, std::min(outputs - out, 4L),
-                           map, sums.values ? Sums{sums.values + out, sums.squares + out} : sums);
+                           y + (block * outputs + out) * map + (row + 1) * width + (column + 1) * kLanes, inputs,
+                           std::min(outputs - out, 4L), map,
+                           sums.values ? Sums{sums.values + out, sums.squares + out} : sums);
   }
 }
 
-// As `convolve`, with weights from `transform_weights`. The side is a multiple of four.
-inline void winograd_convolve(const float* x, const float* weights, float* y, long inputs, long outputs, long side,
-                              Sums sums, float* scratch) {
-  long column = 0;
-  for (; column + 2 * kTile <= side; column += 2 * kTile)
-    winograd_strip<2>(x, weights, y, inputs, outputs, side, column, sums, scratch);
-  if (column < side) winograd_strip<1>(x, weights, y, inputs, outputs, side, column, sums, scratch);
+// y = the convolution of x for one block, with weights from `transform_weights`. The side is a multiple of four; the
+// border of y is not written.
+inline void winograd_convolve(const Input& x, const float* weights, float* y, long inputs, long outputs, long side,
+                              long block, Sums sums, float* scratch) {
+  const bool two = side % (2 * kTile) == 0;
+  const auto strip = x.factor ? (two ? winograd_strip<2, true> : winograd_strip<1, true>)
+                              : (two ? winograd_strip<2, false> : winograd_strip<1, false>);
+  for (long column = 0; column < side; column += two ? 2 * kTile : kTile)
+    strip(x, weights, y, inputs, outputs, side, block, column, sums, scratch);
 }
 
 }  // namespace alma

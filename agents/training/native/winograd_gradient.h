@@ -30,15 +30,31 @@ inline void transform_gradient(const Vector* dy, Vector* to) {
   to[5] = dy[3];
 }
 
-// Transforms a column of tiles of each channel; element e of row r is at to[e * stride + channel * (side + 2) + r].
-template <int kFrom, void (*transform)(const Vector*, Vector*)>
-void transform_column(const float* from, Vector* to, long channels, long side, long stride) {
-  for (long channel = 0; channel < channels; ++channel, from += map_size(side), to += side + 2)
-    for (long row = 0; row < side; ++row) {
-      Vector values[kFrom], all[kElements];
-      for (int i = 0; i < kFrom; ++i) values[i] = load(from + row * row_size(side) + i * kLanes);
-      transform(values, all);
-      for (int e = 0; e < kElements; ++e) to[e * stride + row + 1] = all[e];
+// B' x of a column of tiles of each channel; element e of row r is at to[e * stride + channel * (side + 2) + r].
+template <bool kActivated>
+void transform_inputs(const Input& x, long block, long column, Vector* to, long channels, long side, long stride) {
+  const Vector mask = kActivated ? lanes(x.count, block) : Vector{};
+  for (long channel = 0; channel < channels; ++channel, to += side + 2) {
+    const float* from = x.maps + (block * channels + channel) * map_size(side) + column * kLanes;
+    Vector factor{}, offset{};
+    if (kActivated) factor = mask * x.factor[channel], offset = mask * x.offset[channel];
+    for (long row = 1; row <= side; ++row) {
+      Vector values[kElements], all[kElements];
+      read_row<kActivated, kElements>(from + row * row_size(side), column, side, factor, offset, values);
+      transform_input(values, all);
+      for (int e = 0; e < kElements; ++e) to[e * stride + row] = all[e];
+    }
+  }
+}
+
+// A dy of a column of tiles of each channel, likewise. `dy` begins at the first channel.
+inline void transform_gradients(const float* dy, long column, Vector* to, long channels, long side, long stride) {
+  for (long channel = 0; channel < channels; ++channel, dy += map_size(side), to += side + 2)
+    for (long row = 1; row <= side; ++row) {
+      Vector values[kTile], all[kElements];
+      for (int i = 0; i < kTile; ++i) values[i] = load(dy + row * row_size(side) + (column + 1 + i) * kLanes);
+      transform_gradient(values, all);
+      for (int e = 0; e < kElements; ++e) to[e * stride + row] = all[e];
     }
 }
 
@@ -73,9 +89,9 @@ void add_products(Column x, Column dy, Vector* totals, long outputs, long blocks
 
 // As `correlate`, for a side that is a multiple of four, and the output channels `begin` .. `end`. `totals` has room for
 // 18 vectors per pair of channels.
-inline void winograd_correlate(const float* x, const float* dy, float* dw, Vector* totals, float* scratch, long blocks,
+inline void winograd_correlate(const Input& x, const float* dy, float* dw, Vector* totals, float* scratch, long blocks,
                                long inputs, long outputs, long side, long begin, long end) {
-  const long map = map_size(side), channels = end - begin, height = side + 2;
+  const long channels = end - begin, height = side + 2;
   const long group = std::min(blocks, correlated_blocks(inputs, outputs, side));
   const long x_block = inputs * height, x_element = group * x_block;
   const long dy_block = channels * height, dy_element = group * dy_block;
@@ -88,11 +104,10 @@ inline void winograd_correlate(const float* x, const float* dy, float* dw, Vecto
     for (long column = 0; column < side; column += kTile) {
       const long count = std::min(group, blocks - first);
       for (long i = 0; i < count; ++i) {
-        transform_column<kElements, transform_input>(x + (first + i) * inputs * map + row_size(side) + column * kLanes,
-                                                     in + i * x_block, inputs, side, x_element);
-        transform_column<kTile, transform_gradient>(
-            dy + ((first + i) * outputs + begin) * map + row_size(side) + (column + 1) * kLanes, out + i * dy_block,
-            channels, side, dy_element);
+        (x.factor ? transform_inputs<true> : transform_inputs<false>)(x, first + i, column, in + i * x_block, inputs, side,
+                                                                      x_element);
+        transform_gradients(dy + ((first + i) * outputs + begin) * map_size(side), column, out + i * dy_block, channels,
+                            side, dy_element);
       }
       for (int e = 0; e < kElements; ++e)
         for (long o = 0; o < channels;) {

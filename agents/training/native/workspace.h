@@ -14,8 +14,8 @@ struct Workspace {
 
   Threads& threads;
   float *parameters = nullptr, *gradient = nullptr, *buffers = nullptr;  // buffers: running means and variances
-  // Gradients of maps: before BatchNorm, of a layer and of the one below it; and of the output of a chain.
-  Buffer before_gradient, other_gradient, output_gradient;
+  // Gradients of maps: before BatchNorm of the last layer of a chain, and of the output of a chain.
+  Buffer before_gradient, output_gradient;
   Buffer sums, totals, transformed, scratch;
   long widest = 0, largest = 0, scratch_size = 0, blocks = 0;  // largest: numbers of the maps of a block of 16 images
 
@@ -39,7 +39,6 @@ struct Workspace {
     if (count <= blocks) return;
     blocks = count;
     before_gradient.resize(blocks * largest);
-    other_gradient.resize(blocks * largest);
     output_gradient.resize(blocks * largest);
     sums.resize(blocks * 2 * widest * kLanes);
   }
@@ -59,12 +58,5 @@ struct Workspace {
     return sum(total);
   }
 };
-
-// 1 in the lanes of a block that hold one of `count` images, 0 in the others.
-inline Vector lanes(long count, long block) {
-  Vector mask{};
-  for (long lane = 0; lane < kLanes && block * kLanes + lane < count; ++lane) mask[lane] = 1.0f;
-  return mask;
-}
 
 }  // namespace alma
