@@ -41,11 +41,12 @@ class Chain {
         if (number > 0) finish(layers_[number - 1], block);
         const Sums sums = training ? shared_.sums_of(block, layer.out) : Sums{nullptr, nullptr};
         convolve_block(input, weights, layer.convolved, layer.in, layer.out, layer.side, block, thread, sums);
-      });
+      }, layer.worth_threads(count));
       statistics(shared_, layer, count, training);
       input = layer.result(count);
     }
-    shared_.threads.run(blocks, [&](long block, int) { finish(layers_.back(), block); });
+    shared_.threads.run(blocks, [&](long block, int) { finish(layers_.back(), block); },
+                        layers_.back().worth_threads(count));
   }
 
   // Replaces the gradient of the output, in `output_gradient`, by that of x, unless nobody needs it.
@@ -54,7 +55,7 @@ class Chain {
     float* gradient = shared_.before_gradient;
     shared_.threads.run(blocks, [&](long block, int) {
       activate_backward(shared_, layers_.back(), block, shared_.output_gradient, gradient);
-    });
+    }, layers_.back().worth_threads(count));
     for (std::size_t number = layers_.size(); number-- > 0;) {
       const ConvolutionLayer& layer = layers_[number];
       affine_gradient(shared_, layer, blocks);
@@ -70,7 +71,7 @@ class Chain {
         convolve_block({gradient, nullptr, nullptr, count}, weights, below, layer.out, layer.in, layer.side, block, thread,
                        {nullptr, nullptr});
         if (number > 0) activate_backward(shared_, layers_[number - 1], block, below, below);
-      });
+      }, layer.worth_threads(count));
       weights_gradient(layer, number > 0 ? layers_[number - 1].result(count) : Input{x, nullptr, nullptr, count}, gradient,
                        blocks);
       gradient = below;
@@ -105,7 +106,7 @@ class Chain {
       else
         correlate(x.maps, dy, to, totals, blocks, layer.in, layer.out, layer.side, first(part, layer.in),
                   first(part + 1, layer.in));
-    });
+    }, layer.worth_threads(x.count));
   }
 
   Workspace& shared_;

@@ -37,6 +37,8 @@ struct ConvolutionLayer {
   }
 
   float* before(long block) const { return convolved + block * out * map_size(side); }
+  // Whether the work on the maps of so many images is worth several threads: some ten microseconds of it.
+  bool worth_threads(long count) const { return count * side * side * in * out > 200000; }
   // Whether ReLU is a pass of its own: Winograd's algorithm computes it where it reads `convolved`.
   bool has_output() const { return pool || !winograd_fits(side); }
   // What a convolution above reads.
