@@ -11,6 +11,12 @@
 namespace alma {
 
 constexpr int kTile = 4, kElements = 6, kHalf = 3;  // outputs of a tile; its products, in two halves
+// Channels and tiles at a time: their sums fill the registers, 32 of 64 bytes with AVX-512, else 16 of 32 bytes.
+#ifdef __AVX512F__
+constexpr int kChannels = 4, kTiles = 2;
+#else
+constexpr int kChannels = 2, kTiles = 1;
+#endif
 constexpr float kNear = 0.75f, kFar = 1.5f;         // the points
 constexpr float kNear2 = kNear * kNear, kFar2 = kFar * kFar;
 constexpr float kZeroNorm = 1 / (kNear2 * kFar2);
@@ -30,15 +36,17 @@ inline void transform_input(const Vector* d, Vector* to) {
   to[5] = d[5] - d[3] * (kNear2 + kFar2) + d[1] * (kNear2 * kFar2);
 }
 
-// G w of all weights: (outputs / 4, 2 halves, 3 rows, inputs, 3 elements, 4 outputs); fewer than four outputs are
-// followed by zeros.
-inline long transformed_size(long inputs, long outputs) { return (outputs + 3) / 4 * 4 * inputs * 3 * kElements; }
+// G w of all weights: (outputs / kChannels, 2 halves, 3 rows, inputs, 3 elements, kChannels); fewer channels are followed
+// by zeros.
+inline long transformed_size(long inputs, long outputs) {
+  return (outputs + kChannels - 1) / kChannels * kChannels * inputs * 3 * kElements;
+}
 
 inline void transform_weights(Weights w, float* to, long outputs, long inputs) {
-  for (long first = 0; first < outputs; first += 4)
+  for (long first = 0; first < outputs; first += kChannels)
     for (int row = 0; row < 3; ++row)
       for (long in = 0; in < inputs; ++in)
-        for (long i = 0; i < 4; ++i) {
+        for (long i = 0; i < kChannels; ++i) {
           float all[kElements] = {};
           if (first + i < outputs) {
             const float* at = w.data + (first + i) * w.output + in * w.input + 3 * row * w.tap;
@@ -51,7 +59,7 @@ inline void transform_weights(Weights w, float* to, long outputs, long inputs) {
             all[5] = c;
           }
           for (int e = 0; e < kElements; ++e)
-            to[(((first / 2 + e / kHalf) * 3 + row) * inputs + in) * kHalf * 4 + e % kHalf * 4 + i] = all[e];
+            to[((((2 * first / kChannels + e / kHalf) * 3 + row) * inputs + in) * kHalf + e % kHalf) * kChannels + i] = all[e];
         }
 }
 
@@ -66,66 +74,66 @@ template <bool kActivated, int kCount>
   if (kActivated && column + kCount == side + 2) to[kCount - 1] = Vector{};
 }
 
-// B' x of row `row`, as of the border, of all channels, kTiles tiles: (2 halves, channels, 3 elements, kTiles) vectors.
-template <int kTiles, bool kActivated>
+// B' x of row `row`, as of the border, of all channels, kCount tiles: (2 halves, channels, 3 elements, kCount) vectors.
+template <int kCount, bool kActivated>
 void transform_row(const Input& x, long block, long row, long column, float* to, long channels, long side) {
   const Vector mask = kActivated ? lanes(x.count, block) : Vector{};
   for (long channel = 0; channel < channels; ++channel) {
     const float* from = x.maps + (block * channels + channel) * map_size(side) + row * row_size(side) + column * kLanes;
-    Vector values[kTiles * kTile + 2], all[kElements], factor{}, offset{};
+    Vector values[kCount * kTile + 2], all[kElements], factor{}, offset{};
     if (kActivated) factor = mask * x.factor[channel], offset = mask * x.offset[channel];
-    read_row<kActivated, kTiles * kTile + 2>(from, column, side, factor, offset, values);
-    for (int tile = 0; tile < kTiles; ++tile) {
+    read_row<kActivated, kCount * kTile + 2>(from, column, side, factor, offset, values);
+    for (int tile = 0; tile < kCount; ++tile) {
       transform_input(values + tile * kTile, all);
       for (int e = 0; e < kElements; ++e)
-        store(to + (((e / kHalf * channels + channel) * kHalf + e % kHalf) * kTiles + tile) * kLanes, all[e]);
+        store(to + (((e / kHalf * channels + channel) * kHalf + e % kHalf) * kCount + tile) * kLanes, all[e]);
     }
   }
 }
 
-// One half of the products of four output channels, from rows first .. last of the three transformed ones; first < last.
-template <int kTiles>
+// One half of the products of kChannels output channels, from rows first .. last of the three transformed ones; first < last.
+template <int kCount>
 [[gnu::always_inline]] inline void multiply_half(const float* const* rows, long half, long first, long last,
-                                                 const float* weights, long inputs, Vector (&total)[4][kHalf][kTiles]) {
+                                                 const float* weights, long inputs, Vector (&total)[kChannels][kHalf][kCount]) {
   for (auto& by_element : total)
     for (auto& by_tile : by_element)
       for (Vector& value : by_tile) value = Vector{};
-  weights += (3 * half + first) * inputs * kHalf * 4;
+  weights += (3 * half + first) * inputs * kHalf * kChannels;
   do {  // not `for`: the compiler keeps the sums in registers if it sees that each loop has a turn
-    const float* from = rows[first] + half * inputs * kHalf * kTiles * kLanes;
+    const float* from = rows[first] + half * inputs * kHalf * kCount * kLanes;
     long in = 0;
     do {
       for (int e = 0; e < kHalf; ++e) {
-        Vector values[kTiles];
-        for (int tile = 0; tile < kTiles; ++tile) values[tile] = load_once(from + (e * kTiles + tile) * kLanes);
-        for (int out = 0; out < 4; ++out) {
-          const Vector weight = broadcast(weights[e * 4 + out]);
-          for (int tile = 0; tile < kTiles; ++tile) total[out][e][tile] += values[tile] * weight;
+        Vector values[kCount];
+        for (int tile = 0; tile < kCount; ++tile) values[tile] = load_once(from + (e * kCount + tile) * kLanes);
+        for (int out = 0; out < kChannels; ++out) {
+          const Vector weight = broadcast(weights[e * kChannels + out]);
+          for (int tile = 0; tile < kCount; ++tile) total[out][e][tile] += values[tile] * weight;
         }
       }
-      from += kHalf * kTiles * kLanes;
-      weights += kHalf * 4;
+      from += kHalf * kCount * kLanes;
+      weights += kHalf * kChannels;
     } while (++in < inputs);
   } while (++first < last);
 }
 
-// kTiles tiles of a row of `outputs` (at most four) channels, from rows first .. last of the three transformed ones.
-template <int kTiles>
+// kCount tiles of a row of `outputs` (at most kChannels) channels, from rows first .. last of the three transformed ones.
+template <int kCount>
 void multiply_row(const float* const* rows, long first, long last, const float* weights, float* y, long inputs,
                   long outputs, long map, Sums sums) {
-  Vector left[4][kHalf][kTiles], right[4][kHalf][kTiles];
-  multiply_half<kTiles>(rows, 0, first, last, weights, inputs, left);
-  for (int out = 0; out < 4; ++out)
-    for (int tile = 0; tile < kTiles; ++tile) {
+  Vector left[kChannels][kHalf][kCount], right[kChannels][kHalf][kCount];
+  multiply_half<kCount>(rows, 0, first, last, weights, inputs, left);
+  for (int out = 0; out < kChannels; ++out)
+    for (int tile = 0; tile < kCount; ++tile) {
       const Vector plus = left[out][1][tile], minus = left[out][2][tile];
       left[out][0][tile] += plus + minus;
       left[out][1][tile] = plus + minus;
       left[out][2][tile] = (plus - minus) * kNear;
     }
-  multiply_half<kTiles>(rows, 1, first, last, weights, inputs, right);
-  for (int out = 0; out < 4 && out < outputs; ++out) {
+  multiply_half<kCount>(rows, 1, first, last, weights, inputs, right);
+  for (int out = 0; out < kChannels && out < outputs; ++out) {
     Vector values{}, squares{};
-    for (int tile = 0; tile < kTiles; ++tile) {
+    for (int tile = 0; tile < kCount; ++tile) {
       const Vector even_near = left[out][1][tile], odd_near = left[out][2][tile];
       const Vector even = right[out][0][tile] + right[out][1][tile];
       const Vector odd = (right[out][0][tile] - right[out][1][tile]) * kFar;
@@ -145,23 +153,23 @@ void multiply_row(const float* const* rows, long first, long last, const float* 
 }
 
 // Numbers that a thread needs: three transformed rows.
-inline long winograd_scratch(long channels) { return 3 * channels * kElements * 2 * kLanes; }
+inline long winograd_scratch(long channels) { return 3 * channels * kElements * kTiles * kLanes; }
 
-// A strip of kTiles tiles, from the top of the map to its bottom.
-template <int kTiles, bool kActivated>
+// A strip of kCount tiles, from the top of the map to its bottom.
+template <int kCount, bool kActivated>
 void winograd_strip(const Input& x, const float* weights, float* y, long inputs, long outputs, long side, long block,
                     long column, Sums sums, float* scratch) {
-  const long width = row_size(side), map = map_size(side), size = inputs * kElements * kTiles * kLanes;
+  const long width = row_size(side), map = map_size(side), size = inputs * kElements * kCount * kLanes;
   const auto slot = [&](long row) { return scratch + row % 3 * size; };  // rows as of the border: 1 .. side
   for (long row = 0; row < side; ++row) {
     for (long next = row == 0 ? 1 : row + 2; next <= std::min(row + 2, side); ++next)
-      transform_row<kTiles, kActivated>(x, block, next, column, slot(next), inputs, side);
+      transform_row<kCount, kActivated>(x, block, next, column, slot(next), inputs, side);
     const float* rows[3] = {slot(row), slot(row + 1), slot(row + 2)};
     const long first = row == 0 ? 1 : 0, last = row + 1 == side ? 2 : 3;  // the other rows are zero
-    for (long out = 0; out < outputs; out += 4)
-      multiply_row<kTiles>(rows, first, last, weights + out * inputs * 3 * kElements,
+    for (long out = 0; out < outputs; out += kChannels)
+      multiply_row<kCount>(rows, first, last, weights + out * inputs * 3 * kElements,
                            y + (block * outputs + out) * map + (row + 1) * width + (column + 1) * kLanes, inputs,
-                           std::min(outputs - out, 4L), map,
+                           std::min<long>(outputs - out, kChannels), map,
                            sums.values ? Sums{sums.values + out, sums.squares + out} : sums);
   }
 }
@@ -170,10 +178,10 @@ void winograd_strip(const Input& x, const float* weights, float* y, long inputs,
 // border of y is not written.
 inline void winograd_convolve(const Input& x, const float* weights, float* y, long inputs, long outputs, long side,
                               long block, Sums sums, float* scratch) {
-  const bool two = side % (2 * kTile) == 0;
-  const auto strip = x.factor ? (two ? winograd_strip<2, true> : winograd_strip<1, true>)
-                              : (two ? winograd_strip<2, false> : winograd_strip<1, false>);
-  for (long column = 0; column < side; column += two ? 2 * kTile : kTile)
+  const bool whole = side % (kTiles * kTile) == 0;
+  const auto strip = x.factor ? (whole ? winograd_strip<kTiles, true> : winograd_strip<1, true>)
+                              : (whole ? winograd_strip<kTiles, false> : winograd_strip<1, false>);
+  for (long column = 0; column < side; column += (whole ? kTiles : 1) * kTile)
     strip(x, weights, y, inputs, outputs, side, block, column, sums, scratch);
 }
 

@@ -91,6 +91,7 @@ void add_products(Column x, Column dy, Vector* totals, long outputs, long blocks
 // 18 vectors per pair of channels.
 inline void winograd_correlate(const Input& x, const float* dy, float* dw, Vector* totals, float* scratch, long blocks,
                                long inputs, long outputs, long side, long begin, long end) {
+  constexpr int kMost = kTiles * kChannels;  // output channels at a time
   const long channels = end - begin, height = side + 2;
   const long group = std::min(blocks, correlated_blocks(inputs, outputs, side));
   const long x_block = inputs * height, x_element = group * x_block;
@@ -111,14 +112,14 @@ inline void winograd_correlate(const Input& x, const float* dy, float* dw, Vecto
       }
       for (int e = 0; e < kElements; ++e)
         for (long o = 0; o < channels;) {
-          const long size = channels - o >= 8 ? 8 : channels - o >= 4 ? 4 : 1;
+          const long size = channels - o >= kMost ? kMost : channels - o >= kChannels ? kChannels : 1;
           const Column delta{out + e * dy_element + o * height, dy_block};
           for (long i = 0; i < inputs; ++i) {
             const Column from{in + e * x_element + i * height, x_block};
             Vector* at = totals + (e * inputs + i) * 3 * channels + o;
-            if (size == 8) add_products<8>(from, delta, at, channels, count, side);
-            if (size == 4) add_products<4>(from, delta, at, channels, count, side);
-            if (size == 1) add_products<1>(from, delta, at, channels, count, side);
+            if (size == kMost) add_products<kMost>(from, delta, at, channels, count, side);
+            else if (size == kChannels) add_products<kChannels>(from, delta, at, channels, count, side);
+            else add_products<1>(from, delta, at, channels, count, side);
           }
           o += size;
         }
