@@ -13,7 +13,7 @@ import agents
 import alma_env
 from agents.networks.firefly_network import FireflyVGG19
 from agents.networks.gate_tree import Routing
-from agents.networks.mixture import MixtureMLP, MixtureVGG19
+from agents.networks.mixture import MixtureMLP, MixtureNetwork, MixtureVGG19
 from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
 from agents.networks.uniform_mixture import UniformMixture
 from agents.training.engines import ENGINES, choose_engine
@@ -48,10 +48,16 @@ NETWORKS = {
     "mixture of mlps": lambda: UniformMixture([mlp(seed) for seed in range(3)]),
     "sum of mlps": lambda: UniformMixture([mlp(seed) for seed in range(3)], "sum"),
     "mixture of experts": lambda: mixture_of_experts(),
+    "flat mixture of experts": lambda: mixture_of_experts(tree=False),
     "vgg19": vgg19,
     "wide vgg19": lambda: VGG19([3, 5, *[9] * 3, *[33] * 3, *[4] * 8], 10, generator=seeded(0)),
     "vgg19 without biases": lambda: FireflyVGG19([3, 5] * 8, 10, generator=seeded(0)),
     "mixture of vgg19s": lambda: UniformMixture([vgg19(seed) for seed in range(2)]),
+    "vgg19 of one expert": lambda: vgg19_of_experts(()),
+    "vgg19 of two experts": lambda: vgg19_of_experts((0,)),
+    "vgg19 of three experts": lambda: vgg19_of_experts((0, 1), width=8),
+    "vgg19 of five experts": lambda: vgg19_of_experts((0, 0, 2, 1)),
+    "flat vgg19 of three experts": lambda: vgg19_of_experts((0, 0), tree=False),
 }
 
 
@@ -68,10 +74,19 @@ def _sequential(inputs: int, *sizes: int) -> nn.Module:
     return body
 
 
-def mixture_of_experts() -> nn.Module:
+def mixture_of_experts(tree: bool = True) -> nn.Module:
     """Return a network of four experts in its first layer and three in its second, all with other weights."""
-    body = MixtureMLP(64, 5, 10, generator=seeded(0))
-    for layer, splits in zip(body.mixtures, [(0, 1, 0), (0, 0)], strict=True):
+    return grown(MixtureMLP(64, 5, 10, generator=seeded(0)), [(0, 1, 0), (0, 0)], tree)
+
+
+def vgg19_of_experts(splits: tuple[int, ...], width: int = 4, tree: bool = True) -> nn.Module:
+    """Return a VGG19 whose mixtures have this tree, except for the last one, which has a split less."""
+    return grown(MixtureVGG19(width, 10, generator=seeded(0)), [splits, splits, splits, splits[:-1]], tree)
+
+
+def grown(body: MixtureNetwork, trees: list[tuple[int, ...]], tree: bool) -> nn.Module:
+    for layer, splits in zip(body.mixtures, trees, strict=True):
+        layer.routing = Routing(tree=tree)
         layer.regrow(splits, seeded(1))
     return body
 
@@ -247,7 +262,6 @@ def test_a_run_has_the_ledger_of_the_plain_engine(id: str) -> None:
         (mlp, {"optimizer": "adam"}),
         (mlp, {"clip": 1.0}),
         (lambda: FireflyVGG19([3] * 16, 10, residuals=[1] * 16, generator=seeded(0)), {}),
-        (lambda: MixtureVGG19(3, 10, generator=seeded(0)), {}),
         (lambda: hard_gates(), {}),
         (lambda: nn.Linear(64, 10), {}),
     ],
