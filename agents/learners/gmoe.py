@@ -23,11 +23,11 @@ from torch import Tensor, nn
 
 from agents.learners.anytime import Report
 from agents.learners.network_learner import NetworkLearner
-from agents.networks.gate_tree import MixtureLayer, Routing
+from agents.networks.gate_tree import Routing
+from agents.networks.growing_layer import GrowingLayer
 from agents.networks.mixture import MixtureNetwork, MixtureVGG19, build_mixture, mixture_body
 from agents.networks.mlp_vgg import Predictor
 from agents.networks.stacked_mixture import StackedMixture, can_stack_experts
-from agents.networks.switch import SwitchLayer
 from agents.training import distributed
 from agents.training.members import WIDEST_TOGETHER
 from agents.training.seeding import generator
@@ -200,7 +200,7 @@ def leaf_totals(
     return [distributed.sum_over_ranks(total) for total in totals]
 
 
-def _mixtures(predictor: Predictor) -> Sequence[MixtureLayer | SwitchLayer]:
+def _mixtures(predictor: Predictor) -> Sequence[GrowingLayer]:
     return mixture_body(predictor).mixtures
 
 

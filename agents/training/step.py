@@ -13,7 +13,6 @@ from agents.networks.stacked import SIDE_BY_SIDE, for_members
 from agents.networks.switch import SwitchTransformer
 from agents.training import distributed
 from agents.training.settings import StageSettings
-from agents.training.token_loss import token_cross_entropy
 from alma_env.metering import meter
 from alma_env.metering.function_cost import count_once
 
@@ -48,8 +47,7 @@ def training_loss(body: nn.Module, x: Tensor, y: Tensor, settings: StageSettings
             # The optimizers are elementwise, so the gradient of the sum trains each member on its own loss.
             return _members_cross_entropy(_float32(logits), for_members(y, body.members)).mean(1).sum()
         if isinstance(body, SwitchTransformer):
-            logits, balance = body.forward_with_balance(x)
-            return token_cross_entropy(logits.flatten(0, 1), y.flatten().long()) + settings.balance * balance
+            return body.training_loss(x, y, settings.balance)
         logits = body(x)
     return _cross_entropy(_float32(logits), y, "mean")
 
