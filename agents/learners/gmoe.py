@@ -22,10 +22,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from agents.learners.network_learner import NetworkLearner
-from agents.networks.gate_tree import MixtureLayer, Routing
+from agents.networks.gate_tree import Routing
+from agents.networks.growing_layer import GrowingLayer
 from agents.networks.mixture import build_mixture, mixture_body
 from agents.networks.mlp_vgg import Predictor
-from agents.networks.switch import SwitchLayer
 from agents.training import distributed
 from agents.training.stage import Examples
 from alma_env.metering import meter
@@ -161,7 +161,7 @@ def leaf_totals(
     return [distributed.sum_over_ranks(total) for total in totals]
 
 
-def _mixtures(predictor: Predictor) -> Sequence[MixtureLayer | SwitchLayer]:
+def _mixtures(predictor: Predictor) -> Sequence[GrowingLayer]:
     return mixture_body(predictor).mixtures
 
 

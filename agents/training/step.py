@@ -112,7 +112,7 @@ def validate(body: nn.Module, x: Tensor, y: Tensor, batch_size: int, *, in_full:
 @count_once
 @torch.no_grad()
 def score_batch(body: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the summed cross-entropy () and the number of wrong answers (), or what `body.score` returns."""
+    """Return the summed cross-entropy () and the number of wrong answers (), or `body.validation_score`."""
     with meter.phase("validation"):
         if isinstance(body, HasScore):
             return body.validation_score(x, y)
