@@ -280,7 +280,7 @@ def _holds(line: str, address: int) -> bool:
         ("sm", {"dropout": 1.5}, "dropout=1.5.*below 1"),
         ("sm", {"checkpointing": 1}, "checkpointing=1.*True or False"),
         ("sm", {"capacity_factor": "a"}, "capacity_factor='a'.*a number"),
-        ("sm", {"engine": "compiled"}, "engine='compiled'"),
+        ("sm", {"engine": "native"}, "engine='native': needs an MLP"),
         ("sm", {"augmentation": "crop_flip"}, "augmentation='crop_flip' on text"),
         ("gmoe", {"gating": "soft"}, "'gating'.*'gmoe'.*hyper-parameter"),
         ("gmoe", {"grow_by": (3,)}, "3 of 2 experts"),

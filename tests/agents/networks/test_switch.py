@@ -210,7 +210,7 @@ def test_a_stage_is_charged_the_same_as_with_full_counting(
         for body in copy.deepcopy(models):
             with meter, torch.random.fork_rng(devices=[]):
                 predictor = Predictor(nn.Identity(), body)
-                train_stage(predictor, train, valid, stage_settings, [StageGenerators(seeded(), seeded(), seeded(1))])
+                train_stage(predictor, train, valid, stage_settings, StageGenerators(seeded(), seeded(), seeded(1)))
             taken.append(meter.take())
         return taken
 
