@@ -16,7 +16,7 @@ import alma_env
 ALL_PLANS = "all"
 PLANS = ("fig2", "fig3", "fig4", "fig7", "fig8", "tab1", "tab2", "ablation")
 SCALES = ("smoke", "cpu", "gpu")
-ENGINES = ("auto", "plain", "compiled", "native")
+ENGINES = ("auto", "plain", "native")
 ALGORITHMS = ("ppo", "a2c", "dqn")
 PICTURE_FORMATS = ("png", "svg", "pdf", "csv")
 TABLE_FORMATS = ("markdown", "latex", "csv")

@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from agents.networks.growing_layer import missing_splits, require_leaf
 from agents.networks.mlp_vgg import linear
 
 MakeExpert = Callable[[torch.Generator], nn.Module]  # creates an untrained expert, its weights from the generator
@@ -114,12 +115,12 @@ class MixtureLayer(nn.Module):
 
     def split(self, leaf: int, generator: torch.Generator) -> None:
         """Replace a leaf by a node with a new gate, the old leaf on the left and a copy on the right."""
-        self._require_leaf(leaf)
+        require_leaf(self, leaf)
         self.branch(leaf, copy.deepcopy(self.experts[leaf]), generator)
 
     def branch(self, leaf: int, expert: nn.Module, generator: torch.Generator) -> None:
         """Split a leaf with a given expert on the right. The flat layer appends the expert."""
-        self._require_leaf(leaf)
+        require_leaf(self, leaf)
         tree = self.routing.tree
         gate = linear(self.features, 2 if tree or self.gates is None else 1, generator)
         gate.to(next(self.experts.parameters()))
@@ -129,12 +130,7 @@ class MixtureLayer(nn.Module):
 
     def regrow(self, splits: tuple[int, ...], generator: torch.Generator) -> None:
         """Add untrained experts until the tree has these splits. Raise ValueError if it already has other splits."""
-        if splits[: len(self.splits)] != self.splits:
-            raise ValueError(
-                f"splits={splits}: the layer already has the splits {self.splits}; use a new layer with the initial "
-                "number of experts of the saved layer"
-            )
-        for leaf in splits[len(self.splits) :]:
+        for leaf in missing_splits(self, splits):
             expert = self.make_expert(generator).to(next(self.experts.parameters()))
             self.branch(leaf, expert.train(self.training), generator)
 
@@ -208,10 +204,6 @@ class MixtureLayer(nn.Module):
             order.append(rows)
         merged = torch.cat(outputs).index_select(0, torch.cat(order).argsort())
         return merged if weight is None else merged * weight.to(merged.dtype).view(-1, *(1,) * (merged.dim() - 1))
-
-    def _require_leaf(self, leaf: int) -> None:
-        if not 0 <= leaf < len(self.experts):
-            raise ValueError(f"leaf={leaf}: must be one of the leaves 0 to {len(self.experts) - 1}")
 
 
 def leaf_paths(splits: tuple[int, ...]) -> list[list[int]]:

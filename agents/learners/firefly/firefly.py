@@ -31,9 +31,8 @@ from agents.learners.network_learner import NetworkLearner
 from agents.networks.firefly_network import CONVOLUTIONS, FireflyVGG19
 from agents.networks.mlp_vgg import Build, Predictor
 from agents.training.data_order import draw_orders
-from agents.training.seeding import generator
-from agents.training.settings import EngineName, OnEpoch, StageSettings
 from agents.training.stage import Examples
+from agents.training.trainer import Trainer
 from alma_env.metering import meter
 from alma_env.metering.function_cost import count_once
 
@@ -43,32 +42,15 @@ class Firefly(NetworkLearner[Predictor]):
 
     Args:
         build: creates the untrained predictor, with a `FireflyVGG19` as its body, from a generator of its weights.
-        settings: settings of a stage. Growth steps use its batch size, and always fp32.
-        seed: run seed, from which initialisation, data order, augmentation and candidates are derived.
+        trainer: settings, random numbers, device and engine. Growth steps use its batch size, and always fp32.
         from_scratch: start every stage from a new random initialisation of the grown network.
-        engine: how to compute a stage. All engines give the same result, to rounding.
-        device: where to train.
-        on_epoch: called after every epoch, for progress displays.
         growth: the fields of `GrowthSettings`.
     """
 
-    def __init__(
-        self,
-        build: Build,
-        settings: StageSettings,
-        *,
-        seed: int,
-        from_scratch: bool = False,
-        engine: EngineName = "plain",
-        device: torch.device | str = "cpu",
-        on_epoch: OnEpoch | None = None,
-        **growth: Any,
-    ) -> None:
+    def __init__(self, build: Build, trainer: Trainer, *, from_scratch: bool = False, **growth: Any) -> None:
         self.growth = GrowthSettings(**growth)
         self.growth_reports: list[GrowthReport] = []  # one per growth step so far
-        super().__init__(
-            build, settings, seed=seed, from_scratch=from_scratch, engine=engine, device=device, on_epoch=on_epoch
-        )
+        super().__init__(build, trainer, from_scratch=from_scratch)
         network = _growable(self.predictor)
         self._initial_widths = network.widths
         growth_target(network, network.widths, 1, self.growth)  # to raise an error now, not at the first growth step
@@ -76,15 +58,15 @@ class Firefly(NetworkLearner[Predictor]):
     def initialise(self, stage: int) -> Predictor:
         """Return an untrained network; after the first stage, with the widths and layers of the current one."""
         if stage == 1:
-            return self.build(generator(self.seed, "init", stage=stage)).to(self.device).eval()
+            return self.build(self.trainer.generator("init", stage=stage)).to(self.trainer.device).eval()
         network = _growable(self.predictor)
         return self._untrained(network.widths, network.residuals, stage)
 
     def _untrained(self, widths: Sequence[int], residuals: Sequence[int], stage: int) -> Predictor:
         network = _growable(self.predictor)
-        weights = generator(self.seed, "init", stage=stage)
+        weights = self.trainer.generator("init", stage=stage)
         body = FireflyVGG19(widths, network.classes, network.in_channels, residuals=residuals, generator=weights)
-        return Predictor(copy.deepcopy(self.predictor.normalize), body.to(self.device)).eval()
+        return Predictor(copy.deepcopy(self.predictor.normalize), body.to(self.trainer.device)).eval()
 
     def grow(self, train: Examples, valid: Examples) -> None:
         """Widen the network before a stage, on the data of that stage without augmentation."""
@@ -95,17 +77,17 @@ class Firefly(NetworkLearner[Predictor]):
         # Generator 0 is for the data order, 1 to 16 for the candidates of the convolutions, 17 for those of the
         # classifier, 18 for the biases of a quirk, and 19 to 34 for the residual layers.
         order, *candidates = (
-            generator(self.seed, "grow", stage=growth, member=number) for number in range(2 * CONVOLUTIONS + 3)
+            self.trainer.generator("grow", stage=growth, member=number) for number in range(2 * CONVOLUTIONS + 3)
         )
         biases = candidates.pop(CONVOLUTIONS + 1)
         device = network.classifier.weight.device
         train, valid = train.to(device), valid.to(device)
         valid_x = self.predictor.normalize(valid.x)
         with meter.phase("growth"):
-            loss_before = _mean_loss(network, valid_x, valid.y, self.settings.validation_batch)
+            loss_before = _mean_loss(network, valid_x, valid.y, self.trainer.settings.validation_batch)
             overgrown = OvergrownVGG19(network, self.growth.candidates, candidates, depth=self.growth.depth)
             tuning, scoring = (
-                _batches(self.predictor.normalize, train, epoch, self.settings.batch_size)
+                _batches(self.predictor.normalize, train, epoch, self.trainer.settings.batch_size)
                 for epoch in draw_orders(len(train), 2, order).to(device)
             )
             tune(overgrown, tuning, self.growth)
@@ -115,7 +97,7 @@ class Firefly(NetworkLearner[Predictor]):
                 scores.cpu(), network.widths, network.residuals, size, target, depth=self.growth.depth, ties=ties
             )
             grown = materialise(network, overgrown, selection, self.growth, biases)
-            loss_after = _mean_loss(grown, valid_x, valid.y, self.settings.validation_batch)
+            loss_after = _mean_loss(grown, valid_x, valid.y, self.trainer.settings.validation_batch)
         splits = [int(chosen[:width].sum()) for chosen, width in zip(selection, network.widths, strict=True)]
         new_layers = [now - before for now, before in zip(grown.residuals, network.residuals, strict=True)]
         widened = [now - before for now, before in zip(grown.widths, network.widths, strict=True)]

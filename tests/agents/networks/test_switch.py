@@ -16,7 +16,9 @@ from torch.func import functional_call
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from agents.networks.mlp_vgg import Predictor
-from agents.networks.switch import SwitchLayer, SwitchTransformer
+from agents.networks.switch import SwitchTransformer
+from agents.networks.switch_config import SwitchConfig
+from agents.networks.switch_layer import SwitchLayer
 from agents.networks.switch_size import SIZES, SwitchSize, forward_flops, paper_gflops, parameter_count
 from agents.training import stage, step
 from agents.training.seeding import StageGenerators
@@ -36,9 +38,15 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+def new(
+    experts: int = 4, size: SwitchSize = SMALL, *, vocabulary: int = VOCABULARY, seed: int = 0, **options: Any
+) -> SwitchTransformer:
+    return SwitchTransformer(SwitchConfig(vocabulary, size, experts, **options), generator=seeded(seed))
+
+
 def build(experts: int = 4, seed: int = 0, **options: Any) -> SwitchTransformer:
     """Return a model in float64 and eval mode, with large weights, so that routes and logits differ clearly."""
-    model = SwitchTransformer(VOCABULARY, SMALL, experts=experts, generator=seeded(seed), **options).double().eval()
+    model = new(experts, seed=seed, **options).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.3 * torch.randn(parameter.shape, dtype=parameter.dtype, generator=seeded(seed + 1)))
@@ -52,9 +60,7 @@ def text(n: int = 3, length: int = 12, seed: int = 5) -> Tensor:
 def layer(experts: int, capacity_factor: float = 1.0, width: int = 4, **options: float) -> SwitchLayer:
     """Return a layer in float64 and eval mode. Its router is a unit matrix: p = softmax(x) if E = d."""
     size = SwitchSize(layers=2, width=width, heads=1)
-    model = SwitchTransformer(
-        2, size, experts=experts, capacity_factor=capacity_factor, init="switch", generator=seeded(), **options
-    )
+    model = new(experts, size, vocabulary=2, capacity_factor=capacity_factor, init="switch", **options)
     (switch,) = model.double().eval().mixtures
     with torch.no_grad():
         switch.router.copy_(torch.eye(experts, width))
@@ -80,14 +86,14 @@ def balance_of(x: Tensor) -> float:
 @pytest.mark.parametrize("experts", [4, 6, 8, 12])
 def test_the_paper_sizes_have_their_parameters(name: str, experts: int) -> None:
     with torch.device("meta"):
-        model = SwitchTransformer(BPE, SIZES[name], experts=experts, generator=seeded())
+        model = new(experts, SIZES[name], vocabulary=BPE)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     assert parameters == parameter_count(BPE, SIZES[name], experts)
     assert round(parameters / 1e6, 1) == MILLIONS[name][experts]
 
 
 def test_the_tiny_model_has_one_switch_layer_and_its_parameters() -> None:
-    model = SwitchTransformer(100, SIZES["tiny"], experts=3, generator=seeded())
+    model = new(3, SIZES["tiny"], vocabulary=100)
     assert len(model.mixtures) == 1
     assert sum(p.numel() for p in model.parameters()) == parameter_count(100, SIZES["tiny"], 3)
 
@@ -159,7 +165,7 @@ def test_the_balance_of_the_model_is_the_sum_over_its_switch_layers() -> None:
     with torch.no_grad():
         for switch in model.mixtures:
             switch.router.zero_()
-    assert model.forward_with_balance(text())[1].item() == pytest.approx(2)
+    assert model.outputs(text()).balance.item() == pytest.approx(2)
 
 
 @pytest.mark.parametrize(
@@ -327,7 +333,7 @@ def test_with_one_expert_the_model_equals_gpt2(dense_gpt2: Callable[[int, Switch
         assert all("router" in name for name in ours)
         difference = gpt2(text()).logits - model(text())
     assert difference.abs().max() < 1e-10
-    assert model.forward_with_balance(text())[1].item() == 2
+    assert model.outputs(text()).balance.item() == 2
 
 
 @pytest.mark.parametrize("experts", [1, 4])
@@ -337,7 +343,7 @@ def test_checkpointing_does_not_change_loss_and_gradients(experts: int) -> None:
         model = build(experts, dropout=0.1, jitter=0.1, checkpointing=checkpointing).train()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            logits, balance = model.forward_with_balance(text())
+            logits, balance, _ = model.outputs(text())
             loss = F.cross_entropy(logits.flatten(0, 1), text(seed=6).flatten()) + 0.01 * balance
             loss.backward()
         gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
@@ -358,10 +364,10 @@ def test_checkpointing_recomputes_the_blocks() -> None:
 
 def test_the_model_learns_to_repeat() -> None:
     tokens = torch.arange(12).remainder(3).repeat(4, 1)
-    model = SwitchTransformer(VOCABULARY, SMALL, experts=2, generator=seeded())
+    model = new(2)
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     for _ in range(30):
-        logits, balance = model.forward_with_balance(tokens[:, :-1])
+        logits, balance, _ = model.outputs(tokens[:, :-1])
         loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten()) + 0.01 * balance
         optimizer.zero_grad()
         loss.backward()
@@ -370,20 +376,20 @@ def test_the_model_learns_to_repeat() -> None:
 
 
 def test_under_autocast_the_router_computes_in_float32() -> None:
-    model = SwitchTransformer(VOCABULARY, SMALL, experts=4, generator=seeded())
+    model = new(4)
     x = torch.randn(6, 16, generator=seeded(1))
     exact = model.mixtures[0].probabilities(x)
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(model.mixtures[0].probabilities(x), exact)
-        logits, balance = model.forward_with_balance(text())
+        logits, balance, _ = model.outputs(text())
     assert (logits.dtype, balance.dtype) == (torch.bfloat16, torch.float32)
     F.cross_entropy(logits.float().flatten(0, 1), text(seed=6).flatten()).add(balance).backward()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
 def test_the_whole_model_can_be_bfloat16() -> None:
-    model = SwitchTransformer(VOCABULARY, SMALL, experts=4, generator=seeded()).bfloat16()
-    logits, balance = model.forward_with_balance(text())
+    model = new(4).bfloat16()
+    logits, balance, _ = model.outputs(text())
     assert (logits.dtype, balance.dtype) == (torch.bfloat16, torch.float32)
 
 
@@ -406,10 +412,7 @@ def test_a_copied_pickled_or_exported_model_gives_the_same_logits(experts: int) 
 @pytest.mark.parametrize("init", ["gpt", "switch"])
 def test_weights_are_drawn_from_the_generator_only(init: Any) -> None:
     before = torch.get_rng_state()
-    first, second, other = (
-        SwitchTransformer(VOCABULARY, SMALL, experts=3, init=init, generator=seeded(seed)).state_dict()
-        for seed in (1, 1, 2)
-    )
+    first, second, other = (new(3, init=init, seed=seed).state_dict() for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), before)
     for name, tensor in first.items():
         assert torch.equal(tensor, second[name])
@@ -418,7 +421,7 @@ def test_weights_are_drawn_from_the_generator_only(init: Any) -> None:
 
 def test_initial_weights_have_the_standard_deviations_of_their_scheme() -> None:
     size = SwitchSize(layers=2, width=64, heads=2, context=64)
-    gpt, switch = (SwitchTransformer(200, size, experts=4, init=i, generator=seeded()) for i in ("gpt", "switch"))
+    gpt, switch = (new(4, size, vocabulary=200, init=i) for i in ("gpt", "switch"))
     into_residual = 0
     for name, parameter in gpt.named_parameters():
         if parameter.dim() == 1 or name.endswith("bias"):
@@ -490,10 +493,7 @@ def test_growth_lowers_the_capacity_of_the_original_experts() -> None:
 
 
 def test_noise_is_added_only_to_copied_rows_of_the_router() -> None:
-    models = [
-        SwitchTransformer(VOCABULARY, SwitchSize(2, 256, 2), experts=3, copy_noise=noise, generator=seeded())
-        for noise in (0.0, 0.01, 0.01)
-    ]
+    models = [new(3, SwitchSize(2, 256, 2), copy_noise=noise) for noise in (0.0, 0.01, 0.01)]
     plain, noisy, again = (grow(model, [[1, 1]], seed=4) for model in models)
     for name, tensor in plain.state_dict().items():
         assert torch.equal(noisy.state_dict()[name], again.state_dict()[name])
@@ -506,13 +506,13 @@ def test_noise_is_added_only_to_copied_rows_of_the_router() -> None:
 
 def test_a_grown_model_can_be_trained() -> None:
     grown = grow(build(2, copy_noise=0.01), [[0]] * 2).train()
-    logits, balance = grown.forward_with_balance(text())
+    logits, balance, _ = grown.outputs(text())
     (F.cross_entropy(logits.flatten(0, 1), text(seed=6).flatten()) + balance).backward()
     assert all((switch.router.grad[-1] != 0).any() for switch in grown.mixtures)
 
 
 def test_untrained_experts_have_the_initial_distribution_of_the_model() -> None:
-    model = SwitchTransformer(VOCABULARY, SwitchSize(2, 256, 2), experts=1, generator=seeded())
+    model = new(1, SwitchSize(2, 256, 2))
     switch = model.mixtures[0]
     first = {name: stack.clone() for name, stack in switch.named_parameters()}
     switch.regrow((0, 0), seeded(1))
@@ -531,9 +531,9 @@ def test_untrained_experts_have_the_initial_distribution_of_the_model() -> None:
 def test_the_shares_of_experts_are_the_routes_one_hot() -> None:
     model = build()
     logits, shares = model.forward_with_shares(text())
-    routed, routes = model._run(text())
-    assert torch.equal(logits, routed)
-    for share, (_, route) in zip(shares, routes, strict=True):
+    outputs = model.outputs(text())
+    assert torch.equal(logits, outputs.logits)
+    for share, route in zip(shares, outputs.experts, strict=True):
         assert share.shape == (*route.shape, 4)
         assert (share.sum(-1) == 1).all()
         assert torch.equal(share.argmax(-1), route)
@@ -561,7 +561,7 @@ def test_a_stage_is_charged_the_same_as_with_full_counting(
     stage_settings = StageSettings(
         **{"epochs": 1, "batch_size": 6, "optimizer": "adam", "learning_rate": 0.01, "validation_batch": 4} | settings
     )
-    model = SwitchTransformer(VOCABULARY, SMALL, generator=seeded(), **{"experts": 3} | options)
+    model = new(**{"experts": 3} | options)
     models = [model, grow(model, [torch.tensor([0, 0])] * 2)]  # equal shapes except those of the experts
     train, valid = Examples(text(30), text(30, seed=6)), Examples(text(5, seed=7), text(5, seed=8))
 
@@ -570,7 +570,7 @@ def test_a_stage_is_charged_the_same_as_with_full_counting(
         for body in copy.deepcopy(models):
             with meter, torch.random.fork_rng(devices=[]):
                 predictor = Predictor(nn.Identity(), body)
-                train_stage(predictor, train, valid, stage_settings, [StageGenerators(seeded(), seeded(), seeded(1))])
+                train_stage(predictor, train, valid, stage_settings, StageGenerators(seeded(), seeded(), seeded(1)))
             taken.append(meter.take())
         return taken
 
@@ -607,12 +607,12 @@ def test_a_stage_is_charged_the_same_as_with_full_counting(
 )
 def test_an_argument_out_of_range_raises(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        SwitchTransformer(VOCABULARY, SMALL, generator=seeded(), **{"experts": 2, **options})
+        SwitchConfig(VOCABULARY, SMALL, **{"experts": 2, **options})
 
 
 def test_an_empty_vocabulary_raises() -> None:
     with pytest.raises(ValueError, match="vocabulary=0.*at least 1"):
-        SwitchTransformer(0, SMALL, experts=2, generator=seeded())
+        SwitchConfig(0, SMALL, 2)
 
 
 @pytest.mark.parametrize(
