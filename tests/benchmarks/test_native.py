@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from agents.networks.mlp_vgg import VGG19, Normalize, Predictor
-from agents.training.engines import ENGINES
+from agents.training.engines import engine_named
 from agents.training.seeding import StageGenerators
 from agents.training.settings import EngineName, StageSettings
 from agents.training.stage import Examples, train_stage
@@ -86,7 +86,7 @@ def test_the_error_of_a_step_against_float64(benchmark: Any, width: int) -> None
 
 def run(engine: EngineName, body: nn.Module, settings: StageSettings, part: Examples) -> nn.Module:
     predictor = Predictor(NORMALIZE, copy.deepcopy(body))
-    train_stage(predictor, part, part, settings, [StageGenerators(seeded(1), seeded(2))], engine=ENGINES[engine])
+    train_stage(predictor, part, part, settings, StageGenerators(seeded(1), seeded(2)), engine=engine_named(engine))
     return predictor.body
 
 

@@ -26,8 +26,7 @@ def native_engine(
     predictor: Predictor,
     train: Examples,
     valid: Examples,
-    settings: StageSettings,
-    data_order: DataOrder,
+    order: DataOrder,
     on_epoch: OnEpoch | None,
 ) -> Curves:
     """Compute a stage in C++, or by the plain engine if C++ cannot: a network can grow after the engine was chosen.
@@ -36,14 +35,14 @@ def native_engine(
         MemoryError: the memory is short.
         RuntimeError: the C++ functions cannot be built (`library.library`).
     """
-    body = predictor.body
+    body, settings = predictor.body, order.settings
     native_train = native_valid = None
     if supports(body, settings):
         native_valid, native_train = (_prepared(predictor.normalize, part, body, settings) for part in (valid, train))
     if native_train is None or native_valid is None:
-        return plain_engine(predictor, train, valid, settings, data_order, on_epoch)
-    orders = None if data_order.epoch_is_one_batch else data_order.orders()
-    crops = data_order.crop_flips() if settings.augmentation == "crop_flip" else None
+        return plain_engine(predictor, train, valid, order, on_epoch)
+    orders = None if order.epoch_is_one_batch else order.orders()
+    crops = order.crop_flips() if settings.augmentation == "crop_flip" else None
     step_charges, validation_charges = _charges(predictor, train, valid, settings)
     min_delta = float32(settings.min_delta)
     losses: list[float] = []

@@ -17,7 +17,7 @@ from agents.networks.gate_tree import Routing
 from agents.networks.mixture import MixtureMLP, MixtureNetwork, MixtureVGG19, mixture_body
 from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
 from agents.networks.uniform_mixture import UniformMixture
-from agents.training.engines import ENGINES, choose_engine
+from agents.training.engines import choose_engine, engine_named
 from agents.training.native import library
 from agents.training.native.supported import supports
 from agents.training.seeding import StageGenerators
@@ -114,13 +114,13 @@ def run(
     order, augment = seeded(3), seeded(4)
     train, valid = parts.get("train", examples(n, shape, 0)), parts.get("valid", examples(19, shape, 7))
     with meter:
-        (report,) = train_stage(
+        report = train_stage(
             predictor,
             train,
             valid,
             settings,
-            [StageGenerators(order, augment)],
-            engine=ENGINES[engine],
+            StageGenerators(order, augment),
+            engine=engine_named(engine),
             on_epoch=on_epoch,
         )
     if next(predictor.body.parameters()).isfinite().all():
@@ -315,4 +315,4 @@ def test_a_run_has_the_ledger_of_the_plain_engine(id: str) -> None:
 )
 def test_what_it_cannot_compute_is_refused(body: Any, changes: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"engine='native': needs .*engine='auto'"):
-        choose_engine("native", body(), dataclasses.replace(StageSettings(), **changes), full_steps=1)
+        choose_engine("native", body(), dataclasses.replace(StageSettings(), **changes))

@@ -133,8 +133,8 @@ def outcome(engine: Any, predictor: Predictor, train: Examples, valid: Examples,
     """Return the report of a stage and the weights after it, or its error."""
     try:
         with torch.random.fork_rng():
-            (report,) = train_stage(
-                predictor, train, valid, settings, [StageGenerators(seeded(3), seeded(4))], engine=engine
+            report = train_stage(
+                predictor, train, valid, settings, StageGenerators(seeded(3), seeded(4)), engine=engine
             )
     except Exception as error:
         return type(error), str(error)
