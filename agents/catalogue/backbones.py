@@ -15,6 +15,7 @@ from agents.networks.firefly_network import CONVOLUTIONS, FireflyVGG19
 from agents.networks.mixture import MixtureMLP, MixtureVGG19
 from agents.networks.mlp_vgg import MLP, VGG19
 from agents.networks.switch import SwitchTransformer
+from agents.networks.switch_config import SwitchConfig
 from agents.networks.switch_size import SIZES
 
 # (backbone, shape of an input, width, classes, generator of the weights, the backbone's own keywords) -> network on
@@ -56,7 +57,7 @@ def switch_transformer(
     """Return a Switch Transformer for sequences of `shape` (T,) with `width` experts in each Switch layer.
 
     `classes` is the size of the vocabulary; `size` is one of tiny, base and large; `keywords` are those of
-    `SwitchTransformer`.
+    `SwitchConfig`.
 
     Raises:
         ValueError: a keyword breaks its rule.
@@ -66,7 +67,7 @@ def switch_transformer(
     if width < 1:
         raise ValueError(f"width={width}: on text it is the number of experts in each Switch layer, at least 1")
     in_size = dataclasses.replace(SIZES[size], context=shape[0])
-    return SwitchTransformer(classes, in_size, experts=width, generator=generator, **keywords)
+    return SwitchTransformer(SwitchConfig(classes, in_size, width, **keywords), generator=generator)
 
 
 def own_keywords(backbone: str) -> dict[str, inspect.Parameter]:
@@ -75,7 +76,7 @@ def own_keywords(backbone: str) -> dict[str, inspect.Parameter]:
         return {}
     return {
         name: parameter
-        for function in (switch_transformer, SwitchTransformer)
+        for function in (switch_transformer, SwitchConfig)
         for name, parameter in inspect.signature(function, eval_str=True).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY and name not in ("experts", "generator")
+        if parameter.kind is parameter.KEYWORD_ONLY
     }

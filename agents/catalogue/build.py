@@ -9,7 +9,6 @@ from torch import nn
 
 from agents.catalogue import backbones
 from agents.catalogue.data_facts import facts_of
-from agents.catalogue.effort import expected_steps
 from agents.catalogue.methods import method_for
 from agents.catalogue.recipes import recipe_for
 from agents.catalogue.resolve import resolve_agent
@@ -17,8 +16,9 @@ from agents.catalogue.run_config import AgentConfig, RunConfig
 from agents.learners.anytime import AnytimeAgent
 from agents.networks.mlp_vgg import Normalize, Predictor
 from agents.policies import SCHEDULES, FixedWait, Policy
-from agents.training.engines import choose_engine
+from agents.training.engines import choose_engine, engine_named
 from agents.training.settings import OnEpoch, StageSettings
+from agents.training.trainer import Trainer
 from alma_env import AlmaEnv
 from alma_env.text.corpus import TextCorpus
 
@@ -51,7 +51,7 @@ def make(
             the first.
         policy: decides when to train and to grow, instead of ``wait``, ``replay`` and ``growth``.
         seed: seed of the agent, at least 0.
-        engine: ``plain``, ``compiled``, or ``auto``, which compiles if that is expected to save time.
+        engine: ``plain``, ``native`` (C++, for MLPs and VGG19s on a CPU), or ``auto``: native wherever it can run.
         device: ``cpu``, ``cuda``, …; ``auto``: a GPU if there is one.
         on_epoch: called after every epoch.
         hyperparameters: the method's own, such as ``from_scratch``; the fields of ``StageSettings``, such as
@@ -91,10 +91,9 @@ def build(
         return Predictor(Normalize(data.scale, data.mean, data.std), body)
 
     device, seed = choose_device(agent.record["device"]), agent.record["seed"]
-    body, steps = untrained(torch.Generator()).body, expected_steps(env, agent)
-    engine = choose_engine(agent.record["engine"], body, settings, full_steps=steps, device=device)
+    engine = choose_engine(agent.record["engine"], untrained(torch.Generator()).body, settings, device=device)
     return AnytimeAgent(
-        method.learner(untrained, settings, seed=seed, engine=engine, device=device, on_epoch=on_epoch, **own),
+        method.learner(untrained, Trainer(settings, seed, device, engine_named(engine), on_epoch), **own),
         _recorded_policy(agent) if policy is None else policy,
         env.ticks,
         {**agent.record, "engine": engine, "device": str(device)},

@@ -121,14 +121,6 @@ def training_examples(env: AlmaEnv, agent: AgentConfig, until: int | None = None
     return epochs * sum(stage.mega_batches for stage in stages) * env.examples_per_tick
 
 
-def expected_steps(env: AlmaEnv, agent: AgentConfig) -> int:
-    """Return about how many mini-batch steps an agent takes; for a policy that decides during the run, at most."""
-    wait, updates = agent.wait or 1, agent.stage["updates"]
-    if updates is not None:
-        return math.ceil(env.ticks / wait) * int(updates)
-    return training_examples(env, agent) // min(wait * env.examples_per_tick, int(agent.stage["batch_size"]))
-
-
 def expected_work(env: AlmaEnv, agent: AgentConfig, first_parameters: int) -> int:
     """Return the expected time of a run, relative to other runs; the untrained predictor has `first_parameters`."""
     settings = agent.stage

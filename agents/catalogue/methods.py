@@ -21,7 +21,7 @@ from agents.learners.sm import SingleModel
 from agents.learners.umix import UMix
 from agents.networks.mixture import build_mixture
 from agents.networks.mlp_vgg import Build
-from agents.training.settings import StageSettings
+from agents.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,7 @@ class Method:
 
     Attributes:
         title: the paper's name of the method, and a description.
-        learner: creates the learner from a function that builds the untrained predictor, the settings of a stage, and
-            keywords.
+        learner: creates the learner from a function that builds the untrained predictor, a trainer, and keywords.
         keywords: the method's own hyper-parameters and their defaults; every agent and every stage has others.
         grows: whether the method grows; by default it grows before every stage but the first.
         always: whether the method trains at every tick on all data so far.
@@ -48,40 +47,40 @@ class Method:
     body: Body = backbones.plain
 
 
-def _oracle(build: Build, settings: StageSettings, *, of: str, text: bool = False, **keywords: Any) -> Learner:
+def _oracle(build: Build, trainer: Trainer, *, of: str, text: bool = False, **keywords: Any) -> Learner:
     """Return the learner of the fixed-size method ``of``, trained from scratch at every tick."""
     choices = ("sm", "ens") if text else ("sm", "ens", "umix")
     if of not in choices:
         raise ValueError(f"of={of!r}: must be a method of fixed size; use one of {', '.join(choices)}")
     method = (TEXT_METHODS if text else METHODS)[of]
-    return method.learner(build, settings, **{**method.keywords, "from_scratch": True}, **keywords)
+    return method.learner(build, trainer, **{**method.keywords, "from_scratch": True}, **keywords)
 
 
-def _ensemble_of_mixtures(build: Build, settings: StageSettings, *, experts: int, **keywords: Any) -> Learner:
+def _ensemble_of_mixtures(build: Build, trainer: Trainer, *, experts: int, **keywords: Any) -> Learner:
     """Return a gEns learner whose members are fixed mixtures of experts."""
     if experts < 1:
         raise ValueError(f"experts={experts}: must be at least 1; the paper uses experts=2")
-    return GEns(lambda generator: build_mixture(build, generator, experts), settings, **keywords)
+    return GEns(lambda generator: build_mixture(build, generator, experts), trainer, **keywords)
 
 
-_MIXTURE = {"gating": "soft", "straight_through": "dense", "tree": True, "from_scratch": False, "together": None}
+_MIXTURE = {"gating": "soft", "straight_through": "dense", "tree": True, "from_scratch": False}
 
 METHODS: dict[str, Method] = {
     "sm": Method("SM, single model: one network, fine-tuned at every stage", SingleModel, {"from_scratch": False}),
     "ens": Method(
         "Ens, ensemble: independent single models, their probabilities averaged",
         Ens,
-        {"members": 5, "from_scratch": False, "together": None},
+        {"members": 5, "from_scratch": False},
     ),
     "umix": Method(
         "UMix, uniform mixture: networks trained jointly, their logits averaged",
         UMix,
-        {"members": 5, "reduce": "mean", "from_scratch": False, "together": None},
+        {"members": 5, "reduce": "mean", "from_scratch": False},
     ),
     "gens": Method(
         "gEns, growing ensemble: a new single model per stage, the older ones frozen",
         GEns,
-        {"members": 1, "warm_start": False, "space": "prob", "together": None},
+        {"members": 1, "warm_start": False, "space": "prob"},
         grows=True,
     ),
     "gmoe": Method(

@@ -9,13 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
 from agents.learners.network_learner import NetworkLearner
 from agents.networks.mlp_vgg import Build, Predictor
-from agents.training.members import MembersReport, choose_together, train_members
-from agents.training.seeding import generator, stage_generators
 from agents.training.stage import Examples
+from agents.training.trainer import MembersReport, Trainer
 from alma_env import Ensemble
 
 
@@ -25,39 +22,21 @@ class Ens(NetworkLearner[Ensemble]):
 
     Args:
         build: creates one member's untrained predictor from a generator of its initial weights.
-        settings: settings of a stage.
-        seed: run seed; member 0 has the random numbers of the single model.
+        trainer: settings, random numbers, device and engine; member 0 has the random numbers of the single model.
         members: N, at least 1.
         from_scratch: start every stage from new random initialisations; only meaningful with replay.
-        together: train the members together (True) or one after another (False); None chooses the faster. The numbers
-            are equal to rounding.
-        engine: how to compute a stage. All engines give the same result, to rounding.
-        device: where to train.
-        on_epoch: called after every epoch, for progress displays.
     """
 
     members: int = 5
-    together: bool | None = None
 
     def initialise(self, stage: int) -> Ensemble:
         """Return untrained members."""
-        members = initialise_members(self.build, self.seed, self.members, stage, self.device)
+        members = initialise_members(self.build, self.trainer, self.members, stage)
         return Ensemble([member.body for member in members], members[0].normalize).eval()
 
     def optimise(self, predictor: Ensemble, train: Examples, valid: Examples) -> MembersReport:
         """Train every member and keep its own best epoch."""
-        members = list(predictor.members)
-        return train_members(
-            predictor.prepare,
-            members,
-            train,
-            valid,
-            self.settings,
-            stage_generators(self.seed, self.stage + 1, self.members),
-            together=choose_together(self.together, members, self.settings),
-            engine=self.engine,
-            on_epoch=self.on_epoch,
-        )
+        return self.trainer.train_members(predictor.prepare, list(predictor.members), train, valid, self.stage + 1)
 
     def grow(self, train: Examples, valid: Examples) -> None:
         """Raise ValueError: an ensemble has a fixed number of members."""
@@ -66,11 +45,9 @@ class Ens(NetworkLearner[Ensemble]):
         )
 
 
-def initialise_members(
-    build: Build, seed: int, members: int, stage: int, device: torch.device | str
-) -> list[Predictor]:
+def initialise_members(build: Build, trainer: Trainer, members: int, stage: int) -> list[Predictor]:
     """Return untrained predictors, at least one; the first is the single model's of that stage."""
     if members < 1:
         raise ValueError(f"members={members}: must be at least 1 member; use members=5, as in the paper")
-    generators = [generator(seed, "init", member=member, stage=stage) for member in range(members)]
-    return [build(weights).to(device).eval() for weights in generators]
+    generators = [trainer.generator("init", member=member, stage=stage) for member in range(members)]
+    return [build(weights).to(trainer.device).eval() for weights in generators]

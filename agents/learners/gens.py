@@ -15,9 +15,8 @@ from torch import nn
 
 from agents.learners.ens import initialise_members
 from agents.learners.network_learner import NetworkLearner
-from agents.training.members import MembersReport, choose_together, train_members
-from agents.training.seeding import stage_generators
 from agents.training.stage import Examples
+from agents.training.trainer import MembersReport
 from alma_env import Ensemble
 from alma_env.scoring.ensemble import Space
 
@@ -28,34 +27,27 @@ class GEns(NetworkLearner[Ensemble]):
 
     Args:
         build: creates one member's untrained predictor from a generator of its initial weights.
-        settings: settings of a stage.
-        seed: run seed; the first new member of stage k has the random numbers that a single model from scratch has at
-            stage k.
+        trainer: settings, random numbers, device and engine; the first new member of stage k has the random numbers
+            that a single model from scratch has at stage k.
         members: n, members added per growth step, at least 1.
         warm_start: initialise new members with copies of the newest ones instead of random weights.
         space: average probabilities (``prob``), as in the paper, or logits (``logit``), as in the authors' released
             code.
-        together: train the new members together (True) or one after another (False); None chooses the faster.
-        engine: how to compute a stage. All engines give the same result, to rounding.
-        device: where to train.
-        on_epoch: called after every epoch, for progress displays.
     """
 
     members: int = 1
     warm_start: bool = False
     space: Space = "prob"
-    together: bool | None = None
     from_scratch: bool = field(default=False, init=False)  # only new members are untrained
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.newest = self.members  # number of members that the next stage trains
         self._grown = False  # whether there was a growth step since the last stage
-        self._together = choose_together(self.together, list(self.predictor.members), self.settings)
 
     def initialise(self, stage: int) -> Ensemble:
         """Return an ensemble of untrained members."""
-        members = initialise_members(self.build, self.seed, self.members, stage, self.device)
+        members = initialise_members(self.build, self.trainer, self.members, stage)
         return self._ensemble([member.body for member in members], members[0].normalize)
 
     def _ensemble(self, bodies: list[nn.Module], normalize: nn.Module) -> Ensemble:
@@ -72,17 +64,8 @@ class GEns(NetworkLearner[Ensemble]):
 
     def optimise(self, predictor: Ensemble, train: Examples, valid: Examples) -> MembersReport:
         """Train the newest members and keep their own best epochs."""
-        return train_members(
-            predictor.prepare,
-            list(predictor.members)[-self.newest :],
-            train,
-            valid,
-            self.settings,
-            stage_generators(self.seed, self.stage + 1, self.newest),
-            together=self._together,
-            engine=self.engine,
-            on_epoch=self.on_epoch,
-        )
+        newest = list(predictor.members)[-self.newest :]
+        return self.trainer.train_members(predictor.prepare, newest, train, valid, self.stage + 1)
 
     def end_stage(self, predictor: Ensemble) -> None:
         """Make a trained ensemble the current one."""
@@ -95,7 +78,7 @@ class GEns(NetworkLearner[Ensemble]):
             new = copy.deepcopy(bodies[-self.members :])
         else:
             before = self.newest if self._grown else 0  # already initialised for this stage
-            untrained = initialise_members(self.build, self.seed, before + self.members, self.stage + 1, self.device)
+            untrained = initialise_members(self.build, self.trainer, before + self.members, self.stage + 1)
             new = [predictor.body for predictor in untrained[before:]]
         self.newest = (self.newest if self._grown else 0) + len(new)
         self._grown = True
@@ -113,7 +96,7 @@ class GEns(NetworkLearner[Ensemble]):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that ``state_dict`` returned."""
         self.stage, self.newest, self._grown = state["stage"], state["newest"], state["grown"]
-        members = initialise_members(self.build, self.seed, len(state["members"]), 1, self.device)
+        members = initialise_members(self.build, self.trainer, len(state["members"]), 1)
         for member, weights in zip(members, state["members"], strict=True):
             member.body.load_state_dict(weights)
         self.predictor = self._ensemble([member.body for member in members], self.predictor.prepare)

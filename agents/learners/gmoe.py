@@ -19,18 +19,14 @@ from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from agents.learners.anytime import Report
 from agents.learners.network_learner import NetworkLearner
-from agents.networks.gate_tree import MixtureLayer, Routing
-from agents.networks.mixture import MixtureNetwork, MixtureVGG19, build_mixture, mixture_body
+from agents.networks.gate_tree import Routing
+from agents.networks.growing_layer import GrowingLayer
+from agents.networks.mixture import build_mixture, mixture_body
 from agents.networks.mlp_vgg import Predictor
-from agents.networks.stacked_mixture import StackedMixture, can_stack_experts
-from agents.networks.switch import SwitchLayer
 from agents.training import distributed
-from agents.training.members import WIDEST_TOGETHER
-from agents.training.seeding import generator
 from agents.training.stage import Examples
 from alma_env.metering import meter
 
@@ -44,8 +40,7 @@ class GMoE(NetworkLearner[Predictor]):
     Args:
         build: creates the untrained predictor from a generator of its initial weights; its body is a `MixtureNetwork`
             or a `SwitchTransformer`.
-        settings: settings of a stage.
-        seed: run seed, from which initialisation, data order, augmentation, routing and new gates are derived.
+        trainer: settings, random numbers, device and engine.
         gating: ``soft`` weighs all experts; ``hard`` sends each example to one.
         straight_through: how to train hard gates, see `Routing`.
         split_by: which leaf to split: the one with the largest ``loss`` L_j on V, the one with the largest ``usage``
@@ -57,10 +52,6 @@ class GMoE(NetworkLearner[Predictor]):
         fixed: do not allow growth; with two initial experts, the fixed mixture of experts.
         from_scratch: start every stage from a new random initialisation of the grown architecture; only meaningful with
             replay. The experts are then no longer copies.
-        together: compute all experts of a layer together during a stage; None chooses the faster.
-        engine: how to compute a stage; ``compiled`` is refused, since it would compile again after each growth step.
-        device: where to train.
-        on_epoch: called after every epoch, for progress displays.
     """
 
     gating: Literal["soft", "hard"] = "soft"
@@ -70,19 +61,10 @@ class GMoE(NetworkLearner[Predictor]):
     init_experts: int = 1
     tree: bool = True
     fixed: bool = False
-    together: bool | None = None
 
     def __post_init__(self) -> None:
         if self.split_by not in get_args(SplitBy):
             raise ValueError(f"split_by={self.split_by!r}: must be one of {', '.join(get_args(SplitBy))}")
-        if self.engine == "compiled":
-            raise ValueError(
-                "engine='compiled' with agent 'gmoe': a growing network cannot be compiled; use engine='plain'"
-            )
-        if self.together and self.gating == "hard":
-            raise ValueError(
-                "together=True with gating='hard': hard gates send each example to one expert; leave together out"
-            )
         self.routing = Routing(self.gating, self.straight_through, self.tree)
         self.growths = 0
         self._numbers = _growth_numbers(self.grow_by)
@@ -102,36 +84,15 @@ class GMoE(NetworkLearner[Predictor]):
 
     def _untrained(self, stage: int, trees: list[tuple[int, ...]] | None) -> Predictor:
         """Return an untrained network. If `trees` are given, its mixtures have these trees."""
-        weights = generator(self.seed, "init", stage=stage)
+        weights = self.trainer.generator("init", stage=stage)
         predictor = build_mixture(self.build, weights, self.init_experts, self.routing)
         if trees is not None:
             for layer, splits in zip(_mixtures(predictor), trees, strict=True):
                 layer.regrow(splits, weights)
-        return predictor.to(self.device).eval()
+        return predictor.to(self.trainer.device).eval()
 
     def _trees(self) -> list[tuple[int, ...]]:
         return [layer.splits for layer in _mixtures(self.predictor)]
-
-    def optimise(self, predictor: Predictor, train: Examples, valid: Examples) -> Report:
-        """Train the network; the plain engine computes the experts of each layer together if that is faster."""
-        body = mixture_body(predictor)
-        if self.engine == "native" or not isinstance(body, MixtureNetwork):
-            return super().optimise(predictor, train, valid)
-        if not (can_stack_experts(body) and self._together_pays(body)):
-            return super().optimise(predictor, train, valid)
-        stacked = StackedMixture(body)
-        report = super().optimise(Predictor(predictor.normalize, stacked), train, valid)
-        stacked.copy_to(body)
-        return report
-
-    def _together_pays(self, body: MixtureNetwork) -> bool:
-        """Return `together`; for None, whether it is faster."""
-        if self.together is not None:
-            return self.together
-        classifier = body[-1]
-        assert isinstance(classifier, nn.Linear)
-        wide = isinstance(body, MixtureVGG19) and classifier.in_features > WIDEST_TOGETHER
-        return not (wide and classifier.weight.device.type == "cpu")
 
     def grow(self, train: Examples, valid: Examples) -> None:
         """Split the experts of every mixture layer with the largest L_j, in one pass over V.
@@ -148,7 +109,7 @@ class GMoE(NetworkLearner[Predictor]):
         layers = _mixtures(predictor)
         # Derived from the number of splits, so that two growth steps before one stage draw different gates.
         generators = [
-            generator(self.seed, "grow", stage=len(layer.splits) + 1, member=n) for n, layer in enumerate(layers)
+            self.trainer.generator("grow", stage=len(layer.splits) + 1, member=n) for n, layer in enumerate(layers)
         ]
         k = self._numbers[min(self.growths, len(self._numbers) - 1)]
         if self.split_by == "random":
@@ -157,7 +118,7 @@ class GMoE(NetworkLearner[Predictor]):
             ]
         else:
             with meter.phase("growth"):
-                totals = leaf_totals(predictor, valid, self.settings.validation_batch, self.split_by)
+                totals = leaf_totals(predictor, valid, self.trainer.settings.validation_batch, self.split_by)
             chosen = [total.argsort(descending=True, stable=True)[:k] for total in totals]  # ties: the leftmost
         for layer, leaves, own in zip(layers, chosen, generators, strict=True):
             for leaf in sorted(leaves.tolist(), reverse=True):  # a split renumbers the leaves to its right
@@ -200,7 +161,7 @@ def leaf_totals(
     return [distributed.sum_over_ranks(total) for total in totals]
 
 
-def _mixtures(predictor: Predictor) -> Sequence[MixtureLayer | SwitchLayer]:
+def _mixtures(predictor: Predictor) -> Sequence[GrowingLayer]:
     return mixture_body(predictor).mixtures
 
 

@@ -1,4 +1,4 @@
-"""What the learners of the paper share: settings, seed, and stages that never change a deployed predictor."""
+"""What the learners of the paper share: stages that never change a deployed predictor."""
 
 # No `from __future__ import annotations`: the constructors of the methods inherit these annotations, and strings would
 # be evaluated in the modules of the methods, which do not import all these names.
@@ -7,15 +7,12 @@ import copy
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-import torch
 from torch import nn
 
 from agents.learners.anytime import Report
 from agents.networks.mlp_vgg import Build, Predictor
-from agents.training.engines import ENGINES
-from agents.training.seeding import stage_generators
-from agents.training.settings import EngineName, OnEpoch, StageSettings
-from agents.training.stage import Examples, train_stage
+from agents.training.stage import Examples
+from agents.training.trainer import Trainer
 
 P = TypeVar("P", bound=nn.Module)  # the type of the predictor
 
@@ -28,12 +25,8 @@ class NetworkLearner(Generic[P]):
     """
 
     build: Build = field(kw_only=False)
-    settings: StageSettings = field(kw_only=False)
-    seed: int
+    trainer: Trainer = field(kw_only=False)
     from_scratch: bool = False
-    engine: EngineName = "plain"
-    device: torch.device | str = "cpu"
-    on_epoch: OnEpoch | None = None
     stage: int = field(default=0, init=False)  # stages so far
     predictor: P = field(init=False, repr=False)
 
@@ -59,16 +52,7 @@ class NetworkLearner(Generic[P]):
     def optimise(self, predictor: P, train: Examples, valid: Examples) -> Report:
         """Train a predictor in place, as one network."""
         assert isinstance(predictor, Predictor)
-        (report,) = train_stage(
-            predictor,
-            train,
-            valid,
-            self.settings,
-            stage_generators(self.seed, self.stage + 1),
-            engine=ENGINES[self.engine],
-            on_epoch=self.on_epoch,
-        )
-        return report
+        return self.trainer.train(predictor, train, valid, self.stage + 1)
 
     def end_stage(self, predictor: P) -> None:
         """Make a trained predictor the current one."""

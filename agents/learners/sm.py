@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from agents.learners.network_learner import NetworkLearner
 from agents.networks.mlp_vgg import Predictor
-from agents.training.seeding import generator
 from agents.training.stage import Examples
 
 
@@ -21,17 +20,13 @@ class SingleModel(NetworkLearner[Predictor]):
 
     Args:
         build: creates the untrained predictor from a generator of its initial weights.
-        settings: settings of a stage.
-        seed: run seed, from which initialisation, data order and augmentation are derived.
+        trainer: settings, random numbers, device and engine.
         from_scratch: start every stage from a new random initialisation; only meaningful with replay.
-        engine: how to compute a stage. All engines give the same result, to rounding.
-        device: where to train.
-        on_epoch: called after every epoch, for progress displays.
     """
 
     def initialise(self, stage: int) -> Predictor:
         """Return the untrained network of a stage."""
-        return self.build(generator(self.seed, "init", stage=stage)).to(self.device).eval()
+        return self.build(self.trainer.generator("init", stage=stage)).to(self.trainer.device).eval()
 
     def grow(self, train: Examples, valid: Examples) -> None:
         """Raise ValueError: a single model has a fixed architecture."""

@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from agents.networks.growing_layer import missing_splits, require_leaf
 from agents.networks.mlp_vgg import linear
 
 MakeExpert = Callable[[torch.Generator], nn.Module]  # creates an untrained expert, its weights from the generator
@@ -88,7 +89,7 @@ class MixtureLayer(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Return the output (n, ...) for an input (n, ...). In training, hard gates draw from the global generator."""
-        if len(self.experts) == 1:
+        if self.leaves == 1:
             plain: Tensor = self.experts[0](z)
             return plain
         if self.routing.gating == "soft":
@@ -100,41 +101,36 @@ class MixtureLayer(nn.Module):
 
     def forward_with_shares(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return the output, and each leaf's share of each example (n, leaves): π, or one-hot with hard gates."""
-        if len(self.experts) == 1:
+        if self.leaves == 1:
             return self.experts[0](z), z.new_ones(z.shape[0], 1)
         if self.routing.gating == "soft":
             probabilities = self._probabilities(z)
             return self._blend(z, probabilities), self._shares(probabilities)
         leaf, weight = self._descend(z)
-        return self._dispatch(z, leaf, weight), F.one_hot(leaf, len(self.experts)).to(z.dtype)
+        return self._dispatch(z, leaf, weight), F.one_hot(leaf, self.leaves).to(z.dtype)
 
     def leaf_probabilities(self, z: Tensor) -> Tensor:
         """Return π (n, leaves), which sums to 1 over the leaves."""
-        return z.new_ones(z.shape[0], 1) if len(self.experts) == 1 else self._shares(self._probabilities(z))
+        return z.new_ones(z.shape[0], 1) if self.leaves == 1 else self._shares(self._probabilities(z))
 
     def split(self, leaf: int, generator: torch.Generator) -> None:
         """Replace a leaf by a node with a new gate, the old leaf on the left and a copy on the right."""
-        self._require_leaf(leaf)
+        require_leaf(self, leaf)
         self.branch(leaf, copy.deepcopy(self.experts[leaf]), generator)
 
     def branch(self, leaf: int, expert: nn.Module, generator: torch.Generator) -> None:
         """Split a leaf with a given expert on the right. The flat layer appends the expert."""
-        self._require_leaf(leaf)
+        require_leaf(self, leaf)
         tree = self.routing.tree
         gate = linear(self.features, 2 if tree or self.gates is None else 1, generator)
         gate.to(next(self.experts.parameters()))
         self.gates = gate if self.gates is None else _join_outputs(self.gates, gate)
-        self.experts.insert(leaf + 1 if tree else len(self.experts), expert)
+        self.experts.insert(leaf + 1 if tree else self.leaves, expert)
         self.splits += (leaf,)
 
     def regrow(self, splits: tuple[int, ...], generator: torch.Generator) -> None:
         """Add untrained experts until the tree has these splits. Raise ValueError if it already has other splits."""
-        if splits[: len(self.splits)] != self.splits:
-            raise ValueError(
-                f"splits={splits}: the layer already has the splits {self.splits}; use a new layer with the initial "
-                "number of experts of the saved layer"
-            )
-        for leaf in splits[len(self.splits) :]:
+        for leaf in missing_splits(self, splits):
             expert = self.make_expert(generator).to(next(self.experts.parameters()))
             self.branch(leaf, expert.train(self.training), generator)
 
@@ -208,10 +204,6 @@ class MixtureLayer(nn.Module):
             order.append(rows)
         merged = torch.cat(outputs).index_select(0, torch.cat(order).argsort())
         return merged if weight is None else merged * weight.to(merged.dtype).view(-1, *(1,) * (merged.dim() - 1))
-
-    def _require_leaf(self, leaf: int) -> None:
-        if not 0 <= leaf < len(self.experts):
-            raise ValueError(f"leaf={leaf}: must be one of the leaves 0 to {len(self.experts) - 1}")
 
 
 def leaf_paths(splits: tuple[int, ...]) -> list[list[int]]:

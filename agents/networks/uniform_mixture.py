@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 from torch import Tensor, nn
 
-from agents.networks.stacked import Reduce
+Reduce = Literal["mean", "sum"]
 
 
 class UniformMixture(nn.Module):

@@ -6,7 +6,6 @@ a random position, and mirrored with probability 1/2. Each image has its own ran
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,11 +29,6 @@ class CropFlip:
     def __getitem__(self, part: int | slice | tuple[Any, ...]) -> CropFlip:
         """Return the crops and flips of some of the images."""
         return CropFlip(self.top[part], self.left[part], self.mirror[part])
-
-    @classmethod
-    def stack(cls, parts: Sequence[CropFlip]) -> CropFlip:
-        """Stack crops and flips of equal shape along a new first dimension."""
-        return cls(*(torch.stack([getattr(part, name) for part in parts]) for name in ("top", "left", "mirror")))
 
 
 class PaddedImages:

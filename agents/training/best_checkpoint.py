@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from agents.networks.stacked import in_groups
 from agents.training.settings import StageSettings
 from alma_env.metering.function_cost import count_once
 
@@ -14,7 +13,7 @@ from alma_env.metering.function_cost import count_once
 def _keep_better(score: Tensor, loss: Tensor, min_delta: float, live: list[Tensor], kept: list[Tensor]) -> None:
     """Copy `live` to `kept` where the score is better. Both lists are: epoch, criterion, weights and buffers."""
     live[1].copy_(score)
-    better = (score < kept[1] - min_delta) & loss.isfinite()  # () or (members,)
+    better = (score < kept[1] - min_delta) & loss.isfinite()
     for new, old in zip(live, kept, strict=True):
         torch.where(better.view(better.shape + (1,) * (old.dim() - better.dim())), new, old, out=old)
     live[0].add_(1)
@@ -23,25 +22,34 @@ def _keep_better(score: Tensor, loss: Tensor, min_delta: float, live: list[Tenso
 class BestEpoch:
     """The weights and buffers of the best epoch so far, selected on the device.
 
-    In a stacked body, each member, or each mixture of members, has its own best epoch.
+    A network's losses and errors are (). If they are (members,), the first dimension of each weight is that of the
+    members, and each member has its own best epoch.
     """
 
-    def __init__(self, body: nn.Module, settings: StageSettings, members: int | None) -> None:
+    def __init__(self, body: nn.Module, settings: StageSettings) -> None:
         self._settings = settings
-        self._weights = [tensor.detach() for tensor in (*body.parameters(), *body.buffers())]
-        if members is not None and len(self._weights[0]) != members:
-            self._weights = [in_groups(tensor, members) for tensor in self._weights]
-        device, shape = self._weights[0].device, () if members is None else (members,)
-        first = 0 if settings.keep_initial else 1  # number of the first epoch that is offered
-        self.epoch = torch.zeros(shape, dtype=torch.int64, device=device)
-        self.criterion = torch.full(shape, torch.inf, device=device)
-        self._live = [torch.full_like(self.epoch, first), self.criterion.clone(), *self._weights]
-        self._kept = [self.epoch, self.criterion, *(tensor.clone() for tensor in self._weights)]
+        self._live = [tensor.detach() for tensor in (*body.parameters(), *body.buffers())]
+        self._kept = [tensor.clone() for tensor in self._live]
+        self._weights = tuple(self._live)
 
     def offer(self, loss: Tensor, error: Tensor) -> None:
-        """Keep the current weights if this validation loss or error, () or (members,), is better than the best."""
+        """Keep the current weights if this validation loss or error is better than the best."""
         score = loss if self._settings.select == "val_loss" else error
+        if len(self._live) == len(self._weights):
+            first = 0 if self._settings.keep_initial else 1  # number of the first epoch that is offered
+            self._live = [torch.full_like(score, first, dtype=torch.int64), score.clone(), *self._live]
+            self._kept = [torch.zeros_like(self._live[0]), torch.full_like(score, torch.inf), *self._kept]
         _keep_better(score, loss, self._settings.min_delta, self._live, self._kept)
+
+    @property
+    def epoch(self) -> Tensor:
+        """Number of the best epoch so far, int64; 0 if there is none."""
+        return self._kept[0]
+
+    @property
+    def criterion(self) -> Tensor:
+        """Loss or error of the best epoch so far; infinite if there is none."""
+        return self._kept[1]
 
     def restore(self) -> None:
         """Copy the kept weights and buffers back into the network."""

@@ -32,7 +32,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from agents.training.settings import StageSettings
+from agents.training.data_order import DataOrder
+from agents.training.processes import SingleProcess
 from alma_env import AlmaError
 from alma_env.metering.meter import Meter
 
@@ -114,32 +115,13 @@ def share(start: int, stop: int) -> slice:
     return slice(start + n * own // ranks(), start + n * (own + 1) // ranks())
 
 
-def require_shares(settings: StageSettings, per_epoch: int, validating: int) -> None:
-    """Raise ValueError unless the ranks can share each mini-batch equally, and each rank has a validation example.
-
-    `per_epoch` and `validating` are the numbers of training examples per epoch and of validation examples.
-    """
-    if ranks() == 1:
-        return
-    parts = ranks() * settings.accumulation
-    for examples in (min(settings.batch_size, per_epoch), per_epoch % settings.batch_size):
-        if examples % parts:
-            raise ValueError(
-                f"a mini-batch of {examples} examples with {ranks()} ranks, accumulation={settings.accumulation}: it "
-                f"must have {parts} equal parts; use a batch_size that is a multiple of {parts}, and set updates if an "
-                "epoch is not a multiple of the batch_size, or train in one process"
-            )
-    if validating < ranks():
-        raise ValueError(
-            f"{validating} validation examples with {ranks()} ranks: each rank needs at least 1; start fewer ranks, or "
-            "use larger mega-batches"
-        )
+Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]  # of (body, x, y)
 
 
 class _Loss(nn.Module):
     """A network and its loss as one module, since DistributedDataParallel only handles the `forward` of a module."""
 
-    def __init__(self, body: nn.Module, loss: Callable[[nn.Module, Tensor, Tensor], Tensor]) -> None:
+    def __init__(self, body: nn.Module, loss: Loss) -> None:
         super().__init__()
         self.body = body
         self._loss = loss
@@ -151,37 +133,10 @@ class _Loss(nn.Module):
 _replicas: WeakKeyDictionary[nn.Module, DistributedDataParallel] = WeakKeyDictionary()
 
 
-@contextmanager
-def replicated(
-    body: nn.Module, loss: Callable[[nn.Module, Tensor, Tensor], Tensor], *, all_used: bool
-) -> Iterator[None]:
-    """Within this block, `replica_of` returns the module that trains `body` together with the other ranks.
-
-    The weights of `body` are replaced by those of the first rank. `loss` is a function of (body, x, y), a mean over
-    examples. Unless all parameters are used for any examples, each step searches for parameters without a gradient.
-
-    Raises:
-        ValueError: there are several ranks, and the network has running statistics, such as those of BatchNorm.
-    """
-    if ranks() == 1:
-        yield
-        return
-    if any("running_" in name for name, _ in body.named_buffers()):
-        raise ValueError(
-            f"{type(body).__name__} with {ranks()} ranks: the running statistics of its BatchNorm layers would differ "
-            "between ranks; train it in one process"
-        )
-    _replicas[body] = DistributedDataParallel(_Loss(body, loss), find_unused_parameters=not all_used)
-    try:
-        yield
-    finally:
-        del _replicas[body]
-
-
 def replica_of(body: nn.Module) -> DistributedDataParallel | None:
     """Return the module of (x, y) that gives the loss of `body` and averages its gradients over the ranks.
 
-    The result is None outside of `replicated`, and for a copy of a network: copies are not synchronised.
+    The result is None outside of `Ranks.replicas`, and for a copy of a network: copies are not synchronised.
     """
     return _replicas.get(body)
 
@@ -200,11 +155,63 @@ def sum_over_ranks(own: Tensor) -> Tensor:
     return total
 
 
-def mean_of_shares(means: tuple[Tensor, ...], own: int, examples: int) -> tuple[Tensor, ...]:
-    """Return means over all examples from means over this rank's `own` examples: tensors of one shape."""
-    if ranks() == 1:
-        return means
-    return sum_over_ranks(torch.stack(means) * (own / examples)).unbind()
+class Ranks(SingleProcess):
+    """A stage that all ranks compute together, an equal share of each mini-batch and of the validation set per rank."""
+
+    @property
+    def number(self) -> int:  # type: ignore[override]
+        """The rank of this process."""
+        return rank()
+
+    def share(self, start: int, stop: int) -> slice:
+        """Return this rank's share of a range."""
+        return share(start, stop)
+
+    def means(self, own: tuple[Tensor, ...], examples: int) -> tuple[Tensor, ...]:
+        """Return means over all `examples` from the means over this rank's share: tensors of one shape."""
+        part = share(0, examples)
+        return sum_over_ranks(torch.stack(own) * ((part.stop - part.start) / examples)).unbind()
+
+    @contextmanager
+    def replicas(self, body: nn.Module, loss: Loss, order: DataOrder, validating: int) -> Iterator[None]:
+        """Within this block, `replica_of` returns the module that trains `body` together with the other ranks.
+
+        The weights of `body` are replaced by those of the first rank. If the cost depends on the data, some parameters
+        may be unused in a step; then each step searches for parameters without a gradient.
+
+        Raises:
+            ValueError: the ranks cannot share each mini-batch equally, a rank has no validation example, or the network
+                has running statistics, such as those of BatchNorm.
+        """
+        _require_shares(order, validating)
+        if any("running_" in name for name, _ in body.named_buffers()):
+            raise ValueError(
+                f"{type(body).__name__} with {ranks()} ranks: the running statistics of its BatchNorm layers would "
+                "differ between ranks; train it in one process"
+            )
+        some_unused = getattr(body, "cost_depends_on_data", False)
+        _replicas[body] = DistributedDataParallel(_Loss(body, loss), find_unused_parameters=some_unused)
+        try:
+            yield
+        finally:
+            del _replicas[body]
+
+
+def _require_shares(order: DataOrder, validating: int) -> None:
+    settings, per_epoch = order.settings, order.per_epoch
+    parts = ranks() * settings.accumulation
+    for examples in (min(settings.batch_size, per_epoch), per_epoch % settings.batch_size):
+        if examples % parts:
+            raise ValueError(
+                f"a mini-batch of {examples} examples with {ranks()} ranks, accumulation={settings.accumulation}: it "
+                f"must have {parts} equal parts; use a batch_size that is a multiple of {parts}, and set updates if an "
+                "epoch is not a multiple of the batch_size, or train in one process"
+            )
+    if validating < ranks():
+        raise ValueError(
+            f"{validating} validation examples with {ranks()} ranks: each rank needs at least 1; start fewer ranks, or "
+            "use larger mega-batches"
+        )
 
 
 def sum_charges(meter: Meter) -> None:

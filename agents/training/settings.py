@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-EngineName = Literal["plain", "compiled", "native"]
+EngineName = Literal["plain", "native"]
 OnEpoch = Callable[[int], None]  # called with the number of epochs done
 
 

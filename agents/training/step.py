@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
-from typing import Literal
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from agents.networks.stacked import SIDE_BY_SIDE, for_members
-from agents.networks.switch import SwitchTransformer
 from agents.training import distributed
 from agents.training.settings import StageSettings
-from agents.training.token_loss import token_cross_entropy
 from alma_env.metering import meter
 from alma_env.metering.function_cost import count_once
+
+
+@runtime_checkable
+class HasLoss(Protocol):
+    """A network with a training loss of its own; others have the mean cross-entropy of their logits."""
+
+    def training_loss(self, x: Tensor, y: Tensor, balance: float) -> Tensor:
+        """Return the loss () of a mini-batch; `balance` is the factor of a balance loss."""
+
+
+@runtime_checkable
+class HasScore(Protocol):
+    """A network with a score of its own; others have the cross-entropy and the wrong answers of their logits."""
+
+    def validation_score(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the summed cross-entropy and the number of wrong answers of a batch."""
 
 
 @count_once
@@ -29,29 +43,23 @@ def train_mini_batch(
     if parts == 1:
         loss(x, y).backward()
     else:
-        along = _batch_dimension(body, y)
-        pairs = list(zip(x.chunk(parts, along), y.chunk(parts, along), strict=True))
+        pairs = list(zip(x.chunk(parts), y.chunk(parts), strict=True))
         for part, (part_x, part_y) in enumerate(pairs, 1):
             with distributed.gradients_kept(replica, last=part == len(pairs)):
                 # Weighted by size: the last mini-batch of an epoch may have fewer parts, and a smaller last part.
-                (loss(part_x, part_y) / (y.shape[along] / part_y.shape[along])).backward()
+                (loss(part_x, part_y) / (len(y) / len(part_y))).backward()
     if settings.clip is not None:
         nn.utils.clip_grad_norm_(body.parameters(), settings.clip)
     optimizer.step()
 
 
 def training_loss(body: nn.Module, x: Tensor, y: Tensor, settings: StageSettings) -> Tensor:
-    """Return the loss of a mini-batch: the mean cross-entropy, of stacked networks the sum of their means."""
-    with torch.autocast(x.device.type, torch.bfloat16, enabled=settings.precision == "bf16"):
-        if isinstance(body, SIDE_BY_SIDE):
-            logits = body(x, separate=y.dim() > 1)
-            # The optimizers are elementwise, so the gradient of the sum trains each member on its own loss.
-            return _members_cross_entropy(_float32(logits), for_members(y, body.members)).mean(1).sum()
-        if isinstance(body, SwitchTransformer):
-            logits, balance = body.forward_with_balance(x)
-            return token_cross_entropy(logits.flatten(0, 1), y.flatten().long()) + settings.balance * balance
+    """Return the loss of a mini-batch: the mean cross-entropy, or what the method `training_loss` of `body` returns."""
+    with torch.autocast(x.device.type, torch.bfloat16) if settings.precision == "bf16" else nullcontext():
+        if isinstance(body, HasLoss):
+            return body.training_loss(x, y, settings.balance)
         logits = body(x)
-    return _cross_entropy(_float32(logits), y, "mean")
+    return _cross_entropy(logits.float() if logits.dtype == torch.bfloat16 else logits, y, "mean")
 
 
 def new_optimizer(
@@ -88,50 +96,30 @@ def rate_factor(settings: StageSettings, done: int) -> float:
 
 
 def validate(body: nn.Module, x: Tensor, y: Tensor, batch_size: int, *, in_full: bool = False) -> tuple[Tensor, Tensor]:
-    """Return the mean cross-entropy and the error fraction of `body` on normalised inputs, in eval mode.
+    """Return the mean cross-entropy () and the error fraction () of `body` on normalised inputs, in eval mode.
 
-    Both are () for one network, or (members,) for networks side by side, whose inputs are (n, ...) or (groups, n, ...).
     For text they are means over tokens. `in_full` meters each batch operation by operation.
     """
     body.eval()
     score = score_batch.fn if in_full else score_batch
-    along = _batch_dimension(body, y)
     loss, wrong = torch.zeros((), device=x.device), torch.zeros((), device=x.device)
-    for batch in zip(torch.split(x, batch_size, along), torch.split(y, batch_size, along), strict=True):
+    for batch in zip(torch.split(x, batch_size), torch.split(y, batch_size), strict=True):
         batch_loss, batch_wrong = score(body, *batch)
         loss, wrong = loss + batch_loss, wrong + batch_wrong
-    answers = y.shape[1] if along else y.numel()
-    return loss / answers, wrong / answers
+    return loss / y.numel(), wrong / y.numel()
 
 
 @count_once
 @torch.no_grad()
 def score_batch(body: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the summed cross-entropy and the number of wrong answers of one batch."""
+    """Return the summed cross-entropy () and the number of wrong answers (), or `body.validation_score`."""
     with meter.phase("validation"):
-        if isinstance(body, SIDE_BY_SIDE):
-            logits = body(x, separate=y.dim() > 1)
-            y = for_members(y, body.members)
-            return _members_cross_entropy(logits, y).sum(1), (logits.contiguous().argmax(-1) != y).sum(-1)
+        if isinstance(body, HasScore):
+            return body.validation_score(x, y)
         logits = body(x)
         return _cross_entropy(logits, y, "sum"), (logits.argmax(-1) != y).sum()
-
-
-def _batch_dimension(body: nn.Module, y: Tensor) -> int:
-    """Return 1 if the first dimension of a batch is that of members or groups, else 0."""
-    return int(isinstance(body, SIDE_BY_SIDE) and y.dim() > 1)
-
-
-def _float32(logits: Tensor) -> Tensor:
-    return logits.float() if logits.dtype == torch.bfloat16 else logits
 
 
 def _cross_entropy(logits: Tensor, y: Tensor, reduction: Literal["mean", "sum"]) -> Tensor:
     """Return the cross-entropy () of logits (n, classes) with y (n,), or (n, T, vocabulary) with y (n, T)."""
     return F.cross_entropy(logits.flatten(0, -2), y.flatten().long(), reduction=reduction)
-
-
-def _members_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """Return the cross-entropy (members, n) of logits (members, n, classes) with y (members, n)."""
-    # Classes as rows, the layout of the stacked linear layers: the softmax over short rows is up to ten times slower.
-    return F.cross_entropy(logits.transpose(1, 2), y, reduction="none")

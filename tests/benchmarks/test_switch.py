@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from agents.networks.switch import SwitchTransformer
+from agents.networks.switch_config import SwitchConfig
 from agents.networks.switch_size import SIZES, SwitchSize
 from agents.sweeps.process_setup import keep_freed_memory
 from agents.training.settings import StageSettings
@@ -116,7 +117,8 @@ def in_turns(steps: dict[str, Step], vocabulary: int, shape: tuple[int, int], tu
 def switch(
     vocabulary: int, size: SwitchSize, experts: int
 ) -> tuple[SwitchTransformer, torch.optim.Optimizer, StageSettings]:
-    model = SwitchTransformer(vocabulary, size, experts=experts, generator=torch.Generator().manual_seed(0)).train()
+    config = SwitchConfig(vocabulary, size, experts)
+    model = SwitchTransformer(config, generator=torch.Generator().manual_seed(0)).train()
     settings = StageSettings(optimizer="adam", learning_rate=1e-4)
     return model, new_optimizer(model, settings)[0], settings
 

@@ -10,6 +10,7 @@ import importlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -21,8 +22,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import alma_env
+from agents.networks.mixture import MixtureVGG19, build_mixture
 from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
-from agents.training.engines import ENGINES
+from agents.training.engines import engine_named
 from agents.training.seeding import StageGenerators
 from agents.training.settings import EngineName, StageSettings
 from agents.training.stage import Examples, train_stage
@@ -44,7 +46,7 @@ def test_a_stage_on_mnist_against_a_tutorial_loop_over_a_tensor_dataset(
 ) -> None:
     data = real_data("MNIST")
     stages = mega_batches(data, ticks=500, wait=wait, count=8 if wait == 1 else 4)
-    plain, fast, native = (mlp(data, width) for _ in range(3))
+    plain, native = mlp(data, width), mlp(data, width)
     tutorial_network = mlp(data, width).body
 
     def tutorial(stage: int) -> None:
@@ -58,7 +60,6 @@ def test_a_stage_on_mnist_against_a_tutorial_loop_over_a_tensor_dataset(
         {
             "tutorial": tutorial,
             "plain": lambda stage: run(plain, stages[stage], MNIST, "plain"),
-            "compiled": lambda stage: run(fast, stages[stage], MNIST, "compiled"),
             "native": lambda stage: run(native, stages[stage], MNIST, "native"),
         },
         len(stages),
@@ -95,6 +96,29 @@ def test_a_stage_on_cifar10_against_a_tutorial_loop_with_a_transform_per_image(
             "bf16": lambda stage: run(
                 bf16, stages[stage], StageSettings(**vars(CIFAR10) | {"precision": "bf16"}), "plain"
             ),
+        },
+        len(stages),
+        CIFAR10.epochs,
+    )
+
+
+@pytest.mark.parametrize("ticks", [352, 100], ids=["one mini-batch", "a tick"])
+@pytest.mark.parametrize("experts", [1, 4, 10])
+@pytest.mark.parametrize("width", [4, 8])
+def test_a_stage_of_gmoe_on_cifar10_against_the_plain_engine(
+    benchmark: Any, real_data: RealData, width: int, experts: int, ticks: int
+) -> None:
+    data = real_data("CIFAR10")
+    stages = mega_batches(data, ticks=ticks, wait=1, count=5)  # 352 ticks: 128 examples to train on
+    plain, native = (
+        build_mixture(partial(mixture_vgg19, data, width), torch.Generator().manual_seed(0), experts) for _ in range(2)
+    )
+    compare(
+        benchmark,
+        f"gMoE c={width}, {experts} experts, {len(stages[0][0])} examples",
+        {
+            "plain": lambda stage: run(plain, stages[stage], CIFAR10, "plain"),
+            "native": lambda stage: run(native, stages[stage], CIFAR10, "native"),
         },
         len(stages),
         CIFAR10.epochs,
@@ -174,7 +198,7 @@ def cpu_seconds(into: list[float]) -> Iterator[None]:
 
 def run(predictor: Predictor, stage: MegaBatch, settings: StageSettings, engine: EngineName) -> None:
     order, augment = (torch.Generator().manual_seed(seed) for seed in (0, 1))
-    train_stage(predictor, *stage, settings, [StageGenerators(order, augment)], engine=ENGINES[engine])
+    train_stage(predictor, *stage, settings, StageGenerators(order, augment), engine=engine_named(engine))
 
 
 def mega_batches(data: alma_env.DataSet, *, ticks: int, wait: int, count: int) -> list[MegaBatch]:
@@ -200,4 +224,9 @@ def mlp(data: alma_env.DataSet, width: int) -> Predictor:
 
 def vgg19(data: alma_env.DataSet, width: int) -> Predictor:
     body = VGG19(width, data.classes, generator=torch.Generator().manual_seed(0))
+    return Predictor(Normalize(data.scale, data.mean, data.std), body)
+
+
+def mixture_vgg19(data: alma_env.DataSet, width: int, generator: torch.Generator) -> Predictor:
+    body = MixtureVGG19(width, data.classes, generator=generator)
     return Predictor(Normalize(data.scale, data.mean, data.std), body)

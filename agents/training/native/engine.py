@@ -11,10 +11,10 @@ import math
 import torch
 from torch import Tensor, nn
 
-from agents.networks.mlp_vgg import VGG19, Normalize, Predictor
+from agents.networks.mlp_vgg import Normalize, Predictor
 from agents.training.data_order import DataOrder
 from agents.training.native.native_stage import NativeExamples, NativeStage, float32
-from agents.training.native.supported import float_tensors, members_of, supports
+from agents.training.native.supported import convolutions_of, float_tensors, layers_of, members_of, supports
 from agents.training.settings import OnEpoch, StageSettings
 from agents.training.stage import Curves, Examples, plain_engine
 from agents.training.step import new_optimizer, score_batch, train_mini_batch
@@ -26,8 +26,7 @@ def native_engine(
     predictor: Predictor,
     train: Examples,
     valid: Examples,
-    settings: StageSettings,
-    data_order: DataOrder,
+    order: DataOrder,
     on_epoch: OnEpoch | None,
 ) -> Curves:
     """Compute a stage in C++, or by the plain engine if C++ cannot: a network can grow after the engine was chosen.
@@ -36,14 +35,14 @@ def native_engine(
         MemoryError: the memory is short.
         RuntimeError: the C++ functions cannot be built (`library.library`).
     """
-    body = predictor.body
+    body, settings = predictor.body, order.settings
     native_train = native_valid = None
     if supports(body, settings):
         native_valid, native_train = (_prepared(predictor.normalize, part, body, settings) for part in (valid, train))
     if native_train is None or native_valid is None:
-        return plain_engine(predictor, train, valid, settings, data_order, on_epoch)
-    orders = None if data_order.epoch_is_one_batch else data_order.orders()
-    crops = data_order.crop_flips() if settings.augmentation == "crop_flip" else None
+        return plain_engine(predictor, train, valid, order, on_epoch)
+    orders = None if order.epoch_is_one_batch else order.orders()
+    crops = order.crop_flips() if settings.augmentation == "crop_flip" else None
     step_charges, validation_charges = _charges(predictor, train, valid, settings)
     min_delta = float32(settings.min_delta)
     losses: list[float] = []
@@ -91,10 +90,11 @@ def _prepared(normalize: nn.Module, part: Examples, body: nn.Module, settings: S
     if part.y.dim() != 1 or part.y.is_floating_point() or part.y.min() < 0 or part.y.max() >= classes:
         return None
     y = part.y.long().contiguous()
-    if not isinstance(member, VGG19):
+    convolutions = [convolution for layer in layers_of(member) for convolution in convolutions_of(layer)]
+    if not convolutions:
         x = normalize(part.x)
         return _if_float32(x.flatten(1) if x.dim() > 1 else x, y, linear[0].in_features)
-    images = (member.convolutions[0].in_channels, 32, 32)
+    images = (convolutions[0].in_channels, 32, 32)
     if part.x.dtype == torch.uint8 and type(normalize) is Normalize and part.x.shape == (len(y), *images):
         bytes_of_channels = torch.arange(256, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, images[0], 1, 1)
         table = normalize(bytes_of_channels).flatten(1).T.contiguous()

@@ -1,24 +1,25 @@
-// A VGG: chains of convolutions, and one linear layer on their last maps, which have one pixel.
+// A VGG: chains of convolutions, or mixtures of such chains, and one linear layer on the last maps, which have one pixel.
 #pragma once
 
-#include "chain.h"
 #include "images.h"
 #include "linear.h"
+#include "mixture.h"
 #include "network.h"
 
 namespace alma {
 
 class Vgg final : public Network {
  public:
-  // widths: channels of the images, then of each convolution. lengths: convolutions of each chain.
-  Vgg(const std::vector<long>& widths, const std::vector<int>& lengths, long side, bool bias, long class_count,
-      Threads& threads)
+  // widths: channels of the images, then of each convolution. lengths: convolutions of each chain. gates: those of each
+  // mixture of chains.
+  Vgg(const std::vector<long>& widths, const std::vector<int>& lengths, std::vector<Gates> gates, long side, bool bias,
+      long class_count, Threads& threads)
       : channels_(widths[0]), side_(side), shared_(threads) {
     long size = 0, buffers = 0;
     auto width = widths.begin();
-    for (const int length : lengths) {
-      chains_.emplace_back(std::vector<long>(width, width + length + 1), side, bias, size, buffers, shared_);
-      width += length;
+    for (std::size_t number = 0; number < lengths.size(); width += lengths[number++]) {
+      mixtures_.emplace_back(std::vector<long>(width, width + lengths[number] + 1), side, bias, std::move(gates[number]), size,
+                             buffers, shared_);
       side /= 2;
     }
     classes = class_count;
@@ -41,9 +42,9 @@ class Vgg final : public Network {
     const long columns = padded(batch.count);
     reserve(columns / kLanes);
     const float* x = batch.x;
-    for (Chain& chain : chains_) {
-      chain.forward(x, batch.count, training);
-      x = chain.output();
+    for (Mixture& mixture : mixtures_) {
+      mixture.forward(x, batch.count, training);
+      x = mixture.output();
     }
     for_each_feature(columns, [&](long pixel, long at) { store(features_ + at, load(x + pixel)); });
     classifier_.forward(parameters, features_, logits_, columns, columns);
@@ -54,8 +55,8 @@ class Vgg final : public Network {
     const long columns = padded(batch.count);
     classifier_.backward(parameters, gradient, features_, logits_gradient, columns);
     for_each_feature(columns, [&](long pixel, long at) { store(shared_.output_gradient + pixel, load(features_ + at)); });
-    for (std::size_t number = chains_.size(); number-- > 0;)
-      chains_[number].backward(number > 0 ? chains_[number - 1].output() : batch.x, batch.count, number > 0);
+    for (std::size_t number = mixtures_.size(); number-- > 0;)
+      mixtures_[number].backward(number > 0 ? mixtures_[number - 1].output() : batch.x, batch.count, number > 0);
   }
 
   void read(const float* from) override {
@@ -71,7 +72,7 @@ class Vgg final : public Network {
  private:
   void reserve(long blocks) {
     shared_.reserve(blocks);
-    for (Chain& chain : chains_) chain.reserve(blocks);
+    for (Mixture& mixture : mixtures_) mixture.reserve(blocks);
     if (logits_.size() >= classes * blocks * kLanes) return;
     features_.resize(classifier_.in * blocks * kLanes);
     logits_.resize(classes * blocks * kLanes);
@@ -87,7 +88,7 @@ class Vgg final : public Network {
 
   const long channels_, side_;
   Workspace shared_;
-  std::vector<Chain> chains_;
+  std::vector<Mixture> mixtures_;
   Linear classifier_;
   std::vector<float> buffers_;
   long size_ = 0;

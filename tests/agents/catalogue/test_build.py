@@ -16,7 +16,6 @@ import alma_env
 from agents.catalogue.methods import METHODS
 from agents.learners.firefly.firefly import Firefly
 from agents.policies.specs import policy_from
-from agents.training.compiled import program as compiled_program
 from alma_env import AlmaEnv, Ledger
 
 TICKS = 6
@@ -153,22 +152,6 @@ def test_a_schedule_that_does_not_fit_the_agent_is_refused_before_the_run(
     assert agents.make("sm", digits(), policy=policy_from("doubling:replay=true"), from_scratch=True)
 
 
-@pytest.mark.parametrize("keywords", [{"patience": 2}, {"together": False}, {"members": 1}])
-def test_a_uniform_mixture_is_compiled_with_all_settings(
-    keywords: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The same arithmetic without a compiler
-    monkeypatch.setattr(compiled_program, "_compile", lambda function: function)
-    compiled_program.program.cache_clear()
-    ledgers = []
-    for engine in ("compiled", "plain"):
-        env = digits()
-        agent = agents.make("umix", env, width=3, wait=3, epochs=3, engine=engine, **keywords)
-        ledgers.append([row.error for row in agents.run(env, agent, 0)])
-    compiled_program.program.cache_clear()
-    assert ledgers[0] == pytest.approx(ledgers[1], abs=0.02)
-
-
 def test_the_oracle_is_the_single_model_from_scratch_on_all_data_at_every_tick() -> None:
     env = digits()
     oracle = run(env, make("oracle", env))
@@ -193,7 +176,6 @@ def test_the_oracle_is_the_single_model_from_scratch_on_all_data_at_every_tick()
         ("ff", {}, "agent 'ff' with an MLP.*CIFAR10"),
         ("gens-moe", {"experts": 0}, "^experts=0.*at least 1"),
         ("gens-moe", {"members": 2.5}, "members=2.5: must be a"),
-        ("gmoe", {"gating": "hard", "together": True}, "together=True with gating='hard'.*leave together out"),
         ("sm", {"members": 3}, "'members'.*agent 'sm' has no such"),
         ("ens", {"from_scratch": True}, "from_scratch=True.*replay=True"),
         ("oracle", {"wait": 3}, "trains at every tick"),
@@ -248,12 +230,8 @@ def test_numbers_of_numpy_are_accepted(tmp_path: Path) -> None:
 
 
 def test_an_ensemble_of_one_equals_the_single_model() -> None:
-    curves = []
-    for together in (True, False):
-        env = digits()
-        curves.append(curve(run(env, make("ens", env, members=1, together=together))))
     env = digits()
-    assert curves[0] == curves[1] == curve(run(env, make("sm", env)))
+    assert curve(run(env, make("ens", env, members=1))) == curve(run(env, make("sm", env)))
 
 
 def test_the_weights_do_not_depend_on_the_test_labels() -> None:

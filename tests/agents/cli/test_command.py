@@ -232,7 +232,6 @@ def test_true_and_false_are_bools_in_upper_and_lower_case(capsys, tmp_path, text
         (["run", "--set", "from_scratch=no"], "from_scratch='no': must be True or False"),
         (["run", "--set", "patience=many"], "patience='many': must be a whole number or None"),
         (["run", "--agent", "ens", "--set", "members=few"], "members='few': must be a whole number"),
-        (["run", "--agent", "ens", "--set", "together=yes"], "together='yes': must be True or False or None"),
         (["run", "--set", "width=8"], "--set width=8: width has its own option; write --width 8"),
         (["run", "--set", "wait=3"], "write --wait 3"),
         (["run", "--set", "seed=1"], "write --seeds 1"),

@@ -18,9 +18,9 @@ from agents.learners.sm import SingleModel
 from agents.learners.umix import UMix
 from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
 from agents.networks.uniform_mixture import UniformMixture
-from agents.training.compiled import program as compiled_program
 from agents.training.settings import StageSettings
 from agents.training.stage import Examples
+from agents.training.trainer import Trainer
 from alma_env import Ensemble
 from alma_env.metering import Meter, count
 
@@ -57,21 +57,6 @@ class Backbone:
         return Examples(x, torch.randint(0, 10, (n,), generator=seeded(seed + 1)))
 
 
-class ToDouble(torch.nn.Module):
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x.double()
-
-
-def in_float64(build: Callable[[torch.Generator], Predictor]) -> Callable[[torch.Generator], Predictor]:
-    """Return `build` in float64, where rounding in a deep network stays small enough for a comparison."""
-
-    def build_in_float64(generator: torch.Generator) -> Predictor:
-        predictor = build(generator)
-        return Predictor(torch.nn.Sequential(predictor.normalize, ToDouble()), predictor.body.double())
-
-    return build_in_float64
-
-
 @pytest.fixture(params=["mlp", "vgg19"])
 def backbone(request: pytest.FixtureRequest) -> Backbone:
     if request.param == "mlp":
@@ -80,7 +65,7 @@ def backbone(request: pytest.FixtureRequest) -> Backbone:
 
 
 def make(kind: Any, backbone: Backbone, *, seed: int = 3, **keywords: Any) -> Any:
-    return kind(backbone.build, backbone.settings, seed=seed, **keywords)
+    return kind(backbone.build, Trainer(backbone.settings, seed), **keywords)
 
 
 def train(learner: Any, backbone: Backbone, stages: int, *, grow: bool = False) -> None:
@@ -117,7 +102,7 @@ def test_with_one_member_every_learner_equals_the_single_model(kind: Any, backbo
 
 
 def test_member_0_of_an_ensemble_equals_the_single_model_at_every_stage(backbone: Backbone) -> None:
-    single, ensemble = make(SingleModel, backbone), make(Ens, backbone, members=3, together=False)
+    single, ensemble = make(SingleModel, backbone), make(Ens, backbone, members=3)
     for stage in (0, 1, 2):
         if stage:
             for each in (single, ensemble):
@@ -180,69 +165,9 @@ def test_growing_twice_before_a_stage_equals_growing_by_two(backbone: Backbone) 
     )
 
 
-# --- all members together ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", [Ens, UMix])
-def test_members_together_give_the_numbers_of_members_one_after_another(kind: Any, backbone: Backbone) -> None:
-    backbone = dataclasses.replace(backbone, build=in_float64(backbone.build))
-    learners, charges = [], []
-    for together in (False, True):
-        learner, meter = make(kind, backbone, members=3, together=together), Meter()
-        with meter:
-            train(learner, backbone, 2)
-        learners.append(learner)
-        charges.append(meter.take())
-    assert charges[0] == charges[1]  # to the FLOP
-    x = backbone.examples(9, seed=77).x
-    torch.testing.assert_close(learners[1].predictor(x), learners[0].predictor(x), rtol=1e-8, atol=1e-8)
-    for name, tensor in learners[0].predictor.state_dict().items():
-        torch.testing.assert_close(learners[1].predictor.state_dict()[name], tensor, rtol=1e-8, atol=1e-8)
-
-
-def test_members_together_accumulate_gradients_like_members_one_after_another() -> None:
-    settings = dataclasses.replace(SGD, augmentation="none", batch_size=10, accumulation=5)
-    backbone = Backbone(in_float64(build_mlp), settings, (1, 8, 8), 40)
-    learners = [make(Ens, backbone, members=3, together=together) for together in (False, True)]
-    for learner in learners:
-        train(learner, backbone, 1)
-    for name, tensor in learners[0].predictor.state_dict().items():
-        torch.testing.assert_close(learners[1].predictor.state_dict()[name], tensor, rtol=1e-8, atol=1e-8)
-
-
-@pytest.fixture
-def uncompiled(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Run the arithmetic of the compiled engine without compiling it."""
-    compiled_program.program.cache_clear()
-    monkeypatch.setattr(compiled_program, "_compile", lambda function: function)
-    yield
-    compiled_program.program.cache_clear()
-
-
-@pytest.mark.usefixtures("uncompiled")
-@pytest.mark.parametrize("batch_size", [16, 64])
-@pytest.mark.parametrize("optimizer", ["adadelta", "sgd"])
-@pytest.mark.parametrize("kind", [Ens, UMix, partial(UMix, reduce="sum")])
-def test_the_compiled_engine_trains_members_like_the_plain_engine(kind: Any, optimizer: Any, batch_size: int) -> None:
-    settings = dataclasses.replace(
-        ADADELTA, optimizer=optimizer, batch_size=batch_size, learning_rate=0.1, weight_decay=1e-2
-    )
-    backbone = Backbone(build_mlp, settings, (1, 8, 8), 40)
-    learners, charges = [], []
-    for engine, together in (("plain", False), ("compiled", True)):
-        learner, meter = make(kind, backbone, members=3, together=together, engine=engine), Meter()
-        with meter:
-            train(learner, backbone, 2)
-        learners.append(learner)
-        charges.append(meter.take())
-    assert charges[0] == charges[1]
-    for name, tensor in learners[0].predictor.state_dict().items():
-        torch.testing.assert_close(learners[1].predictor.state_dict()[name], tensor, rtol=1e-3, atol=1e-5)
-
-
 def test_the_flops_of_an_ensemble_are_the_sum_over_its_members(backbone: Backbone) -> None:
     charges = []
-    for kind in (SingleModel, partial(Ens, members=4, together=True), partial(UMix, members=4, together=True)):
+    for kind in (SingleModel, partial(Ens, members=4), partial(UMix, members=4)):
         learner, meter = make(kind, backbone), Meter()
         with meter:
             train(learner, backbone, 1)
@@ -302,8 +227,6 @@ def test_clipping_uses_the_norm_of_each_member() -> None:
     for each in (single, learner):
         train(each, backbone, 2)
     assert equal(single.predictor.body, learner.predictor.members[0])
-    with pytest.raises(ValueError, match=r"clip=0\.1.*norm.*clip=None"):
-        train(make(partial(Ens, members=3, together=True), backbone), backbone, 1)
 
 
 # --- every learner -----------------------------------------------------------------------------------
@@ -312,8 +235,7 @@ def test_clipping_uses_the_norm_of_each_member() -> None:
 @pytest.mark.parametrize(
     ("kind", "grow"),
     [
-        (partial(Ens, members=2, together=True), False),
-        (partial(Ens, members=2, together=False), False),
+        (partial(Ens, members=2), False),
         (partial(UMix, members=2), False),
         (partial(GEns, members=2), True),
         (partial(GEns, warm_start=True), True),
@@ -367,13 +289,13 @@ def test_growth_of_a_fixed_ensemble_raises_with_the_remedy(kind: Any, backbone: 
 @pytest.mark.parametrize("kind", [Ens, UMix, GEns])
 def test_an_ensemble_without_members_raises(kind: Any) -> None:
     with pytest.raises(ValueError, match="members=0.*at least 1"):
-        kind(build_mlp, ADADELTA, seed=0, members=0)
+        kind(build_mlp, Trainer(ADADELTA), members=0)
     with pytest.raises(ValueError, match="0 members"):
         Ensemble([])
 
 
 def test_unknown_choices_raise() -> None:
     with pytest.raises(ValueError, match="reduce='max'.*mean"):
-        UMix(build_mlp, ADADELTA, seed=0, reduce="max")  # type: ignore[arg-type]
+        UMix(build_mlp, Trainer(ADADELTA), reduce="max")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="space='votes'.*prob"):
-        GEns(build_mlp, ADADELTA, seed=0, space="votes")  # type: ignore[arg-type]
+        GEns(build_mlp, Trainer(ADADELTA), space="votes")  # type: ignore[arg-type]

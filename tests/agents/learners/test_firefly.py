@@ -13,15 +13,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agents.learners.firefly.firefly import Firefly, score, select, tune
+from agents.learners.firefly.firefly import Firefly
 from agents.learners.firefly.materialise import materialise
 from agents.learners.firefly.overgrown import OvergrownVGG19
+from agents.learners.firefly.selection import score, select, tune
 from agents.learners.firefly.settings import GrowthSettings, growth_target
 from agents.learners.sm import SingleModel
 from agents.networks.firefly_network import CONVOLUTIONS, FireflyVGG19, firefly_parameter_count
 from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
 from agents.training.settings import StageSettings
 from agents.training.stage import Examples
+from agents.training.trainer import Trainer
 from alma_env import metering
 from alma_env.metering import Meter
 
@@ -54,7 +56,7 @@ def backbone(generator: torch.Generator) -> Predictor:
 
 
 def firefly(**options: Any) -> Firefly:
-    return Firefly(backbone, SETTINGS, **{"seed": 3, "candidates": CANDIDATES, **options})
+    return Firefly(backbone, Trainer(SETTINGS, options.pop("seed", 3)), **{"candidates": CANDIDATES, **options})
 
 
 def same(first: torch.nn.Module, second: torch.nn.Module) -> bool:
@@ -123,7 +125,7 @@ def test_before_the_first_growth_step_firefly_equals_the_single_model() -> None:
         normalize = Normalize(255, (0.5,), (0.25,))
         return Predictor(normalize, VGG19(WIDTH, 10, conv_bias=False, generator=generator))
 
-    ours, single = firefly(), SingleModel(build, SETTINGS, seed=3)
+    ours, single = firefly(), SingleModel(build, Trainer(SETTINGS, 3))
     x = examples(5, seed=8).x
     assert same(ours.predictor, single.predictor)
     assert torch.equal(ours.predictor(x), single.predictor(x))
@@ -623,7 +625,7 @@ def test_other_networks_raise() -> None:
         return Predictor(Normalize(255, (0.5,), (0.25,)), MLP(3 * 32 * 32, 4, 10, generator=generator))
 
     with pytest.raises(ValueError, match="agent 'ff' with a MLP.*use a data set of 32×32 images"):
-        Firefly(mlp, SETTINGS, seed=0)
+        Firefly(mlp, Trainer(SETTINGS))
     with pytest.raises(ValueError, match=r"widths=\(3, 3\)"):
         FireflyVGG19([3, 3], 10, generator=seeded())
     with pytest.raises(ValueError, match="input of shape.*from 32 to 63"):

@@ -18,6 +18,7 @@ from agents.networks.mixture import MixtureMLP, MixtureVGG19, mixture_body
 from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
 from agents.training.settings import StageSettings
 from agents.training.stage import Examples
+from agents.training.trainer import Trainer
 from alma_env.metering import Meter, count
 
 
@@ -58,7 +59,7 @@ class Backbone:
 
     def grown(self, growths: int, **keywords: Any) -> GMoE:
         """Return a learner after this number of stages, each followed by a growth step."""
-        learner = GMoE(self.mixture, self.settings, seed=3, **keywords)
+        learner = GMoE(self.mixture, Trainer(self.settings, 3), **keywords)
         for stage in range(1, growths + 1):
             learner.train(*self.stage(stage))
             learner.grow(*self.stage(stage + 1))
@@ -83,8 +84,8 @@ ROUTINGS: list[dict[str, Any]] = [{}, {"gating": "hard"}, {"gating": "hard", "st
 def test_before_the_first_growth_step_it_equals_the_single_model_to_the_last_bit(
     backbone: Backbone, routing: dict[str, Any]
 ) -> None:
-    single = SingleModel(backbone.plain, backbone.settings, seed=3)
-    learner = GMoE(backbone.mixture, backbone.settings, seed=3, **routing)
+    single = SingleModel(backbone.plain, Trainer(backbone.settings, 3))
+    learner = GMoE(backbone.mixture, Trainer(backbone.settings, 3), **routing)
     x = backbone.examples(7, seed=99).x
     for stage in (0, 1, 2):
         if stage:
@@ -175,12 +176,12 @@ def _weights(expert: torch.nn.Module) -> list[float]:
 @pytest.mark.parametrize("grow_by", [0, -1, 1.5, "2", True, (), (2, 0)])
 def test_growth_by_a_wrong_number_raises(grow_by: Any) -> None:
     with pytest.raises(ValueError, match=r"grow_by=.*whole number, at least 1.*grow_by=\(2, 2, 4\)"):
-        GMoE(mixture_mlp, MLP_BACKBONE.settings, seed=0, grow_by=grow_by)
+        GMoE(mixture_mlp, Trainer(MLP_BACKBONE.settings), grow_by=grow_by)
 
 
 def test_growth_by_more_experts_than_there_are_raises() -> None:
     with pytest.raises(ValueError, match=r"grow_by=\(1, 3\).*3 of 2 experts.*at most 2"):
-        GMoE(mixture_mlp, MLP_BACKBONE.settings, seed=0, grow_by=(1, 3))
+        GMoE(mixture_mlp, Trainer(MLP_BACKBONE.settings), grow_by=(1, 3))
 
 
 def test_a_growth_step_is_charged_as_one_forward_pass_over_v(backbone: Backbone) -> None:
@@ -225,7 +226,7 @@ def test_a_restored_learner_continues_to_the_last_bit_and_old_predictors_do_not_
     backbone: Backbone, routing: dict[str, Any]
 ) -> None:
     undisturbed, stopped = (backbone.grown(2, **routing) for _ in range(2))
-    resumed = GMoE(backbone.mixture, backbone.settings, seed=3, **routing)
+    resumed = GMoE(backbone.mixture, Trainer(backbone.settings, 3), **routing)
     resumed.load_state_dict(copy.deepcopy(stopped.state_dict()))
     deployed = stopped.predictor
     kept = {name: tensor.clone() for name, tensor in deployed.state_dict().items()}
@@ -275,17 +276,16 @@ def test_predictors_can_be_exported(gating: Any) -> None:
         ({"gating": "sharp"}, "gating='sharp'"),
         ({"straight_through": "thin"}, "straight_through='thin'"),
         ({"split_by": "size"}, "split_by='size'.*loss, usage, random"),
-        ({"engine": "compiled"}, "engine='compiled'.*plain"),
     ],
 )
 def test_a_hyper_parameter_out_of_range_raises(keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        GMoE(mixture_mlp, MLP_BACKBONE.settings, seed=0, **keywords)
+        GMoE(mixture_mlp, Trainer(MLP_BACKBONE.settings), **keywords)
 
 
 def test_growth_of_a_fixed_mixture_and_another_network_raise() -> None:
-    fixed = GMoE(mixture_mlp, MLP_BACKBONE.settings, seed=0, init_experts=2, fixed=True)
+    fixed = GMoE(mixture_mlp, Trainer(MLP_BACKBONE.settings), init_experts=2, fixed=True)
     with pytest.raises(ValueError, match="growth='never'"):
         fixed.grow(*MLP_BACKBONE.stage(1))
     with pytest.raises(TypeError, match="MLP"):
-        GMoE(mlp, MLP_BACKBONE.settings, seed=0)
+        GMoE(mlp, Trainer(MLP_BACKBONE.settings))

@@ -21,6 +21,7 @@ from agents.learners.anytime import join_parts
 from agents.learners.gmoe import GMoE, leaf_totals
 from agents.networks.mixture import mixture_body
 from agents.networks.switch import SwitchTransformer
+from agents.networks.switch_config import SwitchConfig
 from agents.networks.switch_size import SIZES, forward_flops, parameter_count
 from alma_env import AlmaEnv, Ledger
 from alma_env.text.stream import tiny_text
@@ -279,7 +280,7 @@ def _holds(line: str, address: int) -> bool:
         ("sm", {"dropout": 1.5}, "dropout=1.5.*below 1"),
         ("sm", {"checkpointing": 1}, "checkpointing=1.*True or False"),
         ("sm", {"capacity_factor": "a"}, "capacity_factor='a'.*a number"),
-        ("sm", {"engine": "compiled"}, "engine='compiled'"),
+        ("sm", {"engine": "native"}, "engine='native': needs an MLP"),
         ("sm", {"augmentation": "crop_flip"}, "augmentation='crop_flip' on text"),
         ("gmoe", {"gating": "soft"}, "'gating'.*'gmoe'.*hyper-parameter"),
         ("gmoe", {"grow_by": (3,)}, "3 of 2 experts"),
@@ -301,6 +302,7 @@ def test_the_network_on_text_follows_the_keywords(env: AlmaEnv) -> None:
     agent = make("sm", env, size="base", width=3, jitter=0.01, checkpointing=True, copy_noise=0.01)
     body = mixture_body(agent.predictor)
     assert isinstance(body, SwitchTransformer)
-    assert (body.size.layers, body.size.width, body.experts) == (6, 512, 3)
-    assert (body.checkpointing, body.mixtures[0].jitter, body.mixtures[0].copy_noise) == (True, 0.01, 0.01)
+    size = dataclasses.replace(SIZES["base"], context=LENGTH)
+    config = SwitchConfig(VOCABULARY, size, 3, jitter=0.01, checkpointing=True, copy_noise=0.01)
+    assert (body.config, body.experts) == (config, 3)
     assert agent.config["size"] == "base"

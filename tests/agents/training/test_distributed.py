@@ -23,9 +23,9 @@ from agents.cli import main
 from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor, linear
 from agents.runs import run_folder
 from agents.training import distributed
-from agents.training.engines import ENGINES
+from agents.training.engines import engine_named
 from agents.training.seeding import StageGenerators
-from agents.training.settings import EngineName, StageSettings
+from agents.training.settings import StageSettings
 from agents.training.stage import Examples, train_stage
 from alma_env import Ledger
 from alma_env.text.stream import tiny_text
@@ -33,7 +33,7 @@ from alma_env.text.stream import tiny_text
 TICKS = 2
 STAGE = {"epochs": 2, "updates": 4, "warmup": 1, "batch_size": 16, "validation_batch": 64}
 LEARNERS: dict[str, dict[str, Any]] = {"gmoe": {"width": 2}, "ens": {"width": 1, "members": 2}}
-IMAGE_LEARNERS: dict[str, dict[str, Any]] = {"ens": {"members": 2, "together": True}, "gmoe": {"together": True}}
+IMAGE_LEARNERS: dict[str, dict[str, Any]] = {"ens": {"members": 2}, "gmoe": {}}
 
 
 def text(folder: Path) -> dict[str, Any]:
@@ -90,7 +90,8 @@ def experts_weights(accumulation: int) -> list[float]:
     settings = StageSettings(epochs=3, batch_size=8, accumulation=accumulation, weight_decay=0.1)
     order = torch.Generator().manual_seed(2)
     predictor = Predictor(torch.nn.Identity(), body)
-    train_stage(predictor, data, data, settings, [StageGenerators(order, torch.Generator())])
+    generators = StageGenerators(order, torch.Generator())
+    train_stage(predictor, data, data, settings, generators, engine=engine_named("plain"))
     return torch.nn.utils.parameters_to_vector(body.parameters()).tolist()
 
 
@@ -103,13 +104,13 @@ def error_of(call: Callable[[], object]) -> str:
     return "nothing"
 
 
-def stage_error(body: torch.nn.Module, settings: StageSettings, engine: EngineName = "plain") -> str:
+def stage_error(body: torch.nn.Module, settings: StageSettings) -> str:
     """Return the error that a stage on 32 images raises."""
     x = torch.zeros(32, 3, 32, 32, dtype=torch.uint8)
     data = Examples(x, torch.zeros(32, dtype=torch.int64))
     predictor = Predictor(Normalize(255, (0.5,), (0.25,)), body)
-    generators = [StageGenerators(torch.Generator(), torch.Generator())]
-    return error_of(lambda: train_stage(predictor, data, data, settings, generators, engine=ENGINES[engine]))
+    generators = StageGenerators(torch.Generator(), torch.Generator())
+    return error_of(lambda: train_stage(predictor, data, data, settings, generators, engine=engine_named("plain")))
 
 
 def errors() -> dict[str, Any]:
@@ -126,8 +127,7 @@ def errors() -> dict[str, Any]:
         "parts": stage_error(mlp, StageSettings(epochs=1, batch_size=9, accumulation=3)),
         "remainder": stage_error(mlp, StageSettings(epochs=1, batch_size=18, accumulation=3)),
         "BatchNorm": stage_error(vgg19, StageSettings(epochs=1, batch_size=16)),
-        "engine": stage_error(mlp, StageSettings(epochs=1, batch_size=16), "compiled"),
-        "compiled": error_of(lambda: agents.make("sm", digits, engine="compiled")),
+        "native": error_of(lambda: agents.make("sm", digits, engine="native")),
         "different": error_of(lambda: distributed.require_same("one" if first else "other", "the predictor")),
         "first": error_of(lambda: distributed.from_first(fail)),
         "shares": [[part.start, part.stop] for part in (distributed.share(0, 7), distributed.share(4, 8))],
@@ -308,8 +308,7 @@ def test_only_the_first_rank_writes(folder):
         ("parts", "ValueError: a mini-batch of 9 examples with 2 ranks, accumulation=3: .* a multiple of 6"),
         ("remainder", "ValueError: a mini-batch of 14 examples .* a multiple of 6, and set updates"),
         ("BatchNorm", "ValueError: VGG19 with 2 ranks: .*BatchNorm.* train it in one process"),
-        ("engine", "ValueError: engine='compiled' with 2 ranks: .* use engine='plain'"),
-        ("compiled", "ValueError: engine='compiled': .*one process.*engine='auto'"),
+        ("native", "ValueError: engine='native': .*one process.*engine='auto'"),
         ("different", r"RanksDifferError: the predictor differs between ranks \(one, other\)"),
     ],
 )

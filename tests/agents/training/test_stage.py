@@ -38,14 +38,13 @@ def examples(n: int, *shape: int, seed: int = 0) -> Examples:
 def run(
     predictor: Predictor, settings: StageSettings, train: Examples | None = None, valid: Examples | None = None
 ) -> StageReport:
-    (report,) = train_stage(
+    return train_stage(
         predictor,
         examples(40) if train is None else train,
         examples(9, seed=5) if valid is None else valid,
         settings,
-        [StageGenerators(seeded(1), seeded(2))],
+        StageGenerators(seeded(1), seeded(2)),
     )
-    return report
 
 
 def same_weights(first: Predictor, second: Predictor) -> bool:
@@ -142,7 +141,7 @@ def test_patience_does_not_change_the_random_numbers_and_the_global_generator_is
     for patience in (None, 1):
         order, augment = seeded(1), seeded(2)
         settings = dataclasses.replace(SETTINGS, patience=patience, augmentation="crop_flip", padding=2)
-        train_stage(small_mlp(), examples(40), examples(9), settings, [StageGenerators(order, augment)])
+        train_stage(small_mlp(), examples(40), examples(9), settings, StageGenerators(order, augment))
         states.append((order.get_state(), augment.get_state()))
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(states[0][0], states[1][0])
@@ -167,9 +166,8 @@ def test_validation_weights_examples_equally_over_unequal_batches() -> None:
 
 def test_on_epoch_is_called_after_every_epoch() -> None:
     calls: list[int] = []
-    (report,) = train_stage(
-        small_mlp(), examples(40), examples(9), SETTINGS, [StageGenerators(seeded(1), seeded(2))], on_epoch=calls.append
-    )
+    generators = StageGenerators(seeded(1), seeded(2))
+    report = train_stage(small_mlp(), examples(40), examples(9), SETTINGS, generators, on_epoch=calls.append)
     assert calls == list(range(1, len(report.validation_loss) + 1))
 
 

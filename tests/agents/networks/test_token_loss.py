@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from agents.training import token_loss
-from agents.training.token_loss import token_cross_entropy
+from agents.networks import token_loss
+from agents.networks.token_loss import token_cross_entropy
 from alma_env.metering import count
 
 
