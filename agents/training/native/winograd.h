@@ -11,12 +11,7 @@
 namespace alma {
 
 constexpr int kTile = 4, kElements = 6, kHalf = 3;  // outputs of a tile; its products, in two halves
-// Channels and tiles at a time: their sums fill the registers, 32 of 64 bytes with AVX-512, else 16 of 32 bytes.
-#ifdef __AVX512F__
-constexpr int kChannels = 4, kTiles = 2;
-#else
-constexpr int kChannels = 2, kTiles = 1;
-#endif
+constexpr int kChannels = kRegisters == 32 ? 4 : 2, kTiles = 2;  // at a time: their sums fill the registers
 constexpr float kNear = 0.75f, kFar = 1.5f;         // the points
 constexpr float kNear2 = kNear * kNear, kFar2 = kFar * kFar;
 constexpr float kZeroNorm = 1 / (kNear2 * kFar2);
