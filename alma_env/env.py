@@ -24,6 +24,7 @@ from alma_env.scoring.admission import require_metered
 from alma_env.scoring.evaluation import Answer, answer, freeze, unwrap
 from alma_env.scoring.fingerprint import Fingerprint, fingerprint
 from alma_env.scoring.incremental import ScoredEnsemble, score
+from alma_env.scoring.normalised import NormalisedInputs
 from alma_env.scoring.spaces import PredictorSpace
 from alma_env.text.corpus import TextCorpus
 from alma_env.text.stream import TextStream
@@ -130,6 +131,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self._episode = Episode()
         self._stream: Stream | TextStream | None = None  # of the episode; before the first reset, of seed 0
         self._scored: tuple[ScoredEnsemble, Stream | TextStream] | None = None  # the last ensemble and its stream
+        self._inputs = NormalisedInputs()
 
         # The constructor checks that a stream exists, so that no reset fails because of the arguments.
         if isinstance(data, TextCorpus):
@@ -265,7 +267,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         with self.meter.paused():
             if self.flops_budget is not None and self.meter.total > self.flops_budget:
                 return over_budget
-            if tick_budget is not None and self.meter.total - self.ledger.comp > tick_budget:
+            if tick_budget is not None and self.meter.total - episode.comp > tick_budget:
                 return over_budget
             if action is None:
                 return kept
@@ -369,6 +371,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             batch_size=self.evaluation_batch_size,
             steady_flops=None if kind is None else steady_flops.get(kind),
             before=before if same_test else None,
+            inputs=self._inputs,
         )
         return PendingAnswer(tick, answered, mark, scored)
 
@@ -383,7 +386,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             "ticks": self.ticks,
             "error": last.error,
             "parameters": last.parameters,
-            "comp": self.ledger.comp,
+            "comp": self._episode.comp,
             "refused": last.refused,
         }
 

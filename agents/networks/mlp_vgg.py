@@ -14,34 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
+from alma_env.scoring.normalised import Normalize as Normalize
+from alma_env.scoring.normalised import Predictor as Predictor
+
 VGG19_BLOCKS = (2, 2, 4, 4, 4)  # convolutions before each of the five poolings
-
-
-class Normalize(nn.Module):
-    """Raw inputs (n, C, ...) of any dtype to float32: `(x / scale - mean) / std`, per channel.
-
-    `mean` and `std` hold one value per channel, or a single value for all channels.
-    """
-
-    offset: Tensor
-    spread: Tensor
-
-    def __init__(self, scale: float, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__()
-        if scale <= 0 or any(value <= 0 for value in std):
-            raise ValueError(
-                f"scale={scale}, std={tuple(std)}: scale and std must be above 0; use for example scale=255"
-            )
-        if len(mean) != len(std):
-            raise ValueError(f"mean={tuple(mean)}, std={tuple(std)}: give equal numbers of values, one per channel")
-        self.register_buffer("offset", scale * torch.tensor(mean, dtype=torch.float32))
-        self.register_buffer("spread", scale * torch.tensor(std, dtype=torch.float32))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return normalised float32 (n, C, ...) for raw inputs (n, C, ...)."""
-        per_channel = (-1,) + (1,) * (x.dim() - 2)
-        centred = x.float() - self.offset.view(per_channel)
-        return centred.div_(self.spread.view(per_channel))  # in place, which halves the memory traffic
 
 
 class MLP(nn.Sequential):
@@ -113,20 +89,6 @@ class VGG19(nn.Module):
     def widths(self) -> tuple[int, ...]:
         """Output channels of each convolution."""
         return tuple(layer.out_channels for layer in self.convolutions)
-
-
-class Predictor(nn.Module):
-    """The deployed module: raw inputs to logits. Only `body` is trained."""
-
-    def __init__(self, normalize: nn.Module, body: nn.Module) -> None:
-        super().__init__()
-        self.normalize = normalize
-        self.body = body
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits (n, classes) of raw inputs (n, ...)."""
-        logits: Tensor = self.body(self.normalize(x))
-        return logits
 
 
 # Creates an untrained predictor, with initial weights from the generator.

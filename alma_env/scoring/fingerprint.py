@@ -68,14 +68,19 @@ class Fingerprint:
 
 def tensor_hash(tensor: Tensor) -> str:
     """Return a hash of a tensor's content, shape and dtype; equal on every device."""
-    hasher = xxhash.xxh3_128(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
+    hasher = xxhash.xxh3_128(_kind_of_tensor(tensor.shape, tensor.dtype))
     flat = tensor.detach()
-    if flat.dtype == torch.float32 and flat.device.type == "cpu" and flat.is_contiguous():
-        hasher.update(flat.numpy().data)  # a faster path for the usual case: hundreds of members are hashed per tick
+    if flat.dtype == torch.float32 and flat.is_cpu and flat.is_contiguous():
+        hasher.update(flat.numpy())  # a faster path for the usual case: hundreds of members are hashed per tick
     elif flat.numel():
         flat = flat.cpu().contiguous()
         hasher.update(memoryview(flat.reshape(-1).view(torch.uint8).numpy()))  # type: ignore[arg-type]
     return hasher.hexdigest()
+
+
+@functools.lru_cache(maxsize=4096)
+def _kind_of_tensor(shape: torch.Size, dtype: torch.dtype) -> bytes:
+    return f"{tuple(shape)}{dtype}".encode()
 
 
 def _array_hash(array: NDArray[Any]) -> str:
@@ -84,10 +89,13 @@ def _array_hash(array: NDArray[Any]) -> str:
     return hasher.hexdigest()
 
 
+_REGISTRIES = (dict, OrderedDict)
+
+
 def is_empty_registry(value: object) -> bool:
     """Return whether an attribute of a module is an empty dictionary without content; most are registries of hooks."""
     # An OrderedDict or a subclass of dict may have attributes, which could hold weights.
-    return type(value) in (dict, OrderedDict) and not value and not getattr(value, "__dict__", None)
+    return type(value) in _REGISTRIES and not value and not getattr(value, "__dict__", None)
 
 
 def _placeholder(*parts: object) -> None:
@@ -138,7 +146,9 @@ class _Description(pickle.Pickler):
             return _placeholder, ("array", self.arrays[-1])
         if isinstance(obj, nn.Module) and type(obj).__reduce__ is object.__reduce__:
             state = {
-                name: value for name, value in vars(obj).items() if name != "training" and not is_empty_registry(value)
+                name: value
+                for name, value in vars(obj).items()
+                if (type(value) not in _REGISTRIES or value or not is_empty_registry(value)) and name != "training"
             }
             return _placeholder, ("module", *_class_content(type(obj)), state)
         if isinstance(obj, types.FunctionType) and obj is not _placeholder:

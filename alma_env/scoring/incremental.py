@@ -23,6 +23,7 @@ from alma_env.scoring.fingerprint import Fingerprint
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from alma_env.scoring.normalised import NormalisedInputs
     from alma_env.scoring.tasks import Task
 
 
@@ -49,6 +50,7 @@ def score(
     batch_size: int,
     steady_flops: float | None,
     before: ScoredEnsemble | None,
+    inputs: NormalisedInputs | None = None,
 ) -> tuple[Answer, ScoredEnsemble | None]:
     """Return the answer of a predictor, and the record for the next call if it is an ensemble.
 
@@ -61,20 +63,22 @@ def score(
         steady_flops: see `evaluation.run`; not for ensembles.
         before: the record of the last ensemble on the same test set, or None. Its members are not run again if the
             ensemble starts with them.
+        inputs: see `evaluation.run`.
     """
     # The parts of a fingerprint are those of a plain ensemble.
     if not (isinstance(predictor, Ensemble) and mark.parts and task.keeps_enough_for(predictor)):
-        return answer(freeze(predictor), x, y, task=task, batch_size=batch_size, steady_flops=steady_flops), None
+        frozen = freeze(predictor)
+        return answer(frozen, x, y, task=task, batch_size=batch_size, steady_flops=steady_flops, inputs=inputs), None
     prepare, *members = mark.parts
     marks = tuple(members)
     if before is None or not _starts_with(before, prepare, predictor.space, marks):
         prepare_flops = _cost_of_preparing(predictor, x[:batch_size])
-        kept, flops = _run_member(predictor, 0, x, y, task, batch_size)
+        kept, flops = _run_member(predictor, 0, x, y, task, batch_size, inputs)
         part = task.part(kept, predictor)
         before = ScoredEnsemble(prepare, predictor.space, marks[:1], part, kept, prepare_flops, flops)
     total, flops = before.total, before.inference_flops
     for number in range(len(before.members), len(marks)):
-        kept, cost = _run_member(predictor, number, x, y, task, batch_size)
+        kept, cost = _run_member(predictor, number, x, y, task, batch_size, inputs)
         total = predictor.add(total, task.part(kept, predictor))
         flops += cost - before.prepare_flops
     kept = before.answer if len(marks) == len(before.members) else predictor.mean(total, len(marks))
@@ -99,12 +103,18 @@ def _cost_of_preparing(ensemble: Ensemble, part: NDArray[Any]) -> float:
 
 
 def _run_member(
-    ensemble: Ensemble, number: int, x: NDArray[Any], y: NDArray[Any], task: Task, batch_size: int
+    ensemble: Ensemble,
+    number: int,
+    x: NDArray[Any],
+    y: NDArray[Any],
+    task: Task,
+    batch_size: int,
+    inputs: NormalisedInputs | None,
 ) -> tuple[Tensor, float]:
     """Run a member as a separate predictor with its preparation, so that the other members have no effect."""
     single = freeze(nn.Sequential(ensemble.prepare, ensemble.members[number]))
     try:
-        kept, flops, _ = run(single, x, y, task=task, batch_size=batch_size)
+        kept, flops, _ = run(single, x, y, task=task, batch_size=batch_size, inputs=inputs)
     except PredictorError as error:
         raise PredictorError(f"member {number} of the ensemble: {error}") from error
     return kept, flops
