@@ -28,8 +28,6 @@ if TYPE_CHECKING:  # the public names; each is imported on first use
     from alma_env.ledger import Ledger as Ledger
     from alma_env.ledger import Row as Row
     from alma_env.ledger import Score as Score
-    from alma_env.metering.shared_work import Shares as Shares
-    from alma_env.metering.shared_work import shared as shared
     from alma_env.registration import register_all as register_all
     from alma_env.scoring.ensemble import Ensemble as Ensemble
     from alma_env.scoring.spaces import PredictorSpace as PredictorSpace

@@ -135,8 +135,8 @@ class RunConfig:
         protocol: everything that the stream and the scores depend on, see ``AlmaEnv.protocol``.
         agent: the configuration of the agent.
         seed: seed of the stream and of the agent.
-        computation: threads, versions and machine, and the number of runs in one batch (``batched``) or of ranks;
-            empty for a planned run.
+        computation: threads, versions and machine, and the number of ranks; empty for a planned run. Earlier versions
+            could train several runs in one batch, and recorded their number (``batched``).
     """
 
     env: str
@@ -223,10 +223,6 @@ class RunConfig:
     def with_seed(self, seed: int) -> RunConfig:
         """Return the configuration with another seed of the stream and the agent."""
         return replace(self, seed=seed, agent=AgentConfig({**self.agent.record, "seed": seed}))
-
-    def without_batch(self) -> RunConfig:
-        """Return the configuration of the same run outside a batch of seeds."""
-        return replace(self, computation={k: v for k, v in self.computation.items() if k != "batched"})
 
     def get(self, name: str, default: Any = _REQUIRED) -> Any:
         """Return a value by name or by dotted path.

@@ -33,7 +33,7 @@ FIGURES = {
     "regret": "the error minus the error of the oracle, or of the best run in hindsight, at every tick",
     "best-wait": "the best waiting time, by width and length of the stream",
 }
-EXECUTION = ("workers", "threads", "per_gpu", "ray", "batch_seeds", "fresh", "track")  # keywords of `agents.sweep`
+EXECUTION = ("workers", "threads", "per_gpu", "ray", "fresh", "track")  # keywords of `agents.sweep`
 _RECORD = (
     "also score on the validation parts of the whole stream; `alma surrogate fit` needs these scores for policies that "
     "are not tuned on the test set"
@@ -150,8 +150,6 @@ def _add_execution(parser: argparse.ArgumentParser) -> None:
         help="give the runs to a Ray cluster: the cluster of RAY_ADDRESS or of this machine (auto), the cluster at "
         "ADDRESS, or a cluster that is started for these runs (local)",
     )
-    batches = "train runs that differ only in the seed in one batched computation, where that is possible"
-    add("--batch-seeds", action="store_true", help=batches)
     _add_folder_options(execution)
 
 

@@ -153,30 +153,21 @@ class AnytimeAgent:
         """
         if not decision.train:
             return None
-        train, valid = self.examples(decision)
-        steps = decision.grow if self.stages else 0
-        for _ in range(steps):
-            self.learner.grow(train, valid)
-        report = self.learner.train(train, valid)
-        return self.trained(decision, report, grow=steps)
-
-    def examples(self, decision: Decision) -> tuple[Examples, Examples]:
-        """Return the training and validation examples of the stage that a decision starts."""
         recent = self._gathered if decision.replay else self._gathered[-self.pending :]
         train = join_parts([megabatch["train"] for megabatch in recent])
         valid = join_parts([megabatch["valid"] for megabatch in (recent[-1:] if self.held_out_valid else recent)])
         self.training_on = len(train)
-        return train, valid
-
-    def trained(self, decision: Decision, report: Report, *, grow: int = 0) -> nn.Module:
-        """Add a stage, after `grow` growth steps, to the history; return the predictor to deploy."""
+        growth_steps = decision.grow if self.stages else 0
+        for _ in range(growth_steps):
+            self.learner.grow(train, valid)
+        report = self.learner.train(train, valid)
         self.history.append(
             StageRecord(
                 tick=self.tick,
                 pending=self.pending,
                 examples=self.training_on,
                 replay=decision.replay,
-                grow=grow,
+                grow=growth_steps,
                 validation_loss=report.best_loss,
                 validation_error=report.best_error,
             )

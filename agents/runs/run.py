@@ -49,7 +49,8 @@ def run(
             for these scores; surrogates are fitted to them, so that no policy is tuned on the test set.
 
     Raises:
-        RunMismatchError: the folder holds a run with another configuration, or a repeated tick differs.
+        RunMismatchError: the folder holds a run with another configuration, or an unfinished run of a batch of seeds
+            of an earlier version; or a repeated tick differs.
         FolderInUseError: another process writes to the folder.
         ValueError: the agent has run before, or its configuration cannot be recorded in a folder: it is empty, or the
             policy has no description.
@@ -134,11 +135,10 @@ def step(
     return observation
 
 
-def config_of(env: AlmaEnv, agent: AnytimeAgent, seed: int, *, batched: int = 1) -> RunConfig:
-    """Return the configuration of a run; `batched` is the number of runs in one batch of seeds."""
-    together = {"ranks": distributed.ranks(), "batched": batched}
+def config_of(env: AlmaEnv, agent: AnytimeAgent, seed: int) -> RunConfig:
+    """Return the configuration of a run."""
     computation = {
-        **{name: number for name, number in together.items() if number > 1},
+        **({"ranks": distributed.ranks()} if distributed.ranks() > 1 else {}),
         "threads": torch.get_num_threads(),
         "versions": versions(),
         "machine": {"processor": platform.machine(), "simd": torch.backends.cpu.get_cpu_capability()},

@@ -19,7 +19,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from alma_env import AlmaEnv, AlmaError, Ledger, Row, files
 from alma_env.errors import FileLockedError
 from alma_env.ledger import row_to_json
 
+_BATCHED = "batched"  # in the configuration of a run that an earlier version trained in a batch of seeds
 CHECKPOINT_SECONDS = 5.0  # a killed run repeats at most this time, or one tick
 
 
@@ -114,24 +115,15 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def is_complete(folder: Path) -> bool:
-    """Return whether the folder holds a complete run; rows that only the last checkpoint holds are written first."""
-    config = read_config(folder)
-    if not (folder / "ledger.jsonl").exists():  # the process was killed before tick 0
-        return False
-    rows = 1 + config.ticks
-    if len(read_ledger(folder)) == rows:
-        return True
-    with locked(folder):
-        return len(RunFolder(folder, config).rows) == rows
-
-
 class RunFolder:
     """The files of one run. Only the first rank reads and writes them; it sends their content to the other ranks.
 
     Args:
         path: the folder; it is created if it does not exist.
         config: the configuration of the run; it must equal the one in the folder, if there is one.
+
+    Raises:
+        RunMismatchError: the folder holds a run with another configuration, or an unfinished run of a batch of seeds.
     """
 
     def __init__(self, path: Path, config: RunConfig) -> None:
@@ -143,7 +135,10 @@ class RunFolder:
     def _open(self, config: RunConfig) -> list[Row]:
         self.path.mkdir(parents=True, exist_ok=True)
         self._require_config(config)
-        return self._restore_last_rows(self._read_rows(), config)
+        rows = self._restore_last_rows(self._read_rows(), config)
+        if len(rows) <= config.ticks:
+            self._require_no_batch()
+        return rows
 
     def _require_config(self, run: RunConfig) -> None:
         file, config = self.path / "config.json", run.to_dict()
@@ -151,12 +146,19 @@ class RunFolder:
             files.replace_file(file, json.dumps(config, indent=2, sort_keys=True) + "\n")
             return
         saved = read_config(self.path).to_dict()
-        for name in sorted(set(saved) | set(config)):
+        for name in sorted((set(saved) | set(config)) - {_BATCHED}):
             if saved.get(name) != config.get(name):
                 raise RunMismatchError(
                     f"{name}={saved.get(name)!r} in {file}, {config.get(name)!r} now: a run continues only with the "
                     "configuration that it started with; use another folder, or delete this one"
                 )
+
+    def _require_no_batch(self) -> None:
+        if _BATCHED in read_config(self.path).computation:
+            raise RunMismatchError(
+                f"{self.path}: an earlier version started this run in a batch of seeds (--batch-seeds) and did not "
+                "finish it; a single run would not repeat its last bits; delete the folder, and run it again"
+            )
 
     def _read_rows(self) -> list[Row]:
         """Read the rows on disk, and remove an incomplete last line."""
@@ -202,20 +204,12 @@ class RunFolder:
         """Save environment and agent if `CHECKPOINT_SECONDS` have passed since the last checkpoint."""
         if not self._writes or (not force and time.monotonic() - self._checkpointed < CHECKPOINT_SECONDS):
             return
-        self.prepare_checkpoint(env, agent)()
-        self._checkpointed = time.monotonic()
-
-    def prepare_checkpoint(self, env: AlmaEnv, agent: AnytimeAgent) -> Callable[[], None]:
-        """Save environment and agent; call the result to replace the last checkpoint with them."""
-        stages = "".join(json.dumps(dataclasses.asdict(record)) + "\n" for record in agent.history)
         temporary = self.path / "checkpoint.pt.partial"
         torch.save({"env": env.state_dict(), "agent": agent.state_dict()}, temporary)
-
-        def commit() -> None:
-            files.replace_file(self.path / "stages.jsonl", stages)
-            os.replace(temporary, self.path / "checkpoint.pt")
-
-        return commit
+        stages = "".join(json.dumps(dataclasses.asdict(record)) + "\n" for record in agent.history)
+        files.replace_file(self.path / "stages.jsonl", stages)
+        os.replace(temporary, self.path / "checkpoint.pt")
+        self._checkpointed = time.monotonic()
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """Return the state in the last checkpoint; None if there is none, or if the ledger lacks one of its rows."""

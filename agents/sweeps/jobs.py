@@ -1,4 +1,4 @@
-"""Jobs: the runs that one process computes without a break.
+"""Jobs: one run each, for a worker process.
 
 The command line, the worker processes of this machine and those of a cluster all compute a run with `execute`.
 """
@@ -22,10 +22,8 @@ from agents.catalogue.run_config import AgentConfig
 from agents.catalogue.spec import RunSpec
 from agents.learners.anytime import AnytimeAgent
 from agents.runs import run as runs
-from agents.runs import run_folder
 from agents.runs.run import OnTick
 from agents.sweeps import process_setup, run_index, trackers
-from agents.sweeps.seed_batches import batch_size, run_batch
 from agents.training import distributed
 from alma_env import AlmaEnv, Ledger, Row
 
@@ -35,16 +33,16 @@ _REPORT_SECONDS = 0.2
 
 @dataclass(frozen=True)
 class Job:
-    """The runs that one worker computes without a break.
+    """A run that one worker computes.
 
     Attributes:
-        specs: one run; or a batch of seeds, see `agents.sweeps.seed_batches`.
+        spec: the run.
         work: the expected time, relative to other jobs, see `expected_work`.
         out: folder of the environments' folders of run folders, absolute.
         track: names of trackers.
     """
 
-    specs: tuple[RunSpec, ...]
+    spec: RunSpec
     work: int
     out: Path
     track: tuple[str, ...] = ()
@@ -60,11 +58,11 @@ class Advanced:
 
 @dataclass(frozen=True)
 class Finished:
-    """A job is finished: the folder of each run, and its result as text."""
+    """A job is finished: the folder of its run, and the result as text."""
 
     job: int
-    folders: tuple[Path, ...]
-    summaries: tuple[str, ...]
+    folder: Path
+    summary: str
 
 
 @dataclass(frozen=True)
@@ -106,52 +104,29 @@ class Environments:
 def run_job(
     number: int, job: Job, environments: Environments, report: Callable[[Advanced], object]
 ) -> Finished | Failed:
-    """Compute the runs of a job in this process; an error in a run is returned, not raised.
+    """Compute the run of a job in this process; an error in the run is returned, not raised.
 
     ``number`` identifies the job in its events; ``report`` gets the progress, a few times per second.
     """
     try:
-        env = environments.get(job.specs[0])
-        process_setup.prepare(job.specs[0].threads, recipe_for(env.data.name).backbone)
-        folders = _run(job, env, _Progress(lambda part: report(Advanced(number, part))))
-        measure = measure_of(env.protocol())
-        summaries = [measure.summary(run_folder.read_ledger(folder).score()) for folder in folders]
-        return Finished(number, folders, tuple(summaries))
+        spec, env = job.spec, environments.get(job.spec)
+        process_setup.prepare(spec.threads, recipe_for(env.data.name).backbone)
+        progress = _Progress(lambda part: report(Advanced(number, part)))
+        agent = spec.make_agent(env, progress.on_epoch)
+        progress.start(agent, examples_until(env, agent))
+        folder = run_index.folder_of(job.out, runs.config_of(env, agent, spec.seed))
+        ledger = execute(spec, env, agent, folder, on_tick=progress.on_tick, track=job.track)
+        return Finished(number, folder, measure_of(env.protocol()).summary(ledger.score()))
     except Exception:
         return Failed(number, traceback.format_exc())
-
-
-def _run(job: Job, env: AlmaEnv, progress: _Progress) -> tuple[Path, ...]:
-    agents = [spec.make_agent(env, progress.on_epoch) for spec in job.specs]
-    configs = [runs.config_of(env, agent, spec.seed) for spec, agent in zip(job.specs, agents, strict=True)]
-    folders = tuple(run_index.folder_of(job.out, config) for config in configs)
-    progress.start(agents, examples_until(env, agents[0]))
-    if len(job.specs) == 1:
-        execute(job.specs[0], env, agents[0], folders[0], on_tick=progress.on_tick, track=job.track)
-    else:
-        for spec, folder in zip(job.specs, folders, strict=True):
-            run_index.write_spec(folder, spec)
-        run_batch(job.specs, folders, on_tick=lambda run, row: progress.on_tick(row, run))
-    return folders
 
 
 def execute(
     spec: RunSpec, env: AlmaEnv, agent: AnytimeAgent, folder: Path, *, on_tick: OnTick, track: Sequence[str] = ()
 ) -> Ledger:
-    """Run an agent through its stream, and record its specification in the run folder.
-
-    If a batch of seeds has finished the run, it is read. If a batch has started the run, it starts again, because a run
-    outside the batch would not repeat its last bits.
-    """
+    """Run an agent through its stream, and record its specification in the run folder."""
     config = runs.config_of(env, agent, spec.seed)
     run_index.require_record(folder, spec)
-    if batch_size(folder, config) > 1:
-        if run_folder.is_complete(folder):
-            ledger = run_folder.read_ledger(folder)
-            for row in ledger:
-                on_tick(row)
-            return ledger
-        run_folder.clear(folder)
     if distributed.rank() == 0:
         run_index.write_spec(folder, spec)
     with trackers.following(track if distributed.rank() == 0 else (), folder, config) as track_row:
@@ -169,28 +144,25 @@ def examples_until(env: AlmaEnv, agent: AnytimeAgent) -> Callable[..., int]:
 
 
 class _Progress:
-    """Reports the finished fraction of a job, in training examples of its runs."""
+    """Reports the finished fraction of a run, in training examples."""
 
     def __init__(self, report: Callable[[float], object]) -> None:
         self._report = report
         self._reported = time.monotonic()
 
-    def start(self, agents: Sequence[AnytimeAgent], examples: Callable[..., int]) -> None:
-        """Start with the agents of one run, or of several runs with streams of equal size."""
-        self._agent, self._examples = agents[0], examples
-        self._done = [0] * len(agents)
+    def start(self, agent: AnytimeAgent, examples: Callable[..., int]) -> None:
+        self._agent, self._examples = agent, examples
 
-    def on_tick(self, row: Row, run: int = 0) -> None:
-        self._total = max(self._examples(), 1)  # of one run; known after the stream is created, at tick 0
-        self._done[run] = self._examples(until=row.tick)
+    def on_tick(self, row: Row) -> None:
+        self._total = max(self._examples(), 1)  # known after the stream is created, at tick 0
+        self._done = self._examples(until=row.tick)
         self._report_if_due()
 
     def on_epoch(self, epoch: int) -> None:
-        """Add an epoch of a single run; the agents of a batch are not trained one by one."""
-        self._done[0] += self._agent.training_on
+        self._done += self._agent.training_on
         self._report_if_due()
 
     def _report_if_due(self) -> None:
         if time.monotonic() - self._reported > _REPORT_SECONDS:
             self._reported = time.monotonic()
-            self._report(min(sum(self._done) / (self._total * len(self._done)), 1.0))
+            self._report(min(self._done / self._total, 1.0))

@@ -35,8 +35,7 @@ class SweepProgress(Progress):
             speed_estimate_period=600,
         )
         self._jobs = jobs
-        self._runs = sum(len(job.specs) for job in jobs)
-        self._ended = self._failed = 0
+        self._runs, self._ended, self._failed = len(jobs), 0, 0
         self._parts = [0.0] * len(jobs)
         self._work = max(sum(job.work for job in jobs), 1)
         self._began = time.monotonic()
@@ -55,15 +54,13 @@ class SweepProgress(Progress):
             self._parts[event.job] = max(self._parts[event.job], event.part)
         else:
             self._parts[event.job] = 1.0
-            self._ended += len(job.specs)
+            self._ended += 1
         count = f"{self._ended}/{self._runs}"
         if isinstance(event, Finished) and self.disable:
-            for spec, summary in zip(job.specs, event.summaries, strict=True):
-                say(self.console, f"{count} {spec}: {summary}{self._left()}")
+            say(self.console, f"{count} {job.spec}: {event.summary}{self._left()}")
         elif isinstance(event, Failed):
-            self._failed += len(job.specs)
-            for spec in job.specs:
-                say(self.console, f"{count} {spec}: FAILED: {event.traceback.strip().splitlines()[-1]}")
+            self._failed += 1
+            say(self.console, f"{count} {job.spec}: FAILED: {event.traceback.strip().splitlines()[-1]}")
         failed = f", {self._failed} failed" if self._failed else ""
         self.update(self._bar, completed=self._done(), ended=self._ended, failed=failed)
 

@@ -115,15 +115,15 @@ def _events(
 def _require_cores(jobs: Sequence[Job], most: int, address: str) -> None:
     """Raise ValueError if a run needs more cores than the cluster has; Ray would wait for a larger machine."""
     for job in jobs:
-        if job.specs[0].threads > most:
+        if job.spec.threads > most:
             raise ValueError(
-                f"{job.specs[0]} with --ray {address}: it needs {job.specs[0].threads} cores, and the cluster has "
-                f"{most}; give fewer --threads"
+                f"{job.spec} with --ray {address}: it needs {job.spec.threads} cores, and the cluster has {most}; "
+                "give fewer --threads"
             )
 
 
 def _resources(job: Job, per_gpu: int, *, has_gpus: bool) -> dict[str, Any]:
-    spec = job.specs[0]
+    spec = job.spec
     needs_gpu = spec.device != "cpu" and (has_gpus or per_gpu > 0 or spec.device != "auto")
     gpus = 1 / max(per_gpu, 1) if needs_gpu else 0
     return {"num_cpus": spec.threads, "num_gpus": gpus, "max_retries": RETRIES}

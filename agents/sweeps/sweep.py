@@ -18,9 +18,8 @@ from agents.runs import load, run_folder
 from agents.runs.load import FinishedRun
 from agents.sweeps import grid, local, ray_cluster, run_index, trackers
 from agents.sweeps.jobs import Event, Failed, Finished, Job, Lost
-from agents.sweeps.pending import Pending, Plan, plan
+from agents.sweeps.pending import Plan, plan
 from agents.sweeps.progress import SweepProgress, say
-from agents.sweeps.seed_batches import batches_of
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,6 @@ def sweep(
     threads: int | None = None,
     per_gpu: int = 0,
     ray: str | None = None,
-    batch_seeds: bool = False,
     fresh: bool = False,
     track: Sequence[str] = (),
     console: Console | None = None,
@@ -78,7 +76,6 @@ def sweep(
         threads: PyTorch threads of each process, instead of the runs' own numbers.
         per_gpu: number of processes on each GPU of this machine, instead of ``workers``.
         ray: run on a Ray cluster: its address, ``auto``, ``local`` or ``local:CORES``.
-        batch_seeds: train runs that differ only in the seed in one batch, where possible.
         fresh: delete the folders of the runs first, finished or not.
         track: names of experiment trackers.
         console: where to print progress and failures; None: standard output.
@@ -101,7 +98,7 @@ def sweep(
     out = Path(out).resolve()
     planned = plan(specs, out, fresh=fresh)
     report = SweepReport(dict(planned.finished), skipped=len(planned.finished))
-    jobs = _jobs(planned, out, tuple(track), batch_seeds=batch_seeds)
+    jobs = _jobs(planned, out, tuple(track))
     if jobs:
         out.mkdir(parents=True, exist_ok=True)  # an error here is reported once, not by every run
         events = _run_jobs(jobs, workers, per_gpu, ray)
@@ -125,16 +122,10 @@ def _specs(runs: Sequence[RunSpec] | Mapping[str, Any] | str | Path) -> list[Run
     return grid.read(Path(runs)) if isinstance(runs, str | Path) else list(runs)
 
 
-def _jobs(planned: Plan, out: Path, track: tuple[str, ...], *, batch_seeds: bool) -> list[Job]:
+def _jobs(planned: Plan, out: Path, track: tuple[str, ...]) -> list[Job]:
     """Return the jobs, longest first, so that workers end at about the same time; for equal work, short waits."""
-    groups: list[list[Pending]] = [[pending] for pending in planned.pending.values()]
-    if batch_seeds and planned.pending:
-        if track:
-            raise ValueError(f"--track {' '.join(track)} with --batch-seeds: give one of the two")
-        batches = batches_of([pending.spec for pending in planned.pending.values()])
-        groups = [[planned.pending[spec.digest()] for spec in batch] for batch in batches]
-    jobs = [Job(tuple(p.spec for p in group), sum(p.work for p in group), out, track) for group in groups]
-    return sorted(jobs, key=lambda job: (-job.work, job.specs[0].wait or math.inf))
+    jobs = [Job(pending.spec, pending.work, out, track) for pending in planned.pending.values()]
+    return sorted(jobs, key=lambda job: (-job.work, job.spec.wait or math.inf))
 
 
 def _run_jobs(jobs: Sequence[Job], workers: int | None, per_gpu: int, ray: str | None) -> Generator[Event, None, None]:
@@ -142,18 +133,17 @@ def _run_jobs(jobs: Sequence[Job], workers: int | None, per_gpu: int, ray: str |
         if workers is not None:
             raise ValueError(f"--workers {workers} with --ray {ray}: give one of the two, or --ray local:{workers}")
         return ray_cluster.run_jobs(jobs, ray, per_gpu=per_gpu)
-    if workers is None and not per_gpu and any(spec.device != "cpu" for job in jobs for spec in job.specs):
+    if workers is None and not per_gpu and any(job.spec.device != "cpu" for job in jobs):
         per_gpu = min(torch.cuda.device_count(), 1)  # one run per core would exceed the memory of the GPU
-    threads = max(spec.threads for job in jobs for spec in job.specs)
+    threads = max(job.spec.threads for job in jobs)
     return local.run_jobs(jobs, local.worker_variables(workers, per_gpu, threads))
 
 
 def _add(report: SweepReport, jobs: Sequence[Job], event: Event) -> None:
     if isinstance(event, Finished):
-        digests = [spec.digest() for spec in jobs[event.job].specs]
-        report.finished |= dict(zip(digests, event.folders, strict=True))
+        report.finished[jobs[event.job].spec.digest()] = event.folder
     elif isinstance(event, Failed):
-        report.failed += [Failure(spec, event.traceback) for spec in jobs[event.job].specs]
+        report.failed.append(Failure(jobs[event.job].spec, event.traceback))
     elif isinstance(event, Lost):
         report.lost.append(event.reason)
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as disable_modes
 
@@ -254,15 +254,6 @@ class Meter:
         self._tally.add(pending["counted"])
         self._declared_flops.update(pending["declared"])
         self._declared += pending["reasons"]
-
-    def adopt(self, other: Meter, predictor: nn.Module) -> None:
-        """Copy the provenance of a predictor's parameters and buffers from the meter that metered its training.
-
-        Nothing is charged; see `alma_env.shared`.
-        """
-        for tensor in tensors_of(predictor):
-            if (provenance := other.provenance(tensor)) is not None:
-                self._provenance.add(tensor, provenance)
 
     def provenance(self, tensor: Tensor) -> Provenance | None:
         """Return how metered blocks made the content of `tensor`; None if no block left it with this content."""

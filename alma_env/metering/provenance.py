@@ -123,14 +123,6 @@ class ProvenanceStore:
             return replace(new, counted=False)  # changed, but not by an operation that the dispatcher saw
         return _stronger(same or new, new)
 
-    def add(self, tensor: Tensor, provenance: Provenance) -> None:
-        """Record the provenance that another meter has recorded for `tensor`."""
-        key = _key(tensor)
-        if key is not None:
-            content = checksum(tensor.untyped_storage())
-            self._records[key] = _Record(WeakStorage(tensor), content, provenance)
-            self._by_content[content] = provenance
-
     def state(self) -> list[tuple[str, bool, bool]]:
         """Return the records as plain values: checksum in hexadecimal, counted, written."""
         live = {record.content for record in self._records.values() if not record.reference.dead()}

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterator, Mapping
 
 from alma_env import Ledger
-from alma_env.metering.shared_work import SHARED
 from leaderboard.verification.one_run import SandboxedRun
 from leaderboard.verification.result import Finding
 
@@ -161,20 +160,13 @@ def _buffers(run: SandboxedRun) -> Iterator[CodeAndText]:
             yield "buffers", text
 
 
-def _shared(run: SandboxedRun) -> Iterator[CodeAndText]:
-    """List FLOPs that are charged to other runs."""
-    shared = {reason for row in run.ledger for reason in row.declared if reason.startswith(SHARED)}
-    if shared:
-        yield "shared", f"a verified run shares no work with other runs, but is charged {'; '.join(shared)}"
-
-
 def _notes(run: SandboxedRun) -> Iterator[CodeAndText]:
     """Note a machine without CPU time, and FLOPs that the learner declared by hand."""
     if _cpu_seconds(run) is None:
         yield "no-cpu-time", "this machine does not count CPU time per sandbox"
-    reasons = {reason for row in run.ledger for reason in row.declared if not reason.startswith(SHARED)}
+    reasons = {reason for row in run.ledger for reason in row.declared}
     if reasons:
         yield "declared", f"FLOPs declared by hand: {'; '.join(sorted(reasons))[:500]}"
 
 
-_CHECKS = (_free_training, _known_before, _free_inference, _batch_dependent, _time, _paper_flops, _buffers, _shared)
+_CHECKS = (_free_training, _known_before, _free_inference, _batch_dependent, _time, _paper_flops, _buffers)

@@ -23,7 +23,6 @@ PUBLIC = [
     "PredictorSpace",
     "Row",
     "Score",
-    "Shares",
     "Stream",
     "UnknownCostError",
     "UnmeteredTrainingError",
@@ -33,7 +32,6 @@ PUBLIC = [
     "make",
     "partition",
     "register_all",
-    "shared",
 ]
 
 

@@ -23,10 +23,11 @@ import agents.catalogue.spec
 import agents.sweeps
 import agents.sweeps.grid
 from agents import RunSpec
+from agents.analysis.measures import measure_of
 from agents.cli import main
-from agents.runs import run_folder
+from agents.runs import load, run_folder
 from agents.sweeps import jobs, local, run_index
-from agents.sweeps.jobs import Environments, Failed, Job, run_job
+from agents.sweeps.jobs import Environments, Failed, Finished, Job, run_job
 from agents.sweeps.pending import plan
 from agents.sweeps.sweep import SweepReport, sweep
 from alma_env import Ledger
@@ -106,7 +107,7 @@ def test_a_process_that_cannot_start_is_reported_and_the_others_run_its_jobs(tmp
     printed = console.file.getvalue()
     assert f"{reason}; the other workers run its jobs" in printed
     assert f"lost 1 worker processes and took longer: {reason}" in printed
-    batch = [Job((replace(GOOD, seed=seed),), 1, tmp_path) for seed in range(2)]
+    batch = [Job(replace(GOOD, seed=seed), 1, tmp_path) for seed in range(2)]
     with pytest.raises(local.WorkerError, match="could not start: the worker process ended with status 1"):
         list(local.run_jobs(batch, [broken, broken]))
 
@@ -262,7 +263,7 @@ def test_the_longest_runs_start_first(tmp_path, monkeypatch):
     started = []
 
     def none(jobs, variables):
-        started.extend(job.specs[0] for job in jobs)
+        started.extend(job.spec for job in jobs)
         yield from ()
 
     monkeypatch.setattr(local, "run_jobs", none)
@@ -274,40 +275,45 @@ def test_the_longest_runs_start_first(tmp_path, monkeypatch):
     assert started == [several, replayed, growing, often, wide, GOOD]
 
 
-def test_a_batch_of_seeds_is_one_job_and_each_run_has_its_folder(tmp_path, monkeypatch):
-    environments = Environments()
+def test_a_job_reports_its_progress_up_to_the_end(tmp_path, monkeypatch):
     events = []
-
-    def here(jobs, variables):
-        assert [len(job.specs) for job in jobs] == [2, 1]
-        yield from (run_job(number, job, environments, events.append) for number, job in enumerate(jobs))
-
-    monkeypatch.setattr(local, "run_jobs", here)
     monkeypatch.setattr(jobs, "_REPORT_SECONDS", 0)
-    specs = [GOOD, replace(GOOD, seed=1), TAKEN]
-    report = sweep(specs, tmp_path, batch_seeds=True, console=new_console())
-    assert report.finished.keys() == {spec.digest() for spec in specs}
-    assert sweep(specs, tmp_path, console=new_console()).skipped == 3
-    parts = [event.part for event in events if event.job == 0]
+    assert isinstance(run_job(0, Job(GOOD, 1, tmp_path), Environments(), events.append), Finished)
+    parts = [event.part for event in events]
     assert parts == sorted(parts)
     assert parts[-1] == 1
 
 
-def test_a_finished_run_of_a_batch_is_read_and_a_started_one_starts_again(swept, tmp_path):
+def test_a_finished_run_of_a_batch_is_read_and_an_unfinished_one_is_refused(swept, tmp_path):
+    """An earlier version trained runs that differ only in the seed in one batch, and recorded its size."""
     folder = tmp_path / DIGITS / swept.report.finished[GOOD.digest()].name
     shutil.copytree(swept.report.finished[GOOD.digest()], folder)
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | {"batched": 8}))
-    before = (folder / "ledger.jsonl").read_text()
-    job, environments = Job((GOOD,), 1, tmp_path), Environments()
-    assert run_job(0, job, environments, print).folders == (folder,)
-    assert (folder / "ledger.jsonl").read_text() == before
-    for rows in (before[: before.index("\n") + 1], None):  # the batch was killed after tick 0, or before it
-        (folder / "config.json").write_text(json.dumps(config | {"batched": 8}))
-        (folder / "ledger.jsonl").unlink() if rows is None else (folder / "ledger.jsonl").write_text(rows)
-        assert run_job(0, job, environments, print).folders == (folder,)
-        assert run_index.is_finished(folder)
-        assert json.loads((folder / "config.json").read_text()) == config
+    rows = (folder / "ledger.jsonl").read_text().splitlines(keepends=True)
+    job, environments = Job(GOOD, 1, tmp_path), Environments()
+    assert sweep([GOOD], tmp_path, console=new_console()).skipped == 1
+    (run,) = load.find(folder)[0]
+    assert run.ledger == swept.report.runs()[0].ledger
+    summary = measure_of(run.config["protocol"]).summary(run.ledger.score())
+    for remaining in (rows, rows[:-1]):  # the last row is also in the checkpoint
+        (folder / "ledger.jsonl").write_text("".join(remaining))
+        assert run_job(0, job, environments, print) == Finished(0, folder, summary)
+        assert (folder / "ledger.jsonl").read_text() == "".join(rows)
+    for remaining in (rows[:1], []):  # the batch was killed after tick 0, or before it
+        (folder / "ledger.jsonl").write_text("".join(remaining))
+        (failure,) = sweep([GOOD], tmp_path, workers=1, console=new_console()).failed
+        assert f"{folder}: an earlier version started this run in a batch" in failure.traceback
+        assert "delete the folder" in failure.traceback
+        assert (folder / "ledger.jsonl").read_text() == "".join(remaining)
+    assert sweep([GOOD], tmp_path, workers=1, fresh=True, console=new_console()).failed == []
+    assert json.loads((folder / "config.json").read_text()) == config
+
+
+def test_the_removed_option_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        main(["sweep", "--env", DIGITS, "--batch-seeds"])
+    assert "unrecognized arguments: --batch-seeds" in capsys.readouterr().err
 
 
 def test_fresh_deletes_all_runs_or_none(tmp_path):

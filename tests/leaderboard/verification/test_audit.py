@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import pytest
-import torch
-from torch import nn
 
-import alma_env
 from alma_env import Ledger, Row
-from alma_env.metering import Meter
 from leaderboard.sandbox.sandbox import ISOLATED
 from leaderboard.verification import audit
 from leaderboard.verification.judge import Evidence
@@ -59,19 +55,3 @@ def test_computing_outside_the_meter_for_minutes_is_flagged(env):
     for evidence in run.evidence:
         evidence.cpu_seconds = 20.0
     assert codes(run) == {"too-slow"}
-
-
-def test_a_verified_run_that_shares_its_work_is_flagged(env):
-    model = nn.Linear(64, 10)
-    observation, _ = env.reset(seed=0)
-    x = torch.from_numpy(observation["train"]["x"]).flatten(1).float()
-    with alma_env.shared([env.meter, *(Meter() for _ in range(9))]) as shares:
-        model(x).sum().backward()
-        torch.optim.SGD(model.parameters(), 0.1).step()
-        shares.give(env.meter, nn.Sequential(nn.Flatten(), model))
-    env.step(None)
-    evidence = tuple(Evidence(row.tick, 1.0, False, 0, row.comp) for row in env.ledger)
-    run = SandboxedRun(env.ledger, evidence, None, "", ISOLATED, None)
-    (found,) = (found for found in audit.run_findings(run) if found.code == "shared")
-    assert found.severity == "suspicious"
-    assert "a part of work shared by 10 runs" in found.text
