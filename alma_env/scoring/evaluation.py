@@ -6,7 +6,6 @@ environment disturbs the other.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 from collections.abc import Iterator
@@ -21,7 +20,8 @@ from torch import Tensor, nn
 from alma_env.errors import AlmaError, PredictorError
 from alma_env.metering.dispatch_mode import CountingMode
 from alma_env.metering.tally import Tally
-from alma_env.scoring.fingerprint import is_empty_registry, predictor_name
+from alma_env.scoring.fingerprint import predictor_name
+from alma_env.scoring.module_copy import copy_module
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,25 +52,13 @@ def unwrap(predictor: nn.Module) -> nn.Module:
 def freeze(predictor: nn.Module) -> nn.Module:
     """Return an independent copy in eval mode, without gradients; raise PredictorError if there can be no copy."""
     try:
-        frozen = copy.deepcopy(predictor, _copies_of_empty_registries(predictor))
+        frozen = copy_module(predictor)
     except Exception as error:
         raise PredictorError(
             f"{predictor_name(predictor)} cannot be copied ({error}): a deployed predictor must support copy.deepcopy; "
             "remove open files, generators, locks and tensors with a graph from its attributes"
         ) from error
     return frozen.eval().requires_grad_(False)
-
-
-def _copies_of_empty_registries(predictor: nn.Module) -> dict[int, Any]:
-    """Return a memo for ``copy.deepcopy`` with a new object for each empty registry of the predictor's modules.
-
-    Each module has about 15 of them, and ``copy.deepcopy`` would take more time for these than for the weights.
-    """
-    attributes = [value for module in predictor.modules() for value in vars(module).values()]
-    registries = [value for value in attributes if is_empty_registry(value)]
-    memo: dict[int, Any] = {id(value): type(value)() for value in registries}
-    memo[id(memo)] = registries  # keeps them, and so their ids, to the end of the copy, as copy.deepcopy does
-    return memo
 
 
 def device_of(predictor: nn.Module) -> torch.device:

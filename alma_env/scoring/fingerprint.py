@@ -9,7 +9,6 @@ import functools
 import io
 import pickle
 import types
-from collections import OrderedDict
 from collections.abc import Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 
 from alma_env.errors import PredictorError
 from alma_env.scoring.ensemble import Ensemble
+from alma_env.scoring.module_copy import REGISTRIES, is_empty_registry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -89,15 +89,6 @@ def _array_hash(array: NDArray[Any]) -> str:
     return hasher.hexdigest()
 
 
-_REGISTRIES = (dict, OrderedDict)
-
-
-def is_empty_registry(value: object) -> bool:
-    """Return whether an attribute of a module is an empty dictionary without content; most are registries of hooks."""
-    # An OrderedDict or a subclass of dict may have attributes, which could hold weights.
-    return type(value) in _REGISTRIES and not value and not getattr(value, "__dict__", None)
-
-
 def _placeholder(*parts: object) -> None:
     """Placeholder in the description of an object; never called, because descriptions are never unpickled."""
 
@@ -148,7 +139,7 @@ class _Description(pickle.Pickler):
             state = {
                 name: value
                 for name, value in vars(obj).items()
-                if (type(value) not in _REGISTRIES or value or not is_empty_registry(value)) and name != "training"
+                if (type(value) not in REGISTRIES or not is_empty_registry(value)) and name != "training"
             }
             return _placeholder, ("module", *_class_content(type(obj)), state)
         if isinstance(obj, types.FunctionType) and obj is not _placeholder:
