@@ -43,7 +43,7 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
 
 def _attribute(value: Any, memo: dict[int, Any]) -> Any:
     kind = type(value)
-    if kind in _IMMUTABLE:
+    if kind in _IMMUTABLE or (kind is tuple and all(type(item) in _IMMUTABLE for item in value)):
         return value
     if id(value) in memo or getattr(value, "__dict__", None):
         return copy.deepcopy(value, memo)
