@@ -71,7 +71,7 @@ def tensor_hash(tensor: Tensor) -> str:
     hasher = xxhash.xxh3_128(_kind_of_tensor(tensor.shape, tensor.dtype))
     flat = tensor.detach()
     if flat.dtype == torch.float32 and flat.is_cpu and flat.is_contiguous():
-        hasher.update(flat.numpy())  # a faster path for the usual case: hundreds of members are hashed per tick
+        hasher.update(flat.numpy().data)  # a faster path for the usual case: hundreds of members are hashed per tick
     elif flat.numel():
         flat = flat.cpu().contiguous()
         hasher.update(memoryview(flat.reshape(-1).view(torch.uint8).numpy()))  # type: ignore[arg-type]

@@ -36,8 +36,10 @@ def is_empty_registry(value: object) -> bool:
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
     if not isinstance(value, nn.Module) or id(value) in memo or not _has_usual_copies(type(value)):
         return copy.deepcopy(value, memo)
-    new = memo[id(value)] = type(value).__new__(type(value))
-    new.__setstate__({name: _attribute(attribute, memo) for name, attribute in value.__getstate__().items()})
+    new: Any = type(value).__new__(type(value))
+    memo[id(value)] = new
+    state: dict[str, Any] = value.__getstate__()  # type: ignore[no-untyped-call]
+    new.__setstate__({name: _attribute(attribute, memo) for name, attribute in state.items()})
     return new
 
 

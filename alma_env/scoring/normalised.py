@@ -116,4 +116,5 @@ def _parts(predictor: nn.Module) -> tuple[Normalize, nn.Module] | None:
         return None
     constant = all(type(buffer) is Tensor and buffer.dtype == torch.float32 for buffer in normalize.buffers())
     # Hooks on all modules, such as those of a profiler, would miss the calls of `normalize`.
-    return (normalize, body) if constant and not nn.modules.module._has_any_global_hook() else None
+    listened: bool = nn.modules.module._has_any_global_hook()  # type: ignore[no-untyped-call]
+    return (normalize, body) if constant and not listened else None
