@@ -17,7 +17,7 @@ from agents.training.native.native_stage import NativeExamples, NativeStage, flo
 from agents.training.native.supported import convolutions_of, float_tensors, layers_of, members_of, supports
 from agents.training.settings import OnEpoch, StageSettings
 from agents.training.stage import Curves, Examples, plain_engine
-from agents.training.step import new_optimizer, score_batch, train_mini_batch
+from agents.training.step import gradients, score_batch
 from alma_env.metering import meter
 from alma_env.metering.tally import Charges, Tally
 
@@ -124,12 +124,11 @@ def _charges(
     if meter.running() is None:
         return (), ()
     body = predictor.body
-    optimizer, _ = new_optimizer(body, settings)
     steps, validations = Tally(None), Tally(None)
     body.train()
     for size, times in _batches(len(train), settings.batch_size):
         x = predictor.normalize(train.x[:size])
-        steps.add(_times(train_mini_batch.charges(body, optimizer, x, train.y[:size], settings), times))
+        steps.add(_times(gradients.charges(body, x, train.y[:size], settings), times))
     body.eval()
     for size, times in _batches(len(valid), settings.validation_batch):
         x = predictor.normalize(valid.x[:size])
