@@ -45,21 +45,30 @@ inline float sum(Vector value) {
   return total[0];
 }
 
+// The lanes of two vectors at these places. GCC 11 has no __builtin_shufflevector.
+#ifdef __clang__
+#define SHUFFLED(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLED(a, b, ...) __builtin_shuffle(a, b, Integers{__VA_ARGS__})
+#endif
+
 // Alternates the lanes of the first, or of the last, halves of two vectors.
 #if defined(__AVX512F__)
 inline Vector zip_first(Vector a, Vector b) {
-  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+  return SHUFFLED(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
 }
 inline Vector zip_last(Vector a, Vector b) {
-  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+  return SHUFFLED(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 }
 #elif defined(__AVX__)
-inline Vector zip_first(Vector a, Vector b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
-inline Vector zip_last(Vector a, Vector b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+inline Vector zip_first(Vector a, Vector b) { return SHUFFLED(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+inline Vector zip_last(Vector a, Vector b) { return SHUFFLED(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
 #else
-inline Vector zip_first(Vector a, Vector b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
-inline Vector zip_last(Vector a, Vector b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+inline Vector zip_first(Vector a, Vector b) { return SHUFFLED(a, b, 0, 4, 1, 5); }
+inline Vector zip_last(Vector a, Vector b) { return SHUFFLED(a, b, 2, 6, 3, 7); }
 #endif
+
+#undef SHUFFLED
 
 // exp(x) with a relative error of 2e-7 for -87 <= x <= 88; numbers outside give the value at the bound.
 inline Vector exp(Vector x) {
