@@ -45,9 +45,3 @@ class UMix(NetworkLearner[Predictor]):
             "grow with agent 'umix': a uniform mixture has a fixed number of members; use growth='never', or an "
             "agent that grows: gens, gmoe, ff"
         )
-
-
-def mixture_of(predictor: Predictor) -> UniformMixture:
-    """Return the body of a predictor of `UMix`."""
-    assert isinstance(predictor.body, UniformMixture)
-    return predictor.body

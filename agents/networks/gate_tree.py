@@ -89,7 +89,7 @@ class MixtureLayer(nn.Module):
 
     def forward(self, z: Tensor) -> Tensor:
         """Return the output (n, ...) for an input (n, ...). In training, hard gates draw from the global generator."""
-        if len(self.experts) == 1:
+        if self.leaves == 1:
             plain: Tensor = self.experts[0](z)
             return plain
         if self.routing.gating == "soft":
@@ -101,17 +101,17 @@ class MixtureLayer(nn.Module):
 
     def forward_with_shares(self, z: Tensor) -> tuple[Tensor, Tensor]:
         """Return the output, and each leaf's share of each example (n, leaves): π, or one-hot with hard gates."""
-        if len(self.experts) == 1:
+        if self.leaves == 1:
             return self.experts[0](z), z.new_ones(z.shape[0], 1)
         if self.routing.gating == "soft":
             probabilities = self._probabilities(z)
             return self._blend(z, probabilities), self._shares(probabilities)
         leaf, weight = self._descend(z)
-        return self._dispatch(z, leaf, weight), F.one_hot(leaf, len(self.experts)).to(z.dtype)
+        return self._dispatch(z, leaf, weight), F.one_hot(leaf, self.leaves).to(z.dtype)
 
     def leaf_probabilities(self, z: Tensor) -> Tensor:
         """Return π (n, leaves), which sums to 1 over the leaves."""
-        return z.new_ones(z.shape[0], 1) if len(self.experts) == 1 else self._shares(self._probabilities(z))
+        return z.new_ones(z.shape[0], 1) if self.leaves == 1 else self._shares(self._probabilities(z))
 
     def split(self, leaf: int, generator: torch.Generator) -> None:
         """Replace a leaf by a node with a new gate, the old leaf on the left and a copy on the right."""
@@ -125,7 +125,7 @@ class MixtureLayer(nn.Module):
         gate = linear(self.features, 2 if tree or self.gates is None else 1, generator)
         gate.to(next(self.experts.parameters()))
         self.gates = gate if self.gates is None else _join_outputs(self.gates, gate)
-        self.experts.insert(leaf + 1 if tree else len(self.experts), expert)
+        self.experts.insert(leaf + 1 if tree else self.leaves, expert)
         self.splits += (leaf,)
 
     def regrow(self, splits: tuple[int, ...], generator: torch.Generator) -> None:

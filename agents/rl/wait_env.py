@@ -7,6 +7,7 @@ agent's policy.
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
@@ -23,6 +24,7 @@ from agents.learners.anytime import AnytimeAgent
 from agents.policies import Decision, Progress
 from agents.policies.actions import Actions
 from agents.policies.features import feature_space, features_of
+from agents.runs.episode import play_tick
 
 if TYPE_CHECKING:
     from torch import nn
@@ -164,9 +166,8 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
         if not self.action_space.contains(action):
             raise ValueError(f"action={action!r}: not in {self.action_space}")
         answered = len(self.ledger)
-        with self.alma.meter:
-            predictor = self.agent.carry_out(self.actions.decision(action))
-        arrived, _, terminated, truncated, _ = self.alma.step(predictor)
+        carry_out = partial(self.agent.carry_out, self.actions.decision(action))
+        predictor, (arrived, _, terminated, truncated, _) = play_tick(self.alma, carry_out)
         if predictor is not None and not self.ledger[-1].refused:
             self._error = self._error_of(predictor)
         if not (terminated or truncated):

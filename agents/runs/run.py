@@ -12,18 +12,18 @@ import platform
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import nn
 
 from agents.catalogue.run_config import AgentConfig, RunConfig
 from agents.catalogue.spec import versions
 from agents.learners.anytime import AnytimeAgent
 from agents.policies import NO_DESCRIPTION
+from agents.runs.episode import play
 from agents.runs.run_folder import RunFolder, locked
 from agents.training import distributed
 from alma_env import AlmaEnv, Ledger, Row
+from alma_env.env import Observation
 
 OnTick = Callable[[Row], None]
 
@@ -77,15 +77,20 @@ def _run(
         for row in files.rows:
             on_tick(row)
         return Ledger(files.rows)
-    state = files.load_checkpoint() if files is not None else None
-    observation = start(env, agent, seed, files, state)
+    observation = _start(env, agent, seed, files)
     for row in env.ledger:
         on_tick(row)
-    while not env.done:
-        with env.meter:
-            predictor = agent.observe(observation)
-        distributed.sum_charges(env.meter)
-        observation = step(env, agent, predictor, files, on_tick, record)
+    reported = len(env.ledger)
+    for predictor in play(env, agent, observation):
+        distributed.require_same(env.ledger[-1].digest, "the deployed predictor")
+        if record and predictor is not None:
+            held_out = env.validation_error(predictor)
+            agent.history[-1] = dataclasses.replace(agent.history[-1], held_out_error=held_out)
+        for row in env.ledger.rows[reported:]:
+            if files is not None and not env.done:  # the rows of the last tick follow the last checkpoint
+                files.write(row)
+            on_tick(row)
+        reported = len(env.ledger)
         if files is not None:
             files.checkpoint(env, agent, force=env.done)
     if files is None:
@@ -94,9 +99,9 @@ def _run(
     return Ledger(files.rows)
 
 
-def start(env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None, state: dict[str, Any] | None) -> Any:
-    """Reset the environment, or load the state of a checkpoint; return the observation of the next tick."""
-    if state is not None:
+def _start(env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None) -> Observation:
+    """Load the last checkpoint, or else reset the environment; return the mega-batch of the next tick."""
+    if files is not None and (state := files.load_checkpoint()) is not None:
         env.load_state_dict(state["env"])
         agent.load_state_dict(state["agent"], env.megabatch)
         return env.observation()
@@ -107,31 +112,6 @@ def start(env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None,
     observation, _ = env.reset(seed=seed, options={"predictor": agent.predictor})
     if files is not None:
         files.write(env.ledger[0])
-    return observation
-
-
-def step(
-    env: AlmaEnv,
-    agent: AnytimeAgent,
-    predictor: nn.Module | None,
-    files: RunFolder | None,
-    on_tick: OnTick,
-    record: bool,
-) -> Any:
-    """Deploy the predictor of a tick (None keeps the last one), write the rows, and return the next observation.
-
-    The rows of the last tick are not written; `RunFolder.end` writes them.
-    """
-    rows_before = len(env.ledger)
-    observation, *_ = env.step(predictor)
-    distributed.require_same(env.ledger[-1].digest, "the deployed predictor")
-    if record and predictor is not None:
-        held_out = env.validation_error(predictor)
-        agent.history[-1] = dataclasses.replace(agent.history[-1], held_out_error=held_out)
-    for row in env.ledger.rows[rows_before:]:
-        if files is not None and not env.done:
-            files.write(row)
-        on_tick(row)
     return observation
 
 

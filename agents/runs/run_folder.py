@@ -26,7 +26,7 @@ from typing import Any
 
 import torch
 
-from agents.catalogue.run_config import BUDGETS, RunConfig
+from agents.catalogue.run_config import BUDGETS, RunConfig, leaves
 from agents.learners.anytime import AnytimeAgent, StageRecord
 from agents.training import distributed
 from alma_env import AlmaEnv, AlmaError, Ledger, Row, files
@@ -145,12 +145,13 @@ class RunFolder:
         if not file.exists():
             files.replace_file(file, json.dumps(config, indent=2, sort_keys=True) + "\n")
             return
-        saved = read_config(self.path).to_dict()
-        for name in sorted((set(saved) | set(config)) - {_BATCHED}):
-            if saved.get(name) != config.get(name):
+        saved, now = dict(leaves(read_config(self.path).to_dict())), dict(leaves(config))
+        for name in sorted((saved.keys() | now.keys()) - {_BATCHED}):
+            if (name in saved, saved.get(name)) != (name in now, now.get(name)):
+                before, after = (repr(values[name]) if name in values else "absent" for values in (saved, now))
                 raise RunMismatchError(
-                    f"{name}={saved.get(name)!r} in {file}, {config.get(name)!r} now: a run continues only with the "
-                    "configuration that it started with; use another folder, or delete this one"
+                    f"{name}={before} in {file}, {after} now: a run continues only with the configuration that it "
+                    "started with; give the same value, use another folder, or delete this one"
                 )
 
     def _require_no_batch(self) -> None:

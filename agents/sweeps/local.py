@@ -1,4 +1,4 @@
-"""Jobs in worker processes of this machine; a worker runs one job after another, so it imports and compiles once."""
+"""Jobs in worker processes of this machine; a worker runs one job after another, so it imports once."""
 
 from __future__ import annotations
 
@@ -177,8 +177,6 @@ def _end(workers: Mapping[Connection, _Worker]) -> None:
 def _work(connection: Connection, variables: Mapping[str, str]) -> None:
     """Run the worker process: run the jobs that arrive through the connection until it ends or breaks."""
     os.environ.update(variables)  # before CUDA reads them
-    # By default each process starts one compiler per core: with one process per core, cores² compilers.
-    os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     ended = False
 
     def end(*_: object) -> None:

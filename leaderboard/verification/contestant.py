@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from agents import make  # noqa: F401  used by submissions: loads the learners before the first tick
+from agents.runs.episode import play
 from alma_env.data.datasets import DataSet
 from alma_env.env import AlmaEnv, Observation
 from alma_env.episode import PendingAnswer
@@ -145,10 +146,8 @@ def run_agent(channel: Channel, folder: Path) -> None:
     untrained = getattr(agent, "predictor", None)
     options = {"predictor": untrained} if isinstance(untrained, nn.Module) else None
     observation, _ = env.reset(seed=env.run_seed, options=options)
-    while not env.done:
-        with env.meter:
-            predictor = agent.observe(observation)
-        observation, *_ = env.step(predictor)
+    for _ in play(env, agent, observation):
+        pass  # the environment sends each answer to the judge
     channel.send(Message("end"))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from agents.learners.firefly.overgrown import OvergrownConvolution, OvergrownVGG19
+from agents.learners.firefly.overgrown import OvergrownVGG19
 from agents.learners.firefly.settings import GrowthSettings
 from agents.networks.firefly_network import FireflyVGG19
 
@@ -30,7 +30,7 @@ def materialise(
     with W − V, then the new ones. The next layer halves its weights from both halves of a split. `generator` only
     has an effect with `quirks`: it draws the biases of the classifier.
     """
-    channels = [layer.candidates for layer in overgrown.convolutions if isinstance(layer, OvergrownConvolution)]
+    channels = [layer.candidates for layer in overgrown.layers]
     kept = [bool(chosen[count:].any()) for chosen, count in zip(selection, channels, strict=True)]
     selection = [chosen[:count] for chosen, count in zip(selection, channels, strict=True)]
     widths = [width + int(chosen.sum()) for width, chosen in zip(network.widths, selection, strict=True)]
@@ -42,9 +42,8 @@ def materialise(
     split_inputs = torch.zeros(network.in_channels, dtype=torch.bool, device=device)
     new_inputs = torch.zeros(0, dtype=torch.bool, device=device)
     from_new_units = torch.zeros_like if settings.new_units == "zero_out" else torch.clone
-    layers = zip(network.norms, grown.convolutions, grown.norms, overgrown.convolutions, selection, strict=True)
+    layers = zip(network.norms, grown.convolutions, grown.norms, overgrown.layers, selection, strict=True)
     for layer, (old_norm, new_convolution, new_norm, candidates, chosen) in enumerate(layers):
-        assert isinstance(candidates, OvergrownConvolution)
         weight = candidates.weight
         split, new = torch.split(chosen.to(device), [len(weight), len(candidates.incoming)])
         directions = candidates.split_directions.where(split[:, None, None, None], 0.0)

@@ -17,7 +17,7 @@ and the new channels.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 
 import torch
 import torch.nn.functional as F
@@ -122,7 +122,7 @@ class OvergrownResidual(nn.Module):
     drawn from U(−0.01, 0.01) in this order, and tuned.
     """
 
-    frozen: Tensor
+    weight: Tensor  # R
 
     def __init__(self, width: int, candidates: int, generator: torch.Generator, frozen: Tensor | None) -> None:
         super().__init__()
@@ -130,22 +130,13 @@ class OvergrownResidual(nn.Module):
         def small(outputs: int, inputs: int) -> nn.Parameter:
             return nn.Parameter(torch.empty(outputs, inputs, 3, 3).uniform_(-0.01, 0.01, generator=generator))
 
+        self.is_candidate = frozen is None
         if frozen is None:
-            self.tuned = small(width, width)
+            self.weight = small(width, width)
         else:
-            self.register_buffer("frozen", frozen.detach().clone())
+            self.register_buffer("weight", frozen.detach().clone())
         self.incoming = small(candidates, width)
         self.outgoing = small(width + candidates, candidates)
-
-    @property
-    def is_candidate(self) -> bool:
-        """Whether this layer is a candidate, not an existing layer."""
-        return hasattr(self, "tuned")
-
-    @property
-    def weight(self) -> Tensor:
-        """R, the weights between ordinary channels: (c, c, 3, 3)."""
-        return self.tuned if self.is_candidate else self.frozen
 
     def forward(self, x: Tensor, new: Tensor, gates: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return both outputs for ordinary channels (n, c, H, W), new ones (n, K, H, W) and γ, () or (K,)."""
@@ -213,14 +204,18 @@ class OvergrownVGG19(nn.Module):
         """Return the logits (n, classes) of normalised images. `gates` holds γ of all candidates; None is all 1."""
         new: Tensor | None = None
         per_layer = [None] * CONVOLUTIONS if gates is None else torch.split(gates, self.candidates_per_layer)
-        for convolution, residuals, gate in zip(self.convolutions, self.residual_layers, per_layer, strict=True):
-            assert isinstance(convolution, OvergrownConvolution)
+        for convolution, residuals, gate in zip(self.layers, self.residual_layers, per_layer, strict=True):
             of_units, of_new, of_layer = (None,) * 3 if gate is None else convolution.split_gates(gate)
             x, new = convolution(x, new, of_units)
             for residual in residuals:
                 x, new = residual(x, new, of_layer if residual.is_candidate else of_new)
         assert new is not None
         return F.linear(x.flatten(1), self.weight, self.bias) + F.linear(new.flatten(1), self.outgoing)
+
+    @property
+    def layers(self) -> list[OvergrownConvolution]:
+        """The convolutions, in the order of the forward pass."""
+        return [layer for layer in self.convolutions if isinstance(layer, OvergrownConvolution)]
 
     @property
     def residual_layers(self) -> list[list[OvergrownResidual]]:
@@ -230,22 +225,14 @@ class OvergrownVGG19(nn.Module):
 
     def squared_norms(self) -> Tensor:
         """Return the penalty of the tuning: Σ_l ‖V_l‖² + 0.01 ‖A_l‖², and ‖R_l‖² of candidate residual layers."""
-        norms = [
-            layer.split_directions.square().sum() + 0.01 * layer.incoming.square().sum()
-            for layer in self.modules()
-            if isinstance(layer, OvergrownConvolution)
-        ]
-        norms += [
-            layer.weight.square().sum()
-            for layer in self.modules()
-            if isinstance(layer, OvergrownResidual) and layer.is_candidate
-        ]
+        norms = [layer.split_directions.square().sum() + 0.01 * layer.incoming.square().sum() for layer in self.layers]
+        residuals = chain(*self.residual_layers)
+        norms += [layer.weight.square().sum() for layer in residuals if layer.is_candidate]
         return torch.stack(norms).sum()
 
     def neurons(self) -> Tensor:
         """Return the number of neurons of each candidate, (candidates,): 1, and c for a residual layer."""
-        layers = [layer for layer in self.convolutions if isinstance(layer, OvergrownConvolution)]
         sizes = []
-        for layer, count in zip(layers, self.candidates_per_layer, strict=True):
+        for layer, count in zip(self.layers, self.candidates_per_layer, strict=True):
             sizes += [1] * layer.candidates + [len(layer.weight)] * (count - layer.candidates)
         return torch.tensor(sizes).to(self.weight)

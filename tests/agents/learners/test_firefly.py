@@ -13,9 +13,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from agents.learners.firefly.firefly import Firefly, score, select, tune
+from agents.learners.firefly.firefly import Firefly
 from agents.learners.firefly.materialise import materialise
 from agents.learners.firefly.overgrown import OvergrownVGG19
+from agents.learners.firefly.selection import score, select, tune
 from agents.learners.firefly.settings import GrowthSettings, growth_target
 from agents.learners.sm import SingleModel
 from agents.networks.firefly_network import CONVOLUTIONS, FireflyVGG19, firefly_parameter_count

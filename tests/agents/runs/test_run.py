@@ -151,7 +151,7 @@ def test_a_finished_run_is_read_and_not_repeated(env, tmp_path, monkeypatch):
 
 def test_a_folder_with_another_configuration_is_refused(env, tmp_path):
     agents.run(env, sm(env), 0, tmp_path)
-    with pytest.raises(agents.RunMismatchError, match="agent.* use another folder, or delete this one"):
+    with pytest.raises(agents.RunMismatchError, match="^agent.width=8 in .*, 9 now: .* use another folder, or delete"):
         agents.run(env, sm(env, width=9), 0, tmp_path)
     with pytest.raises(agents.RunMismatchError, match="seed=0 in .*, 1 now"):
         agents.run(env, sm(env), 1, tmp_path)

@@ -120,7 +120,8 @@ def test_finished_runs_are_skipped_without_creating_their_agents(swept, monkeypa
 
 
 def test_another_specification_of_the_same_run_is_found_by_its_configuration(swept):
-    other = replace(GOOD, settings={"ticks": 4, "epochs": 1, "learning_rate": 1.0}, engine="plain")
+    chosen = swept.report.runs()[0].config["agent"]["engine"]  # for engine="auto"
+    other = replace(GOOD, settings={"ticks": 4, "epochs": 1, "learning_rate": 1.0}, engine=chosen)
     assert other.digest() != GOOD.digest()
     planned = plan([other, replace(other, engine="auto")], swept.out)
     assert planned.finished[other.digest()] == swept.report.finished[GOOD.digest()]
