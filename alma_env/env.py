@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Mapping
-from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
@@ -19,11 +18,13 @@ from alma_env.episode import Episode, Kind, PendingAnswer, PendingReset, kind_of
 from alma_env.ledger import Ledger
 from alma_env.metering.meter import Meter
 from alma_env.metering.tally import Charge
+from alma_env.protocol import Protocol
 from alma_env.registration import PROTOCOL_KEYWORDS
 from alma_env.scoring.admission import require_metered
 from alma_env.scoring.evaluation import Answer, answer, freeze, unwrap
 from alma_env.scoring.fingerprint import Fingerprint, fingerprint
 from alma_env.scoring.incremental import ScoredEnsemble, score
+from alma_env.scoring.normalised import NormalisedInputs
 from alma_env.scoring.spaces import PredictorSpace
 from alma_env.text.corpus import TextCorpus
 from alma_env.text.stream import TextStream
@@ -106,42 +107,25 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         parameter_budget: int | None = None,
         evaluation_batch_size: int = 500,
     ) -> None:
-        whole = {"ticks": ticks, "evaluation_batch_size": evaluation_batch_size, "parameter_budget": parameter_budget}
-        _require_numbers(whole, Integral, "a whole number", 50)
-        _require_numbers({"valid_fraction": valid_fraction, "flops_budget": flops_budget}, Real, "a number", 0.1)
-        for name, budget in (("flops_budget", flops_budget), ("parameter_budget", parameter_budget)):
-            if budget is not None and not budget > 0:
-                raise ValueError(f"{name}={budget}: a budget must be positive; use None for no budget")
-        if evaluation_batch_size < 1:
-            raise ValueError(
-                f"evaluation_batch_size={evaluation_batch_size}: a forward pass needs at least 1 example; use, for "
-                "example, evaluation_batch_size=500"
-            )
+        protocol = Protocol(ticks, valid_fraction, partition, flops_budget, parameter_budget, evaluation_batch_size)
         self.data = data
-        # Python numbers, for JSON.
-        self.ticks = ticks = int(ticks)
-        self.valid_fraction = valid_fraction = _to_python(valid_fraction)
+        self.ticks = protocol.ticks
+        self.valid_fraction = protocol.valid_fraction
         self.partition = partition
-        self.flops_budget = _to_python(flops_budget)
-        self.parameter_budget = _to_python(parameter_budget)
-        self.evaluation_batch_size = int(evaluation_batch_size)
+        self.flops_budget = protocol.flops_budget
+        self.parameter_budget = protocol.parameter_budget
+        self.evaluation_batch_size = protocol.evaluation_batch_size
 
         self.meter = Meter()
         self._episode = Episode()
-        self._stream: Stream | TextStream | None = None  # of the episode; before the first reset, of seed 0
+        # Of the episode; before the first reset, of seed 0. It is made now, so that no reset fails for the arguments.
+        self._stream: Stream | TextStream | None = protocol.require_stream(data)
         self._scored: tuple[ScoredEnsemble, Stream | TextStream] | None = None  # the last ensemble and its stream
-
-        # The constructor checks that a stream exists, so that no reset fails because of the arguments.
+        self._inputs = NormalisedInputs()
         if isinstance(data, TextCorpus):
-            if (valid_fraction, partition) != (0.1, "alma"):
-                raise ValueError(
-                    f"valid_fraction={valid_fraction}, partition={partition!r} with text: text has a separate "
-                    "validation set, and its documents are permuted by seed; leave both out"
-                )
-            data.check(ticks)
             parts: dict[str, gym.Space[Any]] = {"train": data.part_space(), "valid": data.part_space()}
         else:
-            self._stream = Stream(data, ticks, seed=0, valid_fraction=valid_fraction, scheme=partition)
+            assert isinstance(self._stream, Stream)
             train, valid = self._stream.indices(1)
             parts = {"train": data.part_space(len(train)), "valid": data.part_space(len(valid))}
         self.action_space = PredictorSpace(data.input_shape, data.classes, per_token=isinstance(data, TextCorpus))
@@ -265,7 +249,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         with self.meter.paused():
             if self.flops_budget is not None and self.meter.total > self.flops_budget:
                 return over_budget
-            if tick_budget is not None and self.meter.total - self.ledger.comp > tick_budget:
+            if tick_budget is not None and self.meter.total - episode.comp > tick_budget:
                 return over_budget
             if action is None:
                 return kept
@@ -369,6 +353,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             batch_size=self.evaluation_batch_size,
             steady_flops=None if kind is None else steady_flops.get(kind),
             before=before if same_test else None,
+            inputs=self._inputs,
         )
         return PendingAnswer(tick, answered, mark, scored)
 
@@ -383,7 +368,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             "ticks": self.ticks,
             "error": last.error,
             "parameters": last.parameters,
-            "comp": self.ledger.comp,
+            "comp": self._episode.comp,
             "refused": last.refused,
         }
 
@@ -446,13 +431,3 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
     def protocol(self) -> dict[str, Any]:
         """Return every number that the stream and the scores depend on, except the seed; plain JSON values."""
         return {**self.data.protocol(), **{name: getattr(self, name) for name in ("ticks", *PROTOCOL_KEYWORDS)}}
-
-
-def _require_numbers(values: Mapping[str, object], kind: type, rule: str, example: float) -> None:
-    for name, value in values.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
-            raise TypeError(f"{name}={value!r}: must be {rule}, for example {name}={example}")
-
-
-def _to_python(number: Any) -> Any:
-    return number.item() if isinstance(number, np.generic) else number

@@ -46,6 +46,7 @@ class Episode:
 
     stream_seed: int | None = None
     ledger: Ledger = field(default_factory=Ledger)  # the only part that grows in place
+    comp: int = 0  # FLOPs of the entered charges; `Ledger.comp` adds all rows, which takes longer at every tick
     deployed: Fingerprint | None = None  # None for the uniform guess
     known: frozenset[str] = frozenset()  # content hashes of all tensors and arrays that were deployed in this episode
     total_at_deployment: int = 0  # FLOPs charged before the last deployment
@@ -92,7 +93,7 @@ class Episode:
                 seconds=now - self.clock,
             )
         )
-        return replace(self, clock=now)
+        return replace(self, comp=self.comp + charge.total, clock=now)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; the ledger as JSON lines."""
@@ -109,9 +110,11 @@ class Episode:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Episode:
         """Read the return value of ``to_dict``, also from JSON; other keys are ignored."""
+        ledger = Ledger.from_json(values["ledger"])
         return cls(
             stream_seed=int(values["stream_seed"]),
-            ledger=Ledger.from_json(values["ledger"]),
+            ledger=ledger,
+            comp=ledger.comp,
             deployed=None if values["deployed"] is None else Fingerprint.from_dict(values["deployed"]),
             known=frozenset(values["known"]),
             total_at_deployment=values["total_at_deployment"],

@@ -249,4 +249,4 @@ def score_of(
 
 def row_to_json(row: Row) -> str:
     """Return one line of a ledger file, without the line end; floats keep every bit."""
-    return json.dumps(asdict(row), sort_keys=True, allow_nan=False)
+    return json.dumps(vars(row), sort_keys=True, allow_nan=False)  # `asdict` would copy each value first

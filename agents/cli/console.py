@@ -40,7 +40,7 @@ class RunProgress(Progress):
             disable=not console.is_terminal,
         )
         self._measure = measure
-        self._drawn = 0.0
+        self._drawn = {"tick": 0.0, "epoch": 0.0}  # when the bar was last drawn after one of these
         self._advanced = 0  # training examples of the running agent so far
 
     def begin(self, description: str, agent: AnytimeAgent, examples: Callable[..., int]) -> Callable[[Row], None]:
@@ -62,6 +62,9 @@ class RunProgress(Progress):
 
         def on_tick(row: Row) -> None:
             ledger.append(row)
+            # The sums take longer with every row.
+            if self.disable or (row.tick < agent.ticks and not self._is_due("tick")):
+                return
             self._advanced = examples(until=row.tick)
             self.update(
                 self._task,
@@ -78,9 +81,16 @@ class RunProgress(Progress):
     def on_epoch(self, epoch: int) -> None:
         """Advance the bar after an epoch of the running agent, at most ten times per second."""
         self._advanced += self._agent.training_on
-        if time.monotonic() - self._drawn > 0.1:
+        if not self.disable and self._is_due("epoch"):
             self.update(self._task, completed=self._advanced)
-            self._drawn = time.monotonic()
+
+    def _is_due(self, after: str) -> bool:
+        """Return whether the bar was not drawn for 0.1 s after ticks, or after epochs."""
+        now = time.monotonic()
+        due = now - self._drawn[after] > 0.1
+        if due:
+            self._drawn[after] = now
+        return due
 
     def end(self, ledger: Ledger) -> None:
         """Print a line for a finished run where no bar is shown."""

@@ -3,7 +3,6 @@
 # No `from __future__ import annotations`: the constructors of the methods inherit these annotations, and strings would
 # be evaluated in the modules of the methods, which do not import all these names.
 
-import copy
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -13,6 +12,7 @@ from agents.learners.anytime import Report
 from agents.networks.mlp_vgg import Build, Predictor
 from agents.training.stage import Examples
 from agents.training.trainer import Trainer
+from alma_env.scoring.module_copy import copy_module
 
 P = TypeVar("P", bound=nn.Module)  # the type of the predictor
 
@@ -47,7 +47,7 @@ class NetworkLearner(Generic[P]):
     def begin_stage(self) -> P:
         """Return what the next stage trains: a copy of the predictor, or with `from_scratch` an untrained one."""
         initialise = self.from_scratch and self.stage > 0
-        return self.initialise(self.stage + 1) if initialise else copy.deepcopy(self.predictor)
+        return self.initialise(self.stage + 1) if initialise else copy_module(self.predictor)
 
     def optimise(self, predictor: P, train: Examples, valid: Examples) -> Report:
         """Train a predictor in place, as one network."""
@@ -65,6 +65,6 @@ class NetworkLearner(Generic[P]):
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that ``state_dict`` returned."""
-        predictor = copy.deepcopy(self.predictor)
+        predictor = copy_module(self.predictor)
         predictor.load_state_dict(state["predictor"])
         self.stage, self.predictor = state["stage"], predictor

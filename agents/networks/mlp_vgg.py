@@ -12,36 +12,11 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import skip_init
+
+from alma_env.scoring.normalised import Normalize as Normalize
+from alma_env.scoring.normalised import Predictor as Predictor
 
 VGG19_BLOCKS = (2, 2, 4, 4, 4)  # convolutions before each of the five poolings
-
-
-class Normalize(nn.Module):
-    """Raw inputs (n, C, ...) of any dtype to float32: `(x / scale - mean) / std`, per channel.
-
-    `mean` and `std` hold one value per channel, or a single value for all channels.
-    """
-
-    offset: Tensor
-    spread: Tensor
-
-    def __init__(self, scale: float, mean: Sequence[float], std: Sequence[float]) -> None:
-        super().__init__()
-        if scale <= 0 or any(value <= 0 for value in std):
-            raise ValueError(
-                f"scale={scale}, std={tuple(std)}: scale and std must be above 0; use for example scale=255"
-            )
-        if len(mean) != len(std):
-            raise ValueError(f"mean={tuple(mean)}, std={tuple(std)}: give equal numbers of values, one per channel")
-        self.register_buffer("offset", scale * torch.tensor(mean, dtype=torch.float32))
-        self.register_buffer("spread", scale * torch.tensor(std, dtype=torch.float32))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return normalised float32 (n, C, ...) for raw inputs (n, C, ...)."""
-        per_channel = (-1,) + (1,) * (x.dim() - 2)
-        centred = x.float() - self.offset.view(per_channel)
-        return centred.div_(self.spread.view(per_channel))  # in place, which halves the memory traffic
 
 
 class MLP(nn.Sequential):
@@ -115,34 +90,20 @@ class VGG19(nn.Module):
         return tuple(layer.out_channels for layer in self.convolutions)
 
 
-class Predictor(nn.Module):
-    """The deployed module: raw inputs to logits. Only `body` is trained."""
-
-    def __init__(self, normalize: nn.Module, body: nn.Module) -> None:
-        super().__init__()
-        self.normalize = normalize
-        self.body = body
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits (n, classes) of raw inputs (n, ...)."""
-        logits: Tensor = self.body(self.normalize(x))
-        return logits
-
-
 # Creates an untrained predictor, with initial weights from the generator.
 Build = Callable[[torch.Generator], Predictor]
 
 
 def linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
     """Return `nn.Linear(inputs, outputs)` with its default initialisation drawn from `generator`."""
-    layer: nn.Linear = skip_init(nn.Linear, inputs, outputs)  # type: ignore[no-untyped-call]
+    layer = nn.Linear(inputs, outputs, device="meta")
     _initialise(layer, generator)
     return layer
 
 
 def convolution(inputs: int, outputs: int, generator: torch.Generator, *, bias: bool = True) -> nn.Conv2d:
     """Return a 3×3 `nn.Conv2d` that keeps the image size, initialised by default from `generator`."""
-    layer: nn.Conv2d = skip_init(nn.Conv2d, inputs, outputs, 3, padding=1, bias=bias)  # type: ignore[no-untyped-call]
+    layer = nn.Conv2d(inputs, outputs, 3, padding=1, bias=bias, device="meta")
     _initialise(layer, generator)
     return layer
 
@@ -156,6 +117,10 @@ def vgg19_block(channels: Sequence[int], generator: torch.Generator, *, bias: bo
 
 
 def _initialise(layer: nn.Linear | nn.Conv2d, generator: torch.Generator) -> None:
+    """Draw the parameters of a layer on the device "meta", where PyTorch has drawn none from the global generator."""
+    # Not by `torch.nn.utils.skip_init`: this function imports SymPy, which takes 0.4 s.
+    for name, parameter in list(layer.named_parameters()):
+        setattr(layer, name, nn.Parameter(torch.empty(parameter.shape)))
     # Equals `reset_parameters` of PyTorch's layers, which does not accept a generator.
     nn.init.kaiming_uniform_(layer.weight, a=math.sqrt(5), generator=generator)
     if layer.bias is not None:

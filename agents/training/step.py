@@ -38,19 +38,25 @@ def train_mini_batch(
 ) -> None:
     """Take one optimizer step on a mini-batch of normalised inputs and labels."""
     optimizer.zero_grad()
+    gradients.fn(body, x, y, settings)
+    if settings.clip is not None:
+        nn.utils.clip_grad_norm_(body.parameters(), settings.clip)
+    optimizer.step()
+
+
+@count_once
+def gradients(body: nn.Module, x: Tensor, y: Tensor, settings: StageSettings) -> None:
+    """Add the gradients of the loss of a mini-batch: all FLOPs of a step, because clipping and optimizers are free."""
     parts, replica = settings.accumulation, distributed.replica_of(body)
     loss = partial(training_loss, body, settings=settings) if replica is None else replica
     if parts == 1:
         loss(x, y).backward()
-    else:
-        pairs = list(zip(x.chunk(parts), y.chunk(parts), strict=True))
-        for part, (part_x, part_y) in enumerate(pairs, 1):
-            with distributed.gradients_kept(replica, last=part == len(pairs)):
-                # Weighted by size: the last mini-batch of an epoch may have fewer parts, and a smaller last part.
-                (loss(part_x, part_y) / (len(y) / len(part_y))).backward()
-    if settings.clip is not None:
-        nn.utils.clip_grad_norm_(body.parameters(), settings.clip)
-    optimizer.step()
+        return
+    pairs = list(zip(x.chunk(parts), y.chunk(parts), strict=True))
+    for part, (part_x, part_y) in enumerate(pairs, 1):
+        with distributed.gradients_kept(replica, last=part == len(pairs)):
+            # Weighted by size: the last mini-batch of an epoch may have fewer parts, and a smaller last part.
+            (loss(part_x, part_y) / (len(y) / len(part_y))).backward()
 
 
 def training_loss(body: nn.Module, x: Tensor, y: Tensor, settings: StageSettings) -> Tensor:

@@ -13,6 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from alma_env.scoring.plain_module import has_only
+
 Space = Literal["prob", "logit"]
 
 
@@ -45,10 +47,8 @@ class Ensemble(nn.Module):
     @property
     def is_plain(self) -> bool:
         """Whether the output is the average of the members and nothing else: no hooks, no additional attributes."""
-        own = vars(self)
-        usual = own.keys() <= vars(nn.Module()).keys() | {"space"} and own["_modules"].keys() == {"members", "prepare"}
-        empty = all(not value for name, value in own.items() if isinstance(value, dict) and name != "_modules")
-        return type(self) is Ensemble and usual and empty and type(self.members) is nn.ModuleList
+        plain = has_only(self, children=("members", "prepare"), attributes=("space",))
+        return type(self) is Ensemble and plain and type(self.members) is nn.ModuleList
 
     def forward(self, x: Tensor) -> Tensor:
         """Map raw inputs (n, ...) to logits (n, classes)."""

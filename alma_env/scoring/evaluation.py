@@ -6,7 +6,6 @@ environment disturbs the other.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import math
 from collections.abc import Iterator
@@ -21,11 +20,13 @@ from torch import Tensor, nn
 from alma_env.errors import AlmaError, PredictorError
 from alma_env.metering.dispatch_mode import CountingMode
 from alma_env.metering.tally import Tally
-from alma_env.scoring.fingerprint import is_empty_registry, predictor_name
+from alma_env.scoring.fingerprint import predictor_name
+from alma_env.scoring.module_copy import copy_module
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from alma_env.scoring.normalised import NormalisedInputs
     from alma_env.scoring.tasks import Task
 
 
@@ -51,25 +52,13 @@ def unwrap(predictor: nn.Module) -> nn.Module:
 def freeze(predictor: nn.Module) -> nn.Module:
     """Return an independent copy in eval mode, without gradients; raise PredictorError if there can be no copy."""
     try:
-        frozen = copy.deepcopy(predictor, _copies_of_empty_registries(predictor))
+        frozen = copy_module(predictor)
     except Exception as error:
         raise PredictorError(
             f"{predictor_name(predictor)} cannot be copied ({error}): a deployed predictor must support copy.deepcopy; "
             "remove open files, generators, locks and tensors with a graph from its attributes"
         ) from error
     return frozen.eval().requires_grad_(False)
-
-
-def _copies_of_empty_registries(predictor: nn.Module) -> dict[int, Any]:
-    """Return a memo for ``copy.deepcopy`` with a new object for each empty registry of the predictor's modules.
-
-    Each module has about 15 of them, and ``copy.deepcopy`` would take more time for these than for the weights.
-    """
-    attributes = [value for module in predictor.modules() for value in vars(module).values()]
-    registries = [value for value in attributes if is_empty_registry(value)]
-    memo: dict[int, Any] = {id(value): type(value)() for value in registries}
-    memo[id(memo)] = registries  # keeps them, and so their ids, to the end of the copy, as copy.deepcopy does
-    return memo
 
 
 def device_of(predictor: nn.Module) -> torch.device:
@@ -101,9 +90,12 @@ def answer(
     task: Task,
     batch_size: int,
     steady_flops: float | None = None,
+    inputs: NormalisedInputs | None = None,
 ) -> Answer:
     """Return a frozen predictor's answer on the whole test set; arguments and errors as for `run`."""
-    kept, flops, steady = run(predictor, x, y, task=task, batch_size=batch_size, steady_flops=steady_flops)
+    kept, flops, steady = run(
+        predictor, x, y, task=task, batch_size=batch_size, steady_flops=steady_flops, inputs=inputs
+    )
     return Answer(task.error(kept, y), flops, steady)
 
 
@@ -115,6 +107,7 @@ def run(
     task: Task,
     batch_size: int,
     steady_flops: float | None = None,
+    inputs: NormalisedInputs | None = None,
 ) -> tuple[Tensor, float, bool]:
     """Run a frozen predictor on the whole test set.
 
@@ -126,6 +119,7 @@ def run(
         batch_size: examples per forward pass; fixed by the environment, so that sums of floats repeat to the last bit.
         steady_flops: FLOPs per example of an earlier, steady answer of a predictor with the same structure. If the
             first batch costs the same and its cost does not depend on the data, the other batches are not counted.
+        inputs: keeps the normalised test inputs for the next call, which saves normalising them again.
 
     Returns:
         The part of the logits that the task keeps, the FLOPs per example, and whether these are steady.
@@ -140,25 +134,22 @@ def run(
     data_dependent = False
     answers: list[Tensor] = []
     with reproducible(device):
-        for start in range(0, len(x), batch_size):
+        normalised = None if inputs is None else inputs.batches_for(predictor, x, batch_size, device)
+        body, batches = normalised or (predictor, _raw_batches(predictor, x, batch_size, device))
+        start = 0
+        for batch in batches:
             part = x[start : start + batch_size]
-            # A copy: the predictor must get no reference to the memory of the test set.
-            batch = torch.from_numpy(part.copy()).to(device)
-            version = batch._version
             known = bool(costs) and costs[0] == steady_flops and not data_dependent
             tally = None if known else Tally("inference")
-            logits = _logits(predictor, batch, task, tally)
+            with _explained(predictor, part), CountingMode(tally) if tally is not None else nullcontext():
+                logits = body(batch)
+            _require_logits(predictor, logits, part, task)
             answers.append(task.keep(logits, y[start : start + batch_size]))  # a copy: the output may be reused
             if tally is not None:
                 costs.append(tally.total() / len(part))
                 sizes.append(len(part))
                 data_dependent |= tally.data_dependent
-            # NumPy does not change the version, so the content of one batch is compared as well.
-            if batch._version != version or (start == 0 and not np.array_equal(batch.cpu().numpy(), part)):
-                raise PredictorError(
-                    f"{predictor_name(predictor)} changed its input in place: a predictor must not change its input; "
-                    "use x.clone() or an out-of-place operation"
-                )
+            start += batch_size
             del batch, logits  # so that the next batch gets the same memory, which is in the processor's cache
         kept = torch.cat(answers)
         if math.isnan(kept.sum()) and bool(torch.isnan(kept).any()):  # ∞ − ∞ makes the sum NaN, too
@@ -171,21 +162,40 @@ def run(
     return kept, sum(cost * size for cost, size in zip(costs, sizes, strict=True)) / sum(sizes), False
 
 
-def _logits(predictor: nn.Module, batch: Tensor, task: Task, tally: Tally | None) -> Tensor:
-    """Run one forward pass, count it if there is a tally, and check the output."""
-    name = predictor_name(predictor)
+def _raw_batches(predictor: nn.Module, x: NDArray[Any], batch_size: int, device: torch.device) -> Iterator[Tensor]:
+    """Yield the raw inputs, batch by batch, and check after the use of a batch that the predictor did not change it."""
+    for start in range(0, len(x), batch_size):
+        part = x[start : start + batch_size]
+        # A copy: the predictor must get no reference to the memory of the test set.
+        batch = torch.from_numpy(part.copy()).to(device)
+        version = batch._version
+        yield batch
+        # NumPy does not change the version, so the content of one batch is compared as well.
+        if batch._version != version or (start == 0 and not np.array_equal(batch.cpu().numpy(), part)):
+            raise PredictorError(
+                f"{predictor_name(predictor)} changed its input in place: a predictor must not change its input; "
+                "use x.clone() or an out-of-place operation"
+            )
+        del batch
+
+
+@contextmanager
+def _explained(predictor: nn.Module, part: NDArray[Any]) -> Iterator[None]:
+    """Raise a PredictorError for an error of the predictor on these raw inputs."""
     try:
-        with CountingMode(tally) if tally is not None else nullcontext():
-            logits = predictor(batch)
+        yield
     except AlmaError:
         raise
     except Exception as error:
         raise PredictorError(
-            f"{name} raised {type(error).__name__} on a raw batch of shape {tuple(batch.shape)} and dtype "
-            f"{batch.dtype}: {error}. A predictor gets raw inputs and must scale them itself; "
-            "deploy another one at this tick, or None to keep the previous one"
+            f"{predictor_name(predictor)} raised {type(error).__name__} on a raw batch of shape {part.shape} and dtype "
+            f"{torch.from_numpy(part[:0].copy()).dtype}: {error}. A predictor gets raw inputs and must scale them "
+            "itself; deploy another one at this tick, or None to keep the previous one"
         ) from error
-    expected = task.logits_shape(batch)
+
+
+def _require_logits(predictor: nn.Module, logits: object, part: NDArray[Any], task: Task) -> None:
+    name, expected = predictor_name(predictor), task.logits_shape(part)
     if not isinstance(logits, Tensor):
         raise PredictorError(f"{name} returned {type(logits).__name__}: must be a tensor of logits {expected}")
     if tuple(logits.shape) != expected:
@@ -196,4 +206,3 @@ def _logits(predictor: nn.Module, batch: Tensor, task: Task, tally: Tally | None
         raise PredictorError(
             f"{name} returned dtype {logits.dtype}: logits must be floating point; return scores, not class indices"
         )
-    return logits

@@ -9,7 +9,6 @@ import functools
 import io
 import pickle
 import types
-from collections import OrderedDict
 from collections.abc import Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 
 from alma_env.errors import PredictorError
 from alma_env.scoring.ensemble import Ensemble
+from alma_env.scoring.module_copy import REGISTRIES, is_empty_registry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -68,9 +68,9 @@ class Fingerprint:
 
 def tensor_hash(tensor: Tensor) -> str:
     """Return a hash of a tensor's content, shape and dtype; equal on every device."""
-    hasher = xxhash.xxh3_128(f"{tuple(tensor.shape)}{tensor.dtype}".encode())
+    hasher = xxhash.xxh3_128(_kind_of_tensor(tensor.shape, tensor.dtype))
     flat = tensor.detach()
-    if flat.dtype == torch.float32 and flat.device.type == "cpu" and flat.is_contiguous():
+    if flat.dtype == torch.float32 and flat.is_cpu and flat.is_contiguous():
         hasher.update(flat.numpy().data)  # a faster path for the usual case: hundreds of members are hashed per tick
     elif flat.numel():
         flat = flat.cpu().contiguous()
@@ -78,16 +78,15 @@ def tensor_hash(tensor: Tensor) -> str:
     return hasher.hexdigest()
 
 
+@functools.lru_cache(maxsize=4096)
+def _kind_of_tensor(shape: torch.Size, dtype: torch.dtype) -> bytes:
+    return f"{tuple(shape)}{dtype}".encode()
+
+
 def _array_hash(array: NDArray[Any]) -> str:
     hasher = xxhash.xxh3_128(f"{array.shape}{array.dtype.str}".encode())
     hasher.update(np.ascontiguousarray(array).tobytes())
     return hasher.hexdigest()
-
-
-def is_empty_registry(value: object) -> bool:
-    """Return whether an attribute of a module is an empty dictionary without content; most are registries of hooks."""
-    # An OrderedDict or a subclass of dict may have attributes, which could hold weights.
-    return type(value) in (dict, OrderedDict) and not value and not getattr(value, "__dict__", None)
 
 
 def _placeholder(*parts: object) -> None:
@@ -138,7 +137,9 @@ class _Description(pickle.Pickler):
             return _placeholder, ("array", self.arrays[-1])
         if isinstance(obj, nn.Module) and type(obj).__reduce__ is object.__reduce__:
             state = {
-                name: value for name, value in vars(obj).items() if name != "training" and not is_empty_registry(value)
+                name: value
+                for name, value in vars(obj).items()
+                if (type(value) not in REGISTRIES or not is_empty_registry(value)) and name != "training"
             }
             return _placeholder, ("module", *_class_content(type(obj)), state)
         if isinstance(obj, types.FunctionType) and obj is not _placeholder:

@@ -8,6 +8,7 @@ linear in its length.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,11 @@ from alma_env.scoring.fingerprint import Fingerprint
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from alma_env.scoring.normalised import NormalisedInputs
     from alma_env.scoring.tasks import Task
+
+
+_Kind = tuple[str, int, int]  # structure, parameters and buffers of a member
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,7 @@ class ScoredEnsemble:
     answer: Tensor  # the part of the ensemble's logits that the task keeps, (n, ...)
     prepare_flops: float  # per example, charged once
     inference_flops: float  # per example
+    steady_flops: Mapping[_Kind, float]  # per example, of members for which all batches had the same cost
 
 
 def score(
@@ -49,6 +55,7 @@ def score(
     batch_size: int,
     steady_flops: float | None,
     before: ScoredEnsemble | None,
+    inputs: NormalisedInputs | None = None,
 ) -> tuple[Answer, ScoredEnsemble | None]:
     """Return the answer of a predictor, and the record for the next call if it is an ensemble.
 
@@ -61,24 +68,31 @@ def score(
         steady_flops: see `evaluation.run`; not for ensembles.
         before: the record of the last ensemble on the same test set, or None. Its members are not run again if the
             ensemble starts with them.
+        inputs: see `evaluation.run`.
     """
     # The parts of a fingerprint are those of a plain ensemble.
     if not (isinstance(predictor, Ensemble) and mark.parts and task.keeps_enough_for(predictor)):
-        return answer(freeze(predictor), x, y, task=task, batch_size=batch_size, steady_flops=steady_flops), None
+        frozen = freeze(predictor)
+        return answer(frozen, x, y, task=task, batch_size=batch_size, steady_flops=steady_flops, inputs=inputs), None
     prepare, *members = mark.parts
     marks = tuple(members)
+    steady = {} if before is None or not prepare.same_as(before.prepare) else dict(before.steady_flops)
+
+    def run_member(number: int) -> tuple[Tensor, float]:
+        return _run_member(predictor, number, marks[number], steady, x, y, task, batch_size, inputs)
+
     if before is None or not _starts_with(before, prepare, predictor.space, marks):
         prepare_flops = _cost_of_preparing(predictor, x[:batch_size])
-        kept, flops = _run_member(predictor, 0, x, y, task, batch_size)
+        kept, flops = run_member(0)
         part = task.part(kept, predictor)
-        before = ScoredEnsemble(prepare, predictor.space, marks[:1], part, kept, prepare_flops, flops)
+        before = ScoredEnsemble(prepare, predictor.space, marks[:1], part, kept, prepare_flops, flops, steady)
     total, flops = before.total, before.inference_flops
     for number in range(len(before.members), len(marks)):
-        kept, cost = _run_member(predictor, number, x, y, task, batch_size)
+        kept, cost = run_member(number)
         total = predictor.add(total, task.part(kept, predictor))
         flops += cost - before.prepare_flops
     kept = before.answer if len(marks) == len(before.members) else predictor.mean(total, len(marks))
-    scored = ScoredEnsemble(prepare, predictor.space, marks, total, kept, before.prepare_flops, flops)
+    scored = ScoredEnsemble(prepare, predictor.space, marks, total, kept, before.prepare_flops, flops, steady)
     return Answer(task.error(kept, y), flops), scored
 
 
@@ -99,14 +113,29 @@ def _cost_of_preparing(ensemble: Ensemble, part: NDArray[Any]) -> float:
 
 
 def _run_member(
-    ensemble: Ensemble, number: int, x: NDArray[Any], y: NDArray[Any], task: Task, batch_size: int
+    ensemble: Ensemble,
+    number: int,
+    mark: Fingerprint,
+    steady: dict[_Kind, float],
+    x: NDArray[Any],
+    y: NDArray[Any],
+    task: Task,
+    batch_size: int,
+    inputs: NormalisedInputs | None,
 ) -> tuple[Tensor, float]:
-    """Run a member as a separate predictor with its preparation, so that the other members have no effect."""
+    """Run a member as a separate predictor with its preparation, so that the other members have no effect.
+
+    `steady` is read and extended: all batches of a member are counted, unless one of its kind was steady.
+    """
     single = freeze(nn.Sequential(ensemble.prepare, ensemble.members[number]))
+    kind = None if mark.structure is None else (mark.structure, mark.parameters, mark.buffers)
+    known = None if kind is None else steady.pop(kind, None)
     try:
-        kept, flops, _ = run(single, x, y, task=task, batch_size=batch_size)
+        kept, flops, is_steady = run(single, x, y, task=task, batch_size=batch_size, steady_flops=known, inputs=inputs)
     except PredictorError as error:
         raise PredictorError(f"member {number} of the ensemble: {error}") from error
+    if kind is not None and is_steady:
+        steady[kind] = flops
     return kept, flops
 
 

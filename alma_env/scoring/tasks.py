@@ -34,7 +34,7 @@ class Classification:
         """Error of the uniform guess, the answer at tick 0 without a predictor: 1 − 1/C."""
         return 1 - 1 / self.classes
 
-    def logits_shape(self, batch: Tensor) -> tuple[int, ...]:
+    def logits_shape(self, batch: Tensor | NDArray[Any]) -> tuple[int, ...]:
         """Return the shape that the logits of a batch of inputs must have: (n, C)."""
         return len(batch), self.classes
 
@@ -71,7 +71,7 @@ class LanguageModelling:
         """Perplexity of the uniform distribution: the size of the vocabulary."""
         return float(self.vocabulary)
 
-    def logits_shape(self, batch: Tensor) -> tuple[int, ...]:
+    def logits_shape(self, batch: Tensor | NDArray[Any]) -> tuple[int, ...]:
         """(n, T, vocabulary)."""
         return (*batch.shape, self.vocabulary)
 

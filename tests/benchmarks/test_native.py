@@ -1,4 +1,4 @@
-"""The native engine: its build, two threads against one, and the error of a step of VGG19 against float64.
+"""The native engine: its build, two threads against one, and the error of a step of VGG19 (also gMoE's).
 
 pytest -m benchmark -s tests/benchmarks/test_native.py
 """
@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from agents.networks.mixture import MixtureVGG19, build_mixture
 from agents.networks.mlp_vgg import VGG19, Normalize, Predictor
 from agents.training.engines import engine_named
 from agents.training.seeding import StageGenerators
@@ -28,6 +29,18 @@ from agents.training.stage import Examples, train_stage
 pytestmark = pytest.mark.benchmark
 
 NORMALIZE = Normalize(255, (0.4, 0.5, 0.6), (0.25, 0.25, 0.25))
+
+
+def vgg19_of_experts(width: int, experts: int) -> nn.Module:
+    """Return the VGG19 of `experts` experts per mixture; 0: the VGG19 without mixtures."""
+    if not experts:
+        return VGG19(width, 10, generator=seeded(0))
+    return build_mixture(
+        lambda own: Predictor(NORMALIZE, MixtureVGG19(width, 10, generator=own)), seeded(0), experts
+    ).body
+
+
+NETWORKS = [(4, 0), (8, 0), (16, 0), (32, 0), (4, 4), (8, 4), (4, 10), (8, 10)]  # width, experts
 
 
 def test_the_build_and_the_start_from_the_cache(benchmark: Any, tmp_path: Path) -> None:
@@ -46,9 +59,11 @@ def test_the_build_and_the_start_from_the_cache(benchmark: Any, tmp_path: Path) 
     print(f"\nbuild {built:.1f} s, start from the cache {1e3 * start():.0f} ms")
 
 
-@pytest.mark.parametrize("width", [4, 8, 16, 32])
-def test_two_threads_against_one(benchmark: Any, width: int) -> None:
-    settings = StageSettings(epochs=4 if width > 8 else 12, batch_size=128, weight_decay=1e-4, augmentation="crop_flip")
+@pytest.mark.parametrize(("width", "experts"), NETWORKS)
+def test_two_threads_against_one(benchmark: Any, width: int, experts: int) -> None:
+    settings = StageSettings(
+        epochs=4 if width * max(experts, 1) > 8 else 12, batch_size=128, weight_decay=1e-4, augmentation="crop_flip"
+    )
     seconds: dict[int, list[float]] = {1: [], 2: []}
     before = torch.get_num_threads()
 
@@ -57,7 +72,7 @@ def test_two_threads_against_one(benchmark: Any, width: int) -> None:
             for threads, into in seconds.items():
                 torch.set_num_threads(threads)
                 start = time.perf_counter()  # not CPU time: threads share the work
-                run("native", VGG19(width, 10, generator=seeded(0)), settings, examples(512))
+                run("native", vgg19_of_experts(width, experts), settings, examples(512))
                 into.append(time.perf_counter() - start)
 
     try:
@@ -65,12 +80,14 @@ def test_two_threads_against_one(benchmark: Any, width: int) -> None:
     finally:
         torch.set_num_threads(before)
     one, two = (median(values[1:]) for values in seconds.values())
-    print(f"\nVGG19-{width}: one thread {1e3 * one:.0f} ms, two threads {one / two:.2f} times as fast")
+    print(
+        f"\nVGG19-{width}, {experts} experts: one thread {1e3 * one:.0f} ms, two threads {one / two:.2f} times as fast"
+    )
 
 
-@pytest.mark.parametrize("width", [4, 8, 16, 32])
-def test_the_error_of_a_step_against_float64(benchmark: Any, width: int) -> None:
-    body, part = VGG19(width, 10, generator=seeded(0)), examples(128)
+@pytest.mark.parametrize(("width", "experts"), NETWORKS)
+def test_the_error_of_a_step_against_float64(benchmark: Any, width: int, experts: int) -> None:
+    body, part = vgg19_of_experts(width, experts), examples(128)
     exact = copy.deepcopy(body).double()
     F.cross_entropy(exact(NORMALIZE(part.x).double()), part.y).backward()
     true = flat([parameter.grad for parameter in exact.parameters() if parameter.grad is not None])
@@ -81,7 +98,7 @@ def test_the_error_of_a_step_against_float64(benchmark: Any, width: int) -> None
         return float((step - true).detach().norm() / true.norm())
 
     native, plain = benchmark.pedantic(lambda: (error("native"), error("plain")), rounds=1, iterations=1)
-    print(f"\nVGG19-{width}: relative error of a step, native {native:.1e}, plain {plain:.1e}")
+    print(f"\nVGG19-{width}, {experts} experts: relative error of a step, native {native:.1e}, plain {plain:.1e}")
 
 
 def run(engine: EngineName, body: nn.Module, settings: StageSettings, part: Examples) -> nn.Module:

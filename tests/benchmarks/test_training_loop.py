@@ -10,6 +10,7 @@ import importlib
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import alma_env
+from agents.networks.mixture import MixtureVGG19, build_mixture
 from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
 from agents.training.engines import engine_named
 from agents.training.seeding import StageGenerators
@@ -94,6 +96,29 @@ def test_a_stage_on_cifar10_against_a_tutorial_loop_with_a_transform_per_image(
             "bf16": lambda stage: run(
                 bf16, stages[stage], StageSettings(**vars(CIFAR10) | {"precision": "bf16"}), "plain"
             ),
+        },
+        len(stages),
+        CIFAR10.epochs,
+    )
+
+
+@pytest.mark.parametrize("ticks", [352, 100], ids=["one mini-batch", "a tick"])
+@pytest.mark.parametrize("experts", [1, 4, 10])
+@pytest.mark.parametrize("width", [4, 8])
+def test_a_stage_of_gmoe_on_cifar10_against_the_plain_engine(
+    benchmark: Any, real_data: RealData, width: int, experts: int, ticks: int
+) -> None:
+    data = real_data("CIFAR10")
+    stages = mega_batches(data, ticks=ticks, wait=1, count=5)  # 352 ticks: 128 examples to train on
+    plain, native = (
+        build_mixture(partial(mixture_vgg19, data, width), torch.Generator().manual_seed(0), experts) for _ in range(2)
+    )
+    compare(
+        benchmark,
+        f"gMoE c={width}, {experts} experts, {len(stages[0][0])} examples",
+        {
+            "plain": lambda stage: run(plain, stages[stage], CIFAR10, "plain"),
+            "native": lambda stage: run(native, stages[stage], CIFAR10, "native"),
         },
         len(stages),
         CIFAR10.epochs,
@@ -199,4 +224,9 @@ def mlp(data: alma_env.DataSet, width: int) -> Predictor:
 
 def vgg19(data: alma_env.DataSet, width: int) -> Predictor:
     body = VGG19(width, data.classes, generator=torch.Generator().manual_seed(0))
+    return Predictor(Normalize(data.scale, data.mean, data.std), body)
+
+
+def mixture_vgg19(data: alma_env.DataSet, width: int, generator: torch.Generator) -> Predictor:
+    body = MixtureVGG19(width, data.classes, generator=generator)
     return Predictor(Normalize(data.scale, data.mean, data.std), body)

@@ -25,6 +25,21 @@ struct Sums {
   Vector *values, *squares;
 };
 
+// 1 in the lanes of a block that hold one of `count` images, 0 in the others.
+inline Vector lanes(long count, long block) {
+  Vector mask{};
+  for (long lane = 0; lane < kLanes && block * kLanes + lane < count; ++lane) mask[lane] = 1.0f;
+  return mask;
+}
+
+// The maps of `count` images that a convolution reads: as they are, or, with factors, ReLU(factor * value + offset) of
+// them, which is BatchNorm and ReLU of the layer below. This is computed where it is read: memory is slower.
+struct Input {
+  const float* maps;
+  const float *factor, *offset;  // of each channel
+  long count;
+};
+
 // One row of kOut output channels, kColumns columns at a time: the sums stay in registers.
 template <int kOut, int kColumns>
 void convolve_row(const float* x, Weights w, float* y, long inputs, long side, long row, Sums sums) {

@@ -11,13 +11,13 @@ import math
 import torch
 from torch import Tensor, nn
 
-from agents.networks.mlp_vgg import VGG19, Normalize, Predictor
+from agents.networks.mlp_vgg import Normalize, Predictor
 from agents.training.data_order import DataOrder
 from agents.training.native.native_stage import NativeExamples, NativeStage, float32
-from agents.training.native.supported import float_tensors, members_of, supports
+from agents.training.native.supported import convolutions_of, float_tensors, layers_of, members_of, supports
 from agents.training.settings import OnEpoch, StageSettings
 from agents.training.stage import Curves, Examples, plain_engine
-from agents.training.step import new_optimizer, score_batch, train_mini_batch
+from agents.training.step import gradients, score_batch
 from alma_env.metering import meter
 from alma_env.metering.tally import Charges, Tally
 
@@ -90,10 +90,11 @@ def _prepared(normalize: nn.Module, part: Examples, body: nn.Module, settings: S
     if part.y.dim() != 1 or part.y.is_floating_point() or part.y.min() < 0 or part.y.max() >= classes:
         return None
     y = part.y.long().contiguous()
-    if not isinstance(member, VGG19):
+    convolutions = [convolution for layer in layers_of(member) for convolution in convolutions_of(layer)]
+    if not convolutions:
         x = normalize(part.x)
         return _if_float32(x.flatten(1) if x.dim() > 1 else x, y, linear[0].in_features)
-    images = (member.convolutions[0].in_channels, 32, 32)
+    images = (convolutions[0].in_channels, 32, 32)
     if part.x.dtype == torch.uint8 and type(normalize) is Normalize and part.x.shape == (len(y), *images):
         bytes_of_channels = torch.arange(256, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, images[0], 1, 1)
         table = normalize(bytes_of_channels).flatten(1).T.contiguous()
@@ -123,12 +124,11 @@ def _charges(
     if meter.running() is None:
         return (), ()
     body = predictor.body
-    optimizer, _ = new_optimizer(body, settings)
     steps, validations = Tally(None), Tally(None)
     body.train()
     for size, times in _batches(len(train), settings.batch_size):
         x = predictor.normalize(train.x[:size])
-        steps.add(_times(train_mini_batch.charges(body, optimizer, x, train.y[:size], settings), times))
+        steps.add(_times(gradients.charges(body, x, train.y[:size], settings), times))
     body.eval()
     for size, times in _batches(len(valid), settings.validation_batch):
         x = predictor.normalize(valid.x[:size])

@@ -145,11 +145,11 @@ def _declared(functions: ctypes.CDLL) -> ctypes.CDLL:
     declarations = {
         "alma_mlp_stage": (
             *(c_void_p, c_int, POINTER(c_long), c_int),
-            *(POINTER(c_int), POINTER(c_int), POINTER(Settings)),
+            *(POINTER(c_int), POINTER(c_int), c_int, POINTER(Settings)),
         ),
         "alma_vgg_stage": (
-            *(c_void_p, c_int, POINTER(c_long), POINTER(c_int), c_int, c_long, c_int, c_long, POINTER(Settings)),
-            c_int,
+            *(c_void_p, c_int, POINTER(c_long), POINTER(c_int), c_int, POINTER(c_int), POINTER(c_int), c_int),
+            *(c_long, c_int, c_long, POINTER(Settings), c_int),
         ),
         "alma_read": (None, c_void_p, c_int, c_void_p),
         "alma_write": (None, c_void_p, c_int, c_void_p),

@@ -1,9 +1,10 @@
-// A perceptron with ReLU, whose hidden layers may be mixtures of experts with a tree of soft gates.
+// A perceptron with ReLU, whose hidden layers may be mixtures of experts with soft gates.
 //
 // Activations are (features, examples), so that narrow layers fill the vectors, too. The weights of all experts and gates
 // of a layer are the rows of one matrix.
 #pragma once
 
+#include "gates.h"
 #include "network.h"
 #include "product.h"
 
@@ -11,16 +12,14 @@ namespace alma {
 
 class Mlp final : public Network {
  public:
-  // sizes: inputs, hidden units of each layer, classes. splits: for each hidden layer, the leaf that each gate divided
-  // (`agents.networks.gate_tree`); none for a layer without gates.
-  Mlp(const std::vector<long>& sizes, std::vector<std::vector<int>> splits) {
+  // sizes: inputs, hidden units of each layer, classes. gates: those of each hidden layer.
+  Mlp(const std::vector<long>& sizes, std::vector<Gates> gates) {
     long size = 0;
-    splits.emplace_back();  // of the last layer
+    gates.emplace_back(std::vector<int>{}, true);  // of the last layer
     for (std::size_t number = 0; number + 1 < sizes.size(); ++number) {
-      Layer layer;
+      Layer layer(std::move(gates[number]));
       layer.in = sizes[number];
       layer.out = sizes[number + 1];
-      layer.splits = std::move(splits[number]);
       layer.hidden = number + 2 < sizes.size();
       layer.weight = size;
       layer.bias = size += layer.rows() * padded(layer.in);
@@ -57,9 +56,9 @@ class Mlp final : public Network {
       multiply({parameters + layer.weight, padded(layer.in), 1}, x, columns, parameters + layer.bias, layer.raw, columns,
                layer.rows(), layer.in, columns);
       if (layer.hidden)
-        for (long i = 0; i < layer.experts() * layer.out * columns; i += kLanes)
+        for (long i = 0; i < layer.gates.experts() * layer.out * columns; i += kLanes)
           store(layer.raw + i, rectified(load(layer.raw + i)));
-      if (layer.experts() > 1) blend(layer, columns);
+      if (layer.gates.experts() > 1) blend(layer, columns);
       x = layer.value();
     }
     return x;
@@ -70,7 +69,7 @@ class Mlp final : public Network {
     for (std::size_t number = layers_.size(); number-- > 0;) {
       Layer& layer = layers_[number];
       const long width = padded(layer.in), rows = layer.rows();
-      if (layer.experts() > 1)
+      if (layer.gates.experts() > 1)
         blend_backward(layer, delta, columns);
       else
         for (long i = 0; i < layer.out * columns; i += kLanes)
@@ -111,84 +110,56 @@ class Mlp final : public Network {
 
  private:
   // A layer; its parameters are weights (rows, padded(in)) and biases (rows). The rows are the outputs of all experts,
-  // and then two logits per gate.
+  // and then the logits of the gates.
   struct Layer {
-    long in, out, weight, bias;
-    bool hidden;
-    std::vector<int> splits;
+    Gates gates;
+    long in = 0, out = 0, weight = 0, bias = 0;
+    bool hidden = false;
     // raw (rows, columns): outputs of the experts after ReLU, and logits of the gates; raw_delta: the gradient of `raw`
-    // before ReLU. mixed (out, columns): the blend. right, node (gates, columns): the probability of a gate's right
-    // child, and that of the gate itself. share (experts, columns), gain (experts, kLanes).
-    Buffer raw, raw_delta, mixed, by_example, delta, right, node, share, gain;
+    // before ReLU. mixed (out, columns): the blend.
+    Buffer raw, raw_delta, mixed, by_example, delta;
 
-    long experts() const { return static_cast<long>(splits.size()) + 1; }
-    long rows() const { return experts() * out + 2 * static_cast<long>(splits.size()); }
-    float* value() const { return splits.empty() ? raw : mixed; }
+    explicit Layer(Gates its_gates) : gates(std::move(its_gates)) {}
+    long rows() const { return gates.experts() * out + gates.logits(); }
+    float* value() const { return gates.experts() > 1 ? mixed : raw; }
     void reserve(long columns) {
       if (delta.size() >= padded(out) * columns) return;
       for (Buffer* buffer : {&mixed, &by_example, &delta}) buffer->resize(padded(out) * columns);
-      for (Buffer* buffer : {&right, &node, &share}) buffer->resize(experts() * columns);
-      gain.resize(experts() * kLanes);
+      gates.reserve(columns);
       for (Buffer* buffer : {&raw, &raw_delta}) buffer->resize(padded(rows()) * columns);
     }
   };
 
-  // The probabilities of the gates and of the experts, and the sum of the experts' outputs, weighted by these.
+  // The sum of the experts' outputs, weighted by their shares.
   static void blend(Layer& layer, long columns) {
-    const long experts = layer.experts();
-    const float* logits = layer.raw + experts * layer.out * columns;
-    for (long i = 0; i < columns; i += kLanes) {
-      store(layer.share + i, broadcast(1.0f));
-      for (long gate = 0; gate + 1 < experts; ++gate) {
-        const Vector left = load(logits + 2 * gate * columns + i), right = load(logits + (2 * gate + 1) * columns + i);
-        const Vector probability = 1.0f / (1.0f + exp(left - right));
-        const long leaf = layer.splits[gate];
-        for (long other = gate + 1; other > leaf; --other)
-          store(layer.share + other * columns + i, load(layer.share + (other - 1) * columns + i));
-        const Vector whole = load(layer.share + leaf * columns + i);
-        store(layer.right + gate * columns + i, probability);
-        store(layer.node + gate * columns + i, whole);
-        store(layer.share + leaf * columns + i, whole * (1.0f - probability));
-        store(layer.share + (leaf + 1) * columns + i, whole * probability);
-      }
-    }
+    const long experts = layer.gates.experts();
+    for (long i = 0; i < columns; i += kLanes) layer.gates.open(layer.raw + experts * layer.out * columns, columns, i);
     for (long row = 0; row < layer.out; ++row)
       for (long i = 0; i < columns; i += kLanes) {
         Vector total{};
         for (long expert = 0; expert < experts; ++expert)
-          total += load(layer.share + expert * columns + i) * load(layer.raw + (expert * layer.out + row) * columns + i);
+          total += load(layer.gates.share + expert * columns + i) *
+                   load(layer.raw + (expert * layer.out + row) * columns + i);
         store(layer.mixed + row * columns + i, total);
       }
   }
 
   // The gradient of `raw` before ReLU, given that of the blend.
   static void blend_backward(Layer& layer, const float* delta, long columns) {
-    const long experts = layer.experts();
-    float* logits = layer.raw_delta + experts * layer.out * columns;
-    float* gain = layer.gain;  // (experts, kLanes): the change of the loss with the share of a subtree
+    const long experts = layer.gates.experts();
     for (long i = 0; i < columns; i += kLanes) {
       for (long expert = 0; expert < experts; ++expert) {
-        const Vector share = load(layer.share + expert * columns + i);
-        Vector total{};
+        const Vector share = load(layer.gates.share + expert * columns + i);
+        Vector gain{};
         for (long row = 0; row < layer.out; ++row) {
           const long at = (expert * layer.out + row) * columns + i;
           const Vector output = load(layer.raw + at), upstream = load(delta + row * columns + i);
-          total += output * upstream;
+          gain += output * upstream;
           store(layer.raw_delta + at, output > Vector{} ? share * upstream : Vector{});
         }
-        store(gain + expert * kLanes, total);
+        store(layer.gates.gain + expert * columns + i, gain);
       }
-      for (long gate = experts - 2; gate >= 0; --gate) {  // the last gate has two leaves: join them, and so on
-        const long leaf = layer.splits[gate] * kLanes;
-        const Vector right = load(layer.right + gate * columns + i);
-        const Vector difference = load(gain + leaf + kLanes) - load(gain + leaf);
-        const Vector slope = difference * load(layer.node + gate * columns + i) * right * (1.0f - right);
-        store(logits + (2 * gate + 1) * columns + i, slope);
-        store(logits + 2 * gate * columns + i, -slope);
-        store(gain + leaf, load(gain + leaf) + right * difference);
-        for (long other = leaf + kLanes; other < (gate + 1) * kLanes; other += kLanes)
-          store(gain + other, load(gain + other + kLanes));
-      }
+      layer.gates.backward(layer.raw_delta + experts * layer.out * columns, columns, i);
     }
   }
 
@@ -198,7 +169,7 @@ class Mlp final : public Network {
   void for_each_row(Visit visit) const {
     for (const Layer& layer : layers_)
       for (long first = 0; first < layer.rows();) {
-        const long count = first < layer.experts() * layer.out ? layer.out : layer.rows() - first;
+        const long count = first < layer.gates.experts() * layer.out ? layer.out : layer.rows() - first;
         for (long row = first; row < first + count; ++row) visit(layer.weight + row * padded(layer.in), layer.in);
         visit(layer.bias + first, count);
         first += count;

@@ -5,19 +5,25 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from agents.networks.gate_tree import MixtureLayer
 from agents.networks.mixture import MixtureMLP
-from agents.networks.mlp_vgg import MLP, VGG19, VGG19_BLOCKS
+from agents.networks.mlp_vgg import MLP, VGG19_BLOCKS
 from agents.networks.uniform_mixture import UniformMixture
 from agents.training.augment import CropFlip
 from agents.training.native import library as native
-from agents.training.native.supported import float_tensors, members_of
+from agents.training.native.supported import (
+    convolutions_of,
+    expert_of,
+    float_tensors,
+    has_trees,
+    layers_of,
+    members_of,
+    splits_of,
+)
 from agents.training.settings import StageSettings
 
 
@@ -38,7 +44,7 @@ class NativeStage:
     """The networks of a stage, in C++; a context manager that frees their memory.
 
     Args:
-        body: an MLP, also with mixtures of experts, a VGG19, or a uniform mixture of them.
+        body: an MLP or a VGG19, also with mixtures of experts, or a uniform mixture of them.
         train: examples to train on.
         valid: examples to score on.
         settings: settings of the stage.
@@ -109,27 +115,28 @@ class NativeStage:
 
 
 def _new_stage(functions: ctypes.CDLL, members: list[nn.Module], optimizer: native.Settings) -> int | None:
-    first = members[0]
-    if isinstance(first, MLP | MixtureMLP):
-        layers = [layer for layer in first if isinstance(layer, nn.Linear | MixtureLayer)]
-        linear = [next(part for part in layer.modules() if isinstance(part, nn.Linear)) for layer in layers]
-        splits = [layer.splits if isinstance(layer, MixtureLayer) else () for layer in layers[:-1]]
-        stage: int | None = functions.alma_mlp_stage(
-            len(members),
-            _array(ctypes.c_long, [linear[0].in_features, *(layer.out_features for layer in linear)]),
-            len(layers),
-            _array(ctypes.c_int, map(len, splits)),
-            _array(ctypes.c_int, chain(*splits)),
-            optimizer,
-        )
+    body, layers = members[0], layers_of(members[0])
+    splits = splits_of(body)
+    gates = (
+        _array(ctypes.c_int, map(len, splits)),
+        _array(ctypes.c_int, (split for own in splits for split in own)),
+        has_trees(body),
+    )
+    linear = [part for part in body.modules() if isinstance(part, nn.Linear)]
+    classes = linear[-1].out_features
+    stage: int | None
+    if isinstance(body, MLP | MixtureMLP):
+        hidden = [next(part for part in expert_of(layer).modules() if isinstance(part, nn.Linear)) for layer in layers]
+        sizes = _array(ctypes.c_long, [linear[0].in_features, *(layer.out_features for layer in hidden), classes])
+        stage = functions.alma_mlp_stage(len(members), sizes, len(layers) + 1, *gates, optimizer)
         return stage
-    assert isinstance(first, VGG19)
-    channels, bias = first.convolutions[0].in_channels, first.convolutions[0].bias is not None
-    widths = _array(ctypes.c_long, [channels, *first.widths])
-    pools = _array(ctypes.c_int, (i == last for last in VGG19_BLOCKS for i in range(1, last + 1)))
-    classes = first.classifier.out_features
+    convolutions = [convolution for layer in layers for convolution in convolutions_of(layer)]
+    first = convolutions[0]
+    widths = _array(ctypes.c_long, [first.in_channels, *(layer.out_channels for layer in convolutions)])
+    lengths = _array(ctypes.c_int, VGG19_BLOCKS)
+    image = 32, first.bias is not None, classes
     stage = functions.alma_vgg_stage(
-        len(members), widths, pools, len(pools), 32, bias, classes, optimizer, torch.get_num_threads()
+        len(members), widths, lengths, len(lengths), *gates, *image, optimizer, torch.get_num_threads()
     )
     return stage
 

@@ -36,12 +36,8 @@ template <int kRows, int kVectors>
     for (int v = 0; v < kVectors; ++v) store(c + row * c_stride + v * kLanes, sums[row][v]);
 }
 
-// Tiles that fill the registers: 32 of 64 bytes with AVX-512, else 16 of 32 bytes.
-#ifdef __AVX512F__
-constexpr int kTileRows = 8, kTileVectors = 3;
-#else
-constexpr int kTileRows = 6, kTileVectors = 1;
-#endif
+// Tiles that fill the registers.
+constexpr int kTileRows = kRegisters == 32 ? 8 : 6, kTileVectors = kRegisters == 32 ? 3 : 2;
 
 template <int kVectors, int kRows = kTileRows>
 void tiles_of_rows(Matrix a, const float* b, long b_stride, const float* bias, bool add, float* c, long c_stride,
@@ -69,20 +65,12 @@ inline void multiply(Matrix a, const float* b, long b_stride, const float* bias,
       float* out = c + first * kLanes;
       const long depth = std::min(kInner, inner - k);
       if (count == 1) tiles_of_rows<1>(left, right, b_stride, bias, k > 0, out, c_stride, rows, depth);
-      if constexpr (kTileVectors > 1) {
-        if (count == 2) tiles_of_rows<2>(left, right, b_stride, bias, k > 0, out, c_stride, rows, depth);
+      if (count == 2) tiles_of_rows<2>(left, right, b_stride, bias, k > 0, out, c_stride, rows, depth);
+      if constexpr (kTileVectors > 2) {
         if (count == 3) tiles_of_rows<3>(left, right, b_stride, bias, k > 0, out, c_stride, rows, depth);
       }
     }
   }
-}
-
-// Alternates the first, or the last, eight lanes of two vectors.
-inline Vector zip_first(Vector a, Vector b) {
-  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-}
-inline Vector zip_last(Vector a, Vector b) {
-  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 }
 
 // out (columns, rows) = in (rows, columns); rows, columns and both strides are multiples of kLanes.
@@ -91,7 +79,7 @@ inline void transpose(const float* in, long in_stride, float* out, long out_stri
     for (long column = 0; column < columns; column += kLanes) {
       Vector tile[kLanes], zipped[kLanes];
       for (long i = 0; i < kLanes; ++i) tile[i] = load(in + (row + i) * in_stride + column);
-      for (int round = 0; round < 4; ++round) {  // each round halves the distance of elements that belong together
+      for (long round = 1; round < kLanes; round *= 2) {  // halves the distance of elements that belong together
         for (long i = 0; i < kLanes / 2; ++i) {
           zipped[2 * i] = zip_first(tile[i], tile[i + kLanes / 2]);
           zipped[2 * i + 1] = zip_last(tile[i], tile[i + kLanes / 2]);

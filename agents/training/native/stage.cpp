@@ -1,6 +1,7 @@
 // A stage: epochs of mini-batch steps and validations of one network, or of several with one joint loss.
 #include <cmath>
 #include <memory>
+#include <numeric>
 
 #include "mlp.h"
 #include "vgg.h"
@@ -152,33 +153,42 @@ class Stage {
   Buffer logits_;
 };
 
+std::vector<Gates> gates_of(const int* counts, int mixtures, const int* splits, bool tree) {
+  std::vector<Gates> gates;
+  for (int i = 0; i < mixtures; splits += counts[i++]) gates.emplace_back(std::vector<int>(splits, splits + counts[i]), tree);
+  return gates;
+}
+
 }  // namespace
 }  // namespace alma
 
 // The functions that Python calls. No exception may leave them: they return null or -1, since only the memory can be short.
 extern "C" {
 
-// sizes: inputs, hidden units, classes; gates: the number of gates of each hidden layer; splits: theirs, one after another.
-void* alma_mlp_stage(int networks, const long* sizes, int layers, const int* gates, const int* splits,
+// sizes: inputs, hidden units, classes; counts: the number of gates of each hidden layer; splits: theirs, one after
+// another; tree: 0 for flat mixtures.
+void* alma_mlp_stage(int networks, const long* sizes, int layers, const int* counts, const int* splits, int tree,
                      const alma::Settings* settings) try {
-  std::vector<std::vector<int>> by_layer;
-  for (int layer = 0; layer + 1 < layers; splits += gates[layer++]) by_layer.emplace_back(splits, splits + gates[layer]);
   auto stage = std::make_unique<alma::Stage>(*settings, 1);
   for (int i = 0; i < networks; ++i)
-    stage->add(std::make_unique<alma::Mlp>(std::vector<long>(sizes, sizes + layers + 1), by_layer));
+    stage->add(std::make_unique<alma::Mlp>(std::vector<long>(sizes, sizes + layers + 1),
+                                           alma::gates_of(counts, layers - 1, splits, tree)));
   return stage.release();
 } catch (...) {
   return nullptr;
 }
 
-// widths: channels of the images, then of each convolution; pools: 1 where a pooling follows a convolution, else 0.
-void* alma_vgg_stage(int networks, const long* widths, const int* pools, int convolutions, long side, int bias,
-                     long classes, const alma::Settings* settings, int threads) try {
+// widths: channels of the images, then of each convolution; lengths: the number of convolutions of each chain; counts,
+// splits, tree: as above, for each mixture of chains.
+void* alma_vgg_stage(int networks, const long* widths, const int* lengths, int chains, const int* counts,
+                     const int* splits, int tree, long side, int bias, long classes, const alma::Settings* settings,
+                     int threads) try {
+  const std::vector<int> by_chain(lengths, lengths + chains);
+  const std::vector<long> all(widths, widths + std::accumulate(lengths, lengths + chains, 1));
   auto stage = std::make_unique<alma::Stage>(*settings, threads);
   for (int i = 0; i < networks; ++i)
-    stage->add(std::make_unique<alma::Vgg>(std::vector<long>(widths, widths + convolutions + 1),
-                                           std::vector<bool>(pools, pools + convolutions), side, bias, classes,
-                                           stage->threads()));
+    stage->add(std::make_unique<alma::Vgg>(all, by_chain, alma::gates_of(counts, chains, splits, tree), side, bias,
+                                           classes, stage->threads()));
   return stage.release();
 } catch (...) {
   return nullptr;

@@ -5,15 +5,16 @@ C++ reads the weights of a network and nothing else of it. So the layers must be
 
 from __future__ import annotations
 
-from itertools import accumulate, pairwise
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from agents.networks.firefly_network import FireflyVGG19
-from agents.networks.gate_tree import MixtureLayer, Routing
-from agents.networks.mixture import MixtureMLP
+from agents.networks.gate_tree import MixtureLayer
+from agents.networks.mixture import MixtureMLP, MixtureVGG19
 from agents.networks.mlp_vgg import MLP, VGG19, VGG19_BLOCKS
 from agents.networks.uniform_mixture import UniformMixture
 from agents.training.settings import StageSettings
@@ -29,27 +30,28 @@ _ATTRIBUTES: dict[type[nn.Module], tuple[str, ...]] = {
     ),
     nn.BatchNorm2d: ("num_features", "eps", "momentum", "affine", "track_running_stats"),
     nn.MaxPool2d: ("kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode"),
+    nn.AdaptiveAvgPool2d: ("output_size",),
 }
-_CONTAINERS = (MLP, MixtureMLP, VGG19, FireflyVGG19, MixtureLayer, nn.Sequential, nn.ModuleList)
-_POOLED = tuple(accumulate(VGG19_BLOCKS))  # numbers of the convolutions before a pooling
+_CONTAINERS = (MLP, MixtureMLP, VGG19, FireflyVGG19, MixtureVGG19, MixtureLayer, nn.Sequential, nn.ModuleList)
 
 Description = tuple[Any, ...]
+_FLATTEN: Description = (nn.Flatten, 1, -1, False)
 
 
 def supports(body: nn.Module, settings: StageSettings) -> bool:
     """Return whether this engine can compute a stage of a network on a CPU in fp32.
 
-    It computes MLPs, also those of gMoE with a tree of soft gates, and VGG19s, or a uniform mixture of either. The
-    members of a mixture must have equal layers and no common weights.
+    It computes MLPs and VGG19s, also those of gMoE with soft gates, or a uniform mixture of either. The members of a
+    uniform mixture must have equal layers and no common weights.
     """
     members = members_of(body)
     layers = _expected_layers(members[0])
     return (
         layers is not None
         and all(_expected_layers(member) == _layers(member) == layers for member in members)
-        and len({_splits(member) for member in members}) == 1
+        and len({(splits_of(member), has_trees(member)) for member in members}) == 1
         and _is_readable(members)
-        and (isinstance(members[0], VGG19) or settings.augmentation == "none")
+        and (isinstance(members[0], VGG19 | MixtureVGG19) or settings.augmentation == "none")
         and settings.precision == "fp32"
         and settings.optimizer in ("adadelta", "sgd")
         and (settings.updates, settings.accumulation, settings.clip) == (None, 1, None)
@@ -64,6 +66,41 @@ def members_of(body: nn.Module) -> list[nn.Module]:
 def float_tensors(network: nn.Module) -> list[Tensor]:
     """Return the parameters and then the floating-point buffers, in the order of C++."""
     return [*network.parameters(), *(buffer for buffer in network.buffers() if buffer.is_floating_point())]
+
+
+def layers_of(body: nn.Module) -> Sequence[nn.Module]:
+    """Return the hidden layers of an MLP, or the blocks of a VGG19, each up to its pooling; some can be mixtures."""
+    if isinstance(body, MLP | MixtureMLP):
+        return [layer for layer in body if isinstance(layer, nn.Linear | MixtureLayer)][:-1]
+    if isinstance(body, MixtureVGG19):
+        return list(body)[:-2]
+    assert isinstance(body, VGG19)
+    ends = [number for number, layer in enumerate(body.features, 1) if isinstance(layer, nn.MaxPool2d)]
+    return [body.features[start:end] for start, end in pairwise([0, *ends])]
+
+
+def expert_of(layer: nn.Module) -> nn.Module:
+    """Return the first expert of a mixture; of another layer or block, itself."""
+    return layer.experts[0] if isinstance(layer, MixtureLayer) else layer
+
+
+def convolutions_of(layer: nn.Module) -> list[nn.Conv2d]:
+    """Return the convolutions of a block of a VGG19; of a mixture, those of its first expert."""
+    return [part for part in expert_of(layer).modules() if isinstance(part, nn.Conv2d)]
+
+
+def splits_of(body: nn.Module) -> tuple[tuple[int, ...], ...]:
+    """Return the splits of each of the `layers_of` a network; none of a layer that is no mixture."""
+    return tuple(layer.splits if isinstance(layer, MixtureLayer) else () for layer in layers_of(body))
+
+
+def has_trees(body: nn.Module) -> bool:
+    """Return whether the gates of a network's mixtures are trees."""
+    return all(layer.routing.tree for layer in _mixtures(body))
+
+
+def _mixtures(body: nn.Module) -> list[MixtureLayer]:
+    return [layer for layer in body.modules() if isinstance(layer, MixtureLayer)]
 
 
 def _is_readable(members: list[nn.Module]) -> bool:
@@ -93,53 +130,65 @@ def _description(layer: nn.Module) -> Description:
 
 def _expected_layers(body: nn.Module) -> list[Description] | None:
     """Return the layers that C++ assumes for a network with these sizes, or None if there are none."""
+    routings = {layer.routing for layer in _mixtures(body)}
+    if any(routing.gating != "soft" for routing in routings) or len({routing.tree for routing in routings}) > 1:
+        return None
     if type(body) in (MLP, MixtureMLP):
         return _layers_of_perceptron(body)
-    if type(body) in (VGG19, FireflyVGG19):
+    if type(body) in (VGG19, FireflyVGG19, MixtureVGG19):
         return _layers_of_vgg19(body)
     return None
 
 
 def _layers_of_perceptron(body: nn.Module) -> list[Description] | None:
-    layers = [layer for layer in body.children() if isinstance(layer, nn.Linear | MixtureLayer)]
-    if not layers or not isinstance(layers[-1], nn.Linear):
+    *_, last = body.children()
+    if not isinstance(last, nn.Linear):
         return None
-    *hidden, last = layers
-    expected: list[Description] = [(nn.Flatten, 1, -1, False)]
+    expected: list[Description] = [_FLATTEN]
     inputs = None
-    for layer in hidden:
+    for layer in layers_of(body):
         linear = next(part for part in layer.modules() if isinstance(part, nn.Linear))
         inputs = inputs or linear.in_features
-        expert = [(nn.Linear, inputs, linear.out_features, True), (nn.ReLU, False)]
-        if isinstance(layer, nn.Linear):
-            expected += expert
-        elif layer.routing == Routing():
-            expected += [(nn.Identity, False), *expert * (len(layer.splits) + 1)]
-            expected += [(nn.Linear, inputs, 2 * len(layer.splits), True)] if layer.splits else []
-        else:
-            return None
+        hidden = [(nn.Linear, inputs, linear.out_features, True), (nn.ReLU, False)]
+        expected += _with_experts(layer, hidden, [(nn.Identity, False)], inputs)
         inputs = linear.out_features
     return [*expected, (nn.Linear, inputs or last.in_features, last.out_features, True)]
 
 
 def _layers_of_vgg19(body: nn.Module) -> list[Description] | None:
-    assert isinstance(body, VGG19)
-    convolutions = body.convolutions
-    if len(convolutions) != sum(VGG19_BLOCKS):
+    layers, (*_, classifier) = layers_of(body), body.children()
+    if tuple(len(convolutions_of(layer)) for layer in layers) != VGG19_BLOCKS or not isinstance(classifier, nn.Linear):
         return None
-    bias = convolutions[0].bias is not None
+    first = convolutions_of(layers[0])[0]
     expected: list[Description] = []
-    channels = (convolutions[0].in_channels, *body.widths)
-    for number, (inputs, outputs) in enumerate(pairwise(channels), 1):
-        expected += [
+    inputs = first.in_channels
+    for layer in layers:
+        channels = (inputs, *(convolution.out_channels for convolution in convolutions_of(layer)))
+        block = _layers_of_block(channels, first.bias is not None)
+        expected += _with_experts(layer, block, [(nn.AdaptiveAvgPool2d, 4, False), _FLATTEN], 16 * inputs)
+        inputs = channels[-1]
+    expected += [_FLATTEN] if isinstance(body, MixtureVGG19) else []
+    return [*expected, (nn.Linear, inputs, classifier.out_features, True)]
+
+
+def _layers_of_block(channels: Sequence[int], bias: bool) -> list[Description]:
+    layers: list[Description] = []
+    for inputs, outputs in pairwise(channels):
+        layers += [
             (nn.Conv2d, inputs, outputs, (3, 3), (1, 1), (1, 1), (1, 1), 1, "zeros", bias),
-            (nn.BatchNorm2d, outputs, 1e-5, 0.1, True, True, True),  # the constants of vgg.h
+            (nn.BatchNorm2d, outputs, 1e-5, 0.1, True, True, True),  # the constants of convolution_layer.h
             (nn.ReLU, False),
         ]
-        if number in _POOLED:
-            expected.append((nn.MaxPool2d, 2, 2, 0, 1, False, False, False))
-    return [*expected, (nn.Linear, channels[-1], body.classifier.out_features, True)]
+    return [*layers, (nn.MaxPool2d, 2, 2, 0, 1, False, False, False)]
 
 
-def _splits(body: nn.Module) -> tuple[tuple[int, ...], ...]:
-    return tuple(layer.splits for layer in body.children() if isinstance(layer, MixtureLayer))
+def _with_experts(
+    layer: nn.Module, expert: list[Description], summary: list[Description], features: int
+) -> list[Description]:
+    """Return the layers of a mixture, given those of an expert, of what the gates see, and the number of its values."""
+    if not isinstance(layer, MixtureLayer):
+        return expert
+    experts = len(layer.splits) + 1
+    logits = 2 * len(layer.splits) if layer.routing.tree else experts
+    gates = [(nn.Linear, features, logits, True)] if layer.splits else []
+    return [*summary, *expert * experts, *gates]

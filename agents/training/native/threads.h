@@ -35,9 +35,10 @@ class Threads {
 
   int count() const { return count_; }
 
-  // Calls function(task, thread) for each task from 0 to tasks - 1, in one of the threads 0 .. count() - 1.
-  void run(long tasks, const std::function<void(long, int)>& function) {
-    if (count_ == 1 || tasks == 1) {
+  // Calls function(task, thread) for each task from 0 to tasks - 1, in one of the threads 0 .. count() - 1; in this thread
+  // alone if all tasks together take less time than others need to begin.
+  void run(long tasks, const std::function<void(long, int)>& function, bool worth_it = true) {
+    if (count_ == 1 || tasks == 1 || !worth_it) {
       for (long task = 0; task < tasks; ++task) function(task, 0);
       return;
     }
@@ -46,7 +47,8 @@ class Threads {
     running_.store(count_ - 1, std::memory_order_relaxed);
     start();
     for (long task = 0; task < tasks; task += count_) function(task, 0);
-    while (running_.load(std::memory_order_acquire) > 0) std::this_thread::yield();
+    for (int spin = 0; running_.load(std::memory_order_acquire) > 0; ++spin)
+      if (spin > kSpins / 10) std::this_thread::yield();  // the processor may be needed for what this thread waits for
   }
 
  private:

@@ -1,4 +1,4 @@
-// Sixteen floats side by side, in the vector types of GCC and Clang, and memory that is aligned to them.
+// kLanes floats side by side, in the vector types of GCC and Clang, and memory that is aligned to them.
 #pragma once
 
 #include <cstdlib>
@@ -7,18 +7,31 @@
 
 namespace alma {
 
+// A vector is a register: GCC keeps longer ones in memory. kRegisters: how many there are.
+#if defined(__AVX512F__)
 constexpr long kLanes = 16;
+constexpr int kRegisters = 32;
+#elif defined(__AVX__)
+constexpr long kLanes = 8;
+constexpr int kRegisters = 16;
+#else  // SSE, or Arm's Neon, which has 32 registers
+constexpr long kLanes = 4;
+constexpr int kRegisters = 16;
+#endif
 
-typedef float Vector __attribute__((vector_size(64), aligned(64), may_alias));
-typedef int Integers __attribute__((vector_size(64)));
+typedef float Vector __attribute__((vector_size(4 * kLanes), aligned(4 * kLanes), may_alias));
+typedef int Integers __attribute__((vector_size(4 * kLanes)));
 
 inline Vector load(const float* from) { return *reinterpret_cast<const Vector*>(from); }
+// As `load`, for a value that is used several times: it is loaded once, and the compiler does not load it at each use.
+inline Vector load_once(const Vector& from) { return *const_cast<const volatile Vector*>(&from); }
+inline Vector load_once(const float* from) { return load_once(*reinterpret_cast<const Vector*>(from)); }
 inline void store(float* to, Vector value) { *reinterpret_cast<Vector*>(to) = value; }
-inline Vector broadcast(float value) { return Vector{} + value; }
+inline Vector broadcast(float value) { return value - Vector{}; }  // the sum would not keep -0
 inline Vector larger(Vector a, Vector b) { return a > b ? a : b; }  // b if one of them is NaN
 
 // NaN if one of them is NaN.
-inline Vector largest(Vector a, Vector b) { return (a > b) | (a != a) ? a : b; }
+inline Vector largest(Vector a, Vector b) { return ((a > b) | (a != a)) ? a : b; }
 
 // ReLU, which must keep NaN: a network that diverged has a loss of NaN, and is not selected.
 inline Vector rectified(Vector value) { return larger(Vector{}, value); }
@@ -31,6 +44,22 @@ inline float sum(Vector value) {
     for (int lane = 0; lane < half; ++lane) total[lane] += total[lane + half];
   return total[0];
 }
+
+// Alternates the lanes of the first, or of the last, halves of two vectors.
+#if defined(__AVX512F__)
+inline Vector zip_first(Vector a, Vector b) {
+  return __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+inline Vector zip_last(Vector a, Vector b) {
+  return __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+#elif defined(__AVX__)
+inline Vector zip_first(Vector a, Vector b) { return __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11); }
+inline Vector zip_last(Vector a, Vector b) { return __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15); }
+#else
+inline Vector zip_first(Vector a, Vector b) { return __builtin_shufflevector(a, b, 0, 4, 1, 5); }
+inline Vector zip_last(Vector a, Vector b) { return __builtin_shufflevector(a, b, 2, 6, 3, 7); }
+#endif
 
 // exp(x) with a relative error of 2e-7 for -87 <= x <= 88; numbers outside give the value at the bound.
 inline Vector exp(Vector x) {

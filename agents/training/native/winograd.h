@@ -1,181 +1,183 @@
-// 3x3 convolutions by Winograd's F(2x2, 3x3): y = A' [(G w G') . (B' x B)] A for each tile of 2x2 outputs.
+// 3x3 convolutions by Winograd's F(4, 3) along the rows: y = A' sum over rows and channels of [(G w) . (B' x)].
 //
-// A tile takes 16 multiplications instead of 36. The transforms are additions, which pay from sixteen channels on.
-// Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, arXiv 1509.09308, section 4.1.
+// A tile is four outputs of a row, from six inputs: 18 multiplications instead of 36. The transforms are additions along
+// the row only, few against the products even with four channels. The points 0, 3/4, -3/4, 3/2, -3/2 and infinity make
+// the rounding errors 1.4 times those of a plain sum. Lavin and Gray, Fast Algorithms for Convolutional Neural Networks,
+// arXiv 1509.09308; Barabasz et al., Error Analysis and Improving the Accuracy of Winograd Convolution, 1803.10986.
 #pragma once
 
 #include "convolution.h"
-#include "product.h"
 
 namespace alma {
 
-constexpr long kTiles = 16;                      // tiles that are transformed together: they stay in the second cache
-constexpr long kTileStride = (kTiles + 1) * kLanes;  // one more than a power of two: other cache sets
+constexpr int kTile = 4, kElements = 6, kHalf = 3;  // outputs of a tile; its products, in two halves
+constexpr int kChannels = kRegisters == 32 ? 4 : 2, kTiles = 2;  // at a time: their sums fill the registers
+constexpr float kNear = 0.75f, kFar = 1.5f;         // the points
+constexpr float kNear2 = kNear * kNear, kFar2 = kFar * kFar;
+constexpr float kZeroNorm = 1 / (kNear2 * kFar2);
+constexpr float kNearNorm = 1 / (2 * kNear2 * (kNear2 - kFar2)), kFarNorm = 1 / (2 * kFar2 * (kFar2 - kNear2));
 
-// Numbers of 16 transformed elements, of `rows` channels each: element e of channel c at (e, c, tile, lane).
-inline long element_stride(long rows) { return rows * kTileStride + kLanes; }
+inline bool winograd_fits(long side) { return side % kTile == 0; }
 
-// Numbers that a thread needs between the transforms.
-inline long winograd_scratch(long inputs, long outputs) { return 16 * (element_stride(inputs) + element_stride(outputs)); }
-
-// (B' d B) of 4 numbers in a row or in a column.
-inline void transform_input(Vector& a, Vector& b, Vector& c, Vector& d) {
-  const Vector first = a - c, second = b + c, third = c - b, fourth = b - d;
-  a = first, b = second, c = third, d = fourth;
+// B' d of six numbers in a row.
+inline void transform_input(const Vector* d, Vector* to) {
+  const Vector even_far = d[4] - d[2] * kFar2, odd_far = (d[3] - d[1] * kFar2) * kNear;
+  const Vector even_near = d[4] - d[2] * kNear2, odd_near = (d[3] - d[1] * kNear2) * kFar;
+  to[0] = d[4] - d[2] * (kNear2 + kFar2) + d[0] * (kNear2 * kFar2);
+  to[1] = even_far + odd_far;
+  to[2] = even_far - odd_far;
+  to[3] = even_near + odd_near;
+  to[4] = even_near - odd_near;
+  to[5] = d[5] - d[3] * (kNear2 + kFar2) + d[1] * (kNear2 * kFar2);
 }
 
-// B' d B of the tiles `first` .. `first + count` of each channel.
-inline void transform_inputs(const float* x, float* to, long channels, long side, long first, long count) {
-  const long width = row_size(side), across = side / 2;
-  for (long channel = 0; channel < channels; ++channel)
-    for (long tile = 0; tile < count; ++tile) {
-      const long row = (first + tile) / across, column = (first + tile) % across;
-      const float* from = x + channel * map_size(side) + 2 * row * width + 2 * column * kLanes;
-      Vector d[4][4];
-      for (int i = 0; i < 4; ++i)
-        for (int j = 0; j < 4; ++j) d[i][j] = load(from + i * width + j * kLanes);
-      for (int j = 0; j < 4; ++j) transform_input(d[0][j], d[1][j], d[2][j], d[3][j]);
-      for (int i = 0; i < 4; ++i) transform_input(d[i][0], d[i][1], d[i][2], d[i][3]);
-      float* at = to + channel * kTileStride + tile * kLanes;
-      for (int i = 0; i < 4; ++i)
-        for (int j = 0; j < 4; ++j) store(at + (4 * i + j) * element_stride(channels), d[i][j]);
-    }
+// G w of all weights: (outputs / kChannels, 2 halves, 3 rows, inputs, 3 elements, kChannels); fewer channels are followed
+// by zeros.
+inline long transformed_size(long inputs, long outputs) {
+  return (outputs + kChannels - 1) / kChannels * kChannels * inputs * 3 * kElements;
 }
 
-// G w G' of all weights: (16, outputs, inputs).
 inline void transform_weights(Weights w, float* to, long outputs, long inputs) {
-  const auto spread = [](float a, float b, float c, float* out, long stride) {
-    out[0] = a;
-    out[stride] = 0.5f * (a + b + c);
-    out[2 * stride] = 0.5f * (a - b + c);
-    out[3 * stride] = c;
-  };
-  for (long out = 0; out < outputs; ++out)
-    for (long in = 0; in < inputs; ++in) {
-      const float* at = w.data + out * w.output + in * w.input;
-      float columns[4][3], all[4][4];
-      for (int j = 0; j < 3; ++j) spread(at[j * w.tap], at[(3 + j) * w.tap], at[(6 + j) * w.tap], &columns[0][j], 3);
-      for (int i = 0; i < 4; ++i) spread(columns[i][0], columns[i][1], columns[i][2], all[i], 1);
-      for (int e = 0; e < 16; ++e) to[(e * outputs + out) * inputs + in] = all[e / 4][e % 4];
-    }
-}
-
-// As `convolve`, with weights from `transform_weights`. The side is even.
-inline void winograd_convolve(const float* x, const float* weights, float* y, long inputs, long outputs, long side,
-                              Sums sums, float* scratch) {
-  const long tiles = side * side / 4, across = side / 2, width = row_size(side);
-  float* in = scratch;
-  float* out = scratch + 16 * element_stride(inputs);
-  for (long first = 0; first < tiles; first += kTiles) {
-    const long count = std::min(kTiles, tiles - first);
-    transform_inputs(x, in, inputs, side, first, count);
-    for (long e = 0; e < 16; ++e)
-      multiply({weights + e * outputs * inputs, inputs, 1}, in + e * element_stride(inputs), kTileStride, nullptr,
-               out + e * element_stride(outputs), kTileStride, outputs, inputs, count * kLanes);
-    for (long channel = 0; channel < outputs; ++channel) {
-      Vector total{}, squares{};
-      for (long tile = 0; tile < count; ++tile) {
-        const float* from = out + channel * kTileStride + tile * kLanes;
-        Vector rows[2][4];
-        for (int j = 0; j < 4; ++j) {
-          Vector m[4];
-          for (int i = 0; i < 4; ++i) m[i] = load(from + (4 * i + j) * element_stride(outputs));
-          rows[0][j] = m[0] + m[1] + m[2];
-          rows[1][j] = m[1] - m[2] - m[3];
-        }
-        const long row = (first + tile) / across, column = (first + tile) % across;
-        float* to = y + channel * map_size(side) + (2 * row + 1) * width + (2 * column + 1) * kLanes;
-        for (int i = 0; i < 2; ++i) {
-          const Vector left = rows[i][0] + rows[i][1] + rows[i][2], right = rows[i][1] - rows[i][2] - rows[i][3];
-          store(to + i * width, left);
-          store(to + i * width + kLanes, right);
-          total += left + right;
-          squares += left * left + right * right;
-        }
-      }
-      if (sums.values) {
-        sums.values[channel] += total;
-        sums.squares[channel] += squares;
-      }
-    }
-  }
-}
-
-// A d A' of the gradients of the tiles `first` .. `first + count` of each output channel.
-inline void transform_gradients(const float* dy, float* to, long channels, long side, long first, long count) {
-  const long width = row_size(side), across = side / 2;
-  for (long channel = 0; channel < channels; ++channel)
-    for (long tile = 0; tile < count; ++tile) {
-      const long row = (first + tile) / across, column = (first + tile) % across;
-      const float* from = dy + channel * map_size(side) + (2 * row + 1) * width + (2 * column + 1) * kLanes;
-      float* at = to + channel * kTileStride + tile * kLanes;
-      Vector d[4][2];
-      for (int j = 0; j < 2; ++j) {
-        const Vector upper = load(from + j * kLanes), lower = load(from + width + j * kLanes);
-        d[0][j] = upper, d[1][j] = upper + lower, d[2][j] = upper - lower, d[3][j] = -lower;
-      }
-      for (int i = 0; i < 4; ++i) {
-        const Vector all[4] = {d[i][0], d[i][0] + d[i][1], d[i][0] - d[i][1], -d[i][1]};
-        for (int j = 0; j < 4; ++j) store(at + (4 * i + j) * element_stride(channels), all[j]);
-      }
-    }
-}
-
-// totals (kOut, kIn) += the sums over tiles of the products of kOut gradients and kIn inputs.
-template <int kOut, int kIn>
-void add_products(const float* gradients, const float* inputs, Vector* totals, long total_stride, long count) {
-  Vector sums[kOut][kIn];
-  for (int out = 0; out < kOut; ++out)
-    for (int in = 0; in < kIn; ++in) sums[out][in] = totals[out * total_stride + in];
-  for (long tile = 0; tile < count; ++tile) {
-    Vector values[kIn];
-    for (int in = 0; in < kIn; ++in) values[in] = load(inputs + in * kTileStride + tile * kLanes);
-    for (int out = 0; out < kOut; ++out) {
-      const Vector gradient = load(gradients + out * kTileStride + tile * kLanes);
-      for (int in = 0; in < kIn; ++in) sums[out][in] += gradient * values[in];
-    }
-  }
-  for (int out = 0; out < kOut; ++out)
-    for (int in = 0; in < kIn; ++in) totals[out * total_stride + in] = sums[out][in];
-}
-
-// As `correlate`. `totals` has room for outputs * 16 vectors per input channel.
-inline void winograd_correlate(const float* x, const float* dy, float* dw, Vector* totals, float* scratch, long blocks,
-                               long inputs, long outputs, long side, long begin, long end) {
-  const long tiles = side * side / 4, channels = end - begin, map = map_size(side);
-  float* in = scratch;
-  float* out = scratch + 16 * element_stride(inputs);
-  totals += begin * outputs * 16;
-  std::memset(static_cast<void*>(totals), 0, channels * outputs * 16 * sizeof(Vector));
-  for (long block = 0; block < blocks; ++block)
-    for (long first = 0; first < tiles; first += kTiles) {
-      const long count = std::min(kTiles, tiles - first);
-      transform_gradients(dy + block * outputs * map, out, outputs, side, first, count);
-      transform_inputs(x + (block * inputs + begin) * map, in, channels, side, first, count);
-      for (long e = 0; e < 16; ++e)
-        for (long o = 0; o < outputs; o += outputs - o >= 4 ? 4 : 1)
-          for (long i = 0; i < channels; i += channels - i >= 4 ? 4 : 1) {
-            const float* gradients = out + e * element_stride(outputs) + o * kTileStride;
-            const float* values = in + e * element_stride(channels) + i * kTileStride;
-            Vector* at = totals + (e * outputs + o) * channels + i;
-            if (outputs - o >= 4 && channels - i >= 4) add_products<4, 4>(gradients, values, at, channels, count);
-            else if (outputs - o >= 4) add_products<4, 1>(gradients, values, at, channels, count);
-            else if (channels - i >= 4) add_products<1, 4>(gradients, values, at, channels, count);
-            else add_products<1, 1>(gradients, values, at, channels, count);
+  for (long first = 0; first < outputs; first += kChannels)
+    for (int row = 0; row < 3; ++row)
+      for (long in = 0; in < inputs; ++in)
+        for (long i = 0; i < kChannels; ++i) {
+          float all[kElements] = {};
+          if (first + i < outputs) {
+            const float* at = w.data + (first + i) * w.output + in * w.input + 3 * row * w.tap;
+            const float a = at[0], b = at[w.tap], c = at[2 * w.tap];
+            all[0] = a * kZeroNorm;
+            all[1] = (a + c * kNear2 + b * kNear) * kNearNorm;
+            all[2] = (a + c * kNear2 - b * kNear) * kNearNorm;
+            all[3] = (a + c * kFar2 + b * kFar) * kFarNorm;
+            all[4] = (a + c * kFar2 - b * kFar) * kFarNorm;
+            all[5] = c;
           }
+          for (int e = 0; e < kElements; ++e)
+            to[((((2 * first / kChannels + e / kHalf) * 3 + row) * inputs + in) * kHalf + e % kHalf) * kChannels + i] = all[e];
+        }
+}
+
+// Six or more numbers in a row of a map, from `column` of the border on, of one channel of the input.
+template <bool kActivated, int kCount>
+[[gnu::always_inline]] inline void read_row(const float* from, long column, long side, Vector factor, Vector offset, Vector* to) {
+  for (int i = 0; i < kCount; ++i) {
+    to[i] = load(from + i * kLanes);
+    if (kActivated) to[i] = rectified(to[i] * factor + offset);
+  }
+  if (kActivated && column == 0) to[0] = Vector{};
+  if (kActivated && column + kCount == side + 2) to[kCount - 1] = Vector{};
+}
+
+// B' x of row `row`, as of the border, of all channels, kCount tiles: (2 halves, channels, 3 elements, kCount) vectors.
+template <int kCount, bool kActivated>
+void transform_row(const Input& x, long block, long row, long column, float* to, long channels, long side) {
+  const Vector mask = kActivated ? lanes(x.count, block) : Vector{};
+  for (long channel = 0; channel < channels; ++channel) {
+    const float* from = x.maps + (block * channels + channel) * map_size(side) + row * row_size(side) + column * kLanes;
+    Vector values[kCount * kTile + 2], all[kElements], factor{}, offset{};
+    if (kActivated) factor = mask * x.factor[channel], offset = mask * x.offset[channel];
+    read_row<kActivated, kCount * kTile + 2>(from, column, side, factor, offset, values);
+    for (int tile = 0; tile < kCount; ++tile) {
+      transform_input(values + tile * kTile, all);
+      for (int e = 0; e < kElements; ++e)
+        store(to + (((e / kHalf * channels + channel) * kHalf + e % kHalf) * kCount + tile) * kLanes, all[e]);
     }
-  const auto gather = [](const float* u, long stride, float* to, long to_stride) {  // G' u
-    to[0] = u[0] + 0.5f * (u[stride] + u[2 * stride]);
-    to[to_stride] = 0.5f * (u[stride] - u[2 * stride]);
-    to[2 * to_stride] = 0.5f * (u[stride] + u[2 * stride]) + u[3 * stride];
-  };
-  for (long o = 0; o < outputs; ++o)
-    for (long i = 0; i < channels; ++i) {
-      float u[16], rows[3][4];
-      for (long e = 0; e < 16; ++e) u[e] = sum(totals[(e * outputs + o) * channels + i]);
-      for (int j = 0; j < 4; ++j) gather(u + j, 4, &rows[0][j], 4);
-      for (int tap = 0; tap < 3; ++tap) gather(rows[tap], 1, dw + (o * inputs + begin + i) * 9 + 3 * tap, 1);
+  }
+}
+
+// One half of the products of kChannels output channels, from rows first .. last of the three transformed ones; first < last.
+template <int kCount>
+[[gnu::always_inline]] inline void multiply_half(const float* const* rows, long half, long first, long last,
+                                                 const float* weights, long inputs, Vector (&total)[kChannels][kHalf][kCount]) {
+  for (auto& by_element : total)
+    for (auto& by_tile : by_element)
+      for (Vector& value : by_tile) value = Vector{};
+  weights += (3 * half + first) * inputs * kHalf * kChannels;
+  do {  // not `for`: the compiler keeps the sums in registers if it sees that each loop has a turn
+    const float* from = rows[first] + half * inputs * kHalf * kCount * kLanes;
+    long in = 0;
+    do {
+      for (int e = 0; e < kHalf; ++e) {
+        Vector values[kCount];
+        for (int tile = 0; tile < kCount; ++tile) values[tile] = load_once(from + (e * kCount + tile) * kLanes);
+        for (int out = 0; out < kChannels; ++out) {
+          const Vector weight = broadcast(weights[e * kChannels + out]);
+          for (int tile = 0; tile < kCount; ++tile) total[out][e][tile] += values[tile] * weight;
+        }
+      }
+      from += kHalf * kCount * kLanes;
+      weights += kHalf * kChannels;
+    } while (++in < inputs);
+  } while (++first < last);
+}
+
+// kCount tiles of a row of `outputs` (at most kChannels) channels, from rows first .. last of the three transformed ones.
+template <int kCount>
+void multiply_row(const float* const* rows, long first, long last, const float* weights, float* y, long inputs,
+                  long outputs, long map, Sums sums) {
+  Vector left[kChannels][kHalf][kCount], right[kChannels][kHalf][kCount];
+  multiply_half<kCount>(rows, 0, first, last, weights, inputs, left);
+  for (int out = 0; out < kChannels; ++out)
+    for (int tile = 0; tile < kCount; ++tile) {
+      const Vector plus = left[out][1][tile], minus = left[out][2][tile];
+      left[out][0][tile] += plus + minus;
+      left[out][1][tile] = plus + minus;
+      left[out][2][tile] = (plus - minus) * kNear;
     }
+  multiply_half<kCount>(rows, 1, first, last, weights, inputs, right);
+  for (int out = 0; out < kChannels && out < outputs; ++out) {
+    Vector values{}, squares{};
+    for (int tile = 0; tile < kCount; ++tile) {
+      const Vector even_near = left[out][1][tile], odd_near = left[out][2][tile];
+      const Vector even = right[out][0][tile] + right[out][1][tile];
+      const Vector odd = (right[out][0][tile] - right[out][1][tile]) * kFar;
+      const Vector all[kTile] = {left[out][0][tile] + even, odd_near + odd, even_near * kNear2 + even * kFar2,
+                                 odd_near * kNear2 + odd * kFar2 + right[out][2][tile]};
+      for (int i = 0; i < kTile; ++i) {
+        store(y + out * map + (tile * kTile + i) * kLanes, all[i]);
+        values += all[i];
+        squares += all[i] * all[i];
+      }
+    }
+    if (sums.values) {
+      sums.values[out] += values;
+      sums.squares[out] += squares;
+    }
+  }
+}
+
+// Numbers that a thread needs: three transformed rows.
+inline long winograd_scratch(long channels) { return 3 * channels * kElements * kTiles * kLanes; }
+
+// A strip of kCount tiles, from the top of the map to its bottom.
+template <int kCount, bool kActivated>
+void winograd_strip(const Input& x, const float* weights, float* y, long inputs, long outputs, long side, long block,
+                    long column, Sums sums, float* scratch) {
+  const long width = row_size(side), map = map_size(side), size = inputs * kElements * kCount * kLanes;
+  const auto slot = [&](long row) { return scratch + row % 3 * size; };  // rows as of the border: 1 .. side
+  for (long row = 0; row < side; ++row) {
+    for (long next = row == 0 ? 1 : row + 2; next <= std::min(row + 2, side); ++next)
+      transform_row<kCount, kActivated>(x, block, next, column, slot(next), inputs, side);
+    const float* rows[3] = {slot(row), slot(row + 1), slot(row + 2)};
+    const long first = row == 0 ? 1 : 0, last = row + 1 == side ? 2 : 3;  // the other rows are zero
+    for (long out = 0; out < outputs; out += kChannels)
+      multiply_row<kCount>(rows, first, last, weights + out * inputs * 3 * kElements,
+                           y + (block * outputs + out) * map + (row + 1) * width + (column + 1) * kLanes, inputs,
+                           std::min<long>(outputs - out, kChannels), map,
+                           sums.values ? Sums{sums.values + out, sums.squares + out} : sums);
+  }
+}
+
+// y = the convolution of x for one block, with weights from `transform_weights`. The side is a multiple of four; the
+// border of y is not written.
+inline void winograd_convolve(const Input& x, const float* weights, float* y, long inputs, long outputs, long side,
+                              long block, Sums sums, float* scratch) {
+  const bool whole = side % (kTiles * kTile) == 0;
+  const auto strip = x.factor ? (whole ? winograd_strip<kTiles, true> : winograd_strip<1, true>)
+                              : (whole ? winograd_strip<kTiles, false> : winograd_strip<1, false>);
+  for (long column = 0; column < side; column += (whole ? kTiles : 1) * kTile)
+    strip(x, weights, y, inputs, outputs, side, block, column, sums, scratch);
 }
 
 }  // namespace alma

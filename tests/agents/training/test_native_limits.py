@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from agents.networks.gate_tree import Routing
 from agents.networks.mixture import MixtureMLP
 from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
 from agents.networks.uniform_mixture import UniformMixture
@@ -20,7 +21,18 @@ from agents.training.seeding import StageGenerators
 from agents.training.settings import StageSettings
 from agents.training.stage import Examples, StageReport, plain_engine, train_stage
 
-from .test_native import CIFAR, ENGINE_PAIR, examples, mlp, needs_compiler, run, seeded, vgg19
+from .test_native import (
+    CIFAR,
+    ENGINE_PAIR,
+    examples,
+    mixture_of_experts,
+    mlp,
+    needs_compiler,
+    run,
+    seeded,
+    vgg19,
+    vgg19_of_experts,
+)
 
 pytestmark = needs_compiler
 PIXELS = (1, 8, 8)
@@ -58,6 +70,24 @@ def tied_members(whole: bool) -> nn.Module:
     return UniformMixture([first, first if whole else second])
 
 
+def with_other_routing() -> nn.Module:
+    body = mixture_of_experts()
+    body.mixtures[1].routing = Routing(tree=False)
+    return body
+
+
+def with_summary(*layers: nn.Module) -> nn.Module:
+    body = vgg19_of_experts((0,))
+    body.mixtures[2].summary = nn.Sequential(*layers)
+    return body
+
+
+def without_an_expert() -> nn.Module:
+    body = vgg19_of_experts((0, 0))
+    del body.mixtures[1].experts[2]
+    return body
+
+
 class Doubled(MLP):
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = 2 * super().forward(x)  # type: ignore[no-untyped-call]
@@ -85,6 +115,12 @@ BODIES: dict[str, Callable[[], nn.Module]] = {
     "mean over all batches": lambda: with_norm(momentum=None),
     "BatchNorm without weights": lambda: with_norm(affine=False),
     "BatchNorm without running statistics": lambda: with_norm(track_running_stats=False),
+    "trees and flat gates": with_other_routing,
+    "gates that see other pixels": lambda: with_summary(nn.AdaptiveAvgPool2d((4, 2)), nn.Flatten()),
+    "gates that see maxima": lambda: with_summary(nn.AdaptiveMaxPool2d(4), nn.Flatten()),
+    "a missing expert": without_an_expert,
+    "one block without a mixture": lambda: changed(vgg19_of_experts((0,)), layer_2=nn.Identity()),
+    "experts of other kinds": lambda: changed(vgg19_of_experts((0,)), layer_2=mixture_of_experts()[1]),
 }
 
 

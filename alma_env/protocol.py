@@ -1,0 +1,76 @@
+"""The numbers of a protocol, checked: which stream is made of the data, how it is scored, and which budgets hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from alma_env.data.stream import Stream
+from alma_env.text.corpus import TextCorpus
+
+if TYPE_CHECKING:
+    from alma_env.data.datasets import DataSet
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The arguments of ``AlmaEnv``, except for the data; its manual describes them. They are Python numbers, for JSON.
+
+    Raises:
+        TypeError: an argument is not a number, or not a whole one.
+        ValueError: a budget is not positive, or the size of a batch is below 1.
+    """
+
+    ticks: int
+    valid_fraction: float = 0.1
+    partition: str = "alma"
+    flops_budget: float | None = None
+    parameter_budget: int | None = None
+    evaluation_batch_size: int = 500
+
+    def __post_init__(self) -> None:
+        whole = ("ticks", "evaluation_batch_size", "parameter_budget")
+        _require_numbers({name: getattr(self, name) for name in whole}, Integral, "a whole number", 50)
+        real = ("valid_fraction", "flops_budget")
+        _require_numbers({name: getattr(self, name) for name in real}, Real, "a number", 0.1)
+        for name in ("flops_budget", "parameter_budget"):
+            budget = getattr(self, name)
+            if budget is not None and not budget > 0:
+                raise ValueError(f"{name}={budget}: a budget must be positive; use None for no budget")
+        if self.evaluation_batch_size < 1:
+            raise ValueError(
+                f"evaluation_batch_size={self.evaluation_batch_size}: a forward pass needs at least 1 example; use, "
+                "for example, evaluation_batch_size=500"
+            )
+        for field in fields(self):
+            object.__setattr__(self, field.name, _to_python(getattr(self, field.name)))
+
+    def require_stream(self, data: DataSet | TextCorpus) -> Stream | None:
+        """Check that the data have a stream with these numbers; return the one of seed 0, except for text.
+
+        Raises:
+            ValueError: there is no such stream, or a keyword is not for text.
+        """
+        if not isinstance(data, TextCorpus):
+            return Stream(data, self.ticks, seed=0, valid_fraction=self.valid_fraction, scheme=self.partition)
+        if (self.valid_fraction, self.partition) != (0.1, "alma"):
+            raise ValueError(
+                f"valid_fraction={self.valid_fraction}, partition={self.partition!r} with text: text has a separate "
+                "validation set, and its documents are permuted by seed; leave both out"
+            )
+        data.check(self.ticks)
+        return None
+
+
+def _require_numbers(values: Mapping[str, object], kind: type, rule: str, example: float) -> None:
+    for name, value in values.items():
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+            raise TypeError(f"{name}={value!r}: must be {rule}, for example {name}={example}")
+
+
+def _to_python(number: Any) -> Any:
+    return number.item() if isinstance(number, np.generic) else number
