@@ -1,6 +1,6 @@
 // A chain of 3x3 convolutions, each with BatchNorm and ReLU, and a pooling at its end: a block of a VGG.
 //
-// A block is 16 images here. So a block of a VGG is called a chain.
+// A block is kLanes images here. So a block of a VGG is called a chain.
 #pragma once
 
 #include "convolution_layer.h"
@@ -26,7 +26,7 @@ class Chain {
     for (ConvolutionLayer& layer : layers_) layer.reserve(blocks);
   }
 
-  // x: maps of `count` images. A thread does as much as it can with a block of 16 images while it is in its cache.
+  // x: maps of `count` images. A thread does as much as it can with a block of kLanes images while it is in its cache.
   void forward(const float* x, long count, bool training) {
     const long blocks = padded(count) / kLanes;
     const auto finish = [&](ConvolutionLayer& layer, long block) {
@@ -37,25 +37,28 @@ class Chain {
       ConvolutionLayer& layer = layers_[number];
       const Weights weights{shared_.parameters + layer.weight, 9 * layer.in, 9, 1};
       prepare(weights, layer.in, layer.out, layer.side);
-      shared_.threads.run(blocks, [&](long block, int thread) {
+      const auto block_forward = [&](long block, int thread) {
         if (number > 0) finish(layers_[number - 1], block);
         const Sums sums = training ? shared_.sums_of(block, layer.out) : Sums{nullptr, nullptr};
         convolve_block(input, weights, layer.convolved, layer.in, layer.out, layer.side, block, thread, sums);
-      }, layer.worth_threads(count));
+      };
+      shared_.threads.run(blocks, block_forward, layer.worth_threads(count));
       statistics(shared_, layer, count, training);
       input = layer.result(count);
     }
-    shared_.threads.run(blocks, [&](long block, int) { finish(layers_.back(), block); },
-                        layers_.back().worth_threads(count));
+    ConvolutionLayer& last = layers_.back();
+    shared_.threads.run(blocks, [&](long block, int) { finish(last, block); }, last.worth_threads(count));
   }
 
   // Replaces the gradient of the output, in `output_gradient`, by that of x, unless nobody needs it.
   void backward(const float* x, long count, bool needs_input_gradient) {
     const long blocks = padded(count) / kLanes;
     float* gradient = shared_.before_gradient;
-    shared_.threads.run(blocks, [&](long block, int) {
-      activate_backward(shared_, layers_.back(), block, shared_.output_gradient, gradient);
-    }, layers_.back().worth_threads(count));
+    const ConvolutionLayer& last = layers_.back();
+    const auto last_backward = [&](long block, int) {
+      activate_backward(shared_, last, block, shared_.output_gradient, gradient);
+    };
+    shared_.threads.run(blocks, last_backward, last.worth_threads(count));
     for (std::size_t number = layers_.size(); number-- > 0;) {
       const ConvolutionLayer& layer = layers_[number];
       affine_gradient(shared_, layer, blocks);
@@ -65,13 +68,14 @@ class Chain {
       // After `normalise_backward`, `convolved` is not read any more.
       float* below = number == 0 ? shared_.output_gradient : layer.in == layer.out ? layer.convolved : layer.input_gradient;
       if (goes_on) prepare(weights, layer.out, layer.in, layer.side);
-      shared_.threads.run(blocks, [&](long block, int thread) {
+      const auto block_backward = [&](long block, int thread) {
         normalise_backward(shared_, layer, count, block, lanes(count, block), gradient);
         if (!goes_on) return;
         convolve_block({gradient, nullptr, nullptr, count}, weights, below, layer.out, layer.in, layer.side, block, thread,
                        {nullptr, nullptr});
         if (number > 0) activate_backward(shared_, layers_[number - 1], block, below, below);
-      }, layer.worth_threads(count));
+      };
+      shared_.threads.run(blocks, block_backward, layer.worth_threads(count));
       weights_gradient(layer, number > 0 ? layers_[number - 1].result(count) : Input{x, nullptr, nullptr, count}, gradient,
                        blocks);
       gradient = below;
@@ -98,15 +102,16 @@ class Chain {
     const long threads = shared_.threads.count(), fours = (layer.out + 3) / 4;
     Vector* totals = reinterpret_cast<Vector*>(shared_.totals.data());
     float* to = shared_.gradient + layer.weight;
-    shared_.threads.run(threads, [&](long part, int thread) {
-      const auto first = [&](long number, long of) { return of * number / threads; };
+    const auto first = [&](long part, long of) { return of * part / threads; };
+    const auto some_channels = [&](long part, int thread) {
       if (winograd_fits(layer.side))
         winograd_correlate(x, dy, to, totals, shared_.scratch_of(thread), blocks, layer.in, layer.out, layer.side,
                            4 * first(part, fours), std::min(layer.out, 4 * first(part + 1, fours)));
       else
         correlate(x.maps, dy, to, totals, blocks, layer.in, layer.out, layer.side, first(part, layer.in),
                   first(part + 1, layer.in));
-    }, layer.worth_threads(x.count));
+    };
+    shared_.threads.run(threads, some_channels, layer.worth_threads(x.count));
   }
 
   Workspace& shared_;

@@ -1,6 +1,6 @@
-// 3x3 convolutions of 16 images side by side.
+// 3x3 convolutions of kLanes images side by side, for maps that are too small for winograd.h.
 //
-// A map is (channels, side + 2, side + 2, kLanes): 16 images in the lanes of a vector, with a border of zeros. So a
+// A map is (channels, side + 2, side + 2, kLanes): an image in each lane of a vector, with a border of zeros. So a
 // network of four channels fills the vectors as well as one of forty.
 #pragma once
 
@@ -72,15 +72,13 @@ void convolve_row(const float* x, Weights w, float* y, long inputs, long side, l
 
 template <int kOut>
 void convolve_rows(const float* x, Weights w, float* y, long inputs, long side, long row, Sums sums) {
-  if (side % 4 == 0)
-    convolve_row<kOut, 4>(x, w, y, inputs, side, row, sums);
-  else if (side % 2 == 0)
+  if (side % 2 == 0)
     convolve_row<kOut, 2>(x, w, y, inputs, side, row, sums);
   else
     convolve_row<kOut, 1>(x, w, y, inputs, side, row, sums);
 }
 
-// y (outputs maps) = the convolution of x (inputs maps), for 16 images. The border of y is not written.
+// y (outputs maps) = the convolution of x (inputs maps), for a block of kLanes images. The border of y is not written.
 inline void convolve(const float* x, Weights w, float* y, long inputs, long outputs, long side, Sums sums) {
   for (long row = 0; row < side; ++row)
     for (long out = 0; out < outputs; out += 4) {
@@ -124,7 +122,7 @@ void correlate_rows(const float* x, const float* dy, Vector* totals, long side, 
 }
 
 // The gradient of the weights of the input channels `begin` .. `end`: dw (outputs, inputs, 9), from the maps of all
-// blocks of 16 images. `totals` has room for outputs * 9 vectors per input channel.
+// blocks of images. `totals` has room for outputs * 9 vectors per input channel.
 inline void correlate(const float* x, const float* dy, float* dw, Vector* totals, long blocks, long inputs, long outputs,
                       long side, long begin, long end) {
   const long map = map_size(side), rows = std::min(side, std::max(1L, 64 / side));

@@ -155,8 +155,8 @@ inline void affine_gradient(const Workspace& shared, const ConvolutionLayer& lay
 }
 
 // Replaces the gradient after BatchNorm by that before it, with a border of zeros.
-inline void normalise_backward(const Workspace& shared, const ConvolutionLayer& layer, long count, long block, Vector mask,
-                               float* gradient) {
+inline void normalise_backward(const Workspace& shared, const ConvolutionLayer& layer, long count, long block,
+                               Vector mask, float* gradient) {
   const long width = row_size(layer.side), map = map_size(layer.side);
   const float values = static_cast<float>(count) * layer.side * layer.side;
   for (long channel = 0; channel < layer.out; ++channel) {

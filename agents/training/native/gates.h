@@ -27,7 +27,7 @@ class Gates {
     for (Buffer* buffer : {&share, &gain, &right_, &node_}) buffer->resize(experts() * columns);
   }
 
-  // Computes the shares of the 16 columns from column i on, given the logits (logits, columns).
+  // Computes the shares of the kLanes columns from column i on, given the logits (logits, columns).
   void open(const float* logits, long columns, long i) {
     tree_ ? open_tree(logits, columns, i) : open_flat(logits, columns, i);
   }

@@ -1,4 +1,4 @@
-// Mini-batches of images: 16 images in the lanes of a map, cut, mirrored and normalised while they are gathered.
+// Mini-batches of images: kLanes images in the lanes of a map, cut, mirrored and normalised while they are gathered.
 #pragma once
 
 #include <algorithm>
@@ -36,7 +36,7 @@ inline void copy_row(const Examples& from, const Image& image, long channels, lo
   }
 }
 
-// Fills the maps (channels, side + 2, side + 2, kLanes) of each block of 16 images, and the labels.
+// Fills the maps (channels, side + 2, side + 2, kLanes) of each block of kLanes images, and the labels.
 inline void gather_images(const Examples& from, const std::int64_t* index, const Crops& crops, long count, long channels,
                           long side, Threads& threads, Batch& batch) {
   const long size = channels * map_size(side), blocks = padded(count) / kLanes;

@@ -26,7 +26,7 @@ template <int kRows, int kVectors>
       sums[row][v] = add ? load(c + row * c_stride + v * kLanes) : broadcast(bias ? bias[row] : 0.0f);
   for (long k = 0; k < inner; ++k) {
     Vector right[kVectors];
-    for (int v = 0; v < kVectors; ++v) right[v] = load(b + k * b_stride + v * kLanes);
+    for (int v = 0; v < kVectors; ++v) right[v] = load_once(b + k * b_stride + v * kLanes);
     for (int row = 0; row < kRows; ++row) {
       const Vector left = broadcast(a.data[row * a.row_stride + k * a.column_stride]);
       for (int v = 0; v < kVectors; ++v) sums[row][v] += left * right[v];

@@ -85,7 +85,7 @@ class Stage {
       for (long i = 0; i < size; i += kLanes) store(logits_ + i, load(logits_ + i) * settings_.logit_scale);
   }
 
-  // The largest logit of 16 columns, and the sum of exp(logit - largest).
+  // The largest logit of kLanes columns, and the sum of exp(logit - largest).
   void softmax_terms(long column, long columns, Vector& highest, Vector& sums) const {
     const long classes = networks_[0]->classes;
     highest = load(logits_ + column);

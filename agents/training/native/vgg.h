@@ -78,7 +78,7 @@ class Vgg final : public Network {
     logits_.resize(classes * blocks * kLanes);
   }
 
-  // Calls visit(the place of the pixel of a map, the place in the features) for each channel of each block of 16 images.
+  // Calls visit(the place of the pixel of a map, the place in the features) for each channel of each block of kLanes images.
   template <typename Visit>
   void for_each_feature(long columns, Visit visit) const {
     for (long feature = 0; feature < classifier_.in; ++feature)

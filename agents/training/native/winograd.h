@@ -58,9 +58,10 @@ inline void transform_weights(Weights w, float* to, long outputs, long inputs) {
         }
 }
 
-// Six or more numbers in a row of a map, from `column` of the border on, of one channel of the input.
+// kCount numbers in a row of a map, from `column` on; the border is column 0.
 template <bool kActivated, int kCount>
-[[gnu::always_inline]] inline void read_row(const float* from, long column, long side, Vector factor, Vector offset, Vector* to) {
+[[gnu::always_inline]] inline void read_row(const float* from, long column, long side, Vector factor, Vector offset,
+                                            Vector* to) {
   for (int i = 0; i < kCount; ++i) {
     to[i] = load(from + i * kLanes);
     if (kActivated) to[i] = rectified(to[i] * factor + offset);
@@ -89,7 +90,8 @@ void transform_row(const Input& x, long block, long row, long column, float* to,
 // One half of the products of kChannels output channels, from rows first .. last of the three transformed ones; first < last.
 template <int kCount>
 [[gnu::always_inline]] inline void multiply_half(const float* const* rows, long half, long first, long last,
-                                                 const float* weights, long inputs, Vector (&total)[kChannels][kHalf][kCount]) {
+                                                 const float* weights, long inputs,
+                                                 Vector (&total)[kChannels][kHalf][kCount]) {
   for (auto& by_element : total)
     for (auto& by_tile : by_element)
       for (Vector& value : by_tile) value = Vector{};

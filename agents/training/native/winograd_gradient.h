@@ -6,11 +6,12 @@
 
 namespace alma {
 
-// Blocks of 16 images whose columns of tiles are transformed together: they stay in the second cache. The number of
-// threads changes neither this nor the order of a sum.
+// Blocks of images whose columns of tiles are transformed together: enough rows for long sums in registers, in not more
+// memory than the second cache. The number of threads changes neither this nor the order of a sum.
 inline long correlated_blocks(long inputs, long outputs, long side) {
-  constexpr long kNumbers = 160000;
-  return std::max(1L, kNumbers / ((inputs + outputs) * (side + 2) * kElements * kLanes));
+  constexpr long kRows = 32, kNumbers = 160000;
+  const long most = kNumbers / ((inputs + outputs) * (side + 2) * kElements * kLanes);
+  return std::max(1L, std::min(most, kRows / side));
 }
 
 // Numbers that a thread needs.

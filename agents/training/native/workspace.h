@@ -17,7 +17,7 @@ struct Workspace {
   // Gradients of maps: before BatchNorm of the last layer of a chain, and of the output of a chain.
   Buffer before_gradient, output_gradient;
   Buffer sums, totals, transformed, scratch;
-  long widest = 0, largest = 0, scratch_size = 0, blocks = 0;  // largest: numbers of the maps of a block of 16 images
+  long widest = 0, largest = 0, scratch_size = 0, blocks = 0;  // largest: numbers of the maps of a block of kLanes images
 
   // Makes room for a layer with these channels and maps of this side.
   void include(long inputs, long outputs, long side) {
@@ -34,7 +34,7 @@ struct Workspace {
     scratch.resize(threads.count() * scratch_size);
   }
 
-  // Makes room for the maps of this many blocks of 16 images.
+  // Makes room for the maps of this many blocks of kLanes images.
   void reserve(long count) {
     if (count <= blocks) return;
     blocks = count;
