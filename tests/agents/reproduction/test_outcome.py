@@ -49,7 +49,6 @@ def test_engine_threads_and_validation_batch_do_not_change_the_selection(other):
 def test_a_value_that_an_old_run_did_not_record_is_ignored():
     run = constant(SPEC, 0.5)
     del run.config["agent"]["stage"]["balance"]
-    del run.config["agent"]["together"]
     assert select([SPEC], [run]) == [run]
 
 
