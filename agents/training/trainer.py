@@ -71,7 +71,7 @@ class Trainer:
         own = stage_generators(self.seed, stage, len(bodies))
         if side_by_side.pays(bodies, self.settings):
             reports = side_by_side.train_side_by_side(
-                normalize, bodies, train, valid, self.settings, own, self.on_epoch
+                normalize, bodies, train, valid, self.settings, own, engine=self.engine, on_epoch=self.on_epoch
             )
             return MembersReport(tuple(reports))
         on_epoch = _every(len(bodies), self.on_epoch)
