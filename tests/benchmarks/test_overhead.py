@@ -38,7 +38,7 @@ def evaluate(predictor, x, y, batch_size) -> float:
 @pytest.mark.parametrize(
     ("data", "ticks", "test_images", "turns", "agent"),
     [
-        pytest.param("MNIST", 500, 10_000, 80, {"engine": "compiled"}, id="MLP-32-compiled"),
+        pytest.param("MNIST", 500, 10_000, 80, {"engine": "native"}, id="MLP-32-native"),
         pytest.param("MNIST", 500, 10_000, 12, {"engine": "plain"}, id="MLP-32-plain"),
         # Other processes disturb long turns, so there are many short ones. With 2 epochs, the overhead per stage counts
         # 50-fold.
@@ -68,7 +68,7 @@ def test_a_loop_with_environment_and_meter_against_the_same_loop_without_them(
         observation, *_ = env.step(predictor)
         with_env.append(time.process_time() - start)
         assert env.ledger[tick].error == error  # the same computation to the last bit
-    # The first tick is left out: it compiles, or counts the steps that are charged later.
+    # The first tick is left out: it counts the steps that are charged later, or builds the engine.
     ratios = np.array(with_env[1:]) / np.array(without[1:])
     low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
     benchmark.extra_info.update(ratio=middle, quartiles=(low, high), with_env=with_env, without=without)
