@@ -229,11 +229,6 @@ def test_numbers_of_numpy_are_accepted(tmp_path: Path) -> None:
     agents.run(env := digits(), agents.make("sm", env, policy=policy, epochs=1), 0, tmp_path / "policy")
 
 
-def test_an_ensemble_of_one_equals_the_single_model() -> None:
-    env = digits()
-    assert curve(run(env, make("ens", env, members=1))) == curve(run(env, make("sm", env)))
-
-
 def test_the_weights_do_not_depend_on_the_test_labels() -> None:
     env = digits()
     shuffled = alma_env.from_arrays(

@@ -151,10 +151,6 @@ def _context() -> Any:
 # --- identities ---
 
 
-def weights(predictor: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return dict(predictor.state_dict())
-
-
 def equal(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
     return all(torch.equal(a, b) for a, b in pairs)
