@@ -73,16 +73,13 @@ class Trainer:
             reports = side_by_side.train_side_by_side(
                 normalize, bodies, train, valid, self.settings, own, engine=self.engine, on_epoch=self.on_epoch
             )
-            return MembersReport(tuple(reports))
-        on_epoch = _every(len(bodies), self.on_epoch)
-        return MembersReport(
-            tuple(
-                train_stage(
-                    Predictor(normalize, body), train, valid, self.settings, each, engine=self.engine, on_epoch=on_epoch
-                )
-                for body, each in zip(bodies, own, strict=True)
-            )
-        )
+        else:
+            predictors, on_epoch = [Predictor(normalize, body) for body in bodies], _every(len(bodies), self.on_epoch)
+            reports = [
+                train_stage(predictor, train, valid, self.settings, each, engine=self.engine, on_epoch=on_epoch)
+                for predictor, each in zip(predictors, own, strict=True)
+            ]
+        return MembersReport(tuple(reports))
 
 
 def _every(times: int, on_epoch: OnEpoch | None) -> OnEpoch | None:
