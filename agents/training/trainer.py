@@ -45,7 +45,8 @@ class Trainer:
         settings: settings of a stage.
         seed: run seed, at least 0. All random numbers are derived from it.
         device: where to train.
-        engine: how to compute a stage. All engines give the same result, to rounding.
+        engine: how to compute a stage, see `agents.training.engines.engine_named`; all engines give the same result,
+            to rounding. The default trains in this process alone, also under ``torchrun``.
         on_epoch: called with the number of epochs done after every epoch, for progress displays.
     """
 
