@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # the public names; each is imported on first use
     from agents.training.settings import StageSettings as StageSettings
     from agents.training.stage import Examples as Examples
     from agents.training.stage import StageReport as StageReport
+    from agents.training.trainer import Trainer as Trainer
 
 __getattr__, __dir__, __all__ = lazy_names.attach(
     __name__,

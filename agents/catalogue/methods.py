@@ -120,12 +120,11 @@ METHODS: dict[str, Method] = {
     ),
 }
 
-# On text: the same learners with a Switch Transformer (ALMA paper, section 4). Members are computed one after another,
-# and mixtures are always flat and hard.
+# On text: the same learners with a Switch Transformer (ALMA paper, section 4), whose mixtures are always flat and hard.
 TEXT_METHODS: dict[str, Method] = {
     "sm": METHODS["sm"],
     "ens": replace(METHODS["ens"], keywords={"members": 2, "from_scratch": False}),
-    "gens": replace(METHODS["gens"], keywords={"members": 1, "warm_start": False, "space": "prob"}),
+    "gens": METHODS["gens"],
     "gmoe": replace(
         METHODS["gmoe"],
         title="gMoE on text: the Switch layers' experts with the largest losses are copied before each stage",

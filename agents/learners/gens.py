@@ -31,8 +31,7 @@ class GEns(NetworkLearner[Ensemble]):
             that a single model from scratch has at stage k.
         members: n, members added per growth step, at least 1.
         warm_start: initialise new members with copies of the newest ones instead of random weights.
-        space: average probabilities (``prob``), as in the paper, or logits (``logit``), as in the authors' released
-            code.
+        space: average probabilities (``prob``, the paper) or logits (``logit``, the authors' released code).
     """
 
     members: int = 1
@@ -56,42 +55,31 @@ class GEns(NetworkLearner[Ensemble]):
         ensemble.training = ensemble.members.training = False
         return ensemble
 
-    def begin_stage(self) -> Ensemble:
-        """Return the ensemble with copies of the newest members. Older members are shared, not copied."""
-        bodies = list(self.predictor.members)
+    def train(self, train: Examples, valid: Examples) -> MembersReport:
+        """Train copies of the newest members and keep their own best epochs. Older members are shared, not copied."""
+        bodies, normalize = list(self.predictor.members), self.predictor.prepare
         newest = copy.deepcopy(bodies[-self.newest :])
-        return self._ensemble([*bodies[: -self.newest], *newest], self.predictor.prepare)
-
-    def optimise(self, predictor: Ensemble, train: Examples, valid: Examples) -> MembersReport:
-        """Train the newest members and keep their own best epochs."""
-        newest = list(predictor.members)[-self.newest :]
-        return self.trainer.train_members(predictor.prepare, newest, train, valid, self.stage + 1)
-
-    def end_stage(self, predictor: Ensemble) -> None:
-        """Make a trained ensemble the current one."""
-        self.stage, self._grown, self.predictor = self.stage + 1, False, predictor
+        report = self.trainer.train_members(normalize, newest, train, valid, self.stage + 1)
+        self.predictor = self._ensemble([*bodies[: -self.newest], *newest], normalize)
+        self.stage, self._grown = self.stage + 1, False
+        return report
 
     def grow(self, train: Examples, valid: Examples) -> None:
         """Add members, which the next stage trains."""
         bodies = list(self.predictor.members)
+        before = self.newest if self._grown else 0  # already initialised for this stage
         if self.warm_start:
             new = copy.deepcopy(bodies[-self.members :])
         else:
-            before = self.newest if self._grown else 0  # already initialised for this stage
             untrained = initialise_members(self.build, self.trainer, before + self.members, self.stage + 1)
             new = [predictor.body for predictor in untrained[before:]]
-        self.newest = (self.newest if self._grown else 0) + len(new)
-        self._grown = True
+        self.newest, self._grown = before + self.members, True
         self.predictor = self._ensemble([*bodies, *new], self.predictor.prepare)
 
     def state_dict(self) -> dict[str, Any]:
         """Return weights and buffers of all members, the number of stages, and which members train next."""
-        return {
-            "stage": self.stage,
-            "newest": self.newest,
-            "grown": self._grown,
-            "members": [member.state_dict() for member in self.predictor.members],
-        }
+        members = [member.state_dict() for member in self.predictor.members]
+        return {"stage": self.stage, "newest": self.newest, "grown": self._grown, "members": members}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that ``state_dict`` returned."""

@@ -38,26 +38,17 @@ class NetworkLearner(Generic[P]):
         raise NotImplementedError
 
     def train(self, train: Examples, valid: Examples) -> Report:
-        """Run one stage: train on T and keep the best epoch on V."""
-        predictor = self.begin_stage()
-        report = self.optimise(predictor, train, valid)
-        self.end_stage(predictor)
-        return report
-
-    def begin_stage(self) -> P:
-        """Return what the next stage trains: a copy of the predictor, or with `from_scratch` an untrained one."""
+        """Run one stage on a copy of the predictor, or with `from_scratch` on an untrained one; keep its best epoch."""
         initialise = self.from_scratch and self.stage > 0
-        return self.initialise(self.stage + 1) if initialise else copy_module(self.predictor)
+        predictor = self.initialise(self.stage + 1) if initialise else copy_module(self.predictor)
+        report = self.optimise(predictor, train, valid)
+        self.stage, self.predictor = self.stage + 1, predictor.eval()
+        return report
 
     def optimise(self, predictor: P, train: Examples, valid: Examples) -> Report:
         """Train a predictor in place, as one network."""
         assert isinstance(predictor, Predictor)
         return self.trainer.train(predictor, train, valid, self.stage + 1)
-
-    def end_stage(self, predictor: P) -> None:
-        """Make a trained predictor the current one."""
-        self.stage += 1
-        self.predictor = predictor.eval()
 
     def state_dict(self) -> dict[str, Any]:
         """Return weights, buffers and the number of stages. Each stage has a new optimizer, so it is not stored."""

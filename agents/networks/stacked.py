@@ -25,13 +25,12 @@ class Stacked(nn.Module):
     def __init__(self, bodies: Sequence[nn.Module]) -> None:
         super().__init__()
         self.members = len(bodies)
-        self._names = {}  # of the tensors of one network; a name with dots cannot be that of a parameter
         parameters, buffers = stack_module_state(list(bodies))
         for name, tensor in parameters.items():
             self.register_parameter(_flat(name), nn.Parameter(tensor.detach()))
         for name, tensor in buffers.items():
             self.register_buffer(_flat(name), tensor)
-        self._names = {_flat(name): name for name in (*parameters, *buffers)}
+        self._names = {_flat(name): name for name in (*parameters, *buffers)}  # the names in one network
         self._architecture = [copy.deepcopy(bodies[0]).to("meta")]  # in a list, so that it is not a part of this module
 
     def forward(self, x: Tensor, *, separate: bool = False) -> Tensor:
@@ -67,4 +66,5 @@ class Stacked(nn.Module):
 
 
 def _flat(name: str) -> str:
+    """Return a name without dots, which the name of a parameter cannot have."""
     return name.replace(".", "/")

@@ -35,8 +35,9 @@ def choose_engine(
         return "native"
     if engine == "native":
         raise ValueError(
-            "engine='native': needs an MLP or a VGG19 in fp32 (an MLP without augmentation), one process on the "
-            "CPU, and a C++ compiler; use engine='auto' or 'plain'"
+            "engine='native': needs an MLP without augmentation or a VGG19, of experts only with soft gates; fp32 with "
+            "SGD or AdaDelta, without updates, accumulation and clip; one process on the CPU; and a C++ compiler; use "
+            "engine='auto' or 'plain'"
         )
     return "plain"
 

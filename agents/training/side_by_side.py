@@ -17,7 +17,7 @@ from agents.training.augment import CropFlip
 from agents.training.data_order import DataOrder
 from agents.training.seeding import StageGenerators
 from agents.training.settings import OnEpoch, StageSettings
-from agents.training.stage import Curves, Examples, StageReport, plain_engine
+from agents.training.stage import Curves, Engine, Examples, StageReport, plain_engine, require_examples
 
 
 def pays(bodies: Sequence[nn.Module], settings: StageSettings) -> bool:
@@ -51,16 +51,22 @@ def train_side_by_side(
     valid: Examples,
     settings: StageSettings,
     generators: Sequence[StageGenerators],
+    *,
+    engine: Engine = plain_engine,
     on_epoch: OnEpoch | None = None,
 ) -> list[StageReport]:
     """Train each network in place on the same examples, as `train_stage` does one after another, to rounding.
 
     The FLOPs are the sum of those of single stages. `generators` has one entry per network.
+
+    Raises:
+        ValueError: as `train_stage`.
     """
+    require_examples(train=train, valid=valid)
     stacked, device = Stacked(bodies), next(bodies[0].parameters()).device
     orders = tuple(DataOrder(len(train), settings, own) for own in generators)
     order = OrderOfEach(len(train), settings, generators[0]._replace(noise=None), orders)
-    curves = plain_engine(Predictor(normalize, stacked), train.to(device), valid.to(device), order, on_epoch)
+    curves = engine(Predictor(normalize, stacked), train.to(device), valid.to(device), order, on_epoch)
     stacked.copy_to(bodies)
     reports = []
     for member, body in enumerate(bodies):

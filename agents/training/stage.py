@@ -123,16 +123,21 @@ def train_stage(
     Raises:
         ValueError: `train` or `valid` is empty, or its inputs and labels differ in number.
     """
-    for name, part in (("train", train), ("valid", valid)):
-        if len(part.x) != len(part.y):
-            raise ValueError(f"{name}: {len(part.x)} inputs and {len(part.y)} labels; give one label per input")
-        if len(part) == 0:
-            raise ValueError(f"{name}: 0 examples; a stage needs at least 1, so use larger mega-batches")
+    require_examples(train=train, valid=valid)
     device = next(predictor.parameters()).device
     order = DataOrder(len(train), settings, generators)
     curves = (engine or plain_engine)(predictor, train.to(device), valid.to(device), order, on_epoch)
     predictor.body.eval()
     return curves.report()
+
+
+def require_examples(**parts: Examples) -> None:
+    """Raise ValueError if a part of the data is empty, or its inputs and labels differ in number."""
+    for name, part in parts.items():
+        if len(part.x) != len(part.y):
+            raise ValueError(f"{name}: {len(part.x)} inputs and {len(part.y)} labels; give one label per input")
+        if len(part) == 0:
+            raise ValueError(f"{name}: 0 examples; a stage needs at least 1, so use larger mega-batches")
 
 
 def plain_engine(

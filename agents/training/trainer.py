@@ -45,7 +45,8 @@ class Trainer:
         settings: settings of a stage.
         seed: run seed, at least 0. All random numbers are derived from it.
         device: where to train.
-        engine: how to compute a stage. All engines give the same result, to rounding.
+        engine: how to compute a stage, see `agents.training.engines.engine_named`; all engines give the same result,
+            to rounding. The default trains in this process alone, also under ``torchrun``.
         on_epoch: called with the number of epochs done after every epoch, for progress displays.
     """
 
@@ -71,18 +72,15 @@ class Trainer:
         own = stage_generators(self.seed, stage, len(bodies))
         if side_by_side.pays(bodies, self.settings):
             reports = side_by_side.train_side_by_side(
-                normalize, bodies, train, valid, self.settings, own, self.on_epoch
+                normalize, bodies, train, valid, self.settings, own, engine=self.engine, on_epoch=self.on_epoch
             )
-            return MembersReport(tuple(reports))
-        on_epoch = _every(len(bodies), self.on_epoch)
-        return MembersReport(
-            tuple(
-                train_stage(
-                    Predictor(normalize, body), train, valid, self.settings, each, engine=self.engine, on_epoch=on_epoch
-                )
-                for body, each in zip(bodies, own, strict=True)
-            )
-        )
+        else:
+            predictors, on_epoch = [Predictor(normalize, body) for body in bodies], _every(len(bodies), self.on_epoch)
+            reports = [
+                train_stage(predictor, train, valid, self.settings, each, engine=self.engine, on_epoch=on_epoch)
+                for predictor, each in zip(predictors, own, strict=True)
+            ]
+        return MembersReport(tuple(reports))
 
 
 def _every(times: int, on_epoch: OnEpoch | None) -> OnEpoch | None:

@@ -68,7 +68,7 @@ def test_a_loop_with_environment_and_meter_against_the_same_loop_without_them(
         observation, *_ = env.step(predictor)
         with_env.append(time.process_time() - start)
         assert env.ledger[tick].error == error  # the same computation to the last bit
-    # The first tick is left out: it counts the steps that are charged later.
+    # The first tick is left out: it counts the steps that are charged later, or builds the engine.
     ratios = np.array(with_env[1:]) / np.array(without[1:])
     low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75])
     benchmark.extra_info.update(ratio=middle, quartiles=(low, high), with_env=with_env, without=without)

@@ -227,26 +227,3 @@ def test_numbers_of_numpy_are_accepted(tmp_path: Path) -> None:
         agents.run(env, first, 0, tmp_path / str(number))
     policy = agents.fixed_wait(np.int64(3))
     agents.run(env := digits(), agents.make("sm", env, policy=policy, epochs=1), 0, tmp_path / "policy")
-
-
-def test_an_ensemble_of_one_equals_the_single_model() -> None:
-    env = digits()
-    assert curve(run(env, make("ens", env, members=1))) == curve(run(env, make("sm", env)))
-
-
-def test_the_weights_do_not_depend_on_the_test_labels() -> None:
-    env = digits()
-    shuffled = alma_env.from_arrays(
-        (env.data.train_x, env.data.train_y), (env.data.test_x, (env.data.test_y + 1) % 10), classes=10
-    )
-    predictors = []
-    for data in (
-        alma_env.from_arrays((env.data.train_x, env.data.train_y), (env.data.test_x, env.data.test_y)),
-        shuffled,
-    ):
-        other = AlmaEnv(data, TICKS)
-        agent = agents.make("ens", other, wait=2, **SMALL)
-        run(other, agent)
-        predictors.append(agent.predictor)
-    first, second = (predictor.state_dict() for predictor in predictors)
-    assert all(torch.equal(first[name], second[name]) for name in first)

@@ -22,7 +22,7 @@ from agents.training.settings import StageSettings
 from agents.training.stage import Examples
 from agents.training.trainer import Trainer
 from alma_env import Ensemble
-from alma_env.metering import Meter, count
+from alma_env.metering import Meter
 
 ADADELTA = StageSettings(epochs=3, batch_size=16, optimizer="adadelta", learning_rate=1.0)
 SGD = StageSettings(
@@ -271,14 +271,6 @@ def test_predictors_can_be_exported_and_copied(kind: Any, backbone: Backbone) ->
     assert torch.equal(copy.deepcopy(learner.predictor)(x), learner.predictor(x))
 
 
-def test_inference_flops_grow_with_the_members(backbone: Backbone) -> None:
-    growing, x = make(GEns, backbone), backbone.examples(4, seed=8).x
-    one = count(growing.predictor, x).total
-    growing.grow(*backbone.stage(1))
-    growing.grow(*backbone.stage(1))
-    assert count(growing.predictor, x).total == 3 * one
-
-
 @pytest.mark.parametrize("kind", [Ens, UMix])
 def test_growth_of_a_fixed_ensemble_raises_with_the_remedy(kind: Any, backbone: Backbone) -> None:
     learner = make(kind, backbone, members=2)
@@ -292,10 +284,3 @@ def test_an_ensemble_without_members_raises(kind: Any) -> None:
         kind(build_mlp, Trainer(ADADELTA), members=0)
     with pytest.raises(ValueError, match="0 members"):
         Ensemble([])
-
-
-def test_unknown_choices_raise() -> None:
-    with pytest.raises(ValueError, match="reduce='max'.*mean"):
-        UMix(build_mlp, Trainer(ADADELTA), reduce="max")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="space='votes'.*prob"):
-        GEns(build_mlp, Trainer(ADADELTA), space="votes")  # type: ignore[arg-type]

@@ -151,25 +151,9 @@ def _context() -> Any:
 # --- identities ---
 
 
-def weights(predictor: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return dict(predictor.state_dict())
-
-
 def equal(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     pairs = zip(one.state_dict().values(), other.state_dict().values(), strict=True)
     return all(torch.equal(a, b) for a, b in pairs)
-
-
-def test_member_0_of_an_ensemble_equals_the_single_model_at_every_stage(env: AlmaEnv) -> None:
-    single, ensemble = make("sm", env), make("ens", env)
-    observation, _ = env.reset(seed=0)
-    for tick in range(1, TICKS + 1):
-        for agent in (single, ensemble):
-            agent.observe(observation)
-        assert equal(single.predictor, ensemble.predictor.members[0])
-        assert not equal(single.predictor, ensemble.predictor.members[1])
-        if tick < TICKS:
-            observation, *_ = env.step(None)
 
 
 def test_before_growth_growing_learners_equal_the_single_model(env: AlmaEnv) -> None:

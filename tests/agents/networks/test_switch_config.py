@@ -60,6 +60,7 @@ def test_expert_dropout_is_dropout_by_default() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"vocabulary": 0}, "vocabulary=0.*at least 1"),
         ({"experts": 0}, "experts=0.*at least 1"),
         ({"capacity_factor": 0.0}, "capacity_factor=0.0.*above 0"),
         ({"capacity_factor": math.inf}, "capacity_factor=inf.*finite.*capacity_factor=2"),
@@ -72,9 +73,4 @@ def test_expert_dropout_is_dropout_by_default() -> None:
 )
 def test_an_argument_out_of_range_raises(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        SwitchConfig(VOCABULARY, SMALL, **{"experts": 2, **options})
-
-
-def test_an_empty_vocabulary_raises() -> None:
-    with pytest.raises(ValueError, match="vocabulary=0.*at least 1"):
-        SwitchConfig(0, SMALL, 2)
+        SwitchConfig(**{"vocabulary": VOCABULARY, "size": SMALL, "experts": 2, **options})

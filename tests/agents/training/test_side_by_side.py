@@ -23,7 +23,7 @@ from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
 from agents.training import side_by_side
 from agents.training.seeding import stage_generators
 from agents.training.settings import StageSettings
-from agents.training.stage import Curves, Examples, train_stage
+from agents.training.stage import Curves, Examples, plain_engine, train_stage
 from agents.training.trainer import Trainer
 from alma_env.metering import Meter
 
@@ -80,6 +80,27 @@ def test_members_side_by_side_have_the_numbers_and_the_cost_of_single_networks(
         assert not ours.training
         for name, tensor in theirs.state_dict().items():
             torch.testing.assert_close(ours.state_dict()[name], tensor, rtol=1e-7, atol=1e-7)
+
+
+def test_members_side_by_side_train_in_the_engine_of_the_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several processes divide a stage by such an engine; the plain one would train the members in every process."""
+    monkeypatch.setattr(side_by_side, "pays", lambda bodies, settings: True)
+    stages: list[Predictor] = []
+
+    def engine(predictor: Predictor, *stage: Any) -> Curves:
+        stages.append(predictor)
+        return plain_engine(predictor, *stage)
+
+    Ens(PLAIN, Trainer(CIFAR, engine=engine), members=2).train(images(40, 0), images(9, 5))
+    assert len(stages) == 1
+
+
+def test_members_side_by_side_need_examples() -> None:
+    members = [MLP(3072, 6, 10, generator=seeded(member)) for member in range(2)]
+    with pytest.raises(ValueError, match="valid: 0 examples"):
+        side_by_side.train_side_by_side(
+            Float64(), members, images(40, 0), images(0, 5), SETTINGS, stage_generators(7, 1, 2)
+        )
 
 
 def mixture(generator: torch.Generator) -> Predictor:
