@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+Kind = tuple[str, int, int]  # structure, parameters and buffers of a predictor
+
+
 @dataclass(frozen=True)
 class Fingerprint:
     """The content of a predictor, which determines its answers.
@@ -51,6 +54,11 @@ class Fingerprint:
     def digest(self) -> str:
         """One hash over all tensors and arrays."""
         return xxhash.xxh3_128_hexdigest("".join(self.tensors + self.arrays).encode())
+
+    @property
+    def kind(self) -> Kind | None:
+        """What the FLOPs of an answer usually depend on; None if the structure is unknown."""
+        return None if self.structure is None else (self.structure, self.parameters, self.buffers)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the compared fields as plain JSON values."""
