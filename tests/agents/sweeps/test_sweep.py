@@ -311,12 +311,6 @@ def test_a_finished_run_of_a_batch_is_read_and_an_unfinished_one_is_refused(swep
     assert json.loads((folder / "config.json").read_text()) == config
 
 
-def test_the_removed_option_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        main(["sweep", "--env", DIGITS, "--batch-seeds"])
-    assert "unrecognized arguments: --batch-seeds" in capsys.readouterr().err
-
-
 def test_fresh_deletes_all_runs_or_none(tmp_path):
     specs = [GOOD, replace(GOOD, seed=1), replace(GOOD, seed=2)]
     report = sweep(specs, tmp_path, workers=1, console=new_console())
