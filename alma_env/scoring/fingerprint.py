@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from alma_env.errors import PredictorError
 from alma_env.scoring.ensemble import Ensemble
-from alma_env.scoring.module_copy import REGISTRIES, is_empty_registry
+from alma_env.scoring.module_copy import is_empty_registry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -145,9 +145,7 @@ class _Description(pickle.Pickler):
             return _placeholder, ("array", self.arrays[-1])
         if isinstance(obj, nn.Module) and type(obj).__reduce__ is object.__reduce__:
             state = {
-                name: value
-                for name, value in vars(obj).items()
-                if (type(value) not in REGISTRIES or not is_empty_registry(value)) and name != "training"
+                name: value for name, value in vars(obj).items() if name != "training" and not is_empty_registry(value)
             }
             return _placeholder, ("module", *_class_content(type(obj)), state)
         if isinstance(obj, types.FunctionType) and obj is not _placeholder:
