@@ -111,7 +111,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self.data = data
         self.ticks = protocol.ticks
         self.valid_fraction = protocol.valid_fraction
-        self.partition = partition
+        self.partition = protocol.partition
         self.flops_budget = protocol.flops_budget
         self.parameter_budget = protocol.parameter_budget
         self.evaluation_batch_size = protocol.evaluation_batch_size
