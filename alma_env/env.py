@@ -14,7 +14,7 @@ from gymnasium import spaces
 from torch import nn
 
 from alma_env.data.stream import Stream
-from alma_env.episode import Episode, Kind, PendingAnswer, PendingReset, kind_of
+from alma_env.episode import Episode, PendingAnswer, PendingReset
 from alma_env.ledger import Ledger
 from alma_env.metering.meter import Meter
 from alma_env.metering.tally import Charge
@@ -22,7 +22,7 @@ from alma_env.protocol import Protocol
 from alma_env.registration import PROTOCOL_KEYWORDS
 from alma_env.scoring.admission import require_metered
 from alma_env.scoring.evaluation import Answer, answer, freeze, unwrap
-from alma_env.scoring.fingerprint import Fingerprint, fingerprint
+from alma_env.scoring.fingerprint import Fingerprint, Kind, fingerprint
 from alma_env.scoring.incremental import ScoredEnsemble, score
 from alma_env.scoring.normalised import NormalisedInputs
 from alma_env.scoring.spaces import PredictorSpace
@@ -111,7 +111,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self.data = data
         self.ticks = protocol.ticks
         self.valid_fraction = protocol.valid_fraction
-        self.partition = partition
+        self.partition = protocol.partition
         self.flops_budget = protocol.flops_budget
         self.parameter_budget = protocol.parameter_budget
         self.evaluation_batch_size = protocol.evaluation_batch_size
@@ -344,14 +344,13 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         before, before_stream = self._scored or (None, None)
         # The evaluation set of text depends on the seed.
         same_test = not isinstance(stream, TextStream) or stream == before_stream
-        kind = kind_of(mark)
         answered, scored = score(
             predictor,
             mark,
             *stream.test,
             task=self.data.task,
             batch_size=self.evaluation_batch_size,
-            steady_flops=None if kind is None else steady_flops.get(kind),
+            steady_flops=None if mark.kind is None else steady_flops.get(mark.kind),
             before=before if same_test else None,
             inputs=self._inputs,
         )

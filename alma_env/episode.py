@@ -12,11 +12,9 @@ from alma_env.ledger import Ledger, Row
 from alma_env.metering.meter import Meter
 from alma_env.metering.tally import Charge
 from alma_env.scoring.evaluation import Answer
-from alma_env.scoring.fingerprint import Fingerprint
+from alma_env.scoring.fingerprint import Fingerprint, Kind
 from alma_env.scoring.incremental import ScoredEnsemble
 from alma_env.text.stream import TextStream
-
-Kind = tuple[str, int, int]  # structure, parameters and buffers of a predictor
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class Episode:
         if mark is None:
             return self
         steady_flops = dict(self.steady_flops)
-        if pending.scored is None and (kind := kind_of(mark)) is not None:
+        if pending.scored is None and (kind := mark.kind) is not None:
             if pending.answer.steady:
                 steady_flops[kind] = pending.answer.inference_flops
             else:
@@ -124,8 +122,3 @@ class Episode:
                 for structure, parameters, buffers, flops in values["steady_flops"]
             },
         )
-
-
-def kind_of(mark: Fingerprint) -> Kind | None:
-    """Return the key of ``Episode.steady_flops`` for a predictor; None if its structure is unknown."""
-    return None if mark.structure is None else (mark.structure, mark.parameters, mark.buffers)

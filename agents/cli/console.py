@@ -40,16 +40,16 @@ class RunProgress(Progress):
             disable=not console.is_terminal,
         )
         self._measure = measure
-        self._drawn = {"tick": 0.0, "epoch": 0.0}  # when the bar was last drawn after one of these
-        self._advanced = 0  # training examples of the running agent so far
 
     def begin(self, description: str, agent: AnytimeAgent, examples: Callable[..., int]) -> Callable[[Row], None]:
         """Add the bar of a run; call the result with the row of each tick.
 
         ``examples(until=tick)`` returns the training examples of the run up to a tick.
         """
-        self._agent, self._description = agent, description
-        ledger = Ledger()
+        self._agent, self._description, self._examples = agent, description, examples
+        self._ledger = Ledger()
+        self._advanced = 0  # training examples of the agent so far
+        self._drawn = 0.0  # when the bar was drawn last
         self._task = self.add_task(
             description,
             total=None,  # known after the stream is built, which may take a while for text
@@ -59,38 +59,33 @@ class RunProgress(Progress):
             sum=math.nan,
             comp="",
         )
+        return self._on_tick
 
-        def on_tick(row: Row) -> None:
-            ledger.append(row)
-            # The sums take longer with every row.
-            if self.disable or (row.tick < agent.ticks and not self._is_due("tick")):
-                return
-            self._advanced = examples(until=row.tick)
-            self.update(
-                self._task,
-                total=max(examples(until=agent.ticks), 1),
-                completed=self._advanced,
-                tick=row.tick,
-                error=row.error,
-                sum=self._measure.sum(ledger.score()),
-                comp=engineering(ledger.comp) + " ",
-            )
-
-        return on_tick
+    def _on_tick(self, row: Row) -> None:
+        self._ledger.append(row)
+        if not self.disable:
+            self._advanced = self._examples(until=row.tick)
+            self._draw(force=row.tick == self._agent.ticks)
 
     def on_epoch(self, epoch: int) -> None:
-        """Advance the bar after an epoch of the running agent, at most ten times per second."""
+        """Advance the bar after an epoch of the running agent."""
         self._advanced += self._agent.training_on
-        if not self.disable and self._is_due("epoch"):
-            self.update(self._task, completed=self._advanced)
+        self._draw()
 
-    def _is_due(self, after: str) -> bool:
-        """Return whether the bar was not drawn for 0.1 s after ticks, or after epochs."""
-        now = time.monotonic()
-        due = now - self._drawn[after] > 0.1
-        if due:
-            self._drawn[after] = now
-        return due
+    def _draw(self, *, force: bool = False) -> None:
+        """Draw the bar, at most ten times per second: the sums take longer with every row."""
+        if self.disable or not (force or time.monotonic() - self._drawn > 0.1):
+            return
+        self._drawn, last = time.monotonic(), self._ledger[-1]
+        self.update(
+            self._task,
+            total=max(self._examples(until=self._agent.ticks), 1),
+            completed=self._advanced,
+            tick=last.tick,
+            error=last.error,
+            sum=self._measure.sum(self._ledger.score()),
+            comp=engineering(self._ledger.comp) + " ",
+        )
 
     def end(self, ledger: Ledger) -> None:
         """Print a line for a finished run where no bar is shown."""

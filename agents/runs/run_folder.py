@@ -33,7 +33,8 @@ from alma_env import AlmaEnv, AlmaError, Ledger, Row, files
 from alma_env.errors import FileLockedError
 from alma_env.ledger import row_to_json
 
-_BATCHED = "batched"  # in the configuration of a run that an earlier version trained in a batch of seeds
+# In configurations of earlier versions: the size of a batch of seeds, and whether members were trained side by side.
+_BATCHED, _TOGETHER = "batched", "agent.together"
 CHECKPOINT_SECONDS = 5.0  # a killed run repeats at most this time, or one tick
 
 
@@ -145,14 +146,23 @@ class RunFolder:
         if not file.exists():
             files.replace_file(file, json.dumps(config, indent=2, sort_keys=True) + "\n")
             return
-        saved, now = dict(leaves(read_config(self.path).to_dict())), dict(leaves(config))
-        for name in sorted((saved.keys() | now.keys()) - {_BATCHED}):
-            if (name in saved, saved.get(name)) != (name in now, now.get(name)):
-                before, after = (repr(values[name]) if name in values else "absent" for values in (saved, now))
+        saved, now = (dict(leaves(values)) for values in (read_config(self.path).to_dict(), config))
+        names = sorted((saved.keys() | now.keys()) - {_BATCHED}, key=lambda name: (name != _TOGETHER, name))
+        for name in names:
+            if (name in saved, saved.get(name)) == (name in now, now.get(name)):
+                continue
+            before, after = (repr(values[name]) if name in values else "absent" for values in (saved, now))
+            difference = f"{name}={before} in {file}, {after} now"
+            if name == _TOGETHER or before == "'compiled'":
                 raise RunMismatchError(
-                    f"{name}={before} in {file}, {after} now: a run continues only with the configuration that it "
-                    "started with; give the same value, use another folder, or delete this one"
+                    f"{difference}: an earlier version started this run, and this version cannot continue it; use "
+                    "another folder, or delete this one"
                 )
+            option = f" (--engine {saved[name]})" if name == "agent.engine" and name in saved else ""
+            raise RunMismatchError(
+                f"{difference}: a run continues only with the configuration that it started with; give the same "
+                f"value{option}, use another folder, or delete this one"
+            )
 
     def _require_no_batch(self) -> None:
         if _BATCHED in read_config(self.path).computation:

@@ -20,10 +20,13 @@ from torch import Tensor, nn
 
 from alma_env.errors import PredictorError
 from alma_env.scoring.ensemble import Ensemble
-from alma_env.scoring.module_copy import REGISTRIES, is_empty_registry
+from alma_env.scoring.module_copy import is_empty_registry
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+Kind = tuple[str, int, int]  # structure, parameters and buffers of a predictor
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,11 @@ class Fingerprint:
     def digest(self) -> str:
         """One hash over all tensors and arrays."""
         return xxhash.xxh3_128_hexdigest("".join(self.tensors + self.arrays).encode())
+
+    @property
+    def kind(self) -> Kind | None:
+        """What the FLOPs of an answer usually depend on; None if the structure is unknown."""
+        return None if self.structure is None else (self.structure, self.parameters, self.buffers)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the compared fields as plain JSON values."""
@@ -137,9 +145,7 @@ class _Description(pickle.Pickler):
             return _placeholder, ("array", self.arrays[-1])
         if isinstance(obj, nn.Module) and type(obj).__reduce__ is object.__reduce__:
             state = {
-                name: value
-                for name, value in vars(obj).items()
-                if (type(value) not in REGISTRIES or not is_empty_registry(value)) and name != "training"
+                name: value for name, value in vars(obj).items() if name != "training" and not is_empty_registry(value)
             }
             return _placeholder, ("module", *_class_content(type(obj)), state)
         if isinstance(obj, types.FunctionType) and obj is not _placeholder:

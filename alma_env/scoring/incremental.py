@@ -19,16 +19,13 @@ from alma_env.errors import AlmaError, PredictorError
 from alma_env.metering.function_cost import count
 from alma_env.scoring.ensemble import Ensemble
 from alma_env.scoring.evaluation import Answer, answer, device_of, freeze, reproducible, run
-from alma_env.scoring.fingerprint import Fingerprint
+from alma_env.scoring.fingerprint import Fingerprint, Kind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from alma_env.scoring.normalised import NormalisedInputs
     from alma_env.scoring.tasks import Task
-
-
-_Kind = tuple[str, int, int]  # structure, parameters and buffers of a member
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class ScoredEnsemble:
     answer: Tensor  # the part of the ensemble's logits that the task keeps, (n, ...)
     prepare_flops: float  # per example, charged once
     inference_flops: float  # per example
-    steady_flops: Mapping[_Kind, float]  # per example, of members for which all batches had the same cost
+    steady_flops: Mapping[Kind, float]  # per example, of members for which all batches had the same cost
 
 
 def score(
@@ -79,7 +76,18 @@ def score(
     steady = {} if before is None or not prepare.same_as(before.prepare) else dict(before.steady_flops)
 
     def run_member(number: int) -> tuple[Tensor, float]:
-        return _run_member(predictor, number, marks[number], steady, x, y, task, batch_size, inputs)
+        """Run a member as a separate predictor with its preparation, so that the other members have no effect."""
+        single, kind = freeze(nn.Sequential(predictor.prepare, predictor.members[number])), marks[number].kind
+        known = None if kind is None else steady.pop(kind, None)
+        try:
+            kept, flops, is_steady = run(
+                single, x, y, task=task, batch_size=batch_size, steady_flops=known, inputs=inputs
+            )
+        except PredictorError as error:
+            raise PredictorError(f"member {number} of the ensemble: {error}") from error
+        if kind is not None and is_steady:
+            steady[kind] = flops
+        return kept, flops
 
     if before is None or not _starts_with(before, prepare, predictor.space, marks):
         prepare_flops = _cost_of_preparing(predictor, x[:batch_size])
@@ -110,33 +118,6 @@ def _cost_of_preparing(ensemble: Ensemble, part: NDArray[Any]) -> float:
             f"the preparation of the ensemble raised {type(error).__name__} on a raw batch of shape "
             f"{tuple(batch.shape)} and dtype {batch.dtype}: {error}; a preparation must accept raw inputs"
         ) from error
-
-
-def _run_member(
-    ensemble: Ensemble,
-    number: int,
-    mark: Fingerprint,
-    steady: dict[_Kind, float],
-    x: NDArray[Any],
-    y: NDArray[Any],
-    task: Task,
-    batch_size: int,
-    inputs: NormalisedInputs | None,
-) -> tuple[Tensor, float]:
-    """Run a member as a separate predictor with its preparation, so that the other members have no effect.
-
-    `steady` is read and extended: all batches of a member are counted, unless one of its kind was steady.
-    """
-    single = freeze(nn.Sequential(ensemble.prepare, ensemble.members[number]))
-    kind = None if mark.structure is None else (mark.structure, mark.parameters, mark.buffers)
-    known = None if kind is None else steady.pop(kind, None)
-    try:
-        kept, flops, is_steady = run(single, x, y, task=task, batch_size=batch_size, steady_flops=known, inputs=inputs)
-    except PredictorError as error:
-        raise PredictorError(f"member {number} of the ensemble: {error}") from error
-    if kind is not None and is_steady:
-        steady[kind] = flops
-    return kept, flops
 
 
 def _starts_with(before: ScoredEnsemble, prepare: Fingerprint, space: str, marks: tuple[Fingerprint, ...]) -> bool:

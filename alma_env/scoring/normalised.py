@@ -74,7 +74,7 @@ class NormalisedInputs:
     def batches_for(
         self, predictor: nn.Module, x: NDArray[Any], batch_size: int, device: torch.device
     ) -> tuple[nn.Module, Iterator[Tensor]] | None:
-        """Return the body of a predictor and its inputs, batch by batch, as new tensors; None if the body is not known.
+        """Return the body of a predictor and its inputs, batch by batch, as new tensors; None if none are kept.
 
         Args:
             predictor: the predictor, which is on `device`.

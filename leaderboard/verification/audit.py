@@ -19,7 +19,8 @@ FASTEST_CORE = 1e12
 # An honest learner executes at least this many FLOPs per CPU second of training. The smallest networks of the paper
 # (some thousand multiply-adds per example) reach 30 million or more in the plain training loop.
 SLOWEST_TRAINING = 3e6
-# CPU seconds without FLOPs, per run and per tick: compiling, tracing. Imports happen before the first tick.
+# CPU seconds without FLOPs, per run and per tick: building the native engine, tracing. Imports happen before the first
+# tick.
 OVERHEAD_SECONDS, OVERHEAD_OF_A_TICK = 30.0, 0.5
 # As a share of the error of the uniform guess: an untrained network is not better than this.
 LUCK = 0.7

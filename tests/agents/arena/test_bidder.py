@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -60,7 +61,8 @@ def test_two_equal_agents_take_turns_on_one_seat_and_lose_no_data(env):
     arena, players = enter(env, "sm:width=4", "sm:width=4,batch_size=127", shared_flops_budget=10**12)
     examples = {name: [] for name in players}
     for name, agent in players.items():
-        agent.learner.on_epoch = lambda epoch, name=name, agent=agent: examples[name].append(agent.training_on)
+        on_epoch = lambda epoch, name=name, agent=agent: examples[name].append(agent.training_on)  # noqa: E731
+        agent.learner.trainer = dataclasses.replace(agent.learner.trainer, on_epoch=on_epoch)
     tournament.play(arena, players, seed=0)
     seen = {name: sum(sizes) // 2 for name, sizes in examples.items()}  # in 2 epochs
     assert sorted(agent.stages for agent in players.values()) == [TICKS // 2, TICKS // 2]

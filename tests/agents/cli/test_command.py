@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
 import sys
+import time
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
+from agents.analysis.measures import ERROR_RATE
 from agents.catalogue.recipes import recipe_for
 from agents.catalogue.run_config import AgentConfig
 from agents.cli import main
+from agents.cli.console import RunProgress
 from agents.runs import run as runs
-from alma_env import Ledger
+from alma_env import Ledger, Row
 
 QUICK = ["--width", "4", "--set", "epochs=1", "ticks=4"]
 
@@ -149,6 +154,20 @@ def test_messages_and_labels_are_printed_without_markup(capsys, tmp_path, monkey
     assert shown.count("sm [/4] [b]") == 2  # in the line of the run and in the table
     monkeypatch.setattr(Console, "is_terminal", True)  # shows the progress bar
     assert run(capsys, "run", *QUICK, "--wait", "4", "--out", str(out))[0] == 0
+
+
+def test_each_bar_begins_with_the_numbers_of_its_own_run_and_shows_the_tick_of_a_long_stage():
+    progress = RunProgress(Console(file=io.StringIO(), force_terminal=True), ERROR_RATE)
+    for run_number in range(2):  # the second bar begins less than 0.1 s after the first
+        agent = SimpleNamespace(ticks=9, training_on=5)
+        on_tick = progress.begin("a run", agent, lambda until: 10 * until)
+        on_tick(Row(0, 0.9, 0, 0, 0.0, {}, 0, (), "", False, 0.0))
+        bar = progress.tasks[run_number]
+        assert (bar.total, bar.completed) == (90, 0)
+        on_tick(Row(1, 0.5, 0, 0, 0.0, {}, 0, (), "", False, 0.0))
+        time.sleep(0.11)
+        progress.on_epoch(0)
+        assert (bar.completed, bar.fields["tick"], bar.fields["error"]) == (15, 1, 0.5)
 
 
 def test_the_oracle_trains_at_every_tick_by_default(capsys, tmp_path):

@@ -5,16 +5,14 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 
-import pytest
-
 import agents
 import alma_env
 from agents.runs.episode import play, play_tick
 from alma_env import AlmaEnv, Ledger
 
 
-def begin(**keywords: float) -> tuple[AlmaEnv, agents.AnytimeAgent, dict]:
-    env = alma_env.make("Digits-ALMA-v0", ticks=4, **keywords)
+def begin() -> tuple[AlmaEnv, agents.AnytimeAgent, dict]:
+    env = alma_env.make("Digits-ALMA-v0", ticks=4)
     agent = agents.make("sm", env, width=4, epochs=1, wait=2)
     observation, _ = env.reset(seed=0, options={"predictor": agent.predictor})
     return env, agent, observation
@@ -48,18 +46,3 @@ def test_an_episode_can_be_left_and_continued_between_two_ticks() -> None:
     assert len(list(play(env, agent, observation))) == 2
     assert list(play(env, agent, observation)) == []
     assert without_seconds(env.ledger) == without_seconds(whole.ledger)
-
-
-def test_an_episode_ends_at_the_tick_that_breaks_a_budget() -> None:
-    env, agent, observation = begin(flops_budget=1.0)
-    assert len(list(play(env, agent, observation))) == 2
-    assert [row.refused for row in env.ledger] == [False, False, True, True, True]
-
-
-def test_an_error_of_the_agent_stops_the_meter_and_answers_no_tick() -> None:
-    env, agent, observation = begin()
-    agent.policy = lambda now: pytest.fail("decided")
-    with pytest.raises(pytest.fail.Exception, match="decided"):
-        list(play(env, agent, observation))
-    assert not env.meter.running
-    assert env.tick == 0

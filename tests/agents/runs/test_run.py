@@ -157,6 +157,23 @@ def test_a_folder_with_another_configuration_is_refused(env, tmp_path):
         agents.run(env, sm(env), 1, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"engine": "plain"}, r"^agent.engine='plain' in .*, 'native' now: .*; give the same value \(--engine plain\)"),
+        ({"engine": "compiled"}, "^agent.engine='compiled' in .*, 'native' now: .* cannot continue it; use another"),
+        ({"engine": "plain", "together": None}, "^agent.together=None in .*, absent now: .* cannot continue it"),
+    ],
+)
+def test_a_run_of_an_earlier_version_is_refused_with_a_remedy_that_works(env, started, changed, message):
+    config = json.loads((started / "config.json").read_text())
+    agent = sm(env)
+    agent.config["engine"] = "native"  # also where there is no compiler
+    (started / "config.json").write_text(json.dumps(config | {"agent": {**agent.config, **changed}}))
+    with pytest.raises(agents.RunMismatchError, match=message):
+        agents.run(env, agent, 0, started)
+
+
 def test_a_run_that_does_not_repeat_stops_with_an_error(env, tmp_path):
     def stop_here(row):
         if row.tick == 3:
