@@ -69,8 +69,8 @@ def mini_batches(
 
     def inputs(index: Tensor, epoch: int, positions: slice) -> Tensor:
         if settings.augmentation == "crop_flip":
-            cut = images.crop_flip(index, flips[..., epoch, positions])
-            return normalize(cut.flatten(0, -4)).view(cut.shape)
+            cut = normalize(images.crop_flip(index, flips[..., epoch, positions]).flatten(0, -4))
+            return cut.view(*index.shape, *cut.shape[1:])
         return x.index_select(0, index.flatten()).view(*index.shape, *x.shape[1:])  # faster than x[index] on a CPU
 
     def of_epoch(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
