@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from agents.policies import SCHEDULES, FixedWait, Policy
 from agents.training.engines import choose_engine, engine_named
 from agents.training.settings import OnEpoch, StageSettings
 from agents.training.trainer import Trainer
-from alma_env import AlmaEnv
+from alma_env import AlmaEnv, Ensemble
 from alma_env.text.corpus import TextCorpus
 
 
@@ -91,9 +92,14 @@ def build(
         return Predictor(Normalize(data.scale, data.mean, data.std), body)
 
     device, seed = choose_device(agent.record["device"]), agent.record["seed"]
-    engine = choose_engine(agent.record["engine"], untrained(torch.Generator()).body, settings, device=device)
+    trainer = Trainer(settings, seed, device, on_epoch=on_epoch)
+    learner = method.learner(untrained, trainer, **own)
+    predictor = learner.predictor
+    body = predictor.members[0] if isinstance(predictor, Ensemble) else predictor.body
+    engine = choose_engine(agent.record["engine"], body, settings, device=device)
+    learner.trainer = dataclasses.replace(trainer, engine=engine_named(engine))
     return AnytimeAgent(
-        method.learner(untrained, Trainer(settings, seed, device, engine_named(engine), on_epoch), **own),
+        learner,
         _recorded_policy(agent) if policy is None else policy,
         env.ticks,
         {**agent.record, "engine": engine, "device": str(device)},

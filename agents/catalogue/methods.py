@@ -11,12 +11,12 @@ from typing import Any
 
 from agents.catalogue import backbones
 from agents.catalogue.backbones import Body
-from agents.learners.anytime import Learner
 from agents.learners.ens import Ens
 from agents.learners.firefly.firefly import Firefly
 from agents.learners.firefly.settings import GrowthSettings
 from agents.learners.gens import GEns
 from agents.learners.gmoe import GMoE
+from agents.learners.network_learner import NetworkLearner
 from agents.learners.sm import SingleModel
 from agents.learners.umix import UMix
 from agents.networks.mixture import build_mixture
@@ -39,7 +39,7 @@ class Method:
     """
 
     title: str
-    learner: Callable[..., Learner]
+    learner: Callable[..., NetworkLearner[Any]]
     keywords: dict[str, Any]
     grows: bool = False
     always: bool = False
@@ -47,7 +47,7 @@ class Method:
     body: Body = backbones.plain
 
 
-def _oracle(build: Build, trainer: Trainer, *, of: str, text: bool = False, **keywords: Any) -> Learner:
+def _oracle(build: Build, trainer: Trainer, *, of: str, text: bool = False, **keywords: Any) -> NetworkLearner[Any]:
     """Return the learner of the fixed-size method ``of``, trained from scratch at every tick."""
     choices = ("sm", "ens") if text else ("sm", "ens", "umix")
     if of not in choices:
@@ -56,7 +56,7 @@ def _oracle(build: Build, trainer: Trainer, *, of: str, text: bool = False, **ke
     return method.learner(build, trainer, **{**method.keywords, "from_scratch": True}, **keywords)
 
 
-def _ensemble_of_mixtures(build: Build, trainer: Trainer, *, experts: int, **keywords: Any) -> Learner:
+def _ensemble_of_mixtures(build: Build, trainer: Trainer, *, experts: int, **keywords: Any) -> NetworkLearner[Any]:
     """Return a gEns learner whose members are fixed mixtures of experts."""
     if experts < 1:
         raise ValueError(f"experts={experts}: must be at least 1; the paper uses experts=2")

@@ -37,6 +37,10 @@ class NetworkLearner(Generic[P]):
         """Return the untrained predictor of a stage."""
         raise NotImplementedError
 
+    def grow(self, train: Examples, valid: Examples) -> None:
+        """Add capacity before a stage, given the data of that stage."""
+        raise NotImplementedError
+
     def train(self, train: Examples, valid: Examples) -> Report:
         """Run one stage on a copy of the predictor, or with `from_scratch` on an untrained one; keep its best epoch."""
         initialise = self.from_scratch and self.stage > 0

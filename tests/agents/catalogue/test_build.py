@@ -170,6 +170,7 @@ def test_the_oracle_is_the_single_model_from_scratch_on_all_data_at_every_tick()
         ("gens", {"space": "votes"}, "space='votes'.*prob or logit"),
         ("umix", {"reduce": "max"}, "reduce='max'.*mean"),
         ("gmoe", {"gating": "sharp"}, "gating='sharp'.*soft"),
+        ("gmoe", {"gating": "hard", "engine": "native"}, "engine='native': needs"),
         ("gmoe", {"init_experts": 0}, "init_experts=0.*at least 1"),
         ("moe", {"growth": "every"}, "agent 'moe' cannot grow.*gens, gmoe"),
         ("gens", {"growth": "at:2,7"}, "growth='at:2,7'.*tick 7.*1 to 6"),
