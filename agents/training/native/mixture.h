@@ -48,7 +48,7 @@ class Mixture {
         for (long expert = 0; expert < gates_.experts(); ++expert) total += share(expert, columns, i) * value(expert, at);
         store(mixed_ + at, total);
       });
-    });
+    }, worth_threads(count, outputs() * gates_.experts()));
   }
 
   // Replaces the gradient of the output, in `output_gradient`, by that of x, unless nobody needs it.
@@ -64,16 +64,17 @@ class Mixture {
       }
       gates_.backward(logits_, columns, block * kLanes);
       for_each_pixel(out_, side_ / 2, block, [&](long at) { store(upstream_ + at, load(shared_.output_gradient + at)); });
-    });
+    }, worth_threads(count, outputs() * gates_.experts()));
     linear_.backward(shared_.parameters, shared_.gradient, summary_, logits_, columns);
     if (needs_input_gradient)
-      shared_.threads.run(blocks, [&](long block, int) { summarise_backward(block, columns); });
+      shared_.threads.run(blocks, [&](long block, int) { summarise_backward(block, columns); },
+                          worth_threads(count, inputs()));
     for (long expert = 0; expert < gates_.experts(); ++expert) {
       shared_.threads.run(blocks, [&](long block, int) {
         const Vector weight = share(expert, columns, block * kLanes);
         for_each_pixel(out_, side_ / 2, block,
                        [&](long at) { store(shared_.output_gradient + at, weight * load(upstream_ + at)); });
-      });
+      }, worth_threads(count, outputs()));
       experts_[expert].backward(x, count, needs_input_gradient);
       if (!needs_input_gradient) continue;
       float* sum = expert + 1 < gates_.experts() ? input_gradient_.data() : shared_.output_gradient.data();
@@ -81,7 +82,7 @@ class Mixture {
         for_each_pixel(in_, side_, block, [&](long at) {
           store(sum + at, load(input_gradient_ + at) + load(shared_.output_gradient + at));
         });
-      });
+      }, worth_threads(count, inputs()));
     }
   }
 
@@ -89,6 +90,10 @@ class Mixture {
   static constexpr long kSummary = 4;  // the side of what the gates see
 
   bool gated() const { return gates_.experts() > 1; }
+  long inputs() const { return in_ * side_ * side_; }  // values of an image
+  long outputs() const { return out_ * side_ * side_ / 4; }
+  // Whether a pass over so many values of each image is worth several threads: some ten microseconds of it.
+  static bool worth_threads(long count, long values) { return count * values > 100000; }
   Vector share(long expert, long columns, long i) const { return load(gates_.share + expert * columns + i); }
   Vector value(long expert, long at) const { return load(experts_[expert].output() + at); }
 
