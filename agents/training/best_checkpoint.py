@@ -28,16 +28,16 @@ class BestEpoch:
 
     def __init__(self, body: nn.Module, settings: StageSettings) -> None:
         self._settings = settings
-        self._live = [tensor.detach() for tensor in (*body.parameters(), *body.buffers())]
-        self._kept = [tensor.clone() for tensor in self._live]
-        self._weights = tuple(self._live)
+        self._weights = [tensor.detach() for tensor in (*body.parameters(), *body.buffers())]
+        self._kept = [tensor.clone() for tensor in self._weights]
+        self._live: list[Tensor] = []  # empty until the first offer, which has the shape of epoch and criterion
 
     def offer(self, loss: Tensor, error: Tensor) -> None:
         """Keep the current weights if this validation loss or error is better than the best."""
         score = loss if self._settings.select == "val_loss" else error
-        if len(self._live) == len(self._weights):
+        if not self._live:
             first = 0 if self._settings.keep_initial else 1  # number of the first epoch that is offered
-            self._live = [torch.full_like(score, first, dtype=torch.int64), score.clone(), *self._live]
+            self._live = [torch.full_like(score, first, dtype=torch.int64), score.clone(), *self._weights]
             self._kept = [torch.zeros_like(self._live[0]), torch.full_like(score, torch.inf), *self._kept]
         _keep_better(score, loss, self._settings.min_delta, self._live, self._kept)
 

@@ -22,10 +22,12 @@ from agents.training.stage import Curves, Engine, Examples, StageReport, plain_e
 
 def pays(bodies: Sequence[nn.Module], settings: StageSettings) -> bool:
     """Return whether these networks can train side by side, and faster than one after another."""
-    alike = len(bodies) > 1 and len({type(body) for body in bodies}) == 1 and isinstance(bodies[0], MLP | VGG19)
-    # One common norm, one common end and a division along the members' dimension would tie the members together.
-    independent = settings.clip is None and settings.patience is None and settings.accumulation == 1
-    return alike and independent and next(bodies[0].parameters()).is_cuda
+    if len(bodies) < 2 or {type(body) for body in bodies} not in ({MLP}, {VGG19}):
+        return False
+    # One norm, one end, or one division of the first dimension would tie the members together.
+    if settings.clip is not None or settings.patience is not None or settings.accumulation > 1:
+        return False
+    return next(bodies[0].parameters()).is_cuda
 
 
 @dataclass(frozen=True)
