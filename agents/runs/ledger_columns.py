@@ -54,7 +54,8 @@ class LedgerColumns:
             rows = json.loads(b"[" + b",".join(text.splitlines()) + b"]")
             values = list(zip(*map(itemgetter(*_IN_EVERY_FILE), rows), strict=True)) or [()] * len(_IN_EVERY_FILE)
             if all(len(row) == len(_IN_EVERY_FILE) for row in rows) and values[0] == tuple(range(len(rows))):
-                return cls(*values, [()] * len(rows))
+                values.append(((),) * len(rows))  # the column `registered`
+                return cls(*values)
         except (ValueError, TypeError, KeyError):
             pass
         return cls.from_ledger(Ledger.from_json(text.decode()))  # its errors name the line
