@@ -14,10 +14,12 @@ from pathlib import Path
 from alma_env import AlmaEnv, Ledger, Row
 from alma_env.data.datasets import DataSet
 from leaderboard.sandbox.channel import Channel, pipe_pair
+from leaderboard.sandbox.isolation import FIRST_DESCRIPTOR
 from leaderboard.sandbox.sandbox import Limits, Sandbox, sandboxed
 from leaderboard.verification.judge import EvaluatorError, Evidence, Judge, RunFailedError
 
 PROGRAM_BYTES = 256 * 2**20  # of a program, which the judge holds in memory while it is scored
+DESCRIPTORS = (str(FIRST_DESCRIPTOR), str(FIRST_DESCRIPTOR + 1))  # of the connection to the judge, inside
 OUTPUT_BYTES = 256 * 1024  # kept of a submission's output, half from the beginning and half from the end
 
 
@@ -83,7 +85,7 @@ def run_sandboxed(
             try:
                 context = sandboxed(
                     "leaderboard.sandbox.sandbox_main",
-                    [f"leaderboard.verification.{program}", *map(str, theirs), *arguments],
+                    [f"leaderboard.verification.{program}", *DESCRIPTORS, *arguments],
                     limits,
                     folders=folders,
                     pass_fds=theirs,
