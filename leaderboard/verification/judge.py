@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -228,9 +229,10 @@ class Judge:
             parameters=deployed.parameters,
             buffers=deployed.buffers,
             inference_flops=deployed.flops,
-            flops=_flops(fields.get("flops")),
+            flops=_flops(fields.get("flops"), fields.get("total")),
             paper_flops=_whole(fields.get("paper_flops"), "paper_flops"),
             declared=_reasons(fields.get("declared")),
+            registered=_reasons(fields.get("registered", [])),
             digest=deployed.digest,
             refused=fields.get("refused") is True,
             seconds=now - self._clock,
@@ -264,10 +266,16 @@ class _Answer:
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _flops(found: Any) -> dict[str, int]:
+def _flops(found: Any, total: Any) -> dict[str, int]:
+    """Return the FLOPs by phase; phases with equal printable names are added up."""
     if not isinstance(found, dict) or len(found) > PHASES:
         raise RunFailedError(f"flops: must be a table of at most {PHASES} phases")
-    return {_printable(phase)[:50]: _whole(count, "flops") for phase, count in found.items()}
+    flops: Counter[str] = Counter()
+    for phase, count in found.items():
+        flops[_printable(phase)[:50]] += _whole(count, "flops")
+    if total is not None and _whole(total, "total") != flops.total():
+        raise RunFailedError(f"flops: the phases add up to {flops.total()}, and the contestant's total is {total}")
+    return dict(flops)
 
 
 def _whole(value: Any, name: str) -> int:
