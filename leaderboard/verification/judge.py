@@ -273,8 +273,9 @@ def _flops(found: Any, total: Any) -> dict[str, int]:
     flops: Counter[str] = Counter()
     for phase, count in found.items():
         flops[_printable(phase)[:50]] += _whole(count, "flops")
-    if total is not None and _whole(total, "total") != flops.total():
-        raise RunFailedError(f"flops: the phases add up to {flops.total()}, and the contestant's total is {total}")
+    added = _whole(flops.total(), "flops")
+    if total is not None and _whole(total, "total") != added:
+        raise RunFailedError(f"flops: the phases add up to {added}, and the contestant's total is {total}")
     return dict(flops)
 
 
