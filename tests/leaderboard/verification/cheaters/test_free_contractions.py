@@ -199,6 +199,29 @@ def test_a_loss_of_expanded_operands_is_charged(loss, a, b):
     assert count(loss, left.contiguous(), right).total == 0
 
 
+@attack("multiplies in the function that attention calls for each score", CHARGED)
+def test_functions_inside_of_attention_are_charged():
+    flex = pytest.importorskip("torch._higher_order_ops.flex_attention").flex_attention
+    masks = pytest.importorskip("torch.nn.attention.flex_attention")
+    q = torch.rand(1, 1, 4, 8)
+    rows, columns = torch.rand(4, 50), torch.rand(4, 50)
+
+    def attention(function, *buffers):
+        mask = masks._create_empty_block_mask(q, q).as_tuple()
+        with torch.no_grad():
+            return flex(q, q, q, function, mask, 1.0, {}, buffers, ())[0]
+
+    plain = count(attention, lambda score, batch, head, i, j: score + 0.1 * (i - j)).total
+    assert plain == 2 * 2 * 4 * 4 * 8
+
+    def product(score, batch, head, i, j, rows, columns):
+        return torch.dot(rows[i], columns[j])
+
+    charge = count(attention, product, rows, columns)
+    torch.testing.assert_close(attention(product, rows, columns)[0, 0], (rows @ columns.T).softmax(-1) @ q[0, 0])
+    assert charge.total == plain + count(torch.mm, rows, columns.T).total
+
+
 @attack("a list of look-ups without weights stands for a product", "free: it only adds; a weighted one is charged")
 def test_honest_use_of_the_same_operations_is_free(a, b):
     table = b.clone().requires_grad_()
