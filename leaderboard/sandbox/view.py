@@ -62,21 +62,25 @@ def visible_folders() -> dict[str, Path]:
 
 
 def hidden_folders() -> list[Path]:
-    """Return the paths inside of visible folders that are empty instead: data of the streams, and unused packages."""
+    """Return the paths inside that are empty instead of `unused_folders`."""
+    # A folder has several names inside if visible folders lie in each other.
+    return [
+        Path(inside) / folder.relative_to(outside)
+        for folder in unused_folders()
+        for inside, outside in visible_folders().items()
+        if folder.is_relative_to(outside)
+    ]
+
+
+def unused_folders() -> list[Path]:
+    """Return the folders of the host that no sandbox sees: data of the streams, and packages that are not used."""
     folders = [data_root().resolve()]
     spec = importlib.util.find_spec("sklearn")
     if spec is not None and spec.origin is not None:
         folders.append(Path(spec.origin).resolve().parent / "datasets" / "data")
     if _is_virtual() and not _sees_system_packages() and not _is_system(_base()):
         folders.append(_base() / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages")
-    # A folder has several names inside if visible folders lie in each other.
-    return [
-        Path(inside) / folder.relative_to(outside)
-        for folder in folders
-        if folder.is_dir()
-        for inside, outside in visible_folders().items()
-        if folder.is_relative_to(outside)
-    ]
+    return [folder for folder in folders if folder.is_dir()]
 
 
 def view(folders: Mapping[str, Path], private: Path, scratch: int) -> Words:
