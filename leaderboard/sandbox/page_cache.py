@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Set
 from contextlib import suppress
 
+from leaderboard.sandbox.interpreter import shared_programs
 from leaderboard.sandbox.view import unused_folders, visible_folders
 
 SHARE_OF_MEMORY = 0.6  # more would push out what was read first
@@ -25,8 +26,9 @@ def read_shared_files() -> bool:
     unused = {str(folder) for folder in unused_folders()}
     room = bytearray(2**20)
     left = SHARE_OF_MEMORY * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for folder in visible_folders().values():
-        for file in _files(str(folder), unused):
+    found = [_files(str(folder), unused) for folder in visible_folders().values()]
+    for files in (*found, map(str, shared_programs())):
+        for file in files:
             with suppress(OSError):  # another program can remove a file
                 left -= _read(file, room)
             if left < 0:

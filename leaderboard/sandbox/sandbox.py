@@ -24,8 +24,9 @@ from tempfile import TemporaryDirectory
 
 from alma_env.errors import AlmaError
 from leaderboard.sandbox.cgroups import ControlGroup, control_group
+from leaderboard.sandbox.interpreter import Words, executable
 from leaderboard.sandbox.isolation import FIRST_DESCRIPTOR, filter_file, isolated, isolation_here, launcher
-from leaderboard.sandbox.view import PACKAGES_ROOT, Words, environment, executable, private_copies, view
+from leaderboard.sandbox.view import PACKAGES_ROOT, environment, private_copies, view
 
 ISOLATED, LIMITED = "isolated", "limited"
 KILL_SECONDS = 60.0  # the kernel ends a killed process within seconds, unless a device does not respond

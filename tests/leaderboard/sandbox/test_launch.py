@@ -161,8 +161,19 @@ with locked(file, wait=True) as held:
     except Exception as error:
         result = held, type(error).__name__
 """,
+        "subclass": """
+import filelock
+class Lock(filelock.FileLock):
+    def __enter__(self):
+        return super().__enter__()
+    def __exit__(self, *error):
+        return super().__exit__(*error)
+with Lock(tempfile.mkdtemp() + "/lock", timeout=5) as lock:
+    result = lock.is_locked
+""",
     }
     assert outcomes(attempts, tmp_path) == {
+        "subclass": "True",
         "build": "('content', True)",
         "taken": "(True, 'FileLockedError')",
     }

@@ -21,12 +21,16 @@ def test_every_file_that_a_sandbox_sees_is_read_except_for_hidden_ones(tmp_path,
     (tmp_path / "loop").symlink_to(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     monkeypatch.setattr(page_cache, "visible_folders", lambda: {"/inside": tmp_path, "/gone": tmp_path / "gone"})
+    (tmp_path / "hidden" / "program").touch()
+    monkeypatch.setattr(page_cache, "shared_programs", lambda: [tmp_path / "hidden" / "program"])
     monkeypatch.setattr(page_cache, "unused_folders", lambda: [tmp_path / "hidden"])
     seen = []
     real = page_cache._read
     monkeypatch.setattr(page_cache, "_read", lambda file, room: seen.append(file) or real(file, room))
     assert read_shared_files()
-    assert sorted(seen) == sorted(str(tmp_path / name) for name in ("one", "a/two", "a/b/three", "empty"))
+    assert sorted(seen) == sorted(
+        str(tmp_path / name) for name in ("one", "a/two", "a/b/three", "empty", "hidden/program")
+    )
 
 
 def test_files_that_do_not_fit_into_memory_give_a_warning(monkeypatch):

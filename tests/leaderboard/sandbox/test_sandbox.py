@@ -185,6 +185,10 @@ def test_names_inside_tell_nothing_about_the_host(inside, tmp_path):
         import os, socket, sys, sysconfig
         words = [*sys.argv, *sys.path, sys.executable, sys.prefix, sys.base_prefix, os.getcwd(), socket.gethostname()]
         words += [*os.environ.values(), *sysconfig.get_paths().values(), *os.listdir("/"), *os.listdir("/proc")]
+        programs = os.path.dirname(sys.executable)
+        for name in os.listdir(programs) if programs.startswith("/environment/") else ():
+            file = os.path.join(programs, name)
+            words.append(os.readlink(file) if os.path.islink(file) else str(open(file, "rb").readline(200)))
         print(*words, sep="\\n")
         """
     )
