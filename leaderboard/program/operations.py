@@ -61,6 +61,8 @@ REFUSED_OVERLOADS = {
     ),
 }
 
+SIZES = "aten.sym_size."  # operations that return the size of a tensor as a number
+
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 
 
@@ -96,6 +98,6 @@ def operation(target: str) -> Callable[..., Any]:
         raise ProgramError(f"operation {target!r}: its cost is unknown to the meter; use another operation")
     if not {packet, packet.removesuffix("_")} & ALLOWED or "out" in overload:
         raise ProgramError(
-            f"operation {target!r}: not among the operations to which layers are traced; write the predictor with others"
+            f"operation {target!r}: not among the operations to which layers are traced; use another one"
         )
     return found
