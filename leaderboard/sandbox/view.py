@@ -22,6 +22,25 @@ SCRATCH = "/scratch"
 PACKAGES_ROOT = Path(__file__).resolve().parents[2]
 _SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin")
 _PYTHON, _ENVIRONMENT, _PROGRAM = "/python", "/environment", "/program"
+# Python runs this file at its start. The sandbox has no locks of files (flock), because a lock on a file that sandboxes
+# share tells other sandboxes something. The library filelock uses lock files then, but subclasses of its locks, such as
+# that of torch.compile, fail when it finds out at the first lock. A lock file cannot be preserved after its release.
+_STARTUP = """\
+try:
+    import filelock
+except ImportError:
+    pass
+else:
+
+    class Kind(type(filelock.SoftFileLock)):
+        def __call__(cls, *arguments, preserve_lock_file=False, **settings):
+            return super().__call__(*arguments, **settings)
+
+    class FileLock(filelock.SoftFileLock, metaclass=Kind):
+        pass
+
+    filelock.FileLock = filelock.UnixFileLock = FileLock
+"""
 Words = list[str | Path]
 
 
@@ -43,21 +62,25 @@ def visible_folders() -> dict[str, Path]:
 
 
 def hidden_folders() -> list[Path]:
-    """Return the paths inside of visible folders that are empty instead: data of the streams, and unused packages."""
+    """Return the paths inside that are empty instead of `unused_folders`."""
+    # A folder has several names inside if visible folders lie in each other.
+    return [
+        Path(inside) / folder.relative_to(outside)
+        for folder in unused_folders()
+        for inside, outside in visible_folders().items()
+        if folder.is_relative_to(outside)
+    ]
+
+
+def unused_folders() -> list[Path]:
+    """Return the folders of the host that no sandbox sees: data of the streams, and packages that are not used."""
     folders = [data_root().resolve()]
     spec = importlib.util.find_spec("sklearn")
     if spec is not None and spec.origin is not None:
         folders.append(Path(spec.origin).resolve().parent / "datasets" / "data")
     if _is_virtual() and not _sees_system_packages() and not _is_system(_base()):
         folders.append(_base() / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages")
-    # A folder has several names inside if visible folders lie in each other.
-    return [
-        Path(inside) / folder.relative_to(outside)
-        for folder in folders
-        if folder.is_dir()
-        for inside, outside in visible_folders().items()
-        if folder.is_relative_to(outside)
-    ]
+    return [folder for folder in folders if folder.is_dir()]
 
 
 def view(folders: Mapping[str, Path], private: Path, scratch: int) -> Words:
@@ -83,6 +106,7 @@ def view(folders: Mapping[str, Path], private: Path, scratch: int) -> Words:
         settings += f"include-system-site-packages = {str(_sees_system_packages()).lower()}\n"
         words += ["--ro-bind", _write(private / "pyvenv.cfg", settings), f"{_ENVIRONMENT}/pyvenv.cfg"]
         words += ["--symlink", _inside(Path(os.path.realpath(sys.executable))), executable()]
+    words += ["--ro-bind", _write(private / "sitecustomize.py", _STARTUP), f"{_PROGRAM}/sitecustomize.py"]
     for hidden in hidden_folders():
         words += ["--size", "4096", "--tmpfs", str(hidden), "--remount-ro", str(hidden)]
     for name, folder in folders.items():
