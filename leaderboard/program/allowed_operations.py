@@ -21,7 +21,7 @@ _BY_GROUP = {
         erfc erfinv i0 lgamma polygamma sigmoid sin sinc sinh special_digamma special_entr special_erf special_erfc
         special_erfcx special_erfinv special_exp2 special_expit special_expm1 special_gammaln special_i0 special_i0e
         special_i1 special_i1e special_log1p special_log_ndtr special_log_softmax special_logit special_logsumexp
-        special_ndtr special_ndtri special_psi special_round special_sinc special_softmax special_xlog1py special_xlogy
+        special_ndtr special_ndtri special_psi special_round special_sinc special_xlog1py special_xlogy
         tan tanh""",
     "logic and comparison": """
         __and__ __lshift__ __or__ __rshift__ __xor__ all any bitwise_and bitwise_left_shift bitwise_not bitwise_or

@@ -33,6 +33,7 @@ class Contents:
         buffers: number of elements of all other tensors.
         stored: scalars of 32 bits in all tensors.
         hidden: scalars of 32 bits outside of the parameters, by place: ``buffers``, ``constants`` and ``literals``.
+        nodes: number of operations.
         graph: scalars of 32 bits in the graph after compression, with the shapes of the tensors.
         flops: FLOPs per example on the test set; an upper bound if ``data_dependent``.
         free_elements: elements per example that pass through operations without FLOPs.
@@ -43,6 +44,7 @@ class Contents:
     buffers: int
     stored: int
     hidden: dict[str, int]
+    nodes: int
     graph: int
     flops: float
     free_elements: float
@@ -78,6 +80,7 @@ def contents(program: Program, shape: tuple[int, ...], dtype: torch.dtype, examp
             "constants": _constants(program, stored, shape, dtype),
             "literals": literal_scalars(program),
         },
+        nodes=len(program.nodes),
         graph=graph_scalars(program),
         # The same sum as in `alma_env.scoring.evaluation`, so that both agree to the last bit.
         flops=costs[0] if len(set(costs)) == 1 else _mean(costs, sizes),

@@ -20,6 +20,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from leaderboard.errors import ProgramError
+from leaderboard.program.checked_arguments import check_types
 from leaderboard.program.operations import NAME, SIZES, operation
 from leaderboard.program.tensor_header import read_header
 
@@ -213,12 +214,12 @@ def _nodes(found: Any) -> Iterator[Node]:
     if not isinstance(found, list) or len(found) > NODES:
         raise ProgramError(f"nodes: must be a list of at most {NODES:,}")
     for name, target, args, kwargs in found:
-        operation(str(target))
+        function = operation(str(target))
         if not isinstance(args, list) or not isinstance(kwargs, dict):
             raise ProgramError(f"node {name!r}: arguments must be a list and a table")
-        yield Node(
-            _name(name), str(target), tuple(map(_read, args)), {_name(key): _read(v) for key, v in kwargs.items()}
-        )
+        values, named = tuple(map(_read, args)), {_name(key): _read(value) for key, value in kwargs.items()}
+        check_types(function, values, named)
+        yield Node(_name(name), str(target), values, named)
 
 
 def _write(value: Any) -> Any:

@@ -22,6 +22,7 @@ from alma_env.errors import UnknownCostError
 from alma_env.metering.dispatch_mode import CountingMode
 from alma_env.metering.tally import Tally
 from leaderboard.errors import ProgramError
+from leaderboard.program.checked_arguments import check_sizes
 from leaderboard.program.free_elements import FreeElements
 from leaderboard.program.graph import Node, Program, Reference
 from leaderboard.program.operations import operation
@@ -109,6 +110,7 @@ class _Runner:
         schema = function._schema if isinstance(function, OpOverload) else None
         if schema is not None:
             _limit(node, schema, args, kwargs)
+            check_sizes(function, args)
             if any(argument.name == "device" and argument.kwarg_only for argument in schema.arguments):
                 kwargs["device"] = _META
         try:

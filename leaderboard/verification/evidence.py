@@ -16,7 +16,7 @@ class Evidence:
         changed: number of scalars in the program's tensors that are new or differ from the previous program, rounded
             up to blocks of 4 KiB. A program with other bytes has at least one.
         reported_flops: FLOPs of the tick as the contestant reports them.
-        traced: whether the program has another graph than the previous one, so that it was traced again.
+        traced: number of operations of the program if its graph differs from the previous one's, else 0.
         stored: scalars of 32 bits in the program's tensors.
         hidden: scalars of 32 bits outside of the parameters, by place: ``buffers``, ``constants``, ``literals``.
         graph: scalars of 32 bits in the compressed graph.
@@ -33,7 +33,7 @@ class Evidence:
     deployed: bool
     changed: int
     reported_flops: int
-    traced: bool = False
+    traced: int = 0
     stored: int = 0
     hidden: Mapping[str, int] = field(default_factory=dict)
     graph: int = 0

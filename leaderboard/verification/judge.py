@@ -186,6 +186,7 @@ class Judge:
             buffers=found.buffers,
             digest=digest.hexdigest(),
             graph=xxhash.xxh3_128_hexdigest(blobs[0]),
+            nodes=found.nodes,
             tensors=tensor_digests(blobs[1]),
             evidence={
                 "stored": found.stored,
@@ -240,7 +241,7 @@ class Judge:
                 cpu_seconds=None if cpu is None or self._cpu is None else max(cpu - self._cpu, 0.0),
                 deployed=new is not None,
                 changed=0 if new is None else _changed(self._deployed, new),
-                traced=new is not None and new.graph != self._deployed.graph,
+                traced=0 if new is None or new.graph == self._deployed.graph else new.nodes,
                 reported_flops=row.comp,
                 **deployed.evidence,
             )
@@ -260,6 +261,7 @@ class _Answer:
     buffers: int = 0
     digest: str = ""
     graph: str = ""
+    nodes: int = 0
     tensors: Mapping[str, TensorDigests] = field(default_factory=dict)
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
