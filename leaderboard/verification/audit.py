@@ -89,9 +89,9 @@ def _known_before(run: SandboxedRun) -> Iterator[CodeAndText]:
     spent = 0
     for row, evidence in zip(run.ledger, run.evidence, strict=True):
         spent += row.comp
-        # A learner that distinguishes the classes has seen an example of each, and an error of a tenth of the guess's
-        # needs ten times as many. Untrained networks do not reach this. Honest learners process far more examples.
-        examples = classes * run.guess / max(row.error, 0.001)
+        # A learner that distinguishes the classes has seen an example of each, and to divide its error by ten it needs
+        # at least five times as many. Untrained networks do not reach this. Honest learners process far more examples.
+        examples = classes * max(1.0, run.guess / (2 * max(row.error, 0.001)))
         least = _one_step(row, evidence) * examples
         if row.digest and row.error < LUCK * run.guess and spent <= least:
             text = (
