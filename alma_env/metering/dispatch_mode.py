@@ -6,12 +6,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
+from torch._C._dynamo.guards import set_is_in_mode_without_ignore_compile_internals
 from torch._ops import HigherOrderOperator, OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _python_dispatch as dispatch
@@ -156,14 +158,35 @@ set_code_exec_strategy(
 )
 
 
+_lock = threading.Lock()
+_counting = 0  # how many modes count, in all threads
+
+
 def enter_mode(mode: TorchDispatchMode) -> None:
     """Push a mode with the base class's bookkeeping only."""
-    TorchDispatchMode.__enter__(mode)  # type: ignore[no-untyped-call]
+    global _counting
+    with _lock:
+        TorchDispatchMode.__enter__(mode)  # type: ignore[no-untyped-call]
+        _counting += isinstance(mode, CountingMode)
 
 
 def exit_mode(mode: TorchDispatchMode) -> None:
     """Pop a mode that `enter_mode` pushed."""
-    TorchDispatchMode.__exit__(mode, None, None, None)  # type: ignore[no-untyped-call]
+    global _counting
+    with _lock:
+        TorchDispatchMode.__exit__(mode, None, None, None)  # type: ignore[no-untyped-call]
+        _counting -= isinstance(mode, CountingMode)
+        if _counting or not dispatch._get_current_dispatch_mode_stack():
+            _set_flags(_counting > 0)
+
+
+def _set_flags(running: bool) -> None:
+    # PyTorch compiles no function while these flags are set. They belong to the process, and a mode restores what it
+    # found: after two threads, PyTorch could compile what a meter must see, or could never compile again.
+    dispatch._is_in_torch_dispatch_mode = running
+    dispatch._is_in_non_infra_torch_dispatch_mode = running
+    dispatch._is_in_any_mode_without_ignore_compile_internals = running
+    set_is_in_mode_without_ignore_compile_internals(running)
 
 
 _PLAIN_TENSORS: set[type] = {Tensor, nn.Parameter}

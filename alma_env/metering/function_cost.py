@@ -45,14 +45,13 @@ def count(fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Charge:
     return meter.take()
 
 
-def count_once(fn: Callable[P, R], fast: Callable[P, R] | None = None) -> CountedOnce[P, R]:
+def count_once(fn: Callable[P, R]) -> CountedOnce[P, R]:
     """Return a function that is counted once per signature, and then charged per call almost without overhead.
 
     The result is called like `fn`. The signature of a call consists of the shapes, dtypes, devices and `requires_grad`
     of all tensors and of the parameters of modules, of training flags, and of the values of all other arguments. At the
-    first call with a signature, `fn` is counted on deep copies of the arguments. Every call then runs `fast`, or `fn`,
-    without counting, and charges the meter that is running in this thread, if there is one. `fast` may be compiled; it
-    must compute what `fn` computes.
+    first call with a signature, `fn` is counted on deep copies of the arguments. Every call then runs `fn` without
+    counting, and charges the meter that is running in this thread, if there is one.
 
     All that `fn` changes must be among its arguments. The cost of `fn` must not depend on the values in its tensors,
     with one exception: it may be an affine function of a number that `fn` reports (`cost_varies_with`). Calls are then
@@ -63,7 +62,7 @@ def count_once(fn: Callable[P, R], fast: Callable[P, R] | None = None) -> Counte
             of the number that it reports.
         UnknownCostError: `fn` runs an operation whose cost is unknown.
     """
-    return CountedOnce(fn, fast)
+    return CountedOnce(fn)
 
 
 class _Thread(threading.local):
@@ -154,10 +153,9 @@ def _by_phase(charges: Charges) -> dict[Phase, tuple[int, int]]:
 class CountedOnce(Generic[P, R]):
     """The function that `count_once` returns; it charges the running meter."""
 
-    def __init__(self, fn: Callable[P, R], fast: Callable[P, R] | None) -> None:
+    def __init__(self, fn: Callable[P, R]) -> None:
         functools.update_wrapper(self, fn)
         self.fn = fn
-        self.fast = fn if fast is None else fast
         self._costs: dict[Any, _SignatureCost] = {}
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -167,7 +165,7 @@ class CountedOnce(Generic[P, R]):
         """Run the function, and charge the running meter, if there is one."""
         meter = running()
         if meter is None:
-            return self.fast(*args, **kwargs)
+            return self.fn(*args, **kwargs)
         cost, tensors = self._cost(meter, args, kwargs)
         if not cost.known:
             with _reported_numbers(forward_to_outer=True) as numbers, meter.count_into(tally := Tally(None)):
@@ -177,7 +175,7 @@ class CountedOnce(Generic[P, R]):
         above = meter.suspend()
         try:
             with _reported_numbers(forward_to_outer=True) as numbers:
-                out = self.fast(*args, **kwargs)
+                out = self.fn(*args, **kwargs)
         finally:
             meter.resume(above)
             meter.charge(cost.at(sum(numbers)), cost.registered)

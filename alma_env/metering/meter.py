@@ -305,6 +305,16 @@ def running() -> Meter | None:
 
 
 @contextmanager
+def uncounted(written: Iterable[Tensor] = ()) -> Iterator[None]:
+    """Run this block at full speed, without counting. It writes to the tensors `written`, and the caller charges it."""
+    meter = _thread.meter
+    with nullcontext() if meter is None else disable_modes():
+        yield
+    if meter is not None:
+        meter.note_written(written)
+
+
+@contextmanager
 def phase(name: str) -> Iterator[None]:
     """Charge the work in this block to phase `name` of the meter that runs in this thread, if there is one."""
     with nullcontext() if _thread.meter is None else _thread.meter.phase(name):

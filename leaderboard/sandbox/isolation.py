@@ -18,8 +18,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from leaderboard.sandbox import launch
+from leaderboard.sandbox.interpreter import Words, executable
 from leaderboard.sandbox.seccomp import filter_bytes
-from leaderboard.sandbox.view import Words, executable, view
+from leaderboard.sandbox.view import view
 
 FIRST_DESCRIPTOR = launch.FIRST  # inside, passed descriptors are 3, 4, ...
 # Ids of users that no system assigns (https://systemd.io/UIDS-GIDS), so that limits per user hold per sandbox; and the

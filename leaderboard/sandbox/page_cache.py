@@ -1,8 +1,8 @@
 """Read the files that all sandboxes share into memory, so that no run can tell what an earlier run has read.
 
 The kernel keeps read files in memory. A run could read chosen parts of a large file that nothing else reads, and a
-later run could find these parts by the time that reading takes. Before a run, `read_shared_files` requests every part
-of every shared file. Then all parts take the same time.
+later run could find these parts by the time that reading takes. Before a run, `read_shared_files` reads every part of
+every shared file. Then all parts take the same time.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Set
 from contextlib import suppress
 
+from leaderboard.sandbox.interpreter import shared_programs
 from leaderboard.sandbox.view import unused_folders, visible_folders
 
 SHARE_OF_MEMORY = 0.6  # more would push out what was read first
@@ -23,11 +24,13 @@ def read_shared_files() -> bool:
     Returns False, with a warning, if they do not fit into memory. Only a part was read then.
     """
     unused = {str(folder) for folder in unused_folders()}
+    room = bytearray(2**20)
     left = SHARE_OF_MEMORY * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for folder in visible_folders().values():
-        for file in _files(str(folder), unused):
+    found = [_files(str(folder), unused) for folder in visible_folders().values()]
+    for files in (*found, map(str, shared_programs())):
+        for file in files:
             with suppress(OSError):  # another program can remove a file
-                left -= _read(file)
+                left -= _read(file, room)
             if left < 0:
                 text = (
                     f"the files that all sandboxes see do not fit into {SHARE_OF_MEMORY:.0%} of the memory, so a run "
@@ -39,16 +42,17 @@ def read_shared_files() -> bool:
     return True
 
 
-def _read(file: str) -> int:
-    """Let the kernel read a file, and return its size in bytes; parts that are in memory cost almost nothing."""
+def _read(file: str, room: bytearray) -> int:
+    """Read a file into `room`, part by part, and return its size in bytes."""
     descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    size = 0
     try:
-        size = os.fstat(descriptor).st_size
-        if size:
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_WILLNEED)
-        return size
+        # The advice to read a file (POSIX_FADV_WILLNEED) reads only its beginning, and later.
+        while part := os.readv(descriptor, [room]):
+            size += part
     finally:
         os.close(descriptor)
+    return size
 
 
 def _files(folder: str, unused: Set[str]) -> Iterator[str]:

@@ -24,9 +24,10 @@ from tempfile import TemporaryDirectory
 
 from alma_env.errors import AlmaError
 from leaderboard.sandbox.cgroups import ControlGroup, control_group
+from leaderboard.sandbox.interpreter import Words, executable
 from leaderboard.sandbox.isolation import FIRST_DESCRIPTOR, filter_file, isolated, isolation_here, launcher
 from leaderboard.sandbox.process_times import tree_cpu_seconds
-from leaderboard.sandbox.view import PACKAGES_ROOT, Words, environment, executable, private_copies, view
+from leaderboard.sandbox.view import PACKAGES_ROOT, environment, private_copies, view
 
 ISOLATED, LIMITED = "isolated", "limited"
 KILL_SECONDS = 60.0  # the kernel ends a killed process within seconds, unless a device does not respond
@@ -158,14 +159,15 @@ def sandboxed(
         counted = ["prlimit", f"--nproc={limits.processes}", "--"] if group is None else []
         reading, writing = os.pipe()
         stack.callback(os.close, reading)
-        with open(writing, "wb") as info, filter_file() as filter:
+        with ExitStack() as needed:  # until the process has started
+            info = needed.enter_context(open(writing, "wb"))
             descriptors = list(pass_fds)
             command: Words
             if level == ISOLATED:
-                last = FIRST_DESCRIPTOR + len(pass_fds)
-                descriptors += [filter, info.fileno()]
+                after = FIRST_DESCRIPTOR + len(pass_fds)
+                descriptors += [needed.enter_context(filter_file()), info.fileno()]
                 words = [*counted, executable(), "-m", module, *arguments]
-                command = isolated(words, view(copies, private, limits.scratch), filter=last, info=last + 1)
+                command = isolated(words, view(copies, private, limits.scratch), filter=after, info=after + 1)
                 start, variables, cwd = isolation_here().start, {"PATH": "/usr/bin:/bin"}, "/"
             else:
                 words = [str(copies.get(word, word)) for word in arguments]
@@ -199,13 +201,13 @@ def _rlimits(limits: Limits, group: ControlGroup | None) -> dict[str, int]:
 
 
 def _first_process(reading: int) -> int | None:
-    """Return a descriptor (pidfd) of the process that bubblewrap reports; None if it started none."""
+    """Return a descriptor (pidfd) of the process that bubblewrap reports; None if it started none that still lives."""
     report = b""
     while not report.rstrip().endswith(b"}"):
         part = os.read(reading, 4096)
         if not part:
             return None
         report += part
-    with suppress(ProcessLookupError):
+    with suppress(OSError):  # kernels before 5.3 have no such descriptors
         return os.pidfd_open(json.loads(report)["child-pid"])
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -75,3 +76,12 @@ def outcomes(attempts: Mapping[str, str], folder: Path, limits: Limits | None = 
     found = dict(json.loads(line) for line in lines if line.startswith('["'))
     assert found.keys() == attempts.keys(), os.linesep.join(lines)
     return found
+
+
+def alive(mark: str) -> bool:
+    """Return whether a process of this machine has this text in its command line."""
+    for process in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if process.name.isdigit() and mark in (process / "cmdline").read_text():
+                return True
+    return False

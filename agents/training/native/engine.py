@@ -7,6 +7,7 @@ The mini-batches, the formulas and the FLOPs are those of the plain engine, and 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +20,7 @@ from agents.training.settings import OnEpoch, StageSettings
 from agents.training.stage import Curves, Examples, plain_engine
 from agents.training.step import gradients, score_batch
 from alma_env.metering import meter
+from alma_env.metering.function_cost import CountedOnce
 from alma_env.metering.tally import Charges, Tally
 
 
@@ -38,17 +40,25 @@ def native_engine(
     body, settings = predictor.body, order.settings
     native_train = native_valid = None
     if supports(body, settings):
-        native_valid, native_train = (_prepared(predictor.normalize, part, body, settings) for part in (valid, train))
+        with meter.uncounted():
+            native_valid, native_train = (
+                _prepared(predictor.normalize, part, body, settings) for part in (valid, train)
+            )
     if native_train is None or native_valid is None:
         return plain_engine(predictor, train, valid, order, on_epoch)
-    orders = None if order.epoch_is_one_batch else order.orders()
-    crops = order.crop_flips() if settings.augmentation == "crop_flip" else None
-    step_charges, validation_charges = _charges(predictor, train, valid, settings)
+    body.train()
+    step_charges = _charges(gradients, predictor, train, settings.batch_size, settings)
+    body.eval()
+    validation_charges = _charges(score_batch, predictor, valid, settings.validation_batch)
+    with meter.uncounted():
+        orders = None if order.epoch_is_one_batch else order.orders()
+        crops = order.crop_flips() if settings.augmentation == "crop_flip" else None
+        stage = NativeStage(body, native_train, native_valid, settings)
     min_delta = float32(settings.min_delta)
     losses: list[float] = []
     errors: list[float] = []
     best_epoch, criterion, initial = 0, math.inf, None
-    with NativeStage(body, native_train, native_valid, settings) as stage:
+    with stage:
         kept = stage.state()
         for epoch in range(0 if settings.keep_initial else 1, settings.epochs + 1):
             if epoch > 0:
@@ -70,8 +80,9 @@ def native_engine(
             if settings.patience is not None and epoch - best_epoch >= settings.patience:
                 break
     steps = best_epoch * -(-len(train) // settings.batch_size)
-    for member, state in zip(members_of(body), kept, strict=True):
-        _set_state(member, state, steps)
+    with meter.uncounted([*body.parameters(), *body.buffers()]):
+        for member, state in zip(members_of(body), kept, strict=True):
+            _set_state(member, state, steps)
     return Curves(
         torch.tensor(losses), torch.tensor(errors), torch.tensor(best_epoch), torch.tensor(criterion), initial
     )
@@ -118,22 +129,16 @@ def _set_state(member: nn.Module, state: Tensor, steps: int) -> None:
 
 
 def _charges(
-    predictor: Predictor, train: Examples, valid: Examples, settings: StageSettings
-) -> tuple[Charges, Charges]:
-    """Return what the plain engine charges for the steps of an epoch, and for a validation."""
-    if meter.running() is None:
-        return (), ()
-    body = predictor.body
-    steps, validations = Tally(None), Tally(None)
-    body.train()
-    for size, times in _batches(len(train), settings.batch_size):
-        x = predictor.normalize(train.x[:size])
-        steps.add(_times(gradients.charges(body, x, train.y[:size], settings), times))
-    body.eval()
-    for size, times in _batches(len(valid), settings.validation_batch):
-        x = predictor.normalize(valid.x[:size])
-        validations.add(_times(score_batch.charges(body, x, valid.y[:size]), times))
-    return steps.charges(), validations.charges()
+    function: CountedOnce[..., Any], predictor: Predictor, part: Examples, batch_size: int, *rest: object
+) -> Charges:
+    """Return what the plain engine charges for calls of `function` on all mini-batches of a part of the data."""
+    tally = Tally(None)
+    if meter.running() is not None:
+        for size, times in _batches(len(part), batch_size):
+            with meter.uncounted():
+                x = predictor.normalize(part.x[:size])
+            tally.add(_times(function.charges(predictor.body, x, part.y[:size], *rest), times))
+    return tally.charges()
 
 
 def _batches(examples: int, batch_size: int) -> list[tuple[int, int]]:

@@ -64,7 +64,6 @@ class NativeStage:
         self._train_size, self._valid_size = len(train.y), len(valid.y)
         self._settings = settings
         self._members = members_of(body)
-        self._size = sum(tensor.numel() for tensor in float_tensors(self._members[0]))
         mean = isinstance(body, UniformMixture) and body.reduce == "mean"
         optimizer = native.Settings(
             settings.optimizer == "adadelta",
@@ -74,8 +73,8 @@ class NativeStage:
         self._stage = _new_stage(functions, self._members, optimizer)
         if not self._stage:
             raise MemoryError("engine='native': the memory is short for the networks of a stage")
-        for number, member in enumerate(self._members):
-            state = torch.cat([tensor.detach().reshape(-1) for tensor in float_tensors(member)])
+        self._states = [torch.cat([t.detach().reshape(-1) for t in float_tensors(member)]) for member in self._members]
+        for number, state in enumerate(self._states):
             functions.alma_read(self._stage, number, state.data_ptr())
 
     def __enter__(self) -> NativeStage:
@@ -107,11 +106,10 @@ class NativeStage:
         return float32(float32(loss.value) / size), float32(wrong.value / size)
 
     def state(self) -> list[Tensor]:
-        """Return a copy of the `float_tensors` of each network, flat."""
-        copies = [torch.empty(self._size) for _ in self._members]
-        for number, copy in enumerate(copies):
-            self._functions.alma_write(self._stage, number, copy.data_ptr())
-        return copies
+        """Return the `float_tensors` of each network, flat, in memory that the next call overwrites."""
+        for number, state in enumerate(self._states):
+            self._functions.alma_write(self._stage, number, state.data_ptr())
+        return self._states
 
 
 def _new_stage(functions: ctypes.CDLL, members: list[nn.Module], optimizer: native.Settings) -> int | None:
