@@ -134,6 +134,10 @@ def _sum_over_classes(out: Tensor, a: Tensor, *rest: Any, **options: Any) -> int
     return _unless_read(a.numel(), a)
 
 
+def _sum_over_targets(out: Any, a: Tensor, target: Tensor, *rest: Any, **options: Any) -> int:
+    return _unless_read(target.numel(), a, target)
+
+
 CONDITIONS: dict[str, Formula] = by_qualified_name(
     {
         _weighted_bag: "_embedding_bag _embedding_bag_forward_only",
@@ -154,6 +158,7 @@ CONDITIONS: dict[str, Formula] = by_qualified_name(
             "binary_cross_entropy_with_logits kl_div dist"
         ),
         _sum_over_classes: "multi_margin_loss",
+        _sum_over_targets: "nll_loss_forward nll_loss2d_forward",
     }
 )
 """Formulas of free operations by qualified name, which includes the in-place form and the form on lists."""

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from alma_env.errors import UnknownCostError
 from alma_env.metering import attention_formulas, cost_formulas, recurrent_formulas
@@ -139,7 +140,34 @@ def evaluate(formula: Formula, called: Any, args: Sequence[Any], kwargs: Mapping
         raise ValueError(
             f"{qualified_name(called)}: its cost formula returned {found!r}: must be a non-negative int; correct it"
         )
-    return flops * format_factor(args, kwargs) if flops else 0
+    total = flops * format_factor(args, kwargs) if flops else 0
+    if isinstance(called, HigherOrderOperator):
+        for function, arguments, times in attention_formulas.functions_of_scores(qualified_name(called), args, kwargs):
+            total += times * _flops_of(function, arguments)
+    return total
+
+
+class _Sum(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up the FLOPs of the operations in a function that another operation calls."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if rule(func) is None:
+            raise unknown(func)
+        out, formula = func(*args, **(kwargs or {})), formula_of(func)
+        if formula is not None:
+            self.flops += evaluate(formula, func, args, kwargs or {}, out)
+        return out
+
+
+def _flops_of(function: Callable[..., Any], args: tuple[Any, ...]) -> int:
+    parts = _Sum()
+    with torch.inference_mode(False), torch.no_grad(), parts:
+        function(*args)
+    return parts.flops
 
 
 def register_cost(operation: Any, formula: Formula) -> None:

@@ -23,8 +23,9 @@ def flops(found: Any, total: Any) -> dict[str, int]:
     by_phase: Counter[str] = Counter()
     for phase, count in found.items():
         by_phase[printable(phase)[:50]] += whole(count, "flops")
-    if total is not None and whole(total, "total") != by_phase.total():
-        raise RunFailedError(f"flops: the phases add up to {by_phase.total()}, and the contestant's total is {total}")
+    added = whole(by_phase.total(), "flops")
+    if total is not None and whole(total, "total") != added:
+        raise RunFailedError(f"flops: the phases add up to {added}, and the contestant's total is {total}")
     return dict(by_phase)
 
 
