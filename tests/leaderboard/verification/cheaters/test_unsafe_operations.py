@@ -182,9 +182,10 @@ CHECKED = """
                 operation(f"aten.{kind}.default")(x, [16, 16], *more, scale, scale)
             except RuntimeError:
                 pass
+        grid = torch.full((2, 4, 4, 2), max(min(scale, 1e38), -1e38))
         for mode in (0, 1, 2):
             for padding in (0, 1, 2):
-                operation("aten.grid_sampler.default")(x, torch.full((2, 4, 4, 2), max(min(scale, 1e38), -1e38)), mode, padding, True)
+                operation("aten.grid_sampler.default")(x, grid, mode, padding, True)
     print("end", flush=True)
 """
 
