@@ -21,7 +21,7 @@ _BY_GROUP = {
         erfc erfinv i0 lgamma polygamma sigmoid sin sinc sinh special_digamma special_entr special_erf special_erfc
         special_erfcx special_erfinv special_exp2 special_expit special_expm1 special_gammaln special_i0 special_i0e
         special_i1 special_i1e special_log1p special_log_ndtr special_log_softmax special_logit special_logsumexp
-        special_ndtr special_ndtri special_psi special_round special_sinc special_softmax special_xlog1py special_xlogy
+        special_ndtr special_ndtri special_psi special_round special_sinc special_xlog1py special_xlogy
         tan tanh""",
     "logic and comparison": """
         __and__ __lshift__ __or__ __rshift__ __xor__ all any bitwise_and bitwise_left_shift bitwise_not bitwise_or
@@ -30,7 +30,7 @@ _BY_GROUP = {
         where""",
     "activations": """
         celu elu gelu glu hardshrink hardsigmoid hardswish hardtanh leaky_relu log_sigmoid log_softmax _log_softmax mish
-        prelu _prelu_kernel relu relu6 rrelu _safe_softmax selu silu softmax _softmax softplus softshrink threshold""",
+        prelu _prelu_kernel relu relu6 rrelu selu silu softmax _softmax softplus softshrink threshold""",
     "products": """
         addbmm addmm addmv addr baddbmm bilinear bmm cdist chain_matmul conv1d conv2d conv3d conv_transpose1d
         conv_transpose2d conv_transpose3d convolution _convolution _convolution_mode cosine_similarity cross dist dot
@@ -45,7 +45,7 @@ _BY_GROUP = {
         diag_embed diagflat diagonal diagonal_scatter diff dsplit dstack expand expand_as flatten flip fliplr flipud
         hsplit hstack lift_fresh lift_fresh_copy matrix_H meshgrid mH moveaxis movedim mT narrow narrow_copy numpy_T pad
         pad_sequence permute pixel_shuffle pixel_unshuffle ravel repeat repeat_interleave reshape reshape_as roll rot90
-        row_stack select select_scatter slice slice_scatter split split_with_sizes squeeze stack _stack swapaxes
+        row_stack select select_scatter slice slice_scatter split split_with_sizes squeeze stack swapaxes
         swapdims t tensor_split tile to _to_copy transpose tril triu type_as unbind unflatten unfold unsqueeze view
         view_as vsplit vstack""",
     "look-ups": """
@@ -56,8 +56,7 @@ _BY_GROUP = {
         logcumsumexp logsumexp max mean median min mode msort nanmean nanmedian nansum norm prod quantile renorm sort
         std std_mean sum topk trace trapezoid _unique2 unique_consecutive unique_dim var var_mean""",
     "normalization": """
-        batch_norm group_norm instance_norm layer_norm _native_batch_norm_legit_no_training native_batch_norm
-        norm_except_dim rms_norm _weight_norm""",
+        batch_norm group_norm instance_norm layer_norm norm_except_dim rms_norm _weight_norm""",
     "pooling and resampling": """
         adaptive_avg_pool1d adaptive_avg_pool2d _adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool3d
         adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d affine_grid_generator avg_pool1d avg_pool2d

@@ -39,7 +39,7 @@ REFUSED = {
     ".*sparse.*|smm|sspaddmm|coalesce|to_dense.*|c[or]+l?_indices.*": "uses a special memory layout",
     ".*nested.*|segment_reduce|.*jagged.*": "uses a special memory layout",
     "fbgemm.*|(de)?quantize.*|choose_qparams.*|q_.*|int_repr": "computes where the meter does not see it",
-    ".*_backward.*|.*_jvp": "is a gradient, whose indices and sizes are not checked",
+    "[a-z].*_backward.*|.*_jvp": "is a gradient, whose indices and sizes are not checked",
     "_unsafe_.*|unsafe_.*|as_strided.*": "does not check its indices and sizes",
     "fractional_max_pool.*|max_unpool.*|_grouped_mm|embedding_bag|_embedding_bag.*|_pad_enum": (
         "does not check its indices and sizes"
@@ -60,6 +60,8 @@ REFUSED_OVERLOADS = {
         ("lstm.data", "gru.data", "rnn_tanh.data", "rnn_relu.data"), "takes lengths of sequences that it does not check"
     ),
 }
+
+SIZES = "aten.sym_size."  # operations that return the size of a tensor as a number
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 
@@ -96,6 +98,6 @@ def operation(target: str) -> Callable[..., Any]:
         raise ProgramError(f"operation {target!r}: its cost is unknown to the meter; use another operation")
     if not {packet, packet.removesuffix("_")} & ALLOWED or "out" in overload:
         raise ProgramError(
-            f"operation {target!r}: not among the operations to which layers are traced; write the predictor with others"
+            f"operation {target!r}: not among the operations to which layers are traced; use another one"
         )
     return found

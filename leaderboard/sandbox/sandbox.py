@@ -26,6 +26,7 @@ from alma_env.errors import AlmaError
 from leaderboard.sandbox.cgroups import ControlGroup, control_group
 from leaderboard.sandbox.interpreter import Words, executable
 from leaderboard.sandbox.isolation import FIRST_DESCRIPTOR, filter_file, isolated, isolation_here, launcher
+from leaderboard.sandbox.process_times import tree_cpu_seconds
 from leaderboard.sandbox.view import PACKAGES_ROOT, environment, private_copies, view
 
 ISOLATED, LIMITED = "isolated", "limited"
@@ -80,8 +81,14 @@ class Sandbox:
     first: int | None = None
 
     def cpu_seconds(self) -> float | None:
-        """Return the CPU time of all processes so far; None if the kernel does not count it."""
-        return None if self.group is None else self.group.cpu_seconds()
+        """Return the CPU time of all processes so far; without a control group a lower bound, or None at the end."""
+        counted = None if self.group is None else self.group.cpu_seconds()
+        return tree_cpu_seconds(self.process.pid) if counted is None else counted
+
+    @property
+    def counts_all_cpu(self) -> bool:
+        """Whether the kernel counts the CPU time of every process of the sandbox."""
+        return self.group is not None and self.group.cpu_seconds() is not None
 
     def kill(self) -> None:
         """Kill the process and every process that it started, and wait until they have ended.

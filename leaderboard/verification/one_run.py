@@ -16,7 +16,9 @@ from alma_env.data.datasets import DataSet
 from leaderboard.sandbox.channel import Channel, pipe_pair
 from leaderboard.sandbox.isolation import FIRST_DESCRIPTOR
 from leaderboard.sandbox.sandbox import Limits, Sandbox, sandboxed
-from leaderboard.verification.judge import EvaluatorError, Evidence, Judge, RunFailedError
+from leaderboard.verification.evidence import Evidence
+from leaderboard.verification.judge import EvaluatorError, Judge
+from leaderboard.verification.reported import RunFailedError
 
 PROGRAM_BYTES = 256 * 2**20  # of a program, which the judge holds in memory while it is scored
 DESCRIPTORS = (str(FIRST_DESCRIPTOR), str(FIRST_DESCRIPTOR + 1))  # of the connection to the judge, inside
@@ -36,6 +38,7 @@ class SandboxedRun:
         memory_peak: bytes; None if the kernel does not count them.
         guess: error of the uniform guess.
         input_size: number of scalars of one input.
+        counts_all_cpu: whether the CPU seconds of the evidence are those of all processes, or a lower bound.
     """
 
     ledger: Ledger
@@ -46,6 +49,7 @@ class SandboxedRun:
     memory_peak: int | None
     guess: float = 1.0
     input_size: int = 0
+    counts_all_cpu: bool = True
 
 
 def run_sandboxed(
@@ -114,6 +118,7 @@ def run_sandboxed(
         except EvaluatorError as error:
             raise EvaluatorError(f"{error}\n{evaluator_output.text()}") from error
         peak = None if contestant.group is None else contestant.group.memory_peak()
+        counts_all_cpu = contestant.counts_all_cpu
         contestant.kill()
     return SandboxedRun(
         judge.ledger,
@@ -124,6 +129,7 @@ def run_sandboxed(
         peak,
         guess=env.data.task.guess,
         input_size=math.prod(env.data.input_shape),
+        counts_all_cpu=counts_all_cpu,
     )
 
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import math
-import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from leaderboard.errors import ProgramError
+from leaderboard.program.tensor_header import TensorEntry, read_header
 
 BLOCK_BYTES = 4096  # the digests take 1/512 of the program's memory
-_LENGTH = struct.Struct("<Q")
 
 
 @dataclass(frozen=True)
@@ -41,25 +37,12 @@ def tensor_digests(tensors: bytes | bytearray | memoryview) -> dict[str, TensorD
         ProgramError: the bytes are not in this format.
     """
     view = memoryview(tensors)
-    try:
-        (length,) = _LENGTH.unpack_from(view)
-        header = json.loads(bytes(view[_LENGTH.size : _LENGTH.size + length]))
-        values = view[_LENGTH.size + length :]
-        return {name: _digests(entry, values) for name, entry in header.items() if name != "__metadata__"}
-    except (struct.error, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise ProgramError(f"the tensors cannot be read: {str(error)[:200]}") from error
+    return {name: _digests(entry, view[entry.start : entry.end]) for name, entry in read_header(tensors).items()}
 
 
-def _digests(entry: Any, values: memoryview) -> TensorDigests:
-    shape, (start, end) = tuple(entry["shape"]), entry["data_offsets"]
-    if any(type(side) is not int or side < 0 for side in (*shape, start, end)) or not start <= end <= len(values):
-        raise ValueError(f"a tensor of shape {str(shape)[:50]} at bytes {str((start, end))[:50]} of {len(values):,}")
-    scalars = math.prod(shape)
-    if scalars > 8 * (end - start):
-        raise ValueError(f"a tensor of {scalars:,} scalars in {end - start:,} bytes")
-    own = values[start:end]
-    blocks = [xxhash.xxh3_64_intdigest(own[at : at + BLOCK_BYTES]) for at in range(0, len(own), BLOCK_BYTES)]
-    return TensorDigests((str(entry["dtype"]), shape), scalars, np.array(blocks, np.uint64))
+def _digests(entry: TensorEntry, values: memoryview) -> TensorDigests:
+    blocks = [xxhash.xxh3_64_intdigest(values[at : at + BLOCK_BYTES]) for at in range(0, len(values), BLOCK_BYTES)]
+    return TensorDigests((str(entry.dtype), entry.shape), entry.numel, np.array(blocks, np.uint64))
 
 
 def changed_scalars(before: Mapping[str, TensorDigests], now: Mapping[str, TensorDigests]) -> int:

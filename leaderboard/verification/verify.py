@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import platform
 import tempfile
 import time
@@ -68,7 +67,7 @@ def verify(
             findings += [dataclasses.replace(finding, seed=seed) for finding in audit.run_findings(run)]
             if run.failure is not None:
                 break
-            runs.append(VerifiedRun(seed, run.ledger))
+            runs.append(VerifiedRun(seed, run.ledger, audit.cpu_seconds(run)))
     claimed, _ = claimed_ledgers(package.files, manifest)
     findings += audit.claim_findings(claimed, {verified.seed: verified.ledger for verified in runs})
     if levels - {ISOLATED}:
@@ -93,8 +92,8 @@ def verify(
 
 def _used(run: SandboxedRun) -> str:
     """Return CPU time and memory of the submitted code as text, for comparison with its FLOPs."""
-    known = [tick.cpu_seconds for tick in run.evidence if tick.cpu_seconds is not None]
-    used = [f"{math.fsum(known):.1f} CPU seconds after tick 0"] if known else []
+    cpu = audit.cpu_seconds(run)
+    used = [] if cpu is None else [f"{cpu:.1f} CPU seconds after tick 0"]
     if run.memory_peak is not None:
         used.append(f"{run.memory_peak / 2**20:.0f} MiB")
     return ", ".join(used) or "not counted on this machine"

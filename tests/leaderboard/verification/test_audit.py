@@ -7,7 +7,7 @@ import pytest
 from alma_env import Ledger, Row
 from leaderboard.sandbox.sandbox import ISOLATED
 from leaderboard.verification import audit
-from leaderboard.verification.judge import Evidence
+from leaderboard.verification.evidence import Evidence
 from leaderboard.verification.one_run import SandboxedRun
 
 
@@ -37,13 +37,17 @@ def test_an_honest_run_has_no_findings(env):
     [
         ((0.02, 0.02, 0.02, 0.02), {}, "known-before"),  # trained weights in the package
         ((0.93, 0.02, 0.02, 0.02), {"flops": 2 * 1280}, "known-before"),  # after one step on one example
-        (HONEST, {"parameters": 0, "buffers": 650}, "buffers"),
-        (HONEST, {"parameters": 325, "buffers": 325}, "buffers"),
-        (HONEST, {"parameters": 10, "literals": 1500}, "buffers"),
-        (HONEST, {"parameters": 650, "wide": 650}, "buffers"),
+        (HONEST, {"parameters": 0, "hidden": {"buffers": 650}}, "buffers"),
+        (HONEST, {"parameters": 325, "hidden": {"buffers": 325}}, "buffers"),
+        (HONEST, {"parameters": 10, "hidden": {"literals": 15}}, "buffers"),
+        (HONEST, {"parameters": 160, "hidden": {"constants": 480}}, "buffers"),
+        (HONEST, {"parameters": 10, "graph": 140}, "graph"),
+        (HONEST, {"answer_flops": 0.0, "probe_flops": 1280.0}, "uneven"),
+        (HONEST, {"answer_elements": 1280.0, "probe_elements": 10.0}, "uneven"),
         (HONEST, {"inference": 0.0, "free_elements": 1350.0}, "free-inference"),
         (HONEST, {"batch_dependent": 0.3}, "batch-dependent"),
         (HONEST, {"paper": 0}, "paper-flops"),
+        (HONEST, {"paper": 500_000}, "paper-flops"),
     ],
 )
 def test_a_suspicious_run_is_flagged(env, errors, more, code):

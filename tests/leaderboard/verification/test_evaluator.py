@@ -48,10 +48,9 @@ def test_an_error_message_reveals_nothing_about_the_test_inputs(evaluator, env):
     assert texts == {UNSCORABLE}
 
 
-@pytest.mark.parametrize("target", ["aten.native_batch_norm.default", "aten.batch_norm.default"])
-def test_a_program_that_keeps_statistics_of_the_test_set_is_refused(evaluator, target):
-    more = [False] if "native" not in target else []
-    norm = ["norm", target, [of("real"), None, None, of("mean"), of("var"), True, 1.0, 1e-5, *more], {}]
+def test_a_program_that_keeps_statistics_of_the_test_set_is_refused(evaluator):
+    statistics = [of("mean"), of("var"), True, 1.0, 1e-5, False]
+    norm = ["norm", "aten.batch_norm.default", [of("real"), None, None, *statistics], {}]
     tensors = {"w": torch.zeros(64, 10), "mean": torch.zeros(64), "var": torch.ones(64)}
     with pytest.raises(ProgramError) as caught:
         evaluator.answer(*program([*LINEAR, norm], tensors))
@@ -97,17 +96,3 @@ def test_a_product_of_free_operations_is_measured(evaluator):
     assert (measured["flops"], honest["flops"]) == (0, 1280)
     assert measured["free_elements"] > 1280
     assert honest["free_elements"] < 3 * 64
-
-
-def test_numbers_in_arguments_and_in_wide_tensors_are_counted(evaluator):
-    numbers = [[f"n{i}", "aten.scalar_tensor.default", [i / 7], {}] for i in range(640)]
-    stack = ["stack", "aten.stack.default", [[of(f"n{i}") for i in range(640)]], {}]
-    view = ["hidden", "aten.view.default", [of("stack"), [64, 10]], {}]
-    nodes = [*FLAT, *numbers, stack, view, ["logits", "aten.mm.default", [of("real"), of("hidden")], {}]]
-    _, measured = evaluator.answer(*program(nodes, {"w": torch.zeros(1)}))
-    assert measured["parameters"] == 1
-    assert measured["literals"] > 640
-    _, measured = evaluator.answer(
-        *program(tensors={"w": torch.zeros(64, 10), "wide": torch.zeros(5, dtype=torch.int64)})
-    )
-    assert measured["wide"] == 5
