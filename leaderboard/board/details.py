@@ -24,7 +24,7 @@ from leaderboard.text_safety import printable
 from leaderboard.verification.result import Finding, Severity
 
 # Kinds of events whose texts everyone may read. The texts of other kinds may describe the board's machines.
-_PUBLIC_EVENTS = ("submitted", "claimed", "failed", "accepted", "rejected")
+_PUBLIC_EVENTS = ("submitted", "claimed", "failed", "held", "damaged", "accepted", "rejected")
 
 
 @dataclass(frozen=True)
@@ -81,12 +81,13 @@ class Details:
         account_id: number of the account that sent it.
         digest: SHA-256 of its files.
         rules_version: version of the rules at the time of sending.
-        state: queued, running, verified, flagged, rejected or failed.
+        state: queued, running, verified, flagged, rejected, failed or held.
         published: whether the standings show it.
         manifest: its manifest.
         contact: how to reach its authors; only for its sender and maintainers.
         created_at: time of sending.
         attempts: number of attempts to verify it.
+        interruptions: number of starts that ended without a verdict, such as by a killed worker; they are no attempts.
         progress: progress of the verification; None if it does not run.
         last_error: error of the last attempt; only for maintainers, because it may describe the board's machines.
         runs: verified runs, by seed.
@@ -108,6 +109,7 @@ class Details:
     contact: str | None
     created_at: datetime
     attempts: NonNegativeInt
+    interruptions: NonNegativeInt
     progress: str | None
     last_error: str | None
     runs: Annotated[tuple[Run, ...], Field(max_length=MAXIMUM_SEEDS)]
@@ -136,7 +138,7 @@ class Details:
             f"digest {self.digest}",
         ]
         if self.progress:
-            lines.append(f"attempt {self.attempts}: {self.progress}")
+            lines.append(f"start {self.attempts + self.interruptions}: {self.progress}")
         for metric, interval in self.intervals().items() if len(self.runs) > 1 else ():
             lines.append(f"{metric} {interval.text('.4g')} over {interval.n} seeds")
         for finding in self.findings:
@@ -182,6 +184,7 @@ def details(engine: Engine, submission_id: int) -> Details:
             contact=manifest.contact,
             created_at=submission.created_at,
             attempts=job.attempts if job else 0,
+            interruptions=job.interruptions if job else 0,
             progress=job.progress if job else None,
             last_error=job.last_error if job else None,
             runs=tuple(Run.of(run.seed, run) for run in runs),

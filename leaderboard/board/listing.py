@@ -27,7 +27,7 @@ class ListedSubmission:
         rules_version: version of the rules at the time of sending.
         method: id of the method.
         waiting_time: in mega-batches; None if the manifest has none.
-        state: queued, running, verified, flagged, rejected or failed.
+        state: queued, running, verified, flagged, rejected, failed or held.
         progress: progress of the verification; None if it does not run.
         created_at: time of sending.
     """

@@ -14,10 +14,11 @@ from markupsafe import Markup
 from sqlalchemy import Engine, func, select
 
 from agents.analysis.statistics import Interval
+from leaderboard.board import turns
 from leaderboard.board.details import Details, details, public
 from leaderboard.board.standings import on_board
 from leaderboard.database.engine import reading
-from leaderboard.database.tables import Event, Job, Result, ResultRun, Submission
+from leaderboard.database.tables import Event, Result, ResultRun, Submission
 from leaderboard.rules import MINIMUM_SEEDS, error_limit
 from leaderboard.web.charts import curves
 from leaderboard.web.charts.curves import Curve
@@ -148,8 +149,4 @@ def _place(engine: Engine, found: Details) -> tuple[int, int]:
 
 def _ahead(engine: Engine, submission_id: int) -> int:
     with reading(engine) as session:
-        mine = session.execute(select(Job.available_at, Job.id).where(Job.submission_id == submission_id)).first()
-        if mine is None:
-            return 0
-        earlier = (Job.available_at < mine[0]) | ((Job.available_at == mine[0]) & (Job.id < mine[1]))
-        return session.scalar(select(func.count()).select_from(Job).where(Job.state == "queued", earlier)) or 0
+        return turns.ahead(session, submission_id)
