@@ -44,9 +44,7 @@ def in_order(jobs: Select[tuple[Job]]) -> Select[tuple[Job]]:
         jobs.join(Submission, Submission.id == Job.submission_id)
         .outerjoin(by_account, by_account.c.account_id == Submission.account_id)
         .outerjoin(by_network, by_network.c.network == Job.network)
-        .order_by(
-            of_address.asc().nulls_first(), by_account.c.served.asc().nulls_first(), Job.available_at, Job.id
-        )
+        .order_by(of_address.asc().nulls_first(), by_account.c.served.asc().nulls_first(), Job.available_at, Job.id)
     )
 
 

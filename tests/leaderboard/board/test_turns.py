@@ -106,7 +106,9 @@ def test_addresses_are_forgotten_a_day_after_their_turn(engine):
     send(engine, "bob", 0, "192.0.2.2")
     queue.finish(engine, queue.claim(engine, "w"), verification_of())
     with writing(engine) as session:
-        session.execute(update(Job).where(Job.claimed_at.is_not(None)).values(claimed_at=now(session) - timedelta(days=2)))
+        session.execute(
+            update(Job).where(Job.claimed_at.is_not(None)).values(claimed_at=now(session) - timedelta(days=2))
+        )
     send(engine, "eve", 0, "192.0.2.3")
     with reading(engine) as session:
         assert sorted(session.scalars(select(Job.network)), key=str) == ["192.0.2.2", "192.0.2.3", None]

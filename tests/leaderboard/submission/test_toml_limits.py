@@ -46,7 +46,9 @@ def test_a_hostile_text_does_not_reach_the_parser(name, monkeypatch):
     text = HOSTILE[name]
     assert len(text) <= SIZE
     monkeypatch.setattr(tomllib, "loads", lambda _: pytest.fail("the parser was called"))
-    with pytest.raises(SubmissionError, match=r"submission.toml: not TOML of a manifest .line \d+: (a key of )?more than"):
+    with pytest.raises(
+        SubmissionError, match=r"submission.toml: not TOML of a manifest .line \d+: (a key of )?more than"
+    ):
         manifest.parse(text.encode())
 
 
@@ -81,7 +83,9 @@ def test_what_the_parser_accepts_has_no_deeper_key_or_bracket_than_the_limits_sa
         require_small(text)
     except SubmissionError:
         return
-    assert depth(values) <= 2 * toml_limits.MAXIMUM_KEY_PARTS + toml_limits.MAXIMUM_DEPTH * toml_limits.MAXIMUM_KEY_PARTS
+    assert (
+        depth(values) <= 2 * toml_limits.MAXIMUM_KEY_PARTS + toml_limits.MAXIMUM_DEPTH * toml_limits.MAXIMUM_KEY_PARTS
+    )
 
 
 def depth(value: object) -> int:
