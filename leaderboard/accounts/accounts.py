@@ -171,8 +171,8 @@ def _require_few_registrations(session: Session, network: str, per_day: int) -> 
     newest = session.scalars(here.limit(per_day)).all()
     if len(newest) >= per_day:
         raise TooManyError(
-            f"{network}: made {per_day} accounts in 24 hours, the limit of an address; ask a maintainer for an account, "
-            "or register tomorrow",
+            f"{network}: made {per_day} accounts in 24 hours, the limit of an address; ask a maintainer for an "
+            "account, or register tomorrow",
             (newest[-1] + DAY - moment).total_seconds(),
         )
 

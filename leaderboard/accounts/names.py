@@ -1,7 +1,7 @@
 """The names of new accounts. Everyone sees the name of an account next to its submissions.
 
-A new name has only ASCII letters, digits and three separators. Then no table of the thousands of Unicode characters that
-look like them is needed, and every page, terminal and URL shows the name alike. Among these names,
+A new name has only ASCII letters, digits and three separators. Then no table of the thousands of Unicode characters
+that look like them is needed, and every page, terminal and URL shows the name alike. Among these names,
 `leaderboard.database.skeleton` finds the ones that look alike. An account with another name was made before this rule
 and keeps its name.
 """

@@ -138,7 +138,7 @@ class Details:
             f"digest {self.digest}",
         ]
         if self.progress:
-            lines.append(f"start {self.attempts + self.interruptions}: {self.progress}")
+            lines.append(f"attempt {self.attempts}: {self.progress}")
         for metric, interval in self.intervals().items() if len(self.runs) > 1 else ():
             lines.append(f"{metric} {interval.text('.4g')} over {interval.n} seeds")
         for finding in self.findings:

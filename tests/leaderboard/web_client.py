@@ -23,6 +23,9 @@ SETTINGS = Settings(
     exports=UNLIMITED,
     downloads=UNLIMITED,
     submissions_per_day=1_000,
+    registrations_per_day=1_000,
+    waiting_per_account=1_000,
+    waiting_per_address=1_000,
 )
 
 

@@ -11,7 +11,6 @@ import hmac
 import secrets
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import urlsplit
 
 from fastapi import HTTPException, Request, Response
 from sqlalchemy import Engine
@@ -20,7 +19,7 @@ from leaderboard.accounts import tokens
 from leaderboard.accounts.tokens import Caller
 from leaderboard.database.tables import Scope
 from leaderboard.web.guard.limits import spend
-from leaderboard.web.guard.settings import Settings
+from leaderboard.web.guard.settings import Settings, address_of
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
 _OTHER_SITE = "the request comes from another site; open the form on this board and send it from there"
@@ -158,7 +157,7 @@ def check_csrf(request: Request, sent: str | None) -> None:
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise HTTPException(403, _OTHER_SITE)
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+    if origin is not None and not _is_own(request, origin):
         raise HTTPException(403, _OTHER_SITE)
     key = _csrf_key(request)
     if key is None or sent is None or not hmac.compare_digest(_derived(key).encode(), sent.encode("utf-8", "replace")):
@@ -166,6 +165,17 @@ def check_csrf(request: Request, sent: str | None) -> None:
     caller = identity(request)
     if caller is not None:
         spend(request, "changes", caller.account_id)
+
+
+def _is_own(request: Request, origin: str) -> bool:
+    settings: Settings = request.app.state.settings
+    try:
+        scheme, host = address_of(origin)
+    except ValueError:
+        return False
+    if settings.public_url is not None:
+        return (scheme, host) == address_of(settings.public_url)
+    return host == request.headers.get("host", "").lower()
 
 
 def _csrf_key(request: Request) -> str | None:

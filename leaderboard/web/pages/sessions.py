@@ -13,7 +13,7 @@ from starlette.responses import Response
 from leaderboard.accounts.accounts import register as register_account
 from leaderboard.errors import AccountError, ConflictError
 from leaderboard.web.guard.identity import identity, local_path, log_in, log_out
-from leaderboard.web.guard.limits import spend
+from leaderboard.web.guard.limits import network_of, spend
 from leaderboard.web.view.forms import field, form_endpoint, form_page, redirect
 from leaderboard.web.view.render import html
 
@@ -63,7 +63,8 @@ def register(request: Request, form: FormData) -> Response:
     spend(request, "registrations")
     name = field(form, "name")
     try:
-        account, token = register_account(request.app.state.engine, name)
+        per_day = request.app.state.settings.registrations_per_day
+        account, token = register_account(request.app.state.engine, name, network=network_of(request), per_day=per_day)
     except (AccountError, ConflictError) as error:
         status = 409 if isinstance(error, ConflictError) else 422
         return _form(request, "register.html", status, [str(error)], name=name[:200])

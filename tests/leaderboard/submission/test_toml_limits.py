@@ -1,4 +1,4 @@
-"""The time to read a manifest grows only with its length: texts that would take longer are refused before the parser."""
+"""The time to read a manifest grows only with its length: other texts are refused before the parser."""
 
 from __future__ import annotations
 
