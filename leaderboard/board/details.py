@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Annotated, cast
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field, NonNegativeInt, TypeAdapter
 from sqlalchemy import Engine, select
-from sqlalchemy.orm import joinedload, selectinload, undefer
+from sqlalchemy.orm import Session, joinedload, selectinload, undefer
 
 from agents.analysis.statistics import Interval
 from alma_env import Ledger, Score
 from leaderboard.board.results import ledger_of
 from leaderboard.board.submissions import no_submission
+from leaderboard.database.damage import UNREADABLE, damaged
 from leaderboard.database.engine import reading
 from leaderboard.database.tables import METRICS, Event, Result, ResultRun, State, Submission
 from leaderboard.errors import NotFoundError
@@ -155,47 +157,62 @@ def details(engine: Engine, submission_id: int) -> Details:
 
     Raises:
         NotFoundError: there is no such submission.
+        DamagedError: its rows in the database cannot be read.
     """
-    with reading(engine) as session:
-        submission = session.scalars(
-            select(Submission)
-            .where(Submission.id == submission_id)
-            .options(
-                joinedload(Submission.account),
-                joinedload(Submission.job),
-                joinedload(Submission.result).options(selectinload(Result.runs), selectinload(Result.findings)),
-            )
-        ).first()
-        if submission is None:
-            raise no_submission(submission_id)
-        events = session.scalars(select(Event).where(Event.submission_id == submission_id).order_by(Event.id)).all()
-        job, result = submission.job, submission.result
-        runs, findings = (result.runs, result.findings) if result else ([], [])
-        manifest = Manifest(**vars(manifests.from_dict(submission.manifest)))
-        return Details(
-            id=submission.id,
-            account=submission.account.name,
-            account_id=submission.account_id,
-            digest=submission.digest,
-            rules_version=submission.rules_version,
-            state=submission.state,
-            published=bool(result and result.published),
-            manifest=manifest,
-            contact=manifest.contact,
-            created_at=submission.created_at,
-            attempts=job.attempts if job else 0,
-            interruptions=job.interruptions if job else 0,
-            progress=job.progress if job else None,
-            last_error=job.last_error if job else None,
-            runs=tuple(Run.of(run.seed, run) for run in runs),
-            findings=tuple(
-                Finding(cast(Severity, each.severity), each.code, each.text, each.seed) for each in findings
-            ),
-            environment=dict(result.environment) if result else {},
-            worker=result.worker if result else None,
-            verified_at=result.verified_at if result else None,
-            events=tuple(HistoryEntry(event.at, event.kind, event.text) for event in events),
+    try:
+        with reading(engine) as session:
+            return _read(session, submission_id)
+    except NotFoundError:
+        raise
+    except UNREADABLE as error:
+        raise damaged(f"submission {submission_id}", error) from error
+
+
+def _read(session: Session, submission_id: int) -> Details:
+    submission = session.scalars(
+        select(Submission)
+        .where(Submission.id == submission_id)
+        .options(
+            joinedload(Submission.account),
+            joinedload(Submission.job),
+            joinedload(Submission.result).options(selectinload(Result.runs), selectinload(Result.findings)),
         )
+    ).first()
+    if submission is None:
+        raise no_submission(submission_id)
+    events = session.scalars(select(Event).where(Event.submission_id == submission_id).order_by(Event.id)).all()
+    job, result = submission.job, submission.result
+    runs, findings = (result.runs, result.findings) if result else ([], [])
+    manifest = Manifest(**vars(manifests.from_dict(submission.manifest)))
+    read = Details(
+        id=submission.id,
+        account=submission.account.name,
+        account_id=submission.account_id,
+        digest=submission.digest,
+        rules_version=submission.rules_version,
+        state=submission.state,
+        published=bool(result and result.published),
+        manifest=manifest,
+        contact=manifest.contact,
+        created_at=submission.created_at,
+        attempts=job.attempts if job else 0,
+        interruptions=job.interruptions if job else 0,
+        progress=job.progress if job else None,
+        last_error=job.last_error if job else None,
+        runs=tuple(Run.of(run.seed, run) for run in runs),
+        findings=tuple(Finding(cast(Severity, each.severity), each.code, each.text, each.seed) for each in findings),
+        environment=dict(result.environment) if result else {},
+        worker=result.worker if result else None,
+        verified_at=result.verified_at if result else None,
+        events=tuple(HistoryEntry(event.at, event.kind, event.text) for event in events),
+    )
+    if not all(math.isfinite(number) for run in read.runs for number in (run.cer, run.final_error, run.seconds)):
+        raise ValueError("a number of a run is not finite")
+    _VALID.validate_python(asdict(read) | {"manifest": manifest})  # a database does not enforce every type
+    return read
+
+
+_VALID = TypeAdapter(Details)
 
 
 def public(found: Details, *, to_sender: bool = False) -> Details:
@@ -228,7 +245,10 @@ def ledgers(engine: Engine, submission_id: int, seed: int | None = None) -> dict
             .order_by(ResultRun.seed)
             .options(undefer(ResultRun.ledger))
         )
-        return {run.seed: ledger_of(run) for run in runs}
+        try:
+            return {run.seed: ledger_of(run) for run in runs}
+        except UNREADABLE as error:
+            raise damaged(f"submission {submission_id}", error) from error
 
 
 def ledger_text(engine: Engine, submission_id: int, seed: int) -> str:

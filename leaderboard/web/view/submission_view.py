@@ -17,6 +17,7 @@ from agents.analysis.statistics import Interval
 from leaderboard.board import turns
 from leaderboard.board.details import Details, details, public
 from leaderboard.board.standings import on_board
+from leaderboard.database.damage import UNREADABLE, damaged
 from leaderboard.database.engine import reading
 from leaderboard.database.tables import Event, Result, ResultRun, Submission
 from leaderboard.rules import MINIMUM_SEEDS, error_limit
@@ -92,12 +93,16 @@ def submission_view(state: PageState, submission_id: int) -> SubmissionView:
 
     Raises:
         NotFoundError: there is no such submission.
+        DamagedError: its rows in the database cannot be read.
     """
     engine = state.engine
     found = public(details(engine, submission_id))
     ledgers = None
     if found.runs:
-        ledgers = state.ledger_views.get(submission_id, found.verified_at, lambda: _ledger_view(engine, found))
+        try:
+            ledgers = state.ledger_views.get(submission_id, found.verified_at, lambda: _ledger_view(engine, found))
+        except UNREADABLE as error:
+            raise damaged(f"submission {submission_id}", error) from error
     place, board_size = _place(engine, found) if found.published else (None, 0)
     return SubmissionView(
         found,

@@ -79,6 +79,7 @@ REQUESTS = [
     *(("GET", path, b"") for path in ("/static/board.css", "/api/v1/health", "/api/v1/me", "/nowhere")),
     *(("POST", path, b"csrf=x&token=y") for path in ("/login", "/register", "/logout", "/submit", "/review/retry")),
     *(("POST", path, b"{}") for path in ("/api/v1/submissions", "/api/v1/tokens", "/api/v1/submissions/1/decision")),
+    ("GET", "/boards/Digits-ALMA-v0?a=b", b""),
     ("HEAD", "/", b""),
     ("OPTIONS", "/api/v1/tokens", b""),
     ("DELETE", "/api/v1/tokens/1", b""),
@@ -151,7 +152,7 @@ def test_the_host_of_a_request_is_never_shown_as_the_address_of_the_board(engine
         assert status in (200, 303), path
         assert "evil.example" not in text + str(found)
     with client_of(engine, public_url="http://board") as client:
-        assert "alma-leaderboard submit my_agent --url http://board\n" in client.get("/submit").text
+        assert "alma-leaderboard submit my_agent --url http://board<" in client.get("/submit").text
 
 
 def test_a_board_that_knows_its_address_refuses_other_hosts(engine):
