@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from pydantic import TypeAdapter
 from sqlalchemy import Engine, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from leaderboard.accounts.names import account_name
 from leaderboard.accounts.tokens import NewToken, issue_token, log_account
+from leaderboard.database.damage import each_readable
 from leaderboard.database.engine import lock, now, reading, writing
 from leaderboard.database.skeleton import skeleton
 from leaderboard.database.tables import ROLES, Account, Role
@@ -29,6 +32,9 @@ class AccountInfo:
     role: Role
     created_at: datetime
     disabled_at: datetime | None
+
+
+_ACCOUNTS = TypeAdapter(list[AccountInfo])
 
 
 def make_account(
@@ -114,11 +120,16 @@ def find_account(engine: Engine, name: str) -> AccountInfo:
 
 
 def list_accounts(engine: Engine, *, limit: int = 100, offset: int = 0) -> tuple[list[AccountInfo], int]:
-    """Return a page of the accounts in the order of their creation, and the number of all accounts."""
+    """Return a page of the accounts in the order of their creation without damaged ones, and the number of all."""
     with reading(engine) as session:
         total = session.scalar(select(func.count()).select_from(Account)) or 0
-        found = session.scalars(select(Account).order_by(Account.id).limit(limit).offset(offset))
-        return [_account_info(account) for account in found], total
+        ids = session.scalars(select(Account.id).order_by(Account.id).limit(limit).offset(offset)).all()
+
+        def read(ids: Sequence[int]) -> list[AccountInfo]:
+            found = session.scalars(select(Account).where(Account.id.in_(ids)).order_by(Account.id))
+            return _ACCOUNTS.validate_python([vars(_account_info(account)) for account in found])
+
+        return each_readable(ids, read)[0], total
 
 
 def has_maintainer(engine: Engine) -> bool:

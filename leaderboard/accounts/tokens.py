@@ -9,17 +9,20 @@ token limit its actions, and the present role of its account limits the scopes.
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Engine, delete, func, or_, select, update
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session, joinedload
 
+from leaderboard.database.damage import UNREADABLE, each_readable
 from leaderboard.database.engine import now, reading, writing
 from leaderboard.database.tables import Account, Event, Role, Scope, Token
 from leaderboard.errors import AccountError, ConflictError, NotFoundError
@@ -37,6 +40,7 @@ LONGEST_TOKEN_DAYS = 3650
 PREFIX = "alma_"  # lets scanners of published code recognize a token
 _LONGEST_SECRET = 100  # characters; longer secrets are refused without a query
 _USED_SECONDS = 600.0  # precision of the time of the last use
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,9 @@ class TokenInfo:
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
+
+
+_TOKENS = TypeAdapter(list[TokenInfo])
 
 
 def issue_token(
@@ -152,10 +159,15 @@ def authenticate(engine: Engine, secret: str) -> Caller | None:
 
 
 def tokens_of(engine: Engine, account_id: int) -> list[TokenInfo]:
-    """Return the tokens of an account without its sessions, the newest first."""
+    """Return the tokens of an account without its sessions and without damaged ones, the newest first."""
     with reading(engine) as session:
-        found = session.scalars(select(Token).where(*_tokens_of(account_id)).order_by(Token.id.desc()))
-        return [_token_info(token) for token in found]
+        ids = session.scalars(select(Token.id).where(*_tokens_of(account_id)).order_by(Token.id.desc())).all()
+
+        def read(ids: Sequence[int]) -> list[TokenInfo]:
+            found = session.scalars(select(Token).where(Token.id.in_(ids)).order_by(Token.id.desc()))
+            return _TOKENS.validate_python([vars(_token_info(token)) for token in found])
+
+        return each_readable(ids, read)[0]
 
 
 def revoke(engine: Engine, token_id: int, account_id: int | None = None) -> None:
@@ -226,6 +238,14 @@ def hash_of(secret: str) -> str:
 def _authenticate(engine: Engine, secret: str, *, session_only: bool) -> Caller | None:
     if not secret.startswith(PREFIX) or len(secret) > _LONGEST_SECRET:
         return None
+    try:
+        return _caller(engine, secret, session_only)
+    except UNREADABLE as error:  # a damaged row of the token or the account gives no access
+        log.warning("a token in the database is damaged: %r", error)
+        return None
+
+
+def _caller(engine: Engine, secret: str, session_only: bool) -> Caller | None:
     with reading(engine) as session:
         chosen = select(Token).where(Token.hash == hash_of(secret))
         token = session.scalars(chosen.options(joinedload(Token.account), joinedload(Token.parent))).first()
@@ -239,7 +259,7 @@ def _authenticate(engine: Engine, secret: str, *, session_only: bool) -> Caller 
             return None
         allowed = SCOPES_OF_ROLES.get(account.role, ())
         scopes = tuple(scope for scope in SCOPES if scope in token.scopes and scope in allowed)
-        caller = Caller(account.id, account.name, account.role, scopes, token.parent_id or token.id)
+        caller = Caller(account.id, str(account.name), account.role, scopes, token.parent_id or token.id)
         unused = token.last_used_at is None or (moment - token.last_used_at).total_seconds() > _USED_SECONDS
     if unused:
         # Authentication must not fail because the database is busy.

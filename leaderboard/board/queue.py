@@ -23,13 +23,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
-from sqlalchemy import Engine, and_, func, or_, select
+from sqlalchemy import Engine, and_, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from leaderboard.board import results, turns
+from leaderboard.database.damage import UNREADABLE
 from leaderboard.database.engine import now, writing
-from leaderboard.database.tables import Event, Job
+from leaderboard.database.tables import Account, Event, Job, State, Submission
 from leaderboard.errors import LeaseLostError, NotFoundError
 from leaderboard.text_safety import storable
 from leaderboard.verification.result import Verification
@@ -79,9 +80,9 @@ def claim(engine: Engine, worker: str, lease_seconds: float = LEASE_SECONDS) -> 
     with writing(engine) as session:
         while True:
             moment = now(session)
-            job = session.scalars(
+            id = session.scalars(
                 turns.in_order(
-                    select(Job).where(
+                    select(Job.id).where(
                         or_(
                             and_(Job.state == "queued", Job.available_at <= moment),
                             and_(Job.state == "running", Job.lease_until < moment),
@@ -91,9 +92,15 @@ def claim(engine: Engine, worker: str, lease_seconds: float = LEASE_SECONDS) -> 
                 .limit(1)
                 .with_for_update(skip_locked=True, of=Job)
             ).first()
-            if job is None:
+            if id is None:
                 return None
-            if job.submission.account.disabled_at is not None:
+            try:
+                job = session.get_one(Job, id)
+                disabled = _is_disabled(session, job)
+            except UNREADABLE as error:  # a damaged row must not stop the others
+                _hold_damaged(session, id, moment, error)
+                continue
+            if disabled:
                 _end(session, job, moment, DISABLED)
                 continue
             if job.state == "running":
@@ -107,7 +114,7 @@ def claim(engine: Engine, worker: str, lease_seconds: float = LEASE_SECONDS) -> 
             job.lease_owner, job.lease_key = storable(worker, 200), secrets.token_hex(16)
             job.lease_until = moment + timedelta(seconds=lease_seconds)
             job.claimed_at, job.progress = moment, None
-            job.submission.state = "running"
+            _set_submission(session, job.submission_id, "running")
             _log(session, job, moment, "claimed", f"start {_starts(job)}")
             return Lease(job.id, job.submission_id, job.lease_owner, job.lease_key, job.lease_until, _starts(job))
 
@@ -120,7 +127,7 @@ def renew(engine: Engine, lease: Lease, lease_seconds: float = LEASE_SECONDS, pr
     """
     with writing(engine) as session:
         job = _held(session, lease)
-        disabled = job.submission.account.disabled_at is not None
+        disabled = _is_disabled(session, job)
         if disabled:
             _end(session, job, now(session), DISABLED)
         else:
@@ -191,7 +198,7 @@ def fail(
             return False
         pause = min(LONGEST_BACKOFF_SECONDS, backoff_seconds * 2 ** (job.attempts - 1))
         job.last_error = error
-        _requeue(job, moment + timedelta(seconds=pause))
+        _requeue(session, job, moment + timedelta(seconds=pause))
         return True
 
 
@@ -206,7 +213,7 @@ def release(engine: Engine, lease: Lease) -> None:
         moment = now(session)
         job.attempts -= 1
         _log(session, job, moment, "given back", "the worker was stopped")
-        _requeue(job, moment)
+        _requeue(session, job, moment)
 
 
 def interrupt(engine: Engine, lease: Lease, reason: str, *, pause_seconds: float = BACKOFF_SECONDS) -> None:
@@ -247,7 +254,7 @@ def hold(engine: Engine, lease: Lease, kind: str, reason: str) -> None:
         job.attempts -= 1
         reason = storable(reason, 4_000)
         _log(session, job, moment, kind, reason)
-        _stop(job, "held", moment, reason)
+        _stop(session, job, "held", moment, reason)
 
 
 def retry(engine: Engine, submission_id: int, *, account_id: int | None = None) -> None:
@@ -263,7 +270,7 @@ def retry(engine: Engine, submission_id: int, *, account_id: int | None = None) 
             raise NotFoundError(f"submission {submission_id}: {state}; only a failed verification can be retried")
         moment = now(session)
         job.attempts, job.interruptions, job.finished_at = 0, 0, None
-        _requeue(job, moment)
+        _requeue(session, job, moment)
         _log(session, job, moment, "queued again", "", account_id)
 
 
@@ -282,13 +289,33 @@ def _held(session: Session, lease: Lease) -> Job:
     return job
 
 
+def _set_submission(session: Session, submission_id: int, state: State) -> None:
+    # Without reading the submission, which may be damaged.
+    session.execute(update(Submission).where(Submission.id == submission_id).values(state=state))
+
+
+def _is_disabled(session: Session, job: Job) -> bool:
+    account = select(Account.disabled_at).join(Submission, Submission.account_id == Account.id)
+    return session.scalars(account.where(Submission.id == job.submission_id)).first() is not None
+
+
+def _hold_damaged(session: Session, job_id: int, moment: datetime, error: BaseException) -> None:
+    text = f"the row of its job is damaged in the database ({type(error).__name__})"
+    row = select(Job.submission_id).where(Job.id == job_id)
+    submission_id = session.scalars(row).one()
+    session.execute(update(Job).where(Job.id == job_id).values(state="held", last_error=text, lease_key=None))
+    _set_submission(session, submission_id, "held")
+    session.add(Event(at=moment, kind="damaged", submission_id=submission_id, text=text))
+    session.flush()
+
+
 def _starts(job: Job) -> int:
     return job.attempts + job.interruptions
 
 
 def _end(session: Session, job: Job, moment: datetime, error: str) -> None:
     _log(session, job, moment, "failed", f"after {job.attempts} of {job.maximum_attempts} attempts")
-    _stop(job, "failed", moment, error)
+    _stop(session, job, "failed", moment, error)
     session.flush()
 
 
@@ -297,21 +324,23 @@ def _interrupt(session: Session, job: Job, moment: datetime, reason: str, pause_
     job.attempts, job.interruptions, job.last_error = job.attempts - 1, job.interruptions + 1, reason
     if job.interruptions < MAXIMUM_INTERRUPTIONS:
         pause = 0.0 if job.interruptions == 1 else pause_seconds * 2 ** (job.interruptions - 2)
-        _requeue(job, moment + timedelta(seconds=min(LONGEST_BACKOFF_SECONDS, pause)))
+        _requeue(session, job, moment + timedelta(seconds=min(LONGEST_BACKOFF_SECONDS, pause)))
         return
     text = f"{job.interruptions} workers ended during the verification; a maintainer will find out why"
     _log(session, job, moment, "held", text)
-    _stop(job, "held", moment, reason)
+    _stop(session, job, "held", moment, reason)
 
 
-def _stop(job: Job, state: Literal["failed", "held"], moment: datetime, error: str) -> None:
-    job.state = job.submission.state = state
+def _stop(session: Session, job: Job, state: Literal["failed", "held"], moment: datetime, error: str) -> None:
+    job.state = state
+    _set_submission(session, job.submission_id, state)
     job.finished_at, job.last_error = moment, error
     _clear_lease(job)
 
 
-def _requeue(job: Job, available_at: datetime) -> None:
-    job.state = job.submission.state = "queued"
+def _requeue(session: Session, job: Job, available_at: datetime) -> None:
+    job.state = "queued"
+    _set_submission(session, job.submission_id, "queued")
     job.available_at = available_at
     _clear_lease(job)
 

@@ -23,6 +23,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
 from leaderboard.board import queue, scratch
+from leaderboard.board.details import details
 from leaderboard.board.queue import Lease
 from leaderboard.board.submissions import package_of
 from leaderboard.database.engine import reading
@@ -83,6 +84,9 @@ def work(
             except OperationalError as error:  # the lease may end, but the worker goes on
                 log.warning("%s: the database does not respond (%s); trying again", name, error.orig)
                 stop.wait(poll_seconds)
+            except Exception:  # such as a damaged row: its lease ends, and the other jobs go on
+                log.exception("%s: a job was left; its lease will end", name)
+                stop.wait(poll_seconds)
     return finished
 
 
@@ -131,6 +135,7 @@ def _no_room(error: BaseException | None) -> bool:
 
 
 def _verify(engine: Engine, lease: Lease, verify: Verifier, stop: _Stop, heartbeat: _Heartbeat) -> Verification:
+    details(engine, lease.submission_id)  # raises if a row is damaged
     with reading(engine) as session:
         package = package_of(session, lease.submission_id)
     manifest = manifests.parse(package.files[MANIFEST])
