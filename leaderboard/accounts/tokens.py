@@ -193,25 +193,35 @@ def open_session(engine: Engine, secret: str, hours: float = 12.0) -> tuple[Call
     caller = authenticate(engine, secret)
     if caller is None:
         return None
-    session_secret = new_secret()
     with writing(engine) as session:
-        moment = now(session)
-        sessions = Token.account_id == caller.account_id, Token.parent_id.is_not(None)
-        session.execute(delete(Token).where(*sessions, Token.expires_at <= moment))
-        parent = session.get_one(Token, caller.token_id)
-        end = moment + timedelta(hours=hours)
-        session.add(
-            Token(
-                account_id=caller.account_id,
-                parent_id=parent.id,
-                name="session",
-                hash=hash_of(session_secret),
-                scopes=list(parent.scopes),
-                created_at=moment,
-                expires_at=min(end, parent.expires_at) if parent.expires_at else end,
-            )
+        return caller, new_session(session, session.get_one(Token, caller.token_id), hours)
+
+
+def new_session(session: Session, parent: Token, hours: float) -> str:
+    """Add a session of a token that is alive, and return its secret. Ended sessions of the account are deleted."""
+    secret, moment = new_secret(), now(session)
+    sessions = Token.account_id == parent.account_id, Token.parent_id.is_not(None)
+    session.execute(delete(Token).where(*sessions, Token.expires_at <= moment))
+    end = moment + timedelta(hours=hours)
+    session.add(
+        Token(
+            account_id=parent.account_id,
+            parent_id=parent.id,
+            name="session",
+            hash=hash_of(secret),
+            scopes=list(parent.scopes),
+            created_at=moment,
+            expires_at=min(end, parent.expires_at) if parent.expires_at else end,
         )
-    return caller, session_secret
+    )
+    return secret
+
+
+def session_caller(account: Account, token: Token) -> Caller:
+    """Return the caller of a token, or of a session of it, whose account is not disabled."""
+    allowed = SCOPES_OF_ROLES.get(account.role, ())
+    scopes = tuple(scope for scope in SCOPES if scope in token.scopes and scope in allowed)
+    return Caller(account.id, str(account.name), account.role, scopes, token.parent_id or token.id)
 
 
 def authenticate_session(engine: Engine, secret: str) -> Caller | None:
@@ -257,9 +267,7 @@ def _caller(engine: Engine, secret: str, session_only: bool) -> Caller | None:
         account = token.account
         if account.disabled_at is not None:
             return None
-        allowed = SCOPES_OF_ROLES.get(account.role, ())
-        scopes = tuple(scope for scope in SCOPES if scope in token.scopes and scope in allowed)
-        caller = Caller(account.id, str(account.name), account.role, scopes, token.parent_id or token.id)
+        caller = session_caller(account, token)
         unused = token.last_used_at is None or (moment - token.last_used_at).total_seconds() > _USED_SECONDS
     if unused:
         # Authentication must not fail because the database is busy.

@@ -236,7 +236,7 @@ def ledgers(engine: Engine, submission_id: int, seed: int | None = None) -> dict
     """
     chosen = [] if seed is None else [ResultRun.seed == seed]
     with reading(engine) as session:
-        if session.get(Submission, submission_id) is None:
+        if session.scalars(select(Submission.id).where(Submission.id == submission_id)).first() is None:
             raise no_submission(submission_id)
         runs = session.scalars(
             select(ResultRun)

@@ -78,12 +78,21 @@ def runs(engine: Engine, env_id: str, rules_version: str = RULES_VERSION) -> lis
                 .order_by(Result.cer_mean, Result.submission_id, ResultRun.seed)
             )
             found = [dict(zip(columns, row, strict=True)) for row in rows]
-            if not all(math.isfinite(record[metric]) for record in found for metric in METRICS):
-                raise ValueError("a number is not finite")
-            return found
+            return [_checked(record) for record in found]
 
         pages = (each_readable(ids[at : at + LONGEST_PAGE], read)[0] for at in range(0, len(ids), LONGEST_PAGE))
         return [record for page in pages for record in page]
+
+
+def _checked(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the record of a run, or raise ValueError if it has what this program never writes."""
+    whole = all(isinstance(record[name], str) for name in ("name", "env_id", "rules_version", "method"))
+    whole &= all(isinstance(record[name], int) for name in ("submission_id", "budget_class", "seed"))
+    whole &= record["waiting_time"] is None or isinstance(record["waiting_time"], int)
+    whole &= all(isinstance(record[metric], int | float) and math.isfinite(record[metric]) for metric in METRICS)
+    if not whole:
+        raise ValueError(f"submission {record['submission_id']}: damaged")
+    return record
 
 
 def write(records: Sequence[dict[str, Any]], file: Path, format: str | None = None) -> None:

@@ -41,6 +41,10 @@ LEASE_SECONDS = 60.0
 BACKOFF_SECONDS = 30.0  # before the second attempt; doubled before each later attempt
 LONGEST_BACKOFF_SECONDS = 3600.0
 FIRST_INTERRUPTION_SECONDS = 5.0  # pause after the second interruption; doubled after each later one
+# What a job has after its row was found damaged; a maintainer can queue it again.
+_WHOLE = {"state": "held", "attempts": 0, "interruptions": 0, "maximum_attempts": MAXIMUM_ATTEMPTS} | dict.fromkeys(
+    ("lease_owner", "lease_key", "lease_until", "progress", "claimed_at", "finished_at", "network")
+)
 DISABLED = "the account that sent the submission is disabled"
 
 
@@ -96,6 +100,7 @@ def claim(engine: Engine, worker: str, lease_seconds: float = LEASE_SECONDS) -> 
                 return None
             try:
                 job = session.get_one(Job, id)
+                _require_whole(job)
                 disabled = _is_disabled(session, job)
             except UNREADABLE as error:  # a damaged row must not stop the others
                 _hold_damaged(session, id, moment, error)
@@ -299,11 +304,18 @@ def _is_disabled(session: Session, job: Job) -> bool:
     return session.scalars(account.where(Submission.id == job.submission_id)).first() is not None
 
 
+def _require_whole(job: Job) -> None:
+    """Raise TypeError or ValueError if a row has what this program never writes."""
+    for number in (job.attempts, job.interruptions, job.maximum_attempts):
+        if not isinstance(number, int) or not 0 <= number < 2**31:
+            raise TypeError(f"{number!r}: not a number of attempts")
+
+
 def _hold_damaged(session: Session, job_id: int, moment: datetime, error: BaseException) -> None:
     text = f"the row of its job is damaged in the database ({type(error).__name__})"
     row = select(Job.submission_id).where(Job.id == job_id)
     submission_id = session.scalars(row).one()
-    session.execute(update(Job).where(Job.id == job_id).values(state="held", last_error=text, lease_key=None))
+    session.execute(update(Job).where(Job.id == job_id).values(_WHOLE | {"last_error": text}))
     _set_submission(session, submission_id, "held")
     session.add(Event(at=moment, kind="damaged", submission_id=submission_id, text=text))
     session.flush()

@@ -177,7 +177,7 @@ def on_board(env_id: str, rules_version: str) -> tuple[ColumnElement[bool], ...]
 
 def _standing(place: int, result: Result, id: int, name: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
     for metric in METRICS:
-        if not math.isfinite(getattr(result, f"{metric}_mean")):
+        if not all(math.isfinite(getattr(result, f"{metric}_{part}")) for part in ("mean", "half")):
             raise ValueError(f"{metric} is not finite")
     return {
         "place": place,
@@ -207,7 +207,7 @@ def boards(engine: Engine) -> list[Board]:
         columns = (Result.env_id, Result.rules_version, Result.method, Result.budget_class, Result.waiting_time)
         counted = select(*columns, func.count()).where(Result.published.is_(True)).group_by(*columns)
         for env_id, version, *group in session.execute(counted):
-            if _is_whole(*group[:3]):
+            if isinstance(env_id, str) and isinstance(version, str) and _is_whole(*group[:3]):
                 groups.setdefault((env_id, version), []).append(group)
     return [
         Board(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import socket
 import sys
 
@@ -73,6 +74,7 @@ def _serve(options: argparse.Namespace, console: Console) -> int:
     from leaderboard.board import baselines
     from leaderboard.web.app import create_app
     from leaderboard.web.connections import ConnectionLimits, limited
+    from leaderboard.web.guard.providers import configured
     from leaderboard.web.guard.settings import Settings
     from leaderboard.web.workers import running_workers
 
@@ -81,6 +83,7 @@ def _serve(options: argparse.Namespace, console: Console) -> int:
         https=options.https,
         registration=options.registration,
         public_url=options.public_url,
+        providers=configured(os.environ),
         registrations_per_day=options.registrations_per_day,
         submissions_per_day=options.submissions_per_day,
         waiting_per_account=options.waiting_per_account,

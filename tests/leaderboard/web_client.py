@@ -19,6 +19,7 @@ SETTINGS = Settings(
     requests=UNLIMITED,
     changes=UNLIMITED,
     log_ins=UNLIMITED,
+    sign_ins=UNLIMITED,
     registrations=UNLIMITED,
     exports=UNLIMITED,
     downloads=UNLIMITED,

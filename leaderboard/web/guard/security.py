@@ -41,7 +41,6 @@ _CONTENT_SECURITY_POLICY = "; ".join(
     )
 )
 _HEADERS = {
-    "content-security-policy": _CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     # With no-referrer, browsers would send `Origin: null` with the board's own forms.
@@ -114,6 +113,10 @@ class _Response:
     def _add(self, headers: MutableHeaders) -> None:
         for name, value in _HEADERS.items():
             headers.setdefault(name, value)
+        providers = "".join(f" {provider.origin}" for provider in self.settings.providers)
+        # Chromium also asks this for the redirect that follows a form.
+        policy = _CONTENT_SECURITY_POLICY.replace("form-action 'self'", f"form-action 'self'{providers}")
+        headers.setdefault("content-security-policy", policy)
         if self.settings.https:
             headers.setdefault("strict-transport-security", "max-age=31536000")
         if route_path(self.request.scope).startswith("/static/"):

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 from urllib.parse import urlsplit
 
 from leaderboard.submission.zip_archive import MAXIMUM_ARCHIVE_BYTES
+from leaderboard.web.guard.providers import Provider
 
 _POSITIVE = (
     *("session_hours", "upload_bytes", "form_bytes", "upload_seconds", "form_seconds", "slowest_bytes"),
@@ -58,6 +59,8 @@ class Settings:
         requests: all requests of a client address.
         changes: requests of an account that change something.
         log_ins: attempts of a client address with invalid tokens.
+        sign_ins: beginnings of a sign-in with another provider, of a client address.
+        providers: other providers with which people sign in. They need the public address.
         registrations: registrations of a client address.
         exports: exports of whole boards by a client address.
         downloads: downloads of a submission's files or audits by a client address.
@@ -84,6 +87,8 @@ class Settings:
     requests: Rate = field(default=Rate(3_000, 600))
     changes: Rate = field(default=Rate(120, 60))
     log_ins: Rate = field(default=Rate(30, 30))
+    sign_ins: Rate = field(default=Rate(60, 60))
+    providers: tuple[Provider, ...] = ()
     registrations: Rate = field(default=Rate(2, 20))  # a class may share one address
     exports: Rate = field(default=Rate(30, 10))
     downloads: Rate = field(default=Rate(120, 60))
@@ -97,6 +102,8 @@ class Settings:
         for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: must be at least 1; use {name}=1")
+        if self.providers and self.public_url is None:
+            raise ValueError("public_url=None: providers send browsers back to it; give the address of the board")
         if self.public_url is not None:
             address_of(self.public_url)  # raises
 

@@ -28,7 +28,13 @@ def login_page(request: Request) -> Response:
 
 def _form(request: Request, template: str, status: int = 200, problems: Sequence[str] = (), **value: str) -> Response:
     is_open = request.app.state.settings.registration == "open"
-    return form_page(request, template, status, problems, open=is_open, **value)
+    providers = request.app.state.settings.providers
+    return form_page(request, template, status, problems, open=is_open, providers=providers, **value)
+
+
+def login_form(request: Request, status: int, problems: Sequence[str]) -> Response:
+    """Show the login form again with the problems of a sign-in."""
+    return _form(request, "login.html", status, problems, after="/account")
 
 
 def login(request: Request, form: FormData) -> Response:

@@ -66,7 +66,8 @@ def read(engine: Engine, env_id: str, rules_version: str) -> Points:
 def _is_whole(id: object, method: object, budget: object, wait: object, *numbers: object) -> bool:
     """Return whether a row has what this program writes. The standings name the damaged ones."""
     return (
-        isinstance(method, str)
+        isinstance(id, int)
+        and isinstance(method, str)
         and isinstance(budget, int)
         and (wait is None or isinstance(wait, int))
         and all(isinstance(number, float) and math.isfinite(number) for number in numbers)

@@ -109,7 +109,8 @@ ROWS = {
 
 @pytest.mark.parametrize(("table", "column"), COLUMNS)
 def test_a_damaged_value_hides_only_its_row(board, table, column):
-    for value in VALUES:
+    number = COLUMNS.index((table, column))
+    for value in (VALUES[number % len(VALUES)], VALUES[(number + 4) % len(VALUES)]):
         engine, token = board(table, column, value, ROWS[table])
         with client_of(engine) as client:
             headers = {"Authorization": f"Bearer {token}"}
@@ -149,7 +150,7 @@ def test_the_standings_name_the_damaged_result(board, column):
 
 @pytest.mark.parametrize(("table", "column"), [one for one in COLUMNS if one[0] in ("submissions", "jobs", "accounts")])
 def test_a_damaged_job_does_not_stop_the_others(board, table, column):
-    for value in VALUES:
+    for value in VALUES[:3]:
         where = "name = 'local'" if table == "accounts" else "submission_id = 5" if table == "jobs" else "id = 5"
         engine, _ = board(table, column, value, where)
         with engine.execution_options(writes=True).begin() as connection:
@@ -177,6 +178,8 @@ def test_a_worker_goes_on_after_a_job_that_cannot_be_written(engine, monkeypatch
         whole(engine, lease, verification)
 
     monkeypatch.setattr(queue, "finish", finish)
-    assert worker.work(engine, lambda *_: verification_of(), poll_seconds=0.01, until_empty=True) == 1
+    assert (
+        worker.work(engine, lambda *_: verification_of(), poll_seconds=0.01, lease_seconds=1.0, until_empty=True) == 1
+    )
     with reading(engine) as session:
         assert list(session.scalars(select(Submission.state).order_by(Submission.id)))[1] == "verified"
