@@ -22,7 +22,7 @@ _DAY = timedelta(hours=24)
 _RETRY_SECONDS = 600.0  # the end of a verification is not known
 
 
-def in_order(jobs: Select[tuple[int]]) -> Select[tuple[int]]:
+def in_order(jobs: Select[int]) -> Select[int]:
     """Order a query of jobs by their turns, the next one first."""
     sent = aliased(Submission)
     by_account = (

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
+import httpx2
 from authlib.common.errors import AuthlibBaseError
 from authlib.integrations.httpx_client import OAuth2Client
 from authlib.oidc.core import CodeIDToken
@@ -126,13 +126,13 @@ def finish(provider: Provider, back: str, *, code: str, nonce: str, verifier: st
             if not provider.issuer:
                 answer = client.get(provider.user_url, headers={"Accept": "application/json"})
                 return _person_of_github(provider, answer.raise_for_status().json())
-            keys = client.get(_endpoint(provider, metadata, "jwks_uri"), withhold_token=True).raise_for_status().json()
+            keys = _public(client, _endpoint(provider, metadata, "jwks_uri"))
             return _person_of_token(provider, token, keys, nonce)
     except _ERRORS as error:
         raise _failed(provider, error) from error
 
 
-_ERRORS = (AuthlibBaseError, JoseError, httpx.HTTPError, httpx.InvalidURL, ValueError, TypeError, LookupError)
+_ERRORS = (AuthlibBaseError, JoseError, httpx2.HTTPError, httpx2.InvalidURL, ValueError, TypeError, LookupError)
 
 
 def _failed(provider: Provider, error: BaseException) -> SignInError:
@@ -152,9 +152,13 @@ def _client(provider: Provider, back: str) -> OAuth2Client:
     )
 
 
+def _public(client: OAuth2Client, url: str) -> Any:
+    return client.request("GET", url, withhold_token=True).raise_for_status().json()
+
+
 def _metadata(client: OAuth2Client, provider: Provider) -> dict[str, Any]:
     url = provider.issuer.rstrip("/") + "/.well-known/openid-configuration"
-    found = client.get(url, withhold_token=True).raise_for_status().json()
+    found = _public(client, url)
     if found["issuer"] != provider.issuer:  # else another provider could speak for this one
         raise ValueError("the issuer is another one")
     return dict(found)

@@ -110,7 +110,7 @@ ROWS = {
 @pytest.mark.parametrize(("table", "column"), COLUMNS)
 def test_a_damaged_value_hides_only_its_row(board, table, column):
     number = COLUMNS.index((table, column))
-    for value in (VALUES[number % len(VALUES)], VALUES[(number + 4) % len(VALUES)]):
+    for value in VALUES[number % len(VALUES) :][:1]:
         engine, token = board(table, column, value, ROWS[table])
         with client_of(engine) as client:
             headers = {"Authorization": f"Bearer {token}"}
