@@ -111,7 +111,7 @@ def test_storms_lose_double_and_blame_nothing(engine, board_url, nursery):
     assert kills >= 1
     assert len(set(ids.values())) == COUNT
     with reading(engine) as session:
-        names = {id: name for id, name in session.execute(select(Submission.id, Submission.name))}
+        names = dict(session.execute(select(Submission.id, Submission.name)).all())
         assert names == {id: f"number {number}" for number, id in ids.items()}
         assert set(session.scalars(select(Submission.state))) == {"verified"}
         assert session.scalar(select(func.count()).select_from(ResultRun)) == 3 * COUNT
