@@ -20,11 +20,13 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from leaderboard.errors import ProgramError
-from leaderboard.program.operations import NAME, operation
+from leaderboard.program.checked_arguments import check_types
+from leaderboard.program.operations import NAME, SIZES, operation
+from leaderboard.program.tensor_header import read_header
 
 VERSION = 1
 GRAPH_BYTES = 16 * 2**20
-NODES = 200_000
+NODES = 50_000  # the judge derives the shapes of all results
 DEPTH = 4  # of nested lists; PyTorch's arguments have at most 2
 KINDS = ("parameter", "buffer")
 
@@ -95,11 +97,6 @@ class Program:
         """Number of scalars in all other tensors."""
         return sum(self.tensors[name].numel() for name, kind in self.kinds.items() if kind == "buffer")
 
-    @property
-    def literals(self) -> int:
-        """Count of numbers among the arguments. Shapes and constants need few; more can be hidden parameters."""
-        return sum(_numbers([*node.args, *node.kwargs.values()]) for node in self.nodes)
-
     def graph_bytes(self) -> bytes:
         """Return everything but the values of the tensors, as JSON; equal structures give equal bytes."""
         graph = {
@@ -127,12 +124,26 @@ def read(graph: bytes, tensors: bytes) -> Program:
         ProgramError: the bytes are malformed or too large, an operation is not allowed, or an argument refers to a
             result that does not come before it.
     """
-    if len(graph) > GRAPH_BYTES:
-        raise ProgramError(f"a graph of {len(graph):,} bytes: must have at most {GRAPH_BYTES:,}; deploy a smaller one")
     try:
         values = load(tensors)
     except (SafetensorError, ValueError, TypeError, OverflowError, RuntimeError, KeyError) as error:
         raise ProgramError(f"the tensors cannot be read: {str(error)[:200]}") from error
+    return _program(graph, values)
+
+
+def read_structure(graph: bytes, tensors: bytes | bytearray | memoryview) -> Program:
+    """Read a program without the values of its tensors: they are tensors of the `meta` device.
+
+    Raises:
+        ProgramError: as for `read`.
+    """
+    entries = read_header(tensors)
+    return _program(graph, {name: torch.empty(e.shape, dtype=e.dtype, device="meta") for name, e in entries.items()})
+
+
+def _program(graph: bytes, values: Mapping[str, Tensor]) -> Program:
+    if len(graph) > GRAPH_BYTES:
+        raise ProgramError(f"a graph of {len(graph):,} bytes: must have at most {GRAPH_BYTES:,}; deploy a smaller one")
     try:
         found = json.loads(graph)
         if not isinstance(found, dict) or found["version"] != VERSION:
@@ -161,12 +172,6 @@ def _references(value: Any) -> Iterator[str]:
             yield from _references(part)
 
 
-def _numbers(value: Any) -> int:
-    if isinstance(value, list | tuple):
-        return sum(map(_numbers, value))
-    return int(isinstance(value, int | float) and not isinstance(value, bool))
-
-
 def _check(program: Program) -> None:
     """Check that names are unique and that references point backwards."""
     unpaired = sorted(set(program.kinds) ^ set(program.tensors))
@@ -175,16 +180,29 @@ def _check(program: Program) -> None:
     for name, tensor in program.tensors.items():
         if tensor.dtype not in _TYPED["dtype"].values():
             raise ProgramError(f"tensor {name!r} of {tensor.dtype}: must be one of {', '.join(_TYPED['dtype'])}")
+        if not tensor.numel():
+            raise ProgramError(
+                f"tensor {name!r} of shape {tuple(tensor.shape)}: must have elements, because a shape can hold numbers "
+                "that Mem does not count; remove the tensor"
+            )
     for name, other in program.aliases.items():
         if other not in program.tensors or name in program.tensors:
             raise ProgramError(f"alias {name!r} of {other!r}: the tensor does not exist, or the name is taken")
     known = {program.input, *program.tensors, *program.aliases}
     if len(known) != 1 + len(program.tensors) + len(program.aliases):
         raise ProgramError(f"input {program.input!r}: a tensor has this name; choose another name")
+    of_input = {program.input}  # the names of what is computed from the input
     for node in program.nodes:
         for name in node.references:
             if name not in known:
                 raise ProgramError(f"node {node.name!r} refers to {name!r}, which does not come before it")
+        if not of_input.isdisjoint(node.references):
+            of_input.add(node.name)
+        elif node.target.startswith(SIZES):
+            raise ProgramError(
+                f"node {node.name!r} ({node.target}): the size of a tensor that is not computed from the input, and a "
+                "shape can hold numbers that Mem does not count; write the size as a number"
+            )
         if node.name in known:
             raise ProgramError(f"node {node.name!r}: the name is taken; choose another name")
         known.add(node.name)
@@ -196,12 +214,12 @@ def _nodes(found: Any) -> Iterator[Node]:
     if not isinstance(found, list) or len(found) > NODES:
         raise ProgramError(f"nodes: must be a list of at most {NODES:,}")
     for name, target, args, kwargs in found:
-        operation(str(target))
+        function = operation(str(target))
         if not isinstance(args, list) or not isinstance(kwargs, dict):
             raise ProgramError(f"node {name!r}: arguments must be a list and a table")
-        yield Node(
-            _name(name), str(target), tuple(map(_read, args)), {_name(key): _read(v) for key, v in kwargs.items()}
-        )
+        values, named = tuple(map(_read, args)), {_name(key): _read(value) for key, value in kwargs.items()}
+        check_types(function, values, named)
+        yield Node(_name(name), str(target), values, named)
 
 
 def _write(value: Any) -> Any:

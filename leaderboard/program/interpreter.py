@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from leaderboard.errors import ProgramError
+from leaderboard.program.checked_arguments import check_sizes
 from leaderboard.program.graph import Program, Reference
 from leaderboard.program.operations import operation
 
@@ -49,6 +50,7 @@ class ProgramModule(nn.Module):
         for node, function, dead in zip(program.nodes, self._functions, self._dead_after, strict=True):
             args = [_resolve(value, values) for value in node.args]
             kwargs = {name: _resolve(value, values) for name, value in node.kwargs.items()}
+            check_sizes(function, args)
             try:
                 values[node.name] = function(*args, **kwargs)
             except Exception as error:

@@ -19,14 +19,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from alma_env.errors import AlmaError, UnknownCostError
-from alma_env.metering.cost_table import rule
-from alma_env.scoring.evaluation import freeze, run
+from alma_env.metering.dispatch_mode import CountingMode
+from alma_env.metering.tally import Tally
+from alma_env.scoring.evaluation import freeze, reproducible, run
 from alma_env.scoring.tasks import Classification
 from leaderboard.errors import ProgramError
+from leaderboard.program.free_elements import FreeElements
 from leaderboard.program.graph import read
 from leaderboard.program.interpreter import ProgramModule
 from leaderboard.sandbox.channel import Channel, ChannelError, Message, array_header, as_array, as_blob
@@ -39,32 +39,13 @@ UNSCORABLE = (
 )
 
 
-class FreeElements(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the elements that pass through operations without FLOPs, which can also compute a matrix product."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.count = 0  # sum over operations of the larger of input and output elements
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        views = any(result.alias_info is not None and not result.alias_info.is_write for result in func._schema.returns)
-        cost = rule(func)
-        if not views and (cost is None or isinstance(cost, str)):
-            self.count += max(_numel((args, kwargs)), _numel(out))
-        return out
-
-
-def _numel(values: Any) -> int:
-    return max((leaf.numel() for leaf in pytree.tree_leaves(values) if isinstance(leaf, Tensor)), default=0)
-
-
 class Evaluator:
     """Runs programs on the test inputs ``x``, one after another."""
 
     def __init__(self, x: NDArray[Any], classes: int, batch_size: int) -> None:
         self.x, self.batch_size, self.task = x, batch_size, Classification(classes)
-        self._steady: tuple[bytes | None, float] = None, 0.0  # previous graph and its FLOPs, if data-independent
+        # The previous graph, its FLOPs and its free elements per example, if they do not depend on the data.
+        self._steady: tuple[bytes | None, float, float] = None, 0.0, 0.0
 
     def answer(self, graph: bytes, tensors: bytes) -> tuple[Tensor, dict[str, Any]]:
         """Return the logits of a program, and its properties as fields of a message.
@@ -75,54 +56,56 @@ class Evaluator:
         program = read(graph, tensors)
         module = freeze(ProgramModule(program))
         assert isinstance(module, ProgramModule)  # freeze returns a copy
-        before, known_flops = self._steady
+        before, known_flops, known_elements = self._steady
+        known = before == graph
+        elements = FreeElements()
         try:
-            logits, flops, steady = run(
-                module,
-                self.x,
-                np.zeros(len(self.x), np.int64),  # placeholders for the labels, which the judge keeps
-                task=self.task,
-                batch_size=self.batch_size,
-                steady_flops=known_flops if before == graph else None,
-            )
+            with contextlib.nullcontext() if known else elements:
+                logits, flops, steady = run(
+                    module,
+                    self.x,
+                    np.zeros(len(self.x), np.int64),  # placeholders for the labels, which the judge keeps
+                    task=self.task,
+                    batch_size=self.batch_size,
+                    steady_flops=known_flops if known else None,
+                )
             if not module.same_tensors(program):
                 raise ProgramError("the program changed its own tensors")
-            free_elements, batch_dependent = self._probe(module, logits)
+            probe = self._probe(module, logits)
         except UnknownCostError:
             raise  # the text names only an operation
         except AlmaError as error:
             traceback.print_exc()  # for the operators of the board
             raise ProgramError(UNSCORABLE) from error
-        self._steady = graph if steady else None, flops
-        return logits, {
-            "flops": flops,
-            "free_elements": free_elements,
-            "batch_dependent": batch_dependent,
-            "parameters": program.parameters,
-            "buffers": program.buffers,
-            "literals": program.literals,
-            "wide": sum(t.numel() for t in program.tensors.values() if t.element_size() > 4),
-        }
+        free_elements = known_elements if known else elements.count / len(self.x)
+        self._steady = graph if steady else None, flops, free_elements
+        return logits, {"flops": flops, "free_elements": free_elements, **probe}
 
-    def _probe(self, module: ProgramModule, logits: Tensor) -> tuple[float, float]:
-        """Return the free elements per example, and the share of examples whose answer depends on their batch.
+    def _probe(self, module: ProgramModule, logits: Tensor) -> dict[str, float]:
+        """Return the cost of a random batch, and the share of its examples whose answer depends on their batch.
 
-        The answers to a second batch of random test examples are compared with the first answers. The *lead* is the
+        The batch has different test examples in a random order and number, so that a program cannot recognise it by an
+        example that occurs twice. The answers are compared with the first answers. The *lead* is the
         difference between the highest and the second-highest logit. If a predictor treats each example separately, then
         its leads in the two batches differ only by rounding, and the predicted classes are equal. The comparison of
         classes also detects predictors whose leads are all equal, or are small next to a constant.
         """
-        rows = np.random.default_rng().integers(len(self.x), size=min(self.batch_size, len(self.x), PROBED))
-        elements = FreeElements()
-        with torch.random.fork_rng([]), torch.no_grad(), elements:
-            torch.default_generator.manual_seed(0)
+        most = min(self.batch_size, PROBED, max(len(self.x) // 2, 1))
+        rng = np.random.default_rng()
+        rows = rng.permutation(len(self.x))[: rng.integers(most // 2 + 1, most + 1)]
+        elements, tally = FreeElements(), Tally("inference")
+        with reproducible(torch.device("cpu")), elements, CountingMode(tally):
             again = module(torch.from_numpy(self.x[rows]))
         before = logits[torch.from_numpy(rows)]
         (highest, lead_before), (_, lead) = _lead(before), _lead(again)
         difference = torch.where(lead_before == lead, 0.0, (lead_before - lead).abs())
         rounding = 100 * torch.finfo(logits.dtype).eps * highest.abs() + 1e-3 * lead_before.median()
         changed = again.argmax(1) != before.argmax(1)
-        return elements.count / len(rows), float((changed | ~(difference <= rounding)).double().mean())
+        return {
+            "probe_flops": tally.total() / len(rows),
+            "probe_elements": elements.count / len(rows),
+            "batch_dependent": float((changed | ~(difference <= rounding)).double().mean()),
+        }
 
 
 def _lead(logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,6 @@ executes neither submitted code nor programs.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,53 +15,27 @@ from typing import Any
 
 import torch
 import xxhash
-from safetensors.torch import load
 
 from alma_env import AlmaEnv, Ledger, Row
 from alma_env.data.datasets import DataSet
 from alma_env.data.stream import Stream
-from alma_env.errors import AlmaError, PredictorError
+from alma_env.errors import AlmaError, PredictorError, UnknownCostError
+from leaderboard.errors import ProgramError
+from leaderboard.program.contents import Contents, contents
+from leaderboard.program.graph import read_structure
 from leaderboard.sandbox.channel import Channel, ChannelError, Message, array_header, as_array, as_blob
+from leaderboard.verification.evidence import Evidence
+from leaderboard.verification.reported import RunFailedError, flops, number, printable, reasons, whole
+from leaderboard.verification.tensor_digests import TensorDigests, changed_scalars, tensor_digests
 
 ANSWER_SECONDS = 600.0  # time limit of the evaluator for one program
 REFUSALS = 20  # limit of programs per tick that cannot be scored
-PHASES = 16
-_LARGEST = 2**63
+_MEASURED = ("flops", "free_elements", "probe_flops", "probe_elements", "batch_dependent")  # by the evaluator
 Blob = bytes | bytearray | memoryview
 
 
 class EvaluatorError(AlmaError):
     """The evaluator did not start: a fault of the machine, not of the submission."""
-
-
-class RunFailedError(AlmaError):
-    """A run failed: the agent raised, exceeded a limit, or broke the protocol."""
-
-
-@dataclass
-class Evidence:
-    """Measurements at a tick that submitted code cannot influence, except for ``reported_flops``; for the audit.
-
-    Attributes:
-        cpu_seconds: CPU time of the contestant's sandbox; None if the kernel does not count it.
-        deployed: whether a program was deployed at this tick.
-        changed: number of scalars in the program's tensors that are new or differ from the previous program.
-        reported_flops: FLOPs of the tick as the contestant reports them.
-        literals: count of numbers among the arguments of the program's operations.
-        wide: number of scalars of more than 32 bits in the program's tensors.
-        free_elements: elements per example that pass through operations without FLOPs.
-        batch_dependent: share of test examples whose answer changes in another batch.
-    """
-
-    tick: int
-    cpu_seconds: float | None
-    deployed: bool
-    changed: int
-    reported_flops: int
-    literals: int = 0
-    wide: int = 0
-    free_elements: float = 0.0
-    batch_dependent: float = 0.0
 
 
 @dataclass
@@ -96,6 +69,7 @@ class Judge:
         self._stream = Stream(data, env.ticks, seed=self.seed, valid_fraction=env.valid_fraction, scheme=env.partition)
         self._answered: _Answer | None = None  # deployed at the current tick, which has no row yet
         self._deployed = _Answer(data.task.guess)
+        self._known: tuple[Any, Contents | None] = None, None  # structure and contents of the previous program
         self._refusals = 0
         self._clock = time.monotonic()
         self._cpu: float | None = None
@@ -148,13 +122,13 @@ class Judge:
             case "enter":
                 self._enter(message.fields)
             case "failed":
-                error, traceback = (_printable(message.fields.get(name)) for name in ("error", "traceback"))
+                error, traceback = (printable(message.fields.get(name)) for name in ("error", "traceback"))
                 raise self._failure(f"the agent raised {error}\n{traceback}")
             case kind:
                 raise self._failure(f"the contestant sent {kind[:50]!r}, which is not a request")
 
     def _release(self, fields: Mapping[str, Any]) -> None:
-        tick = _whole(fields.get("tick"), "tick")
+        tick = whole(fields.get("tick"), "tick")
         arrived = min(len(self.ledger), self.env.ticks)
         if not 1 <= tick <= arrived:
             raise RunFailedError(f"mega-batch {tick} was requested when only {arrived} had arrived")
@@ -182,12 +156,16 @@ class Judge:
 
     def _scored(self, blobs: Sequence[Blob]) -> _Answer:
         """Score the program of a graph and its tensors, or raise PredictorError."""
+        try:
+            found = self._contents(blobs)
+        except (ProgramError, UnknownCostError) as error:
+            raise PredictorError(str(error)) from error
         deadline = min(self.deadline, time.monotonic() + ANSWER_SECONDS)
         self.evaluator.send(Message("program", {}, blobs), deadline=deadline)
         reply = self.evaluator.receive(deadline=deadline)
         fields = reply.fields
         if reply.kind == "refused":
-            raise PredictorError(_printable(fields.get("reason")))
+            raise PredictorError(printable(fields.get("reason")))
         # The evaluator ran a stranger's program, so its messages are checked like those of the contestant.
         if len(reply.blobs) != 1:
             raise self._failure(f"the evaluator sent {len(reply.blobs)} arrays of logits")
@@ -196,22 +174,48 @@ class Judge:
         expected = (len(labels), self._data.classes)
         if tuple(logits.shape) != expected or bool(torch.isnan(logits).any()):
             raise PredictorError(f"logits of shape {tuple(logits.shape)}: must be {expected} without NaN")
+        measured = {name: number(fields.get(name), name) for name in _MEASURED}
+        answer_flops, answer_elements = measured.pop("flops"), measured.pop("free_elements")
         digest = xxhash.xxh3_128(blobs[0])
         digest.update(blobs[1])
         return _Answer(
             error=self._data.task.error(logits, labels),
-            flops=_number(fields.get("flops"), "flops"),
-            parameters=_whole(fields.get("parameters"), "parameters"),
-            buffers=_whole(fields.get("buffers"), "buffers"),
+            # Only if the cost depends on values, the judge needs the evaluator to count it.
+            flops=min(answer_flops, found.flops) if found.data_dependent else found.flops,
+            parameters=found.parameters,
+            buffers=found.buffers,
             digest=digest.hexdigest(),
-            tensors=blobs[1],
-            evidence={name: _whole(fields.get(name), name) for name in ("literals", "wide")}
-            | {name: _number(fields.get(name), name) for name in ("free_elements", "batch_dependent")},
+            graph=xxhash.xxh3_128_hexdigest(blobs[0]),
+            nodes=found.nodes,
+            tensors=tensor_digests(blobs[1]),
+            evidence={
+                "stored": found.stored,
+                "hidden": found.hidden,
+                "graph": found.graph,
+                "free_elements": max(found.free_elements, answer_elements, measured["probe_elements"]),
+                "answer_flops": answer_flops,
+                "answer_elements": answer_elements,
+                **measured,
+            },
         )
+
+    def _contents(self, blobs: Sequence[Blob]) -> Contents:
+        """Return what a program contains; a program with the structure of the previous one is not derived again."""
+        structure = read_structure(bytes(blobs[0]), blobs[1])
+        kinds = tuple((name, tensor.dtype, tensor.shape) for name, tensor in structure.tensors.items())
+        key = xxhash.xxh3_128_hexdigest(blobs[0]), kinds
+        if key != self._known[0]:
+            x, _ = self._stream.test
+            example = torch.from_numpy(x[:1].copy())
+            batch_size = self.env.evaluation_batch_size
+            found = contents(structure, tuple(example.shape[1:]), example.dtype, len(x), batch_size)
+            self._known = key, found
+        assert self._known[1] is not None
+        return self._known[1]
 
     def _enter(self, fields: Mapping[str, Any]) -> None:
         tick = len(self.ledger)
-        if _whole(fields.get("tick"), "tick") != tick:
+        if whole(fields.get("tick"), "tick") != tick:
             raise self._failure(f"the contestant entered tick {fields.get('tick')}")
         new = self._answered
         deployed = new or self._deployed
@@ -222,9 +226,10 @@ class Judge:
             parameters=deployed.parameters,
             buffers=deployed.buffers,
             inference_flops=deployed.flops,
-            flops=_flops(fields.get("flops")),
-            paper_flops=_whole(fields.get("paper_flops"), "paper_flops"),
-            declared=_reasons(fields.get("declared")),
+            flops=flops(fields.get("flops"), fields.get("total")),
+            paper_flops=whole(fields.get("paper_flops"), "paper_flops"),
+            declared=reasons(fields.get("declared")),
+            registered=reasons(fields.get("registered", [])),
             digest=deployed.digest,
             refused=fields.get("refused") is True,
             seconds=now - self._clock,
@@ -235,7 +240,8 @@ class Judge:
                 tick=tick,
                 cpu_seconds=None if cpu is None or self._cpu is None else max(cpu - self._cpu, 0.0),
                 deployed=new is not None,
-                changed=0 if new is None else _changed(self._deployed.tensors, new.tensors),
+                changed=0 if new is None else _changed(self._deployed, new),
+                traced=0 if new is None or new.graph == self._deployed.graph else new.nodes,
                 reported_flops=row.comp,
                 **deployed.evidence,
             )
@@ -254,47 +260,12 @@ class _Answer:
     parameters: int = 0
     buffers: int = 0
     digest: str = ""
-    tensors: Blob = b""
+    graph: str = ""
+    nodes: int = 0
+    tensors: Mapping[str, TensorDigests] = field(default_factory=dict)
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _changed(before: Blob, now: Blob) -> int:
-    """Return the number of scalars that differ from the previous program; a new tensor counts as a whole."""
-    previous = load(bytes(before)) if before else {}
-    changed = 0
-    for name, tensor in load(bytes(now)).items():
-        other = previous.get(name)
-        if other is not None and other.shape == tensor.shape and other.dtype == tensor.dtype:
-            changed += int(torch.count_nonzero(tensor != other))
-        else:
-            changed += tensor.numel()
-    return changed
-
-
-def _flops(found: Any) -> dict[str, int]:
-    if not isinstance(found, dict) or len(found) > PHASES:
-        raise RunFailedError(f"flops: must be a table of at most {PHASES} phases")
-    return {_printable(phase)[:50]: _whole(count, "flops") for phase, count in found.items()}
-
-
-def _whole(value: Any, name: str) -> int:
-    if type(value) is not int or not 0 <= value < _LARGEST:
-        raise RunFailedError(f"{name}={str(value)[:50]}: must be a whole number of at least 0")
-    return value
-
-
-def _number(value: Any, name: str) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
-        raise RunFailedError(f"{name}={str(value)[:50]}: must be a finite number of at least 0")
-    return float(value)
-
-
-def _reasons(found: Any) -> tuple[str, ...]:
-    if not isinstance(found, list):
-        raise RunFailedError(f"{str(found)[:50]}: must be a list")
-    return tuple(_printable(reason)[:200] for reason in found[:100])
-
-
-def _printable(value: Any) -> str:
-    """Return the value as text without control characters, for logs and pages."""
-    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in str(value)[:10_000])
+def _changed(before: _Answer, now: _Answer) -> int:
+    """Return how many scalars changed; a change of the graph, of an argument or of a shape is one, too."""
+    return 0 if before.digest == now.digest else max(1, changed_scalars(before.tensors, now.tensors))

@@ -43,10 +43,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class VerifiedRun:
-    """A run of the submission, executed again. The ledger has ticks 0 to B."""
+    """A run of the submission, executed again.
+
+    Attributes:
+        seed: of the stream and of the agent.
+        ledger: ticks 0 to B.
+        cpu_seconds: CPU time of the submitted code after tick 0, as the machine counted it; None if it is not known.
+    """
 
     seed: int
     ledger: Ledger
+    cpu_seconds: float | None = None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import platform
 import tempfile
 import time
@@ -14,6 +13,7 @@ import torch
 
 import alma_env
 from alma_env import Row
+from leaderboard.sandbox.page_cache import read_shared_files
 from leaderboard.sandbox.sandbox import ISOLATED, Limits
 from leaderboard.submission.claims import claimed_ledgers
 from leaderboard.submission.manifest import Manifest
@@ -60,13 +60,14 @@ def verify(
             path.chmod(0o755 if path.is_dir() else 0o644)  # readable for the sandbox's user
         for number, seed in enumerate(manifest.seeds, 1):
             on_row = _progress_reporter(progress, f"run {number} of {len(manifest.seeds)}, seed {seed}", env.ticks)
+            read_shared_files()  # so that a run leaves nothing to the next run
             run = run_sandboxed(env, folder, seed, limits, allow_limited=allow_limited, on_row=on_row)
             levels.add(run.level)
             used.append(f"seed {seed}: {_used(run)}")
             findings += [dataclasses.replace(finding, seed=seed) for finding in audit.run_findings(run)]
             if run.failure is not None:
                 break
-            runs.append(VerifiedRun(seed, run.ledger))
+            runs.append(VerifiedRun(seed, run.ledger, audit.cpu_seconds(run)))
     claimed, _ = claimed_ledgers(package.files, manifest)
     findings += audit.claim_findings(claimed, {verified.seed: verified.ledger for verified in runs})
     if levels - {ISOLATED}:
@@ -91,8 +92,8 @@ def verify(
 
 def _used(run: SandboxedRun) -> str:
     """Return CPU time and memory of the submitted code as text, for comparison with its FLOPs."""
-    known = [tick.cpu_seconds for tick in run.evidence if tick.cpu_seconds is not None]
-    used = [f"{math.fsum(known):.1f} CPU seconds after tick 0"] if known else []
+    cpu = audit.cpu_seconds(run)
+    used = [] if cpu is None else [f"{cpu:.1f} CPU seconds after tick 0"]
     if run.memory_peak is not None:
         used.append(f"{run.memory_peak / 2**20:.0f} MiB")
     return ", ".join(used) or "not counted on this machine"

@@ -1,0 +1,54 @@
+"""Check what the contestant and the evaluator report: nothing of their messages is used before."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+from alma_env.errors import AlmaError
+
+PHASES = 16
+_LARGEST = 2**63
+
+
+class RunFailedError(AlmaError):
+    """A run failed: the agent raised, exceeded a limit, or broke the protocol."""
+
+
+def flops(found: Any, total: Any) -> dict[str, int]:
+    """Return the FLOPs by phase; phases with equal printable names are added up."""
+    if not isinstance(found, dict) or len(found) > PHASES:
+        raise RunFailedError(f"flops: must be a table of at most {PHASES} phases")
+    by_phase: Counter[str] = Counter()
+    for phase, count in found.items():
+        by_phase[printable(phase)[:50]] += whole(count, "flops")
+    if total is not None and whole(total, "total") != by_phase.total():
+        raise RunFailedError(f"flops: the phases add up to {by_phase.total()}, and the contestant's total is {total}")
+    return dict(by_phase)
+
+
+def whole(value: Any, name: str) -> int:
+    """Return a whole number from 0 to 2⁶³ − 1, or raise RunFailedError."""
+    if type(value) is not int or not 0 <= value < _LARGEST:
+        raise RunFailedError(f"{name}={str(value)[:50]}: must be a whole number of at least 0")
+    return value
+
+
+def number(value: Any, name: str) -> float:
+    """Return a finite number of at least 0, or raise RunFailedError."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+        raise RunFailedError(f"{name}={str(value)[:50]}: must be a finite number of at least 0")
+    return float(value)
+
+
+def reasons(found: Any) -> tuple[str, ...]:
+    """Return a list of texts, each without control characters and of at most 200 characters."""
+    if not isinstance(found, list):
+        raise RunFailedError(f"{str(found)[:50]}: must be a list")
+    return tuple(printable(reason)[:200] for reason in found[:100])
+
+
+def printable(value: Any) -> str:
+    """Return the value as text without control characters, for logs and pages."""
+    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in str(value)[:10_000])
