@@ -38,7 +38,12 @@ class Manifest(manifests.Manifest):
 
 @dataclass(frozen=True)
 class Run:
-    """The verified run of one seed. `ledgers` reads its ledger."""
+    """The verified run of one seed. `ledgers` reads its ledger.
+
+    Attributes:
+        cpu_seconds: CPU time of the submitted code after tick 0; None if it is not known.
+        own_costs: whether comp has operations whose cost, or freedom from cost, the submission registered.
+    """
 
     seed: NonNegativeInt
     cer: float
@@ -47,11 +52,16 @@ class Run:
     paper_flops: NonNegativeInt
     final_error: float
     seconds: float
+    cpu_seconds: float | None = None
+    own_costs: bool = False
 
     @classmethod
     def of(cls, seed: int, numbers: ResultRun | Score) -> Run:
         """Return the run of a seed with the metrics of a stored run, or of the score of a ledger."""
-        return cls(seed, *(getattr(numbers, metric) for metric in METRICS))
+        metrics = (getattr(numbers, metric) for metric in METRICS)
+        if isinstance(numbers, ResultRun):
+            return cls(seed, *metrics, numbers.cpu_seconds, bool(numbers.own_costs))
+        return cls(seed, *metrics, None, numbers.registered)
 
 
 @dataclass(frozen=True)
@@ -125,6 +135,11 @@ class Details:
     def ended(self) -> bool:
         """Whether the verification has ended."""
         return self.state not in ("queued", "running")
+
+    @property
+    def own_costs(self) -> bool:
+        """Whether a run has operations whose cost, or freedom from cost, the submission registered."""
+        return any(run.own_costs for run in self.runs)
 
     def intervals(self) -> dict[str, Interval]:
         """Mean and 95 % interval of every metric over the verified runs. There must be at least one run."""
@@ -206,7 +221,10 @@ def _read(session: Session, submission_id: int) -> Details:
         verified_at=result.verified_at if result else None,
         events=tuple(HistoryEntry(event.at, event.kind, event.text) for event in events),
     )
-    if not all(math.isfinite(number) for run in read.runs for number in (run.cer, run.final_error, run.seconds)):
+    numbers = (
+        number for run in read.runs for number in (run.cer, run.final_error, run.seconds, run.cpu_seconds or 0.0)
+    )
+    if not all(map(math.isfinite, numbers)):
         raise ValueError("a number of a run is not finite")
     _VALID.validate_python(asdict(read) | {"manifest": manifest})  # a database does not enforce every type
     return read

@@ -45,6 +45,7 @@ class Standing:
         final_error: error at the last tick.
         seconds: wall-clock time of the verification.
         verified_at: time of the verification.
+        own_costs: whether comp has operations whose cost, or freedom from cost, the submission registered.
     """
 
     place: Annotated[int, Field(ge=1)]
@@ -64,6 +65,7 @@ class Standing:
     final_error: Interval
     seconds: Interval
     verified_at: datetime
+    own_costs: bool = False
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,7 @@ def _standing(place: int, result: Result, id: int, name: str, manifest: Mapping[
         "submission_id": id,
         "name": name,
         "authors": tuple(manifest["authors"]),
+        "own_costs": bool(result.own_costs),
         **{field: getattr(result, field) for field in _OF_RESULT},
         **{
             metric: {

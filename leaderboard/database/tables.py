@@ -193,7 +193,8 @@ class Result(Base):
     """The result of a submission: means over seeds, half-widths of their 95 % intervals, and values for filters.
 
     The means are empty if a fatal finding ended the verification before three runs were complete. The standings show
-    the result if ``published`` is true.
+    the result if ``published`` is true. ``own_costs`` is whether a run has operations whose cost, or freedom from cost,
+    the submission registered; None for a result from before this column.
     """
 
     __tablename__ = "results"
@@ -237,6 +238,7 @@ class Result(Base):
     final_error_half: Mapped[float | None]
     seconds_mean: Mapped[float | None]
     seconds_half: Mapped[float | None]
+    own_costs: Mapped[bool | None]
     environment: Mapped[dict[str, Any]] = mapped_column(JSON)
     worker: Mapped[str] = mapped_column(String(200))
     verified_at: Mapped[datetime]
@@ -247,7 +249,7 @@ class Result(Base):
 
 
 class ResultRun(Base):
-    """The verified run of a seed."""
+    """The verified run of a seed. ``own_costs`` as in `Result`; ``cpu_seconds`` of the code, None if unknown."""
 
     __tablename__ = "result_runs"
     __table_args__ = (UniqueConstraint("result_id", "seed"),)
@@ -261,6 +263,8 @@ class ResultRun(Base):
     paper_flops: Mapped[int] = mapped_column(WholeNumber)
     final_error: Mapped[float]
     seconds: Mapped[float]
+    own_costs: Mapped[bool | None]
+    cpu_seconds: Mapped[float | None]
     ledger: Mapped[bytes] = mapped_column(LargeBinary, deferred=True)
 
     result: Mapped[Result] = relationship(back_populates="runs")

@@ -7,13 +7,14 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leaderboard.board import queue
+from leaderboard.board import finding_guide, queue
 from leaderboard.board.details import Details, details
 from leaderboard.board.listing import list_submissions
 from leaderboard.board.results import decide
 from leaderboard.errors import DamagedError, NotFoundError, SubmissionError
 from leaderboard.web.guard.identity import identity, require
 from leaderboard.web.view.forms import field, form_endpoint, form_page, redirect, redirect_to_login
+from leaderboard.web.view.render import html
 from leaderboard.web.view.urls import QueryError, whole_number
 
 router = APIRouter()
@@ -34,6 +35,11 @@ def review_page(request: Request) -> Response:
         except (QueryError, NotFoundError, DamagedError) as error:
             problems.append(str(error))
     return _page(request, chosen, 404 if problems else 200, problems)
+
+
+def findings_page(request: Request) -> Response:
+    """Show what each finding means, and what a reviewer looks at. Everyone may read it."""
+    return html(request, "findings.html", section="rules", findings=finding_guide.FINDINGS)
 
 
 def _page(request: Request, chosen: Details | None, status: int, problems: list[str]) -> Response:
@@ -82,5 +88,6 @@ def retry(request: Request, form: FormData) -> Response:
 
 
 router.add_route("/review", review_page, methods=["GET"])
+router.add_route("/review/findings", findings_page, methods=["GET"])
 router.add_route("/review/decision", form_endpoint(decision), methods=["POST"])
 router.add_route("/review/retry", form_endpoint(retry), methods=["POST"])

@@ -25,6 +25,8 @@ from leaderboard.web.charts import curves
 from leaderboard.web.charts.curves import Curve
 from leaderboard.web.view.page_state import PageState
 
+MOST_NAMED = 20  # operations with own costs
+
 
 @dataclass(frozen=True)
 class Phase:
@@ -43,6 +45,7 @@ class LedgerView:
     chart: Markup
     lines: Markup  # of a table of the curve
     phases: tuple[Phase, ...]  # of Comp, the largest first
+    own_costs: tuple[str, ...] = ()  # operations whose cost, or freedom from cost, the submission registered
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,8 @@ def _ledger_view(engine: Engine, found: Details) -> LedgerView:
     curve = Curve.of(found.manifest.name, errors)
     env_id = found.manifest.env
     chart = curves.draw([curve], measure=measure(env_id), is_rate=is_rate(env_id), id="curve")
-    return LedgerView(curve, chart, curves.lines(curve), _phases(rows_of_seeds))
+    named = {str(name)[:200] for rows in rows_of_seeds for row in rows for name in row.get("registered", ())}
+    return LedgerView(curve, chart, curves.lines(curve), _phases(rows_of_seeds), tuple(sorted(named))[:MOST_NAMED])
 
 
 def _rows(engine: Engine, submission_id: int) -> list[list[dict[str, Any]]]:

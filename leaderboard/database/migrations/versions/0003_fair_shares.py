@@ -1,4 +1,4 @@
-"""Fair shares of accounts and addresses, interrupted verifications, names that look alike, and identities elsewhere."""
+"""Fair shares of accounts and addresses, interruptions, names that look alike, identities, marks of results."""
 
 from __future__ import annotations
 
@@ -37,6 +37,9 @@ def upgrade() -> None:
         sa.Column("created_at", MOMENT, nullable=False),
         sa.UniqueConstraint("provider", "subject"),
     )
+    op.add_column("results", sa.Column("own_costs", sa.Boolean(), nullable=True))
+    op.add_column("result_runs", sa.Column("own_costs", sa.Boolean(), nullable=True))
+    op.add_column("result_runs", sa.Column("cpu_seconds", sa.Double(), nullable=True))
     accounts = sa.table("accounts", sa.column("id", sa.Integer), sa.column("name"), sa.column("skeleton"))
     connection = op.get_bind()
     taken: set[str] = set()
@@ -49,6 +52,9 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """Downgrade to the previous version. Accounts that were made by signing in elsewhere keep only their tokens."""
+    op.drop_column("result_runs", "cpu_seconds")
+    op.drop_column("result_runs", "own_costs")
+    op.drop_column("results", "own_costs")
     op.drop_table("identities")
     op.execute("UPDATE jobs SET state = 'failed' WHERE state = 'held'")
     op.execute("UPDATE submissions SET state = 'failed' WHERE state = 'held'")
