@@ -7,7 +7,7 @@ account sees it among its tokens, and revoking it ends its sessions.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -26,6 +26,7 @@ from leaderboard.accounts.tokens import (
     new_session,
     session_caller,
 )
+from leaderboard.database.damage import each_readable
 from leaderboard.database.engine import now, reading, writing
 from leaderboard.database.tables import Account, Identity, Token
 from leaderboard.errors import AccountError, ConflictError, NotFoundError
@@ -132,10 +133,15 @@ def register_person(engine: Engine, person: Person, *, network: str | None, per_
 
 
 def identities_of(engine: Engine, account_id: int) -> list[IdentityInfo]:
-    """Return the identities of an account, the oldest first."""
+    """Return the identities of an account without damaged ones, the oldest first."""
     with reading(engine) as session:
-        found = session.scalars(select(Identity).where(Identity.account_id == account_id).order_by(Identity.id))
-        return [IdentityInfo(each.id, each.provider, each.name, each.created_at) for each in found]
+        ids = session.scalars(select(Identity.id).where(Identity.account_id == account_id).order_by(Identity.id)).all()
+
+        def read(ids: Sequence[int]) -> list[IdentityInfo]:
+            found = session.scalars(select(Identity).where(Identity.id.in_(ids)).order_by(Identity.id))
+            return [IdentityInfo(each.id, each.provider, each.name, each.created_at) for each in found]
+
+        return each_readable(ids, read)[0]
 
 
 def unlink(engine: Engine, account_id: int, identity_id: int) -> None:

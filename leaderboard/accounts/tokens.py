@@ -22,11 +22,12 @@ from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session, joinedload
 
+from leaderboard.accounts.names import plain_name
 from leaderboard.database.damage import UNREADABLE, each_readable
 from leaderboard.database.engine import now, reading, writing
 from leaderboard.database.tables import Account, Event, Role, Scope, Token
 from leaderboard.errors import AccountError, ConflictError, NotFoundError
-from leaderboard.text_safety import refused_character, shown
+from leaderboard.text_safety import shown
 
 # submit: send submissions; review: accept and reject results; manage: create and revoke tokens, and, for maintainers,
 # accounts.
@@ -288,20 +289,6 @@ def _tokens_of(account_id: int) -> tuple[ColumnElement[bool], ...]:
 def _token_info(token: Token) -> TokenInfo:
     moments = token.created_at, token.expires_at, token.revoked_at, token.last_used_at
     return TokenInfo(token.id, token.name, tuple(token.scopes), *moments)
-
-
-def plain_name(what: str, text: str) -> str:
-    """Return a name without the space around it.
-
-    Raises:
-        AccountError: the name has a refused character, or not 1 to 80 characters.
-    """
-    text = text.strip()
-    refused = refused_character(text)
-    if refused is not None or not 1 <= len(text) <= 80:
-        rule = f"contains {refused}" if refused else "must have 1 to 80 characters"
-        raise AccountError(f"{what} {shown(text)}: {rule}; choose another name")
-    return text
 
 
 def log_account(session: Session, kind: str, account_id: int, text: str) -> None:

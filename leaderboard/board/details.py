@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
 from pydantic import Field, NonNegativeInt, TypeAdapter
 from sqlalchemy import Engine, select
@@ -58,10 +58,12 @@ class Run:
     @classmethod
     def of(cls, seed: int, numbers: ResultRun | Score) -> Run:
         """Return the run of a seed with the metrics of a stored run, or of the score of a ledger."""
-        metrics = (getattr(numbers, metric) for metric in METRICS)
+        values: dict[str, Any] = {metric: getattr(numbers, metric) for metric in METRICS}
         if isinstance(numbers, ResultRun):
-            return cls(seed, *metrics, numbers.cpu_seconds, bool(numbers.own_costs))
-        return cls(seed, *metrics, None, numbers.registered)
+            values |= {"cpu_seconds": numbers.cpu_seconds, "own_costs": bool(numbers.own_costs)}
+        else:
+            values["own_costs"] = numbers.registered
+        return cls(seed, **values)
 
 
 @dataclass(frozen=True)

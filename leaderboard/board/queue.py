@@ -21,30 +21,23 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Literal
 
-from sqlalchemy import Engine, and_, func, or_, select, update
+from sqlalchemy import Engine, and_, func, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from leaderboard.board import results, turns
+from leaderboard.board import jobs, results, turns
+from leaderboard.board.jobs import LONGEST_BACKOFF_SECONDS, MAXIMUM_ATTEMPTS
 from leaderboard.database.damage import UNREADABLE
 from leaderboard.database.engine import now, writing
-from leaderboard.database.tables import Account, Event, Job, State, Submission
+from leaderboard.database.tables import Job
 from leaderboard.errors import LeaseLostError, NotFoundError
 from leaderboard.text_safety import storable
 from leaderboard.verification.result import Verification
 
-MAXIMUM_ATTEMPTS = 3
-MAXIMUM_INTERRUPTIONS = 8
 LEASE_SECONDS = 60.0
 BACKOFF_SECONDS = 30.0  # before the second attempt; doubled before each later attempt
-LONGEST_BACKOFF_SECONDS = 3600.0
 FIRST_INTERRUPTION_SECONDS = 5.0  # pause after the second interruption; doubled after each later one
-# What a job has after its row was found damaged; a maintainer can queue it again.
-_WHOLE = {"state": "held", "attempts": 0, "interruptions": 0, "maximum_attempts": MAXIMUM_ATTEMPTS} | dict.fromkeys(
-    ("lease_owner", "lease_key", "lease_until", "progress", "claimed_at", "finished_at", "network")
-)
 DISABLED = "the account that sent the submission is disabled"
 
 
@@ -100,18 +93,18 @@ def claim(engine: Engine, worker: str, lease_seconds: float = LEASE_SECONDS) -> 
                 return None
             try:
                 job = session.get_one(Job, id)
-                _require_whole(job)
-                disabled = _is_disabled(session, job)
+                jobs.require_whole(job)
+                disabled = jobs.is_disabled(session, job)
             except UNREADABLE as error:  # a damaged row must not stop the others
-                _hold_damaged(session, id, moment, error)
+                jobs.hold_damaged(session, id, moment, error)
                 continue
             if disabled:
-                _end(session, job, moment, DISABLED)
+                jobs.end(session, job, moment, DISABLED)
                 continue
             if job.state == "running":
-                gone = f"start {_starts(job)}: worker {job.lease_owner} was killed or disconnected"
-                _log(session, job, moment, "lease expired", gone)
-                _interrupt(session, job, moment, gone, FIRST_INTERRUPTION_SECONDS)
+                gone = f"start {jobs.starts(job)}: worker {job.lease_owner} was killed or disconnected"
+                jobs.log(session, job, moment, "lease expired", gone)
+                jobs.interrupt(session, job, moment, gone, FIRST_INTERRUPTION_SECONDS)
                 if job.state == "held" or job.available_at > moment:
                     session.flush()
                     continue
@@ -119,9 +112,9 @@ def claim(engine: Engine, worker: str, lease_seconds: float = LEASE_SECONDS) -> 
             job.lease_owner, job.lease_key = storable(worker, 200), secrets.token_hex(16)
             job.lease_until = moment + timedelta(seconds=lease_seconds)
             job.claimed_at, job.progress = moment, None
-            _set_submission(session, job.submission_id, "running")
-            _log(session, job, moment, "claimed", f"start {_starts(job)}")
-            return Lease(job.id, job.submission_id, job.lease_owner, job.lease_key, job.lease_until, _starts(job))
+            jobs.set_submission(session, job.submission_id, "running")
+            jobs.log(session, job, moment, "claimed", f"start {jobs.starts(job)}")
+            return Lease(job.id, job.submission_id, job.lease_owner, job.lease_key, job.lease_until, jobs.starts(job))
 
 
 def renew(engine: Engine, lease: Lease, lease_seconds: float = LEASE_SECONDS, progress: str | None = None) -> None:
@@ -131,10 +124,10 @@ def renew(engine: Engine, lease: Lease, lease_seconds: float = LEASE_SECONDS, pr
         LeaseLostError: the worker does not hold the job, or the account is disabled, which ends the job.
     """
     with writing(engine) as session:
-        job = _held(session, lease)
-        disabled = _is_disabled(session, job)
+        job = jobs.held(session, lease.job_id, lease.key, lease.worker)
+        disabled = jobs.is_disabled(session, job)
         if disabled:
-            _end(session, job, now(session), DISABLED)
+            jobs.end(session, job, now(session), DISABLED)
         else:
             job.lease_until = now(session) + timedelta(seconds=lease_seconds)
             if progress is not None:
@@ -152,12 +145,12 @@ def finish(engine: Engine, lease: Lease, verification: Verification) -> None:
     """
     try:
         with writing(engine) as session:
-            job = _held(session, lease)
+            job = jobs.held(session, lease.job_id, lease.key, lease.worker)
             moment = now(session)
             results.record(session, job.submission, verification, lease.worker, moment)
             job.state, job.finished_at, job.last_error = "finished", moment, None
-            _clear_lease(job)
-            _log(session, job, moment, job.submission.state, "")
+            jobs.clear_lease(job)
+            jobs.log(session, job, moment, job.submission.state, "")
     except IntegrityError as error:
         raise LeaseLostError(f"job {lease.job_id}: its submission has a result; this one is discarded") from error
 
@@ -174,7 +167,7 @@ def adopt(engine: Engine, submission_id: int, verification: Verification, worker
             return False
         results.record(session, job.submission, verification, worker, moment)
         job.state, job.finished_at = "finished", moment
-        _log(session, job, now(session), job.submission.state, "the result is shipped with alma-env")
+        jobs.log(session, job, now(session), job.submission.state, "the result is shipped with alma-env")
         return True
 
 
@@ -194,16 +187,16 @@ def fail(
         LeaseLostError: the worker does not hold the job.
     """
     with writing(engine) as session:
-        job = _held(session, lease)
+        job = jobs.held(session, lease.job_id, lease.key, lease.worker)
         moment = now(session)
         error = storable(error, 4_000)
-        _log(session, job, moment, "attempt failed", error)
+        jobs.log(session, job, moment, "attempt failed", error)
         if not retry or job.attempts >= job.maximum_attempts:
-            _end(session, job, moment, error)
+            jobs.end(session, job, moment, error)
             return False
         pause = min(LONGEST_BACKOFF_SECONDS, backoff_seconds * 2 ** (job.attempts - 1))
         job.last_error = error
-        _requeue(session, job, moment + timedelta(seconds=pause))
+        jobs.requeue(session, job, moment + timedelta(seconds=pause))
         return True
 
 
@@ -214,11 +207,11 @@ def release(engine: Engine, lease: Lease) -> None:
         LeaseLostError: the worker does not hold the job.
     """
     with writing(engine) as session:
-        job = _held(session, lease)
+        job = jobs.held(session, lease.job_id, lease.key, lease.worker)
         moment = now(session)
         job.attempts -= 1
-        _log(session, job, moment, "given back", "the worker was stopped")
-        _requeue(session, job, moment)
+        jobs.log(session, job, moment, "given back", "the worker was stopped")
+        jobs.requeue(session, job, moment)
 
 
 def interrupt(engine: Engine, lease: Lease, reason: str, *, pause_seconds: float = BACKOFF_SECONDS) -> None:
@@ -234,11 +227,11 @@ def interrupt(engine: Engine, lease: Lease, reason: str, *, pause_seconds: float
         LeaseLostError: the worker does not hold the job.
     """
     with writing(engine) as session:
-        job = _held(session, lease)
+        job = jobs.held(session, lease.job_id, lease.key, lease.worker)
         moment = now(session)
         reason = storable(reason, 4_000)
-        _log(session, job, moment, "interrupted", reason)
-        _interrupt(session, job, moment, reason, 2 * pause_seconds)
+        jobs.log(session, job, moment, "interrupted", reason)
+        jobs.interrupt(session, job, moment, reason, 2 * pause_seconds)
 
 
 def hold(engine: Engine, lease: Lease, kind: str, reason: str) -> None:
@@ -254,12 +247,12 @@ def hold(engine: Engine, lease: Lease, kind: str, reason: str) -> None:
         LeaseLostError: the worker does not hold the job.
     """
     with writing(engine) as session:
-        job = _held(session, lease)
+        job = jobs.held(session, lease.job_id, lease.key, lease.worker)
         moment = now(session)
         job.attempts -= 1
         reason = storable(reason, 4_000)
-        _log(session, job, moment, kind, reason)
-        _stop(session, job, "held", moment, reason)
+        jobs.log(session, job, moment, kind, reason)
+        jobs.stop(session, job, "held", moment, reason)
 
 
 def retry(engine: Engine, submission_id: int, *, account_id: int | None = None) -> None:
@@ -275,92 +268,10 @@ def retry(engine: Engine, submission_id: int, *, account_id: int | None = None) 
             raise NotFoundError(f"submission {submission_id}: {state}; only a failed verification can be retried")
         moment = now(session)
         job.attempts, job.interruptions, job.finished_at = 0, 0, None
-        _requeue(session, job, moment)
-        _log(session, job, moment, "queued again", "", account_id)
+        jobs.requeue(session, job, moment)
+        jobs.log(session, job, moment, "queued again", "", account_id)
 
 
 def waiting(session: Session) -> int:
     """Return the number of jobs that are queued or running."""
     return session.scalar(select(func.count()).where(Job.state.in_(("queued", "running")))) or 0
-
-
-def _held(session: Session, lease: Lease) -> Job:
-    job = session.get(Job, lease.job_id, with_for_update=True)
-    if job is None or job.state != "running" or job.lease_key != lease.key:
-        what = "the job does not exist" if job is None else f"the job is {job.state}"
-        if job is not None and job.state == "running":
-            what = f"its lease ended and {job.lease_owner} has claimed it"
-        raise LeaseLostError(f"job {lease.job_id} of worker {lease.worker}: {what}; the computation is discarded")
-    return job
-
-
-def _set_submission(session: Session, submission_id: int, state: State) -> None:
-    # Without reading the submission, which may be damaged.
-    session.execute(update(Submission).where(Submission.id == submission_id).values(state=state))
-
-
-def _is_disabled(session: Session, job: Job) -> bool:
-    account = select(Account.disabled_at).join(Submission, Submission.account_id == Account.id)
-    return session.scalars(account.where(Submission.id == job.submission_id)).first() is not None
-
-
-def _require_whole(job: Job) -> None:
-    """Raise TypeError or ValueError if a row has what this program never writes."""
-    for number in (job.attempts, job.interruptions, job.maximum_attempts):
-        if not isinstance(number, int) or not 0 <= number < 2**31:
-            raise TypeError(f"{number!r}: not a number of attempts")
-
-
-def _hold_damaged(session: Session, job_id: int, moment: datetime, error: BaseException) -> None:
-    text = f"the row of its job is damaged in the database ({type(error).__name__})"
-    row = select(Job.submission_id).where(Job.id == job_id)
-    submission_id = session.scalars(row).one()
-    session.execute(update(Job).where(Job.id == job_id).values(_WHOLE | {"last_error": text}))
-    _set_submission(session, submission_id, "held")
-    session.add(Event(at=moment, kind="damaged", submission_id=submission_id, text=text))
-    session.flush()
-
-
-def _starts(job: Job) -> int:
-    return job.attempts + job.interruptions
-
-
-def _end(session: Session, job: Job, moment: datetime, error: str) -> None:
-    _log(session, job, moment, "failed", f"after {job.attempts} of {job.maximum_attempts} attempts")
-    _stop(session, job, "failed", moment, error)
-    session.flush()
-
-
-def _interrupt(session: Session, job: Job, moment: datetime, reason: str, pause_seconds: float) -> None:
-    """Queue an interrupted job again, or hold it. The pause begins with the second interruption."""
-    job.attempts, job.interruptions, job.last_error = job.attempts - 1, job.interruptions + 1, reason
-    if job.interruptions < MAXIMUM_INTERRUPTIONS:
-        pause = 0.0 if job.interruptions == 1 else pause_seconds * 2 ** (job.interruptions - 2)
-        _requeue(session, job, moment + timedelta(seconds=min(LONGEST_BACKOFF_SECONDS, pause)))
-        return
-    text = f"{job.interruptions} workers ended during the verification; a maintainer will find out why"
-    _log(session, job, moment, "held", text)
-    _stop(session, job, "held", moment, reason)
-
-
-def _stop(session: Session, job: Job, state: Literal["failed", "held"], moment: datetime, error: str) -> None:
-    job.state = state
-    _set_submission(session, job.submission_id, state)
-    job.finished_at, job.last_error = moment, error
-    _clear_lease(job)
-
-
-def _requeue(session: Session, job: Job, available_at: datetime) -> None:
-    job.state = "queued"
-    _set_submission(session, job.submission_id, "queued")
-    job.available_at = available_at
-    _clear_lease(job)
-
-
-def _clear_lease(job: Job) -> None:
-    job.lease_owner = job.lease_key = job.lease_until = job.progress = None
-
-
-def _log(session: Session, job: Job, moment: datetime, kind: str, text: str, account_id: int | None = None) -> None:
-    about = {"submission_id": job.submission_id, "account_id": account_id, "worker": job.lease_owner}
-    session.add(Event(at=moment, kind=kind, text=text, **about))

@@ -11,7 +11,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from leaderboard.accounts.accounts import find_or_make_account
-from leaderboard.board import queue, turns
+from leaderboard.board import jobs, queue, turns
 from leaderboard.database.engine import now, writing
 from leaderboard.database.tables import Account, Event, State, Submission
 from leaderboard.errors import DamagedError, NotFoundError, SubmissionError, TooManyError
@@ -46,7 +46,7 @@ def submit(
     package: Package,
     account: str = "local",
     *,
-    maximum_attempts: int = queue.MAXIMUM_ATTEMPTS,
+    maximum_attempts: int = jobs.MAXIMUM_ATTEMPTS,
     per_day: int | None = None,
     waiting_per_account: int | None = None,
     waiting_per_network: int | None = None,

@@ -8,7 +8,7 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leaderboard.board.queue import MAXIMUM_ATTEMPTS
+from leaderboard.board.jobs import MAXIMUM_ATTEMPTS
 from leaderboard.errors import SubmissionError
 from leaderboard.rules import MAXIMUM_SEEDS, MINIMUM_SEEDS
 from leaderboard.submission import package as packages

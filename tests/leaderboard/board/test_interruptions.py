@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
-from leaderboard.board import queue, scratch
+from leaderboard.board import jobs, queue, scratch
 from leaderboard.board.details import details, public
 from leaderboard.board.submissions import package_of as stored_package
 from leaderboard.board.submissions import submit
@@ -39,7 +39,7 @@ def end_leases_and_pauses(engine) -> None:
 
 def test_the_death_of_workers_is_no_attempt_of_the_submission(engine):
     sent = submit(engine, package_of()).id
-    for number in range(1, queue.MAXIMUM_ATTEMPTS + 2):
+    for number in range(1, jobs.MAXIMUM_ATTEMPTS + 2):
         assert queue.claim(engine, f"w{number}").attempt == number
         assert job_of(engine, sent).attempts == 1
         end_leases_and_pauses(engine)
@@ -68,13 +68,13 @@ def test_a_full_machine_is_no_attempt_of_the_submission(engine, number):
 
     def unlucky(package, manifest, progress):
         calls.append(1)
-        if len(calls) <= queue.MAXIMUM_ATTEMPTS + 1:
+        if len(calls) <= jobs.MAXIMUM_ATTEMPTS + 1:
             raise RuntimeError("it stopped") from OSError(number, os.strerror(number))
         return verification_of()
 
     assert work(engine, unlucky, poll_seconds=0.01, backoff_seconds=0.0, until_empty=True) == 1
     assert (job_of(engine, sent).state, job_of(engine, sent).attempts) == ("finished", 1)
-    assert job_of(engine, sent).interruptions == queue.MAXIMUM_ATTEMPTS + 1
+    assert job_of(engine, sent).interruptions == jobs.MAXIMUM_ATTEMPTS + 1
 
 
 def exchange_files(engine, submission_id, archive: bytes) -> None:
@@ -112,12 +112,12 @@ def test_files_that_are_not_those_that_were_sent_are_not_verified(engine, archiv
 
 def test_a_held_submission_waits_for_a_maintainer_and_its_log_says_so(engine):
     sent = submit(engine, package_of()).id
-    for _ in range(queue.MAXIMUM_INTERRUPTIONS):
+    for _ in range(jobs.MAXIMUM_INTERRUPTIONS):
         queue.interrupt(engine, queue.claim(engine, "w"), "no room")
         end_leases_and_pauses(engine)
     assert queue.claim(engine, "w") is None
     found = public(details(engine, sent))
-    assert (found.state, found.attempts, found.interruptions) == ("held", 0, queue.MAXIMUM_INTERRUPTIONS)
+    assert (found.state, found.attempts, found.interruptions) == ("held", 0, jobs.MAXIMUM_INTERRUPTIONS)
     assert "8 workers ended during the verification" in found.events[-1].text
     with reading(engine) as session:
         assert "failed" not in set(session.scalars(select(Event.kind)))

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import func, select, update
 
 from alma_env import Ledger
-from leaderboard.board import queue, results
+from leaderboard.board import jobs, queue, results
 from leaderboard.board.submissions import submit
 from leaderboard.database.engine import now, reading, writing
 from leaderboard.database.tables import Account, AuditFinding, Event, Job, Result, ResultRun, Submission
@@ -310,14 +310,14 @@ def test_a_job_that_kills_every_worker_is_held_and_other_jobs_run(engine):
     starts = 0
     while (job := job_of(engine, poison)).state != "held":
         with writing(engine) as session:  # keeps the other job from its turn, and ends the pause of this one
-            moment, jobs = now(session), update(Job)
-            session.execute(jobs.where(Job.submission_id == other).values(available_at=moment + timedelta(days=1)))
-            session.execute(jobs.where(Job.submission_id == poison).values(available_at=moment - timedelta(seconds=1)))
+            moment, every = now(session), update(Job)
+            session.execute(every.where(Job.submission_id == other).values(available_at=moment + timedelta(days=1)))
+            session.execute(every.where(Job.submission_id == poison).values(available_at=moment - timedelta(seconds=1)))
         lease = queue.claim(engine, "dies")
         assert lease is None or lease.submission_id == poison
         starts += lease is not None
         let_leases_end(engine)
-    assert starts == queue.MAXIMUM_INTERRUPTIONS
+    assert starts == jobs.MAXIMUM_INTERRUPTIONS
     let_pauses_end(engine)
     assert queue.claim(engine, "w").submission_id == other
     assert (job.state, job.attempts, state_of(engine, poison)) == ("held", 0, "held")
