@@ -35,6 +35,10 @@ class NotFoundError(AlmaError, LookupError):
     """The submission, account or job does not exist."""
 
 
+class DamagedError(AlmaError, ValueError):
+    """What the database has stored is not what the board wrote. A backup of the database may have it whole."""
+
+
 class AccountError(AlmaError, ValueError):
     """The name, role or scopes of an account or a token break a rule."""
 

@@ -7,9 +7,13 @@ every page escapes it.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 JOINERS = "\u200c\u200d"  # zero-width, but part of Persian and Indic words and of emoji
+_BLANK = "\u115f\u1160\u2800\u3164\uffa0"
+_ALIKE = ("CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "GEORGIAN")
+_LATIN_LIKE_GREEK = "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧονρικυ"
 _REFUSED = {
     "Cc": "a control character",
     "Cf": "an invisible or direction-changing character",
@@ -37,6 +41,37 @@ def refused_character(text: str, allowed: str = "") -> str | None:
         if what is not None:
             return f"U+{number:04X}, {what}"
     return None
+
+
+def disguise(text: str) -> str | None:
+    """Return a description of the first character of a name that looks like another one, or None.
+
+    Refused are spaces other than the plain one, letters that show nothing, variants of Latin letters, and letters of
+    other alphabets in a word of Latin letters. Words of one alphabet are allowed, and Greek letters that look like no
+    Latin letter.
+
+    >>> disguise("Growing β-mixture, Борис Ивáнов"), disguise("b\u043eb")
+    (None, 'U+043E, a letter of another alphabet in a word of Latin letters')
+    """
+    for character in text:
+        number = ord(character)
+        if unicodedata.category(character) == "Zs" and character != " ":
+            return f"U+{number:04X}, a space that looks like another one"
+        if character in _BLANK:
+            return f"U+{number:04X}, a character that shows nothing"
+        plain = unicodedata.normalize("NFKC", character)
+        if plain != character and plain.isascii() and plain.isalpha():
+            return f"U+{number:04X}, a variant of {plain}"
+    for word in re.findall(r"[^\W\d_]+", text):
+        if re.search("[A-Za-z]", word):
+            for letter in word:
+                if _alphabet(letter) in _ALIKE or letter in _LATIN_LIKE_GREEK:
+                    return f"U+{ord(letter):04X}, a letter of another alphabet in a word of Latin letters"
+    return None
+
+
+def _alphabet(letter: str) -> str:
+    return unicodedata.name(letter, "").partition(" ")[0]
 
 
 def shown(value: object, limit: int = 60) -> str:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from sqlalchemy import Engine, func, select
+from pydantic import TypeAdapter
+from sqlalchemy import Engine, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from leaderboard.accounts.tokens import NewToken, issue_token, log_account, plain_name
-from leaderboard.database.engine import now, reading, writing
+from leaderboard.accounts.names import account_name
+from leaderboard.accounts.tokens import NewToken, issue_token, log_account
+from leaderboard.database.damage import each_readable
+from leaderboard.database.engine import lock, now, reading, writing
+from leaderboard.database.skeleton import skeleton
 from leaderboard.database.tables import ROLES, Account, Role
-from leaderboard.errors import AccountError, ConflictError, NotFoundError, SubmissionError
+from leaderboard.errors import AccountError, ConflictError, NotFoundError, SubmissionError, TooManyError
 from leaderboard.text_safety import shown
+
+DAY = timedelta(hours=24)
 
 
 @dataclass(frozen=True)
@@ -27,35 +34,58 @@ class AccountInfo:
     disabled_at: datetime | None
 
 
-def make_account(engine: Engine, name: str, role: str = "submitter", *, by: int | None = None) -> AccountInfo:
+_ACCOUNTS = TypeAdapter(list[AccountInfo])
+
+
+def make_account(
+    engine: Engine,
+    name: str,
+    role: str = "submitter",
+    *,
+    by: int | None = None,
+    network: str | None = None,
+    per_day: int | None = None,
+) -> AccountInfo:
     """Create an account.
 
-    ``by`` is the id of the account that creates it, for the log; None for the account itself or the command line.
+    Args:
+        engine: engine of the board's database.
+        name: name of the account; see `leaderboard.accounts.names`.
+        role: submitter or maintainer.
+        by: id of the account that creates it, for the log; None for the account itself or the command line.
+        network: client address of a registration; None for no limit.
+        per_day: maximum number of registrations of a client address in 24 hours; None for no limit.
 
     Raises:
         AccountError: the name or the role breaks its rule.
-        ConflictError: the name is taken, without regard to case.
+        ConflictError: an account has this name, or a name that looks like it.
+        TooManyError: the client address has reached its limit.
     """
-    name = plain_name("account", name)
+    name = account_name(name)
     if role not in ROLES:
         raise AccountError(f"role={shown(role)}: must be one of {', '.join(ROLES)}")
-    taken = ConflictError(f"account {shown(name)}: the name is taken; choose another one")
+    taken = _taken(name)
     try:
         with writing(engine) as session:
-            if session.scalars(select(Account.id).where(func.lower(Account.name) == func.lower(name))).first():
-                raise taken
-            account = Account(name=name, role=role, created_at=now(session))
-            session.add(account)
-            session.flush()
+            if per_day is not None and network is not None:
+                _require_few_registrations(session, network, per_day)
+            account = _add(session, name, role, network)
             log_account(session, "account made", by or account.id, f"{name}, {role}")
             return _account_info(account)
     except IntegrityError as error:  # created by another process between the query and the write
         raise taken from error
 
 
-def register(engine: Engine, name: str, token_name: str = "first token") -> tuple[AccountInfo, NewToken]:
-    """Create an account of a submitter and its first token, for a user who registers."""
-    account = make_account(engine, name)
+def register(
+    engine: Engine,
+    name: str,
+    token_name: str = "first token",
+    *,
+    network: str | None = None,
+    per_day: int | None = None,
+) -> tuple[AccountInfo, NewToken]:
+    """Create an account of a submitter and its first token, for a user who registers. See `make_account`."""
+    account = make_account(engine, name, network=network, per_day=per_day)
     return account, issue_token(engine, account.id, token_name)
 
 
@@ -63,17 +93,14 @@ def find_or_make_account(session: Session, name: str) -> Account:
     """Return the account of a name. If there is none, create it as a submitter's account.
 
     Raises:
-        SubmissionError: the name breaks its rule, or the account is disabled.
+        SubmissionError: the name breaks its rule or looks like the name of another account, or the account is disabled.
     """
-    try:
-        name = plain_name("account", name)
-    except AccountError as error:
-        raise SubmissionError(str(error)) from error
-    account = session.scalars(select(Account).where(Account.name == name)).first()
+    account = session.scalars(select(Account).where(Account.name == name.strip())).first()
     if account is None:
-        account = Account(name=name, role="submitter", created_at=now(session))
-        session.add(account)
-        session.flush()
+        try:
+            account = _add(session, account_name(name), "submitter", None)
+        except (AccountError, ConflictError) as error:
+            raise SubmissionError(str(error)) from error
     if account.disabled_at is not None:
         raise SubmissionError(f"account {shown(name)}: disabled; ask a maintainer of the board")
     return account
@@ -93,11 +120,16 @@ def find_account(engine: Engine, name: str) -> AccountInfo:
 
 
 def list_accounts(engine: Engine, *, limit: int = 100, offset: int = 0) -> tuple[list[AccountInfo], int]:
-    """Return a page of the accounts in the order of their creation, and the number of all accounts."""
+    """Return a page of the accounts in the order of their creation without damaged ones, and the number of all."""
     with reading(engine) as session:
         total = session.scalar(select(func.count()).select_from(Account)) or 0
-        found = session.scalars(select(Account).order_by(Account.id).limit(limit).offset(offset))
-        return [_account_info(account) for account in found], total
+        ids = session.scalars(select(Account.id).order_by(Account.id).limit(limit).offset(offset)).all()
+
+        def read(ids: Sequence[int]) -> list[AccountInfo]:
+            found = session.scalars(select(Account).where(Account.id.in_(ids)).order_by(Account.id))
+            return _ACCOUNTS.validate_python([vars(_account_info(account)) for account in found])
+
+        return each_readable(ids, read)[0], total
 
 
 def has_maintainer(engine: Engine) -> bool:
@@ -124,6 +156,36 @@ def set_disabled(engine: Engine, account_id: int, disabled: bool, *, by: int | N
             account.disabled_at = now(session) if disabled else None
             log_account(session, "account disabled" if disabled else "account enabled", by or account_id, account.name)
         return _account_info(account)
+
+
+def _add(session: Session, name: str, role: str, network: str | None) -> Account:
+    alike = or_(func.lower(Account.name) == func.lower(name), Account.skeleton == skeleton(name))
+    if session.scalars(select(Account.id).where(alike)).first():
+        raise _taken(name)
+    account = Account(name=name, role=role, created_at=now(session), skeleton=skeleton(name), network=network)
+    session.add(account)
+    session.flush()
+    return account
+
+
+def _taken(name: str) -> ConflictError:
+    return ConflictError(f"account {shown(name)}: the name is taken, or looks like one that is; choose another one")
+
+
+def _require_few_registrations(session: Session, network: str, per_day: int) -> None:
+    lock(session, network)
+    moment = now(session)
+    # Addresses are personal data: the board keeps an address only as long as this limit needs it.
+    old = Account.network.is_not(None), Account.created_at <= moment - DAY
+    session.execute(update(Account).where(*old).values(network=None))
+    here = select(Account.created_at).where(Account.network == network).order_by(Account.created_at.desc())
+    newest = session.scalars(here.limit(per_day)).all()
+    if len(newest) >= per_day:
+        raise TooManyError(
+            f"{network}: made {per_day} accounts in 24 hours, the limit of an address; ask a maintainer for an "
+            "account, or register tomorrow",
+            (newest[-1] + DAY - moment).total_seconds(),
+        )
 
 
 def _account_info(account: Account) -> AccountInfo:

@@ -9,21 +9,25 @@ token limit its actions, and the present role of its account limits the scopes.
 from __future__ import annotations
 
 import hashlib
+import logging
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Engine, delete, func, or_, select, update
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.orm import Session, joinedload
 
+from leaderboard.accounts.names import plain_name
+from leaderboard.database.damage import UNREADABLE, each_readable
 from leaderboard.database.engine import now, reading, writing
 from leaderboard.database.tables import Account, Event, Role, Scope, Token
 from leaderboard.errors import AccountError, ConflictError, NotFoundError
-from leaderboard.text_safety import refused_character, shown
+from leaderboard.text_safety import shown
 
 # submit: send submissions; review: accept and reject results; manage: create and revoke tokens, and, for maintainers,
 # accounts.
@@ -37,6 +41,7 @@ LONGEST_TOKEN_DAYS = 3650
 PREFIX = "alma_"  # lets scanners of published code recognize a token
 _LONGEST_SECRET = 100  # characters; longer secrets are refused without a query
 _USED_SECONDS = 600.0  # precision of the time of the last use
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,9 @@ class TokenInfo:
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
+
+
+_TOKENS = TypeAdapter(list[TokenInfo])
 
 
 def issue_token(
@@ -152,10 +160,15 @@ def authenticate(engine: Engine, secret: str) -> Caller | None:
 
 
 def tokens_of(engine: Engine, account_id: int) -> list[TokenInfo]:
-    """Return the tokens of an account without its sessions, the newest first."""
+    """Return the tokens of an account without its sessions and without damaged ones, the newest first."""
     with reading(engine) as session:
-        found = session.scalars(select(Token).where(*_tokens_of(account_id)).order_by(Token.id.desc()))
-        return [_token_info(token) for token in found]
+        ids = session.scalars(select(Token.id).where(*_tokens_of(account_id)).order_by(Token.id.desc())).all()
+
+        def read(ids: Sequence[int]) -> list[TokenInfo]:
+            found = session.scalars(select(Token).where(Token.id.in_(ids)).order_by(Token.id.desc()))
+            return _TOKENS.validate_python([vars(_token_info(token)) for token in found])
+
+        return each_readable(ids, read)[0]
 
 
 def revoke(engine: Engine, token_id: int, account_id: int | None = None) -> None:
@@ -181,25 +194,35 @@ def open_session(engine: Engine, secret: str, hours: float = 12.0) -> tuple[Call
     caller = authenticate(engine, secret)
     if caller is None:
         return None
-    session_secret = new_secret()
     with writing(engine) as session:
-        moment = now(session)
-        sessions = Token.account_id == caller.account_id, Token.parent_id.is_not(None)
-        session.execute(delete(Token).where(*sessions, Token.expires_at <= moment))
-        parent = session.get_one(Token, caller.token_id)
-        end = moment + timedelta(hours=hours)
-        session.add(
-            Token(
-                account_id=caller.account_id,
-                parent_id=parent.id,
-                name="session",
-                hash=hash_of(session_secret),
-                scopes=list(parent.scopes),
-                created_at=moment,
-                expires_at=min(end, parent.expires_at) if parent.expires_at else end,
-            )
+        return caller, new_session(session, session.get_one(Token, caller.token_id), hours)
+
+
+def new_session(session: Session, parent: Token, hours: float) -> str:
+    """Add a session of a token that is alive, and return its secret. Ended sessions of the account are deleted."""
+    secret, moment = new_secret(), now(session)
+    sessions = Token.account_id == parent.account_id, Token.parent_id.is_not(None)
+    session.execute(delete(Token).where(*sessions, Token.expires_at <= moment))
+    end = moment + timedelta(hours=hours)
+    session.add(
+        Token(
+            account_id=parent.account_id,
+            parent_id=parent.id,
+            name="session",
+            hash=hash_of(secret),
+            scopes=list(parent.scopes),
+            created_at=moment,
+            expires_at=min(end, parent.expires_at) if parent.expires_at else end,
         )
-    return caller, session_secret
+    )
+    return secret
+
+
+def session_caller(account: Account, token: Token) -> Caller:
+    """Return the caller of a token, or of a session of it, whose account is not disabled."""
+    allowed = SCOPES_OF_ROLES.get(account.role, ())
+    scopes = tuple(scope for scope in SCOPES if scope in token.scopes and scope in allowed)
+    return Caller(account.id, str(account.name), account.role, scopes, token.parent_id or token.id)
 
 
 def authenticate_session(engine: Engine, secret: str) -> Caller | None:
@@ -226,6 +249,14 @@ def hash_of(secret: str) -> str:
 def _authenticate(engine: Engine, secret: str, *, session_only: bool) -> Caller | None:
     if not secret.startswith(PREFIX) or len(secret) > _LONGEST_SECRET:
         return None
+    try:
+        return _caller(engine, secret, session_only)
+    except UNREADABLE as error:  # a damaged row of the token or the account gives no access
+        log.warning("a token in the database is damaged: %r", error)
+        return None
+
+
+def _caller(engine: Engine, secret: str, session_only: bool) -> Caller | None:
     with reading(engine) as session:
         chosen = select(Token).where(Token.hash == hash_of(secret))
         token = session.scalars(chosen.options(joinedload(Token.account), joinedload(Token.parent))).first()
@@ -237,9 +268,7 @@ def _authenticate(engine: Engine, secret: str, *, session_only: bool) -> Caller 
         account = token.account
         if account.disabled_at is not None:
             return None
-        allowed = SCOPES_OF_ROLES.get(account.role, ())
-        scopes = tuple(scope for scope in SCOPES if scope in token.scopes and scope in allowed)
-        caller = Caller(account.id, account.name, account.role, scopes, token.parent_id or token.id)
+        caller = session_caller(account, token)
         unused = token.last_used_at is None or (moment - token.last_used_at).total_seconds() > _USED_SECONDS
     if unused:
         # Authentication must not fail because the database is busy.
@@ -260,20 +289,6 @@ def _tokens_of(account_id: int) -> tuple[ColumnElement[bool], ...]:
 def _token_info(token: Token) -> TokenInfo:
     moments = token.created_at, token.expires_at, token.revoked_at, token.last_used_at
     return TokenInfo(token.id, token.name, tuple(token.scopes), *moments)
-
-
-def plain_name(what: str, text: str) -> str:
-    """Return a name without the space around it.
-
-    Raises:
-        AccountError: the name has a refused character, or not 1 to 80 characters.
-    """
-    text = text.strip()
-    refused = refused_character(text)
-    if refused is not None or not 1 <= len(text) <= 80:
-        rule = f"contains {refused}" if refused else "must have 1 to 80 characters"
-        raise AccountError(f"{what} {shown(text)}: {rule}; choose another name")
-    return text
 
 
 def log_account(session: Session, kind: str, account_id: int, text: str) -> None:

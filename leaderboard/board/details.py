@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
-from typing import Annotated, cast
+from typing import Annotated, Any, cast
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field, NonNegativeInt, TypeAdapter
 from sqlalchemy import Engine, select
-from sqlalchemy.orm import joinedload, selectinload, undefer
+from sqlalchemy.orm import Session, joinedload, selectinload, undefer
 
 from agents.analysis.statistics import Interval
 from alma_env import Ledger, Score
 from leaderboard.board.results import ledger_of
 from leaderboard.board.submissions import no_submission
+from leaderboard.database.damage import UNREADABLE, damaged
 from leaderboard.database.engine import reading
 from leaderboard.database.tables import METRICS, Event, Result, ResultRun, State, Submission
 from leaderboard.errors import NotFoundError
@@ -24,7 +26,7 @@ from leaderboard.text_safety import printable
 from leaderboard.verification.result import Finding, Severity
 
 # Kinds of events whose texts everyone may read. The texts of other kinds may describe the board's machines.
-_PUBLIC_EVENTS = ("submitted", "claimed", "failed", "accepted", "rejected")
+_PUBLIC_EVENTS = ("submitted", "claimed", "failed", "held", "damaged", "accepted", "rejected")
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,12 @@ class Manifest(manifests.Manifest):
 
 @dataclass(frozen=True)
 class Run:
-    """The verified run of one seed. `ledgers` reads its ledger."""
+    """The verified run of one seed. `ledgers` reads its ledger.
+
+    Attributes:
+        cpu_seconds: CPU time of the submitted code after tick 0; None if it is not known.
+        own_costs: whether comp has operations whose cost, or freedom from cost, the submission registered.
+    """
 
     seed: NonNegativeInt
     cer: float
@@ -45,11 +52,18 @@ class Run:
     paper_flops: NonNegativeInt
     final_error: float
     seconds: float
+    cpu_seconds: float | None = None
+    own_costs: bool = False
 
     @classmethod
     def of(cls, seed: int, numbers: ResultRun | Score) -> Run:
         """Return the run of a seed with the metrics of a stored run, or of the score of a ledger."""
-        return cls(seed, *(getattr(numbers, metric) for metric in METRICS))
+        values: dict[str, Any] = {metric: getattr(numbers, metric) for metric in METRICS}
+        if isinstance(numbers, ResultRun):
+            values |= {"cpu_seconds": numbers.cpu_seconds, "own_costs": bool(numbers.own_costs)}
+        else:
+            values["own_costs"] = numbers.registered
+        return cls(seed, **values)
 
 
 @dataclass(frozen=True)
@@ -81,12 +95,13 @@ class Details:
         account_id: number of the account that sent it.
         digest: SHA-256 of its files.
         rules_version: version of the rules at the time of sending.
-        state: queued, running, verified, flagged, rejected or failed.
+        state: queued, running, verified, flagged, rejected, failed or held.
         published: whether the standings show it.
         manifest: its manifest.
         contact: how to reach its authors; only for its sender and maintainers.
         created_at: time of sending.
         attempts: number of attempts to verify it.
+        interruptions: number of starts that ended without a verdict, such as by a killed worker; they are no attempts.
         progress: progress of the verification; None if it does not run.
         last_error: error of the last attempt; only for maintainers, because it may describe the board's machines.
         runs: verified runs, by seed.
@@ -108,6 +123,7 @@ class Details:
     contact: str | None
     created_at: datetime
     attempts: NonNegativeInt
+    interruptions: NonNegativeInt
     progress: str | None
     last_error: str | None
     runs: Annotated[tuple[Run, ...], Field(max_length=MAXIMUM_SEEDS)]
@@ -121,6 +137,11 @@ class Details:
     def ended(self) -> bool:
         """Whether the verification has ended."""
         return self.state not in ("queued", "running")
+
+    @property
+    def own_costs(self) -> bool:
+        """Whether a run has operations whose cost, or freedom from cost, the submission registered."""
+        return any(run.own_costs for run in self.runs)
 
     def intervals(self) -> dict[str, Interval]:
         """Mean and 95 % interval of every metric over the verified runs. There must be at least one run."""
@@ -153,46 +174,65 @@ def details(engine: Engine, submission_id: int) -> Details:
 
     Raises:
         NotFoundError: there is no such submission.
+        DamagedError: its rows in the database cannot be read.
     """
-    with reading(engine) as session:
-        submission = session.scalars(
-            select(Submission)
-            .where(Submission.id == submission_id)
-            .options(
-                joinedload(Submission.account),
-                joinedload(Submission.job),
-                joinedload(Submission.result).options(selectinload(Result.runs), selectinload(Result.findings)),
-            )
-        ).first()
-        if submission is None:
-            raise no_submission(submission_id)
-        events = session.scalars(select(Event).where(Event.submission_id == submission_id).order_by(Event.id)).all()
-        job, result = submission.job, submission.result
-        runs, findings = (result.runs, result.findings) if result else ([], [])
-        manifest = Manifest(**vars(manifests.from_dict(submission.manifest)))
-        return Details(
-            id=submission.id,
-            account=submission.account.name,
-            account_id=submission.account_id,
-            digest=submission.digest,
-            rules_version=submission.rules_version,
-            state=submission.state,
-            published=bool(result and result.published),
-            manifest=manifest,
-            contact=manifest.contact,
-            created_at=submission.created_at,
-            attempts=job.attempts if job else 0,
-            progress=job.progress if job else None,
-            last_error=job.last_error if job else None,
-            runs=tuple(Run.of(run.seed, run) for run in runs),
-            findings=tuple(
-                Finding(cast(Severity, each.severity), each.code, each.text, each.seed) for each in findings
-            ),
-            environment=dict(result.environment) if result else {},
-            worker=result.worker if result else None,
-            verified_at=result.verified_at if result else None,
-            events=tuple(HistoryEntry(event.at, event.kind, event.text) for event in events),
+    try:
+        with reading(engine) as session:
+            return _read(session, submission_id)
+    except NotFoundError:
+        raise
+    except UNREADABLE as error:
+        raise damaged(f"submission {submission_id}", error) from error
+
+
+def _read(session: Session, submission_id: int) -> Details:
+    submission = session.scalars(
+        select(Submission)
+        .where(Submission.id == submission_id)
+        .options(
+            joinedload(Submission.account),
+            joinedload(Submission.job),
+            joinedload(Submission.result).options(selectinload(Result.runs), selectinload(Result.findings)),
         )
+    ).first()
+    if submission is None:
+        raise no_submission(submission_id)
+    events = session.scalars(select(Event).where(Event.submission_id == submission_id).order_by(Event.id)).all()
+    job, result = submission.job, submission.result
+    runs, findings = (result.runs, result.findings) if result else ([], [])
+    manifest = Manifest(**vars(manifests.from_dict(submission.manifest)))
+    read = Details(
+        id=submission.id,
+        account=submission.account.name,
+        account_id=submission.account_id,
+        digest=submission.digest,
+        rules_version=submission.rules_version,
+        state=submission.state,
+        published=bool(result and result.published),
+        manifest=manifest,
+        contact=manifest.contact,
+        created_at=submission.created_at,
+        attempts=job.attempts if job else 0,
+        interruptions=job.interruptions if job else 0,
+        progress=job.progress if job else None,
+        last_error=job.last_error if job else None,
+        runs=tuple(Run.of(run.seed, run) for run in runs),
+        findings=tuple(Finding(cast(Severity, each.severity), each.code, each.text, each.seed) for each in findings),
+        environment=dict(result.environment) if result else {},
+        worker=result.worker if result else None,
+        verified_at=result.verified_at if result else None,
+        events=tuple(HistoryEntry(event.at, event.kind, event.text) for event in events),
+    )
+    numbers = (
+        number for run in read.runs for number in (run.cer, run.final_error, run.seconds, run.cpu_seconds or 0.0)
+    )
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError("a number of a run is not finite")
+    _VALID.validate_python(asdict(read) | {"manifest": manifest})  # a database does not enforce every type
+    return read
+
+
+_VALID = TypeAdapter(Details)
 
 
 def public(found: Details, *, to_sender: bool = False) -> Details:
@@ -216,7 +256,7 @@ def ledgers(engine: Engine, submission_id: int, seed: int | None = None) -> dict
     """
     chosen = [] if seed is None else [ResultRun.seed == seed]
     with reading(engine) as session:
-        if session.get(Submission, submission_id) is None:
+        if session.scalars(select(Submission.id).where(Submission.id == submission_id)).first() is None:
             raise no_submission(submission_id)
         runs = session.scalars(
             select(ResultRun)
@@ -225,7 +265,10 @@ def ledgers(engine: Engine, submission_id: int, seed: int | None = None) -> dict
             .order_by(ResultRun.seed)
             .options(undefer(ResultRun.ledger))
         )
-        return {run.seed: ledger_of(run) for run in runs}
+        try:
+            return {run.seed: ledger_of(run) for run in runs}
+        except UNREADABLE as error:
+            raise damaged(f"submission {submission_id}", error) from error
 
 
 def ledger_text(engine: Engine, submission_id: int, seed: int) -> str:

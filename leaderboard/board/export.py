@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +14,7 @@ from sqlalchemy import Engine, select
 
 from agents.analysis.statistics import Interval
 from leaderboard.board.standings import LONGEST_PAGE, Standing, on_board, standings
+from leaderboard.database.damage import each_readable
 from leaderboard.database.engine import reading
 from leaderboard.database.tables import METRICS, Result, ResultRun, Submission
 from leaderboard.errors import NotFoundError
@@ -22,13 +24,17 @@ FORMATS = ("csv", "json", "parquet")
 
 
 def submissions(engine: Engine, env_id: str, rules_version: str = RULES_VERSION) -> list[dict[str, Any]]:
-    """Return all lines of the standings, sorted by CER, as flat records: ``cer_mean``, ``cer_half`` and so on."""
+    """Return all lines of the standings, sorted by CER, as flat records: ``cer_mean``, ``cer_half`` and so on.
+
+    Damaged submissions are left out; `leaderboard.board.standings` names them.
+    """
     records: list[dict[str, Any]] = []
-    while True:
-        page = standings(engine, env_id, rules_version, limit=LONGEST_PAGE, offset=len(records))
+    offset, total = 0, 1
+    while offset < total:
+        page = standings(engine, env_id, rules_version, limit=LONGEST_PAGE, offset=offset)
         records += [_record(line) for line in page.lines]
-        if not page.lines or len(records) >= page.total:
-            return records
+        offset, total = offset + LONGEST_PAGE, page.total
+    return records
 
 
 def _record(line: Standing) -> dict[str, Any]:
@@ -47,7 +53,7 @@ def _record(line: Standing) -> dict[str, Any]:
 
 
 def runs(engine: Engine, env_id: str, rules_version: str = RULES_VERSION) -> list[dict[str, Any]]:
-    """Return the verified runs of all submissions of the standings as records."""
+    """Return the verified runs of all submissions of the standings as records, without those of damaged submissions."""
     columns: dict[str, Any] = {
         "submission_id": Result.submission_id,
         "name": Submission.name,
@@ -59,15 +65,34 @@ def runs(engine: Engine, env_id: str, rules_version: str = RULES_VERSION) -> lis
         **{metric: getattr(ResultRun, metric) for metric in METRICS},
     }
     with reading(engine) as session:
-        rows = session.execute(
-            select(*columns.values())
-            .select_from(Result)
-            .join(Submission, Submission.id == Result.submission_id)
-            .join(ResultRun, ResultRun.result_id == Result.id)
-            .where(*on_board(env_id, rules_version))
-            .order_by(Result.cer_mean, Result.submission_id, ResultRun.seed)
-        )
-        return [dict(zip(columns, row, strict=True)) for row in rows]
+        chosen = select(Result.submission_id).where(*on_board(env_id, rules_version))
+        ids = session.scalars(chosen.order_by(Result.cer_mean, Result.submission_id)).all()
+
+        def read(ids: Sequence[int]) -> list[dict[str, Any]]:
+            rows = session.execute(
+                select(*columns.values())
+                .select_from(Result)
+                .join(Submission, Submission.id == Result.submission_id)
+                .join(ResultRun, ResultRun.result_id == Result.id)
+                .where(Result.submission_id.in_(ids))
+                .order_by(Result.cer_mean, Result.submission_id, ResultRun.seed)
+            )
+            found = [dict(zip(columns, row, strict=True)) for row in rows]
+            return [_checked(record) for record in found]
+
+        pages = (each_readable(ids[at : at + LONGEST_PAGE], read)[0] for at in range(0, len(ids), LONGEST_PAGE))
+        return [record for page in pages for record in page]
+
+
+def _checked(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the record of a run, or raise ValueError if it has what this program never writes."""
+    whole = all(isinstance(record[name], str) for name in ("name", "env_id", "rules_version", "method"))
+    whole &= all(isinstance(record[name], int) for name in ("submission_id", "budget_class", "seed"))
+    whole &= record["waiting_time"] is None or isinstance(record["waiting_time"], int)
+    whole &= all(isinstance(record[metric], int | float) and math.isfinite(record[metric]) for metric in METRICS)
+    if not whole:
+        raise ValueError(f"submission {record['submission_id']}: damaged")
+    return record
 
 
 def write(records: Sequence[dict[str, Any]], file: Path, format: str | None = None) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
-from pydantic import NonNegativeInt
+from pydantic import NonNegativeInt, TypeAdapter
 from sqlalchemy import Engine, func, select
+from sqlalchemy.orm import Session
 
+from leaderboard.database.damage import each_readable
 from leaderboard.database.engine import reading
 from leaderboard.database.tables import SUBMISSION_STATES, Account, Job, State, Submission
 from leaderboard.text_safety import printable
@@ -27,7 +31,7 @@ class ListedSubmission:
         rules_version: version of the rules at the time of sending.
         method: id of the method.
         waiting_time: in mega-batches; None if the manifest has none.
-        state: queued, running, verified, flagged, rejected or failed.
+        state: queued, running, verified, flagged, rejected, failed or held.
         progress: progress of the verification; None if it does not run.
         created_at: time of sending.
     """
@@ -57,10 +61,27 @@ class SubmissionsPage:
     Attributes:
         lines: submissions of this page.
         total: number of submissions on all pages.
+        damaged: numbers of the submissions of this page whose rows in the database cannot be read.
     """
 
     lines: tuple[ListedSubmission, ...]
     total: NonNegativeInt
+    damaged: tuple[int, ...] = ()
+
+
+_LINES = TypeAdapter(list[ListedSubmission])
+_COLUMNS = {
+    "id": Submission.id,
+    "name": Submission.name,
+    "account": Account.name,
+    "env_id": Submission.env_id,
+    "rules_version": Submission.rules_version,
+    "method": Submission.method,
+    "waiting_time": Submission.waiting_time,
+    "state": Submission.state,
+    "progress": Job.progress,
+    "created_at": Submission.created_at,
+}
 
 
 def list_submissions(
@@ -88,24 +109,18 @@ def list_submissions(
     conditions = [getattr(Submission, name) == value for name, value in filters.items() if value is not None]
     with reading(engine) as session:
         total = session.scalar(select(func.count()).select_from(Submission).where(*conditions)) or 0
-        rows = session.execute(
-            select(
-                Submission.id,
-                Submission.name,
-                Account.name,
-                Submission.env_id,
-                Submission.rules_version,
-                Submission.method,
-                Submission.waiting_time,
-                Submission.state,
-                Job.progress,
-                Submission.created_at,
-            )
-            .join(Account, Account.id == Submission.account_id)
-            .outerjoin(Job, Job.submission_id == Submission.id)
-            .where(*conditions)
-            .order_by(Submission.id.desc())
-            .limit(limit)
-            .offset(offset)
-        )
-        return SubmissionsPage(tuple(ListedSubmission(*tuple(row)) for row in rows), total)
+        chosen = select(Submission.id).where(*conditions).order_by(Submission.id.desc()).limit(limit).offset(offset)
+        lines, damaged = each_readable(session.scalars(chosen).all(), partial(_read, session))
+    return SubmissionsPage(tuple(lines), total, damaged)
+
+
+def _read(session: Session, ids: Sequence[int]) -> list[ListedSubmission]:
+    rows = session.execute(
+        select(*_COLUMNS.values())
+        .select_from(Submission)
+        .outerjoin(Account, Account.id == Submission.account_id)
+        .outerjoin(Job, Job.submission_id == Submission.id)
+        .where(Submission.id.in_(ids))
+        .order_by(Submission.id.desc())
+    )
+    return _LINES.validate_python([dict(zip(_COLUMNS, row, strict=True)) for row in rows])

@@ -1,9 +1,16 @@
 """The verification queue in the database. Every job runs at least once and has exactly one result.
 
+The turns are fair: the next job is of the client address whose last turn is the longest ago, then of the account, then
+the oldest. Many submissions of one account, or many accounts of one address, do not delay the others.
+
 A worker claims a job for a limited time, its *lease*, and renews the lease while it works. A worker that is killed does
 not renew, so any worker on any machine can claim the job when the lease ends. Each claim has a new random key, and only
 the key of the last claim can finish, fail or release the job. The result of a worker that was too slow is therefore
 discarded. A constraint of the table also limits a submission to one result.
+
+A start that ends without a verdict, because the worker was killed or its machine had no room, is an *interruption*. It
+is not an attempt of the submission. But a submission may be what kills the workers, so the pauses between its starts
+grow, and after some interruptions the job is *held* until a maintainer queues it again.
 
 Concurrent claims: PostgreSQL gives each worker a different row (``FOR UPDATE SKIP LOCKED``), and SQLite runs one claim
 at a time (``BEGIN IMMEDIATE``). The state of a submission changes in the same transaction as the state of its job.
@@ -19,17 +26,18 @@ from sqlalchemy import Engine, and_, func, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from leaderboard.board import results
+from leaderboard.board import jobs, results, turns
+from leaderboard.board.jobs import LONGEST_BACKOFF_SECONDS, MAXIMUM_ATTEMPTS
+from leaderboard.database.damage import UNREADABLE
 from leaderboard.database.engine import now, writing
-from leaderboard.database.tables import Event, Job
+from leaderboard.database.tables import Job
 from leaderboard.errors import LeaseLostError, NotFoundError
 from leaderboard.text_safety import storable
 from leaderboard.verification.result import Verification
 
-MAXIMUM_ATTEMPTS = 3
 LEASE_SECONDS = 60.0
 BACKOFF_SECONDS = 30.0  # before the second attempt; doubled before each later attempt
-LONGEST_BACKOFF_SECONDS = 3600.0
+FIRST_INTERRUPTION_SECONDS = 5.0  # pause after the second interruption; doubled after each later one
 DISABLED = "the account that sent the submission is disabled"
 
 
@@ -42,52 +50,71 @@ class Lease:
     worker: str
     key: str  # random, of this claim
     until: datetime  # unless it is renewed
-    attempt: int  # from 1
+    attempt: int  # number of the start, from 1; interrupted starts count
 
 
-def enqueue(session: Session, submission_id: int, *, maximum_attempts: int = MAXIMUM_ATTEMPTS) -> None:
-    """Add the job of a new submission, in the transaction that stores the submission."""
+def enqueue(
+    session: Session,
+    submission_id: int,
+    *,
+    maximum_attempts: int = MAXIMUM_ATTEMPTS,
+    network: str | None = None,
+) -> None:
+    """Add the job of a new submission, in the transaction that stores the submission.
+
+    ``network`` is the client address of the sender; None if the sender has none.
+    """
     if maximum_attempts < 1:
         raise ValueError(f"maximum_attempts={maximum_attempts}: must be at least 1; use maximum_attempts=1")
-    session.add(Job(submission_id=submission_id, maximum_attempts=maximum_attempts, available_at=now(session)))
+    moment = now(session)
+    session.add(
+        Job(submission_id=submission_id, maximum_attempts=maximum_attempts, available_at=moment, network=network)
+    )
 
 
 def claim(engine: Engine, worker: str, lease_seconds: float = LEASE_SECONDS) -> Lease | None:
-    """Claim the oldest queued job or a job whose lease has ended. Return None if there is no such job."""
+    """Claim the job whose turn it is, or a job whose lease has ended. Return None if there is no such job."""
     with writing(engine) as session:
         while True:
             moment = now(session)
-            job = session.scalars(
-                select(Job)
-                .where(
-                    or_(
-                        and_(Job.state == "queued", Job.available_at <= moment),
-                        and_(Job.state == "running", Job.lease_until < moment),
+            id = session.scalars(
+                turns.in_order(
+                    select(Job.id).where(
+                        or_(
+                            and_(Job.state == "queued", Job.available_at <= moment),
+                            and_(Job.state == "running", Job.lease_until < moment),
+                        )
                     )
                 )
-                .order_by(Job.available_at, Job.id)
                 .limit(1)
-                .with_for_update(skip_locked=True)
+                .with_for_update(skip_locked=True, of=Job)
             ).first()
-            if job is None:
+            if id is None:
                 return None
-            if job.submission.account.disabled_at is not None:
-                _end(session, job, moment, DISABLED)
+            try:
+                job = session.get_one(Job, id)
+                jobs.require_whole(job)
+                disabled = jobs.is_disabled(session, job)
+            except UNREADABLE as error:  # a damaged row must not stop the others
+                jobs.hold_damaged(session, id, moment, error)
+                continue
+            if disabled:
+                jobs.end(session, job, moment, DISABLED)
                 continue
             if job.state == "running":
-                gone = f"attempt {job.attempts}: worker {job.lease_owner} was killed or disconnected"
-                _log(session, job, moment, "lease expired", gone)
-                if job.attempts >= job.maximum_attempts:
-                    _end(session, job, moment, gone)
+                gone = f"start {jobs.starts(job)}: worker {job.lease_owner} was killed or disconnected"
+                jobs.log(session, job, moment, "lease expired", gone)
+                jobs.interrupt(session, job, moment, gone, FIRST_INTERRUPTION_SECONDS)
+                if job.state == "held" or job.available_at > moment:
+                    session.flush()
                     continue
-                job.last_error = gone
             job.state, job.attempts = "running", job.attempts + 1
             job.lease_owner, job.lease_key = storable(worker, 200), secrets.token_hex(16)
             job.lease_until = moment + timedelta(seconds=lease_seconds)
-            job.progress = None
-            job.submission.state = "running"
-            _log(session, job, moment, "claimed", f"attempt {job.attempts}")
-            return Lease(job.id, job.submission_id, job.lease_owner, job.lease_key, job.lease_until, job.attempts)
+            job.claimed_at, job.progress = moment, None
+            jobs.set_submission(session, job.submission_id, "running")
+            jobs.log(session, job, moment, "claimed", f"start {jobs.starts(job)}")
+            return Lease(job.id, job.submission_id, job.lease_owner, job.lease_key, job.lease_until, jobs.starts(job))
 
 
 def renew(engine: Engine, lease: Lease, lease_seconds: float = LEASE_SECONDS, progress: str | None = None) -> None:
@@ -97,10 +124,10 @@ def renew(engine: Engine, lease: Lease, lease_seconds: float = LEASE_SECONDS, pr
         LeaseLostError: the worker does not hold the job, or the account is disabled, which ends the job.
     """
     with writing(engine) as session:
-        job = _held(session, lease)
-        disabled = job.submission.account.disabled_at is not None
+        job = jobs.held(session, lease.job_id, lease.key, lease.worker)
+        disabled = jobs.is_disabled(session, job)
         if disabled:
-            _end(session, job, now(session), DISABLED)
+            jobs.end(session, job, now(session), DISABLED)
         else:
             job.lease_until = now(session) + timedelta(seconds=lease_seconds)
             if progress is not None:
@@ -118,12 +145,12 @@ def finish(engine: Engine, lease: Lease, verification: Verification) -> None:
     """
     try:
         with writing(engine) as session:
-            job = _held(session, lease)
+            job = jobs.held(session, lease.job_id, lease.key, lease.worker)
             moment = now(session)
             results.record(session, job.submission, verification, lease.worker, moment)
             job.state, job.finished_at, job.last_error = "finished", moment, None
-            _clear_lease(job)
-            _log(session, job, moment, job.submission.state, "")
+            jobs.clear_lease(job)
+            jobs.log(session, job, moment, job.submission.state, "")
     except IntegrityError as error:
         raise LeaseLostError(f"job {lease.job_id}: its submission has a result; this one is discarded") from error
 
@@ -140,7 +167,7 @@ def adopt(engine: Engine, submission_id: int, verification: Verification, worker
             return False
         results.record(session, job.submission, verification, worker, moment)
         job.state, job.finished_at = "finished", moment
-        _log(session, job, now(session), job.submission.state, "the result is shipped with alma-env")
+        jobs.log(session, job, now(session), job.submission.state, "the result is shipped with alma-env")
         return True
 
 
@@ -160,16 +187,16 @@ def fail(
         LeaseLostError: the worker does not hold the job.
     """
     with writing(engine) as session:
-        job = _held(session, lease)
+        job = jobs.held(session, lease.job_id, lease.key, lease.worker)
         moment = now(session)
         error = storable(error, 4_000)
-        _log(session, job, moment, "attempt failed", error)
+        jobs.log(session, job, moment, "attempt failed", error)
         if not retry or job.attempts >= job.maximum_attempts:
-            _end(session, job, moment, error)
+            jobs.end(session, job, moment, error)
             return False
         pause = min(LONGEST_BACKOFF_SECONDS, backoff_seconds * 2 ** (job.attempts - 1))
         job.last_error = error
-        _requeue(job, moment + timedelta(seconds=pause))
+        jobs.requeue(session, job, moment + timedelta(seconds=pause))
         return True
 
 
@@ -180,63 +207,71 @@ def release(engine: Engine, lease: Lease) -> None:
         LeaseLostError: the worker does not hold the job.
     """
     with writing(engine) as session:
-        job = _held(session, lease)
+        job = jobs.held(session, lease.job_id, lease.key, lease.worker)
         moment = now(session)
         job.attempts -= 1
-        _log(session, job, moment, "given back", "the worker was stopped")
-        _requeue(job, moment)
+        jobs.log(session, job, moment, "given back", "the worker was stopped")
+        jobs.requeue(session, job, moment)
+
+
+def interrupt(engine: Engine, lease: Lease, reason: str, *, pause_seconds: float = BACKOFF_SECONDS) -> None:
+    """Return a job to the queue because the worker's machine cannot run it now. The attempt does not count.
+
+    Args:
+        engine: engine of the board's database.
+        lease: lease of the job.
+        reason: what happened, for maintainers.
+        pause_seconds: pause after the first interruption; doubled after each later one.
+
+    Raises:
+        LeaseLostError: the worker does not hold the job.
+    """
+    with writing(engine) as session:
+        job = jobs.held(session, lease.job_id, lease.key, lease.worker)
+        moment = now(session)
+        reason = storable(reason, 4_000)
+        jobs.log(session, job, moment, "interrupted", reason)
+        jobs.interrupt(session, job, moment, reason, 2 * pause_seconds)
+
+
+def hold(engine: Engine, lease: Lease, kind: str, reason: str) -> None:
+    """End a job until a maintainer queues it again, because of what the board has stored. No attempt counts.
+
+    Args:
+        engine: engine of the board's database.
+        lease: lease of the job.
+        kind: kind of the event, such as ``damaged``.
+        reason: what is wrong; everyone can read it.
+
+    Raises:
+        LeaseLostError: the worker does not hold the job.
+    """
+    with writing(engine) as session:
+        job = jobs.held(session, lease.job_id, lease.key, lease.worker)
+        moment = now(session)
+        job.attempts -= 1
+        reason = storable(reason, 4_000)
+        jobs.log(session, job, moment, kind, reason)
+        jobs.stop(session, job, "held", moment, reason)
 
 
 def retry(engine: Engine, submission_id: int, *, account_id: int | None = None) -> None:
-    """Queue a failed job again, with all its attempts. The log names the maintainer's account, if there is one.
+    """Queue a failed or held job again, with all its attempts. The log names the maintainer's account, if there is one.
 
     Raises:
-        NotFoundError: the submission has no failed job.
+        NotFoundError: the submission has no failed or held job.
     """
     with writing(engine) as session:
         job = session.scalars(select(Job).where(Job.submission_id == submission_id).with_for_update()).first()
-        if job is None or job.state != "failed":
+        if job is None or job.state not in ("failed", "held"):
             state = "it does not exist" if job is None else f"its job is {job.state}"
             raise NotFoundError(f"submission {submission_id}: {state}; only a failed verification can be retried")
         moment = now(session)
-        job.attempts, job.finished_at = 0, None
-        _requeue(job, moment)
-        _log(session, job, moment, "queued again", "", account_id)
+        job.attempts, job.interruptions, job.finished_at = 0, 0, None
+        jobs.requeue(session, job, moment)
+        jobs.log(session, job, moment, "queued again", "", account_id)
 
 
 def waiting(session: Session) -> int:
     """Return the number of jobs that are queued or running."""
     return session.scalar(select(func.count()).where(Job.state.in_(("queued", "running")))) or 0
-
-
-def _held(session: Session, lease: Lease) -> Job:
-    job = session.get(Job, lease.job_id, with_for_update=True)
-    if job is None or job.state != "running" or job.lease_key != lease.key:
-        what = "the job does not exist" if job is None else f"the job is {job.state}"
-        if job is not None and job.state == "running":
-            what = f"its lease ended and {job.lease_owner} has claimed it"
-        raise LeaseLostError(f"job {lease.job_id} of worker {lease.worker}: {what}; the computation is discarded")
-    return job
-
-
-def _end(session: Session, job: Job, moment: datetime, error: str) -> None:
-    job.state, job.finished_at, job.last_error = "failed", moment, error
-    job.submission.state = "failed"
-    _log(session, job, moment, "failed", f"after {job.attempts} of {job.maximum_attempts} attempts")
-    _clear_lease(job)
-    session.flush()
-
-
-def _requeue(job: Job, available_at: datetime) -> None:
-    job.state = job.submission.state = "queued"
-    job.available_at = available_at
-    _clear_lease(job)
-
-
-def _clear_lease(job: Job) -> None:
-    job.lease_owner = job.lease_key = job.lease_until = job.progress = None
-
-
-def _log(session: Session, job: Job, moment: datetime, kind: str, text: str, account_id: int | None = None) -> None:
-    about = {"submission_id": job.submission_id, "account_id": account_id, "worker": job.lease_owner}
-    session.add(Event(at=moment, kind=kind, text=text, **about))

@@ -44,6 +44,7 @@ def record(session: Session, submission: Submission, verification: Verification,
         budget_class=None if comp is None else budget_class(comp),
         published=worst == "info" and scored,
         flagged=worst == "suspicious",
+        own_costs=any(run.own_costs for run in runs),
         seeds=len(runs),
         environment={storable(key, 80): storable(value, 500) for key, value in verification.environment.items()},
         worker=storable(worker, 200),
@@ -97,7 +98,8 @@ def decide(engine: Engine, submission_id: int, maintainer: str, *, accept: bool,
 def _row(run: VerifiedRun) -> ResultRun:
     score = run.ledger.score()
     metrics = {metric: getattr(score, metric) for metric in METRICS}
-    return ResultRun(seed=run.seed, ledger=zlib.compress(run.ledger.to_json().encode()), **metrics)
+    more = {"own_costs": score.registered, "cpu_seconds": run.cpu_seconds}
+    return ResultRun(seed=run.seed, ledger=zlib.compress(run.ledger.to_json().encode()), **metrics, **more)
 
 
 def _require_complete(submission: Submission, verification: Verification) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import Field, NonNegativeInt
+from pydantic import Field, NonNegativeInt, TypeAdapter
 from sqlalchemy import ColumnElement, Engine, func, select
+from sqlalchemy.orm import Session
 
 from agents.analysis.statistics import Interval
+from leaderboard.database.damage import each_readable
 from leaderboard.database.engine import reading
 from leaderboard.database.tables import METRICS, Result, Submission
 from leaderboard.rules import RULES_VERSION
@@ -41,6 +45,7 @@ class Standing:
         final_error: error at the last tick.
         seconds: wall-clock time of the verification.
         verified_at: time of the verification.
+        own_costs: whether comp has operations whose cost, or freedom from cost, the submission registered.
     """
 
     place: Annotated[int, Field(ge=1)]
@@ -60,6 +65,7 @@ class Standing:
     final_error: Interval
     seconds: Interval
     verified_at: datetime
+    own_costs: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,10 +75,12 @@ class StandingsPage:
     Attributes:
         lines: lines of this page.
         total: number of submissions on all pages.
+        damaged: numbers of the submissions of this page whose rows in the database cannot be read.
     """
 
     lines: tuple[Standing, ...]
     total: NonNegativeInt
+    damaged: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -149,14 +157,19 @@ def standings(engine: Engine, env_id: str, rules_version: str = RULES_VERSION, *
     with reading(engine) as session:
         total = session.scalar(select(func.count()).select_from(Result).where(*conditions)) or 0
         # Select the ids from an index first, so that the database does not read the lines before the page.
-        page = select(Result.submission_id).where(*conditions).order_by(*order).limit(limit).offset(offset).subquery()
-        rows = session.execute(
-            select(Result, Submission.name, Submission.manifest["authors"])
-            .join(page, page.c.submission_id == Result.submission_id)
-            .join(Submission, Submission.id == Result.submission_id)
-            .order_by(*order)
-        ).all()
-        return StandingsPage(tuple(_standing(place, *row) for place, row in enumerate(rows, start=offset + 1)), total)
+        page = select(Result.submission_id).where(*conditions).order_by(*order).limit(limit).offset(offset)
+        places = {id: place for place, id in enumerate(session.scalars(page), start=offset + 1)}
+        lines, damaged = each_readable(list(places), partial(_read, session, places))
+        return StandingsPage(tuple(sorted(lines, key=lambda line: line.place)), total, damaged)
+
+
+def _read(session: Session, places: Mapping[int, int], ids: Sequence[int]) -> list[Standing]:
+    rows = session.execute(
+        select(Result, Submission.id, Submission.name, Submission.manifest)
+        .outerjoin(Submission, Submission.id == Result.submission_id)
+        .where(Result.submission_id.in_(ids))
+    )
+    return _STANDINGS.validate_python([_standing(places[row[0].submission_id], *row) for row in rows])
 
 
 def on_board(env_id: str, rules_version: str) -> tuple[ColumnElement[bool], ...]:
@@ -164,25 +177,30 @@ def on_board(env_id: str, rules_version: str) -> tuple[ColumnElement[bool], ...]
     return Result.env_id == env_id, Result.rules_version == rules_version, Result.published.is_(True)
 
 
-def _standing(place: int, result: Result, name: str, authors: Sequence[str]) -> Standing:
-    assert result.budget_class is not None
-    return Standing(
-        place=place,
-        submission_id=result.submission_id,
-        name=name,
-        authors=tuple(authors),
-        env_id=result.env_id,
-        rules_version=result.rules_version,
-        method=result.method,
-        waiting_time=result.waiting_time,
-        budget_class=result.budget_class,
-        seeds=result.seeds,
-        verified_at=result.verified_at,
+def _standing(place: int, result: Result, id: int, name: str, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    for metric in METRICS:
+        if not all(math.isfinite(getattr(result, f"{metric}_{part}")) for part in ("mean", "half")):
+            raise ValueError(f"{metric} is not finite")
+    return {
+        "place": place,
+        "submission_id": id,
+        "name": name,
+        "authors": tuple(manifest["authors"]),
+        "own_costs": bool(result.own_costs),
+        **{field: getattr(result, field) for field in _OF_RESULT},
         **{
-            metric: Interval(getattr(result, f"{metric}_mean"), getattr(result, f"{metric}_half"), result.seeds)
+            metric: {
+                "mean": getattr(result, f"{metric}_mean"),
+                "half": getattr(result, f"{metric}_half"),
+                "n": result.seeds,
+            }
             for metric in METRICS
         },
-    )
+    }
+
+
+_OF_RESULT = ("env_id", "rules_version", "method", "waiting_time", "budget_class", "seeds", "verified_at")
+_STANDINGS = TypeAdapter(list[Standing])
 
 
 def boards(engine: Engine) -> list[Board]:
@@ -192,7 +210,8 @@ def boards(engine: Engine) -> list[Board]:
         columns = (Result.env_id, Result.rules_version, Result.method, Result.budget_class, Result.waiting_time)
         counted = select(*columns, func.count()).where(Result.published.is_(True)).group_by(*columns)
         for env_id, version, *group in session.execute(counted):
-            groups.setdefault((env_id, version), []).append(group)
+            if isinstance(env_id, str) and isinstance(version, str) and _is_whole(*group[:3]):
+                groups.setdefault((env_id, version), []).append(group)
     return [
         Board(
             env_id=env_id,
@@ -204,3 +223,13 @@ def boards(engine: Engine) -> list[Board]:
         )
         for (env_id, version), found in sorted(groups.items())
     ]
+
+
+def _is_whole(method: object, budget_class: object, waiting_time: object) -> bool:
+    """Return whether the values of a filter are what this program writes, not those of a damaged row."""
+    return (
+        isinstance(method, str)
+        and isinstance(budget_class, int)
+        and 0 <= budget_class <= 1_000
+        and (waiting_time is None or isinstance(waiting_time, int))
+    )

@@ -11,10 +11,10 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from leaderboard.accounts.accounts import find_or_make_account
-from leaderboard.board import queue
+from leaderboard.board import jobs, queue, turns
 from leaderboard.database.engine import now, writing
 from leaderboard.database.tables import Account, Event, State, Submission
-from leaderboard.errors import NotFoundError, SubmissionError, TooManyError
+from leaderboard.errors import DamagedError, NotFoundError, SubmissionError, TooManyError
 from leaderboard.rules import RULES_VERSION
 from leaderboard.submission.package import Package
 from leaderboard.submission.static_check import check
@@ -46,8 +46,11 @@ def submit(
     package: Package,
     account: str = "local",
     *,
-    maximum_attempts: int = queue.MAXIMUM_ATTEMPTS,
+    maximum_attempts: int = jobs.MAXIMUM_ATTEMPTS,
     per_day: int | None = None,
+    waiting_per_account: int | None = None,
+    waiting_per_network: int | None = None,
+    network: str | None = None,
 ) -> Submitted:
     """Check a package, store it and queue its verification. Files that were sent before are not stored again.
 
@@ -57,10 +60,13 @@ def submit(
         account: name of the sender's account; it is created if it does not exist.
         maximum_attempts: of the verification.
         per_day: maximum number of new submissions of an account in 24 hours; None for no limit.
+        waiting_per_account: maximum number of submissions of an account in the queue; None for no limit.
+        waiting_per_network: maximum number of submissions of a client address in the queue; None for no limit.
+        network: client address of the sender; None if the sender has none.
 
     Raises:
         SubmissionError: the check found errors; the exception lists all of them.
-        TooManyError: the account has reached its limit.
+        TooManyError: the account or the client address has reached a limit.
     """
     report = check(package)
     if not report.ok:
@@ -79,6 +85,8 @@ def submit(
                 moment = now(session)
                 if per_day is not None:
                     _require_below_limit(session, sender, moment, per_day)
+                most = {"per_account": waiting_per_account, "per_network": waiting_per_network}
+                turns.require_room(session, sender, network, moment, **most)
                 submission = Submission(
                     account_id=sender.id,
                     digest=package.digest,
@@ -94,7 +102,7 @@ def submit(
                 )
                 session.add(submission)
                 session.flush()
-                queue.enqueue(session, submission.id, maximum_attempts=maximum_attempts)
+                queue.enqueue(session, submission.id, maximum_attempts=maximum_attempts, network=network)
                 session.add(Event(at=moment, kind="submitted", submission_id=submission.id, account_id=sender.id))
                 return Submitted(submission.id, "queued", new=True, digest=package.digest)
         except IntegrityError:
@@ -123,11 +131,27 @@ def _require_below_limit(session: Session, account: Account, moment: datetime, p
 
 
 def package_of(session: Session, submission_id: int) -> Package:
-    """Return the files of a submission, or raise NotFoundError."""
-    archive = session.scalars(select(Submission.package).where(Submission.id == submission_id)).first()
-    if archive is None:
+    """Return the files of a submission. They are the files that were sent: their digest is the submission's.
+
+    Raises:
+        NotFoundError: there is no such submission.
+        DamagedError: the stored files are not those that were sent.
+    """
+    chosen = select(Submission.package, Submission.digest).where(Submission.id == submission_id)
+    row = session.execute(chosen).first()
+    if row is None:
         raise no_submission(submission_id)
-    return from_zip(archive)
+    archive, digest = row
+    try:
+        package = from_zip(archive)
+    except (SubmissionError, TypeError) as error:
+        raise DamagedError(f"submission {submission_id}: its stored files cannot be read ({error})") from error
+    if package.digest != digest:
+        raise DamagedError(
+            f"submission {submission_id}: its stored files have the digest {package.digest}, the files that were sent "
+            f"have {shown(digest, 80)}"
+        )
+    return package
 
 
 def no_submission(submission_id: int) -> NotFoundError:

@@ -6,6 +6,7 @@ On SIGTERM or Ctrl-C a worker returns its job to the queue and ends.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import secrets
@@ -21,16 +22,21 @@ from types import FrameType
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
-from leaderboard.board import queue
+from leaderboard.board import queue, scratch
+from leaderboard.board.details import details
 from leaderboard.board.queue import Lease
 from leaderboard.board.submissions import package_of
 from leaderboard.database.engine import reading
-from leaderboard.errors import LeaseLostError, SubmissionError
+from leaderboard.errors import DamagedError, LeaseLostError, SubmissionError
 from leaderboard.submission import manifest as manifests
 from leaderboard.submission.static_check import MANIFEST
 from leaderboard.verification.result import Verification, Verifier
 
 WRITE_PAUSES_SECONDS = (1.0, 5.0, 15.0, 60.0, 120.0, 300.0)  # between attempts to write one result
+NO_ROOM = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO),  # disks
+    *(errno.ENOMEM, errno.EMFILE, errno.ENFILE),  # memory, open files
+)
 log = logging.getLogger(__name__)
 
 
@@ -61,6 +67,7 @@ def work(
     """
     name = name or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
     finished = 0
+    scratch.remove_abandoned()
     with _stopped_by_signals() as stop:
         while not stop.requested:
             try:
@@ -76,6 +83,9 @@ def work(
                 log.warning("%s", error)
             except OperationalError as error:  # the lease may end, but the worker goes on
                 log.warning("%s: the database does not respond (%s); trying again", name, error.orig)
+                stop.wait(poll_seconds)
+            except Exception:  # such as a damaged row: its lease ends, and the other jobs go on
+                log.exception("%s: a job was left; its lease will end", name)
                 stop.wait(poll_seconds)
     return finished
 
@@ -96,21 +106,40 @@ def _do(
     except WorkerStoppedError:
         queue.release(engine, lease)
         log.info("submission %d: returned to the queue", lease.submission_id)
+    except DamagedError as error:
+        queue.hold(engine, lease, "damaged", str(error))
+        log.error("submission %d: not verified: %s", lease.submission_id, error)
     except SubmissionError as error:
         queue.fail(engine, lease, str(error), retry=False)
         log.info("submission %d: it cannot run: %s", lease.submission_id, error)
     except Exception as error:
+        if _no_room(error):
+            reason = f"the machine of the worker has no room: {error}"
+            queue.interrupt(engine, lease, reason, pause_seconds=backoff_seconds)
+            log.error("submission %d: this machine has no room (%s); waiting", lease.submission_id, error)
+            stop.wait(backoff_seconds)
+            return False
         trace = "".join(traceback.format_exception(error, limit=-8))[-4_000:]
         queue.fail(engine, lease, trace, backoff_seconds=backoff_seconds)
         log.warning("submission %d: attempt %d failed: %s", lease.submission_id, lease.attempt, error)
     return False
 
 
+def _no_room(error: BaseException | None) -> bool:
+    """Return whether an error says that the worker's machine is full or broken, not that the submission is wrong."""
+    while error is not None:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in NO_ROOM):
+            return True
+        error = error.__cause__
+    return False
+
+
 def _verify(engine: Engine, lease: Lease, verify: Verifier, stop: _Stop, heartbeat: _Heartbeat) -> Verification:
+    details(engine, lease.submission_id)  # raises if a row is damaged
     with reading(engine) as session:
         package = package_of(session, lease.submission_id)
     manifest = manifests.parse(package.files[MANIFEST])
-    with stop.interrupting():
+    with scratch.folder_of_this_process(), stop.interrupting():
         return verify(package, manifest, heartbeat.progress)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import socket
 import sys
 
@@ -36,7 +37,18 @@ def add(commands: Commands[argparse.ArgumentParser]) -> None:
         default="closed",
         help="whether everyone can create an account; default closed",
     )
+    serve.add_argument(
+        "--public-url",
+        metavar="URL",
+        help="address of the board, such as https://board.example; requests to other hosts are then refused",
+    )
+    serve.add_argument("--registrations-per-day", type=int, default=20, help="limit per client address; default 20")
     serve.add_argument("--submissions-per-day", type=int, default=50, help="limit per account; default 50")
+    serve.add_argument("--waiting-per-account", type=int, default=10, help="submissions in the queue; default 10")
+    serve.add_argument("--waiting-per-address", type=int, default=40, help="submissions in the queue; default 40")
+    serve.add_argument(
+        "--connections-per-address", type=int, default=100, help="limit, except for a trusted proxy; default 100"
+    )
     serve.add_argument("--no-baselines", action="store_true", help="do not add the project's own agents")
     serve.add_argument("--workers", type=int, default=0, help="number of verification workers to start; default 0")
     add_verify(serve)
@@ -61,6 +73,8 @@ def _serve(options: argparse.Namespace, console: Console) -> int:
     from leaderboard.accounts.accounts import has_maintainer
     from leaderboard.board import baselines
     from leaderboard.web.app import create_app
+    from leaderboard.web.connections import ConnectionLimits, limited
+    from leaderboard.web.guard.providers import configured
     from leaderboard.web.guard.settings import Settings
     from leaderboard.web.workers import running_workers
 
@@ -68,8 +82,14 @@ def _serve(options: argparse.Namespace, console: Console) -> int:
         title=options.title,
         https=options.https,
         registration=options.registration,
+        public_url=options.public_url,
+        providers=configured(os.environ),
+        registrations_per_day=options.registrations_per_day,
         submissions_per_day=options.submissions_per_day,
+        waiting_per_account=options.waiting_per_account,
+        waiting_per_address=options.waiting_per_address,
     )
+    connections = ConnectionLimits(per_address=options.connections_per_address, exempt=options.trusted_proxy)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     with _listening(options.host, options.port) as listening, opened(options, busy_seconds=BUSY_SECONDS) as engine:
         if not options.no_baselines:
@@ -81,7 +101,8 @@ def _serve(options: argparse.Namespace, console: Console) -> int:
             forwarded_allow_ips=options.trusted_proxy,
             server_header=False,
             timeout_graceful_shutdown=10,
-            limit_concurrency=500,
+            http=limited(connections),
+            ws="none",
         )
         host, port = listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host

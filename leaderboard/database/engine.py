@@ -36,6 +36,8 @@ def connect(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     def prepare(connection: sqlite3.Connection, _: Any) -> None:
         # Turns off the driver's own transactions, which begin too late; `_begin_sqlite` begins them.
         connection.isolation_level = None
+        # A text with broken bytes is shown with marks in it; otherwise it would make every query that reads it fail.
+        connection.text_factory = lambda text: text.decode("utf-8", "replace")
         cursor = connection.cursor()
         cursor.execute(f"PRAGMA busy_timeout = {round(busy_seconds * 1000)}")
         cursor.execute("PRAGMA journal_mode = WAL")
@@ -82,6 +84,12 @@ def writing(engine: Engine) -> Iterator[Session]:
     """Open a transaction that writes; an exception rolls all of it back."""
     with Session(engine.execution_options(writes=True)) as session, session.begin():
         yield session
+
+
+def lock(session: Session, name: str) -> None:
+    """Let one transaction at a time pass, of those that give this name, until it ends: a count stays true."""
+    if session.get_bind().dialect.name == "postgresql":  # SQLite has one writer at a time
+        session.execute(select(func.pg_advisory_xact_lock(func.hashtext(name))))
 
 
 def now(session: Session) -> datetime:

@@ -1,6 +1,7 @@
 """The tables of the board.
 
     accounts ─┬─ tokens
+              ├─ identities   at GitHub or ORCID, with which the account signs in
               └─ submissions ─┬─ jobs        the queue: one per submission
                               ├─ results ─┬─ result_runs   one per seed, with the ledger
                               │           └─ findings      of the audit
@@ -33,7 +34,7 @@ from leaderboard.database.column_types import UtcDateTime, WholeNumber
 
 Role = Literal["submitter", "maintainer"]
 Scope = Literal["submit", "review", "manage"]
-State = Literal["queued", "running", "verified", "flagged", "rejected", "failed"]
+State = Literal["queued", "running", "verified", "flagged", "rejected", "failed", "held"]
 ROLES: tuple[Role, ...] = get_args(Role)
 SUBMISSION_STATES: tuple[State, ...] = get_args(State)
 METRICS = ("cer", "mem", "comp", "paper_flops", "final_error", "seconds")
@@ -54,15 +55,50 @@ class Base(DeclarativeBase):
 
 
 class Account(Base):
-    """A submitter, or a maintainer of the board."""
+    """A submitter, or a maintainer of the board.
+
+    Attributes:
+        skeleton: equal for names that look alike; None for an account from before this column whose name looks like the
+            name of an older account.
+        network: client address of the registration, for the limit per address; deleted after a day.
+    """
 
     __tablename__ = "accounts"
+    __table_args__ = (
+        Index("uq_accounts_skeleton", "skeleton", unique=True),
+        Index("ix_accounts_network_created_at", "network", "created_at"),
+    )
 
     id: Mapped[int] = mapped_column(primary_key=True)
     name: Mapped[str] = mapped_column(String(80), unique=True)
     role: Mapped[Role] = mapped_column(String(20), default="submitter")
     created_at: Mapped[datetime]
     disabled_at: Mapped[datetime | None]
+    skeleton: Mapped[str | None] = mapped_column(String(80))
+    network: Mapped[str | None] = mapped_column(String(64))
+
+
+class Identity(Base):
+    """An identity at another provider, such as GitHub, with which an account signs in.
+
+    Attributes:
+        subject: the provider's permanent id of the person.
+        name: how the provider calls the person, for the page of the account.
+        token_id: the token whose sessions the identity opens; nobody knows its secret.
+    """
+
+    __tablename__ = "identities"
+    __table_args__ = (UniqueConstraint("provider", "subject"),)
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    account_id: Mapped[int] = mapped_column(ForeignKey("accounts.id"), index=True)
+    provider: Mapped[str] = mapped_column(String(20))
+    subject: Mapped[str] = mapped_column(String(255))
+    name: Mapped[str] = mapped_column(String(80))
+    token_id: Mapped[int | None] = mapped_column(ForeignKey("tokens.id"))
+    created_at: Mapped[datetime]
+
+    account: Mapped[Account] = relationship()
 
 
 class Token(Base):
@@ -118,12 +154,20 @@ class Submission(Base):
 
 
 class Job(Base):
-    """The verification of a submission, in the queue. See `leaderboard.board.queue`."""
+    """The verification of a submission, in the queue. See `leaderboard.board.queue`.
+
+    Attributes:
+        attempts: starts that ended with a failure, and the present start.
+        interruptions: starts that ended without a verdict, because the worker was killed or its machine had no room.
+        network: client address of the sender, for the limit and the turn of the address; deleted after a day.
+        claimed_at: time of the last start, for the turns of accounts and addresses.
+    """
 
     __tablename__ = "jobs"
     __table_args__ = (
         Index("ix_jobs_state_available_at", "state", "available_at"),
         Index("ix_jobs_state_lease_until", "state", "lease_until"),
+        Index("ix_jobs_network_claimed_at", "network", "claimed_at"),
     )
 
     id: Mapped[int] = mapped_column(primary_key=True)
@@ -131,6 +175,9 @@ class Job(Base):
     state: Mapped[str] = mapped_column(String(20), default="queued")
     attempts: Mapped[int] = mapped_column(default=0)
     maximum_attempts: Mapped[int]
+    interruptions: Mapped[int] = mapped_column(default=0, server_default="0")
+    network: Mapped[str | None] = mapped_column(String(64))
+    claimed_at: Mapped[datetime | None]
     available_at: Mapped[datetime]
     lease_owner: Mapped[str | None] = mapped_column(String(200))
     lease_key: Mapped[str | None] = mapped_column(String(32))
@@ -146,7 +193,8 @@ class Result(Base):
     """The result of a submission: means over seeds, half-widths of their 95 % intervals, and values for filters.
 
     The means are empty if a fatal finding ended the verification before three runs were complete. The standings show
-    the result if ``published`` is true.
+    the result if ``published`` is true. ``own_costs`` is whether a run has operations whose cost, or freedom from cost,
+    the submission registered; None for a result from before this column.
     """
 
     __tablename__ = "results"
@@ -190,6 +238,7 @@ class Result(Base):
     final_error_half: Mapped[float | None]
     seconds_mean: Mapped[float | None]
     seconds_half: Mapped[float | None]
+    own_costs: Mapped[bool | None]
     environment: Mapped[dict[str, Any]] = mapped_column(JSON)
     worker: Mapped[str] = mapped_column(String(200))
     verified_at: Mapped[datetime]
@@ -200,7 +249,7 @@ class Result(Base):
 
 
 class ResultRun(Base):
-    """The verified run of a seed."""
+    """The verified run of a seed. ``own_costs`` as in `Result`; ``cpu_seconds`` of the code, None if unknown."""
 
     __tablename__ = "result_runs"
     __table_args__ = (UniqueConstraint("result_id", "seed"),)
@@ -214,6 +263,8 @@ class ResultRun(Base):
     paper_flops: Mapped[int] = mapped_column(WholeNumber)
     final_error: Mapped[float]
     seconds: Mapped[float]
+    own_costs: Mapped[bool | None]
+    cpu_seconds: Mapped[float | None]
     ledger: Mapped[bytes] = mapped_column(LargeBinary, deferred=True)
 
     result: Mapped[Result] = relationship(back_populates="runs")

@@ -35,12 +35,14 @@ from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, StringCo
 
 from leaderboard.errors import SubmissionError
 from leaderboard.rules import MAXIMUM_SEEDS, MINIMUM_SEEDS, TICKS
+from leaderboard.submission import toml_limits
 from leaderboard.text_safety import refused_character, shown
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 MAXIMUM_BYTES = 64 * 1024  # of the file
+MOST_PROBLEMS = 50  # that an error lists
 LARGEST_INTEGER = 2**63 - 1  # for JSON readers, Parquet and databases
 LARGEST_SEED = 2**32 - 1
 
@@ -172,9 +174,13 @@ def parse(content: bytes) -> Manifest:
         remedy = "move long texts to another file and link to it"
         raise SubmissionError(f"submission.toml: {len(content)} bytes; at most {MAXIMUM_BYTES} are read; {remedy}")
     try:
-        values = tomllib.loads(content.decode("utf-8"))
+        text = content.decode("utf-8")
+        toml_limits.require_small(text)
+        values = tomllib.loads(text)
     except UnicodeDecodeError as error:
         raise SubmissionError(f"submission.toml: byte {error.start} is not UTF-8; save the file as UTF-8") from error
+    except SubmissionError:
+        raise
     except (ValueError, RecursionError, OverflowError) as error:  # integers of thousands of digits, nested tables
         raise SubmissionError(
             f"submission.toml: not TOML ({shown(str(error), 200)}); `alma-leaderboard init` writes an example"
@@ -191,7 +197,10 @@ def from_dict(values: Mapping[str, object]) -> Manifest:
     # pydantic counts only the valid entries of a list: with a wrong entry it also reports that entries are missing.
     wrong_inside = {details["loc"][0] for details in errors if len(details["loc"]) > 1}
     errors = [each for each in errors if each["type"] != "too_short" or each["loc"][0] not in wrong_inside]
-    raise SubmissionError([_problem(details) for details in errors])
+    problems = [_problem(details) for details in errors[:MOST_PROBLEMS]]
+    if len(errors) > MOST_PROBLEMS:
+        problems.append(f"submission.toml: {len(errors) - MOST_PROBLEMS} more problems; correct these first")
+    raise SubmissionError(problems)
 
 
 _MANIFEST = TypeAdapter(Manifest)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from leaderboard.submission import zip_archive
 from leaderboard.submission.claims import claimed_ledgers
 from leaderboard.submission.manifest import Manifest
 from leaderboard.submission.package import Package
-from leaderboard.text_safety import refused_character, shown
+from leaderboard.text_safety import disguise, refused_character, shown
 
 MANIFEST = "submission.toml"
 AGENT = "agent.py"
@@ -76,6 +76,7 @@ def check(package: Package) -> Report:
     else:
         try:
             manifest = manifests.parse(package.files[MANIFEST])
+            errors += _disguised(manifest)
         except SubmissionError as error:
             errors += error.problems
     if AGENT not in package.files:
@@ -125,6 +126,14 @@ def _check_source(path: str, content: bytes, package: Package, errors: list[str]
     own = {path.split("/")[0].removesuffix(".py") for path in package.files if path.endswith(".py")}
     for name in sorted(_imported(tree) - AVAILABLE - sys.stdlib_module_names - own):
         notes.append(f"{path}: imports {shown(name)}, which a verification does not have; add it to the submission")
+
+
+def _disguised(manifest: Manifest) -> Iterator[str]:
+    """Yield a problem for each name that can look like another one. Older manifests are read without this rule."""
+    for what, name in (("name", manifest.name), *(("authors", author) for author in manifest.authors)):
+        found = disguise(name)
+        if found is not None:
+            yield f"{what} = {shown(name)}: contains {found}; write it with plain characters"
 
 
 def _entry_problems(tree: ast.Module) -> list[str]:

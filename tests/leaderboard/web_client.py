@@ -19,10 +19,14 @@ SETTINGS = Settings(
     requests=UNLIMITED,
     changes=UNLIMITED,
     log_ins=UNLIMITED,
+    sign_ins=UNLIMITED,
     registrations=UNLIMITED,
     exports=UNLIMITED,
     downloads=UNLIMITED,
     submissions_per_day=1_000,
+    registrations_per_day=1_000,
+    waiting_per_account=1_000,
+    waiting_per_address=1_000,
 )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, HTTPException, Request, Response
-from sqlalchemy import Engine
 from starlette.concurrency import run_in_threadpool
 
 from leaderboard.board.details import details
@@ -26,8 +25,9 @@ from leaderboard.web.api.common import (
 )
 from leaderboard.web.guard.errors import root_path
 from leaderboard.web.guard.identity import Identity
-from leaderboard.web.guard.limits import spend, upload_time
+from leaderboard.web.guard.limits import network_of, spend
 from leaderboard.web.guard.settings import Settings
+from leaderboard.web.guard.uploads import Uploads
 
 router = APIRouter(tags=["submissions"])
 Sender = Annotated[Identity, Depends(require("submit"))]
@@ -42,28 +42,37 @@ _BINARY = {"schema": {"type": "string", "format": "binary"}}
         **NO_TOKEN,
         200: {"model": Submitted, "description": "the same files were sent before, by any account"},
         201: {"description": "stored and queued for verification"},
-        **errors(_408="the upload took too long", _415="the Content-Type is not that of a zip"),
+        **errors(_408="the archive was too slow", _415="the Content-Type is not that of a zip"),
     },
     openapi_extra={"requestBody": {"required": True, "content": {ZIP: _BINARY}}},
 )
-async def send(request: Request, response: Response, engine: Database, caller: Sender) -> Submitted:
+async def send(request: Request, response: Response, caller: Sender) -> Submitted:
     """Send a submission as a zip of its folder. The same files are always one submission."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != ZIP:
         raise HTTPException(415, f"Content-Type: must be {ZIP}; send a zip of the submission's folder with this header")
-    settings: Settings = request.app.state.settings
-    async with request.app.state.uploads:  # limits the archives in memory
-        async with upload_time(settings.upload_seconds):
-            archive = await request.body()
-        sent = await run_in_threadpool(_receive, engine, archive, caller, settings.submissions_per_day)
+    uploads: Uploads = request.app.state.uploads
+    async with uploads.place(caller.account_id, network_of(request)):  # limits the archives in memory
+        archive = await request.body()
+        sent = await run_in_threadpool(receive, request, archive, caller)
     if not sent.new:
         response.status_code = 200
     response.headers["Location"] = f"{root_path(request.scope)}/api/v1/submissions/{sent.id}"
     return sent
 
 
-def _receive(engine: Engine, archive: bytes, caller: Identity, per_day: int) -> Submitted:
-    return submit(engine, from_zip(archive), caller.name, per_day=per_day)
+def receive(request: Request, archive: bytes, caller: Identity) -> Submitted:
+    """Submit an archive under the limits of the board's operator."""
+    settings: Settings = request.app.state.settings
+    return submit(
+        request.app.state.engine,
+        from_zip(archive),
+        caller.name,
+        per_day=settings.submissions_per_day,
+        waiting_per_account=settings.waiting_per_account,
+        waiting_per_network=settings.waiting_per_address,
+        network=network_of(request),
+    )
 
 
 @router.get(

@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from leaderboard.accounts.accounts import AccountInfo
+from leaderboard.accounts.names import PATTERN, RULE
 from leaderboard.board.details import Run
 from leaderboard.database.tables import Role, Scope
 from leaderboard.verification.result import Finding
@@ -122,10 +123,13 @@ class TokenRequest(Body):
     )
 
 
+AccountName = Annotated[str, Field(pattern=PATTERN, description=RULE, examples=["Ada"])]
+
+
 class AccountRequest(Body):
     """A request for a new account."""
 
-    name: Name
+    name: AccountName
     role: Role = "submitter"
 
 

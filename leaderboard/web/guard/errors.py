@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 from starlette.types import Scope
 
-from leaderboard.errors import AccountError, ConflictError, NotFoundError, SubmissionError, TooManyError
+from leaderboard.errors import AccountError, ConflictError, DamagedError, NotFoundError, SubmissionError, TooManyError
 from leaderboard.text_safety import printable, storable
 from leaderboard.web.guard.limits import too_many
 
@@ -27,10 +27,11 @@ _TITLES = {
     403: "Not allowed",
     404: "Not found",
     405: "Method not allowed",
-    408: "The upload took too long",
-    409: "Conflict",
+    408: "The request took too long",
+    409: "Not possible now",
     413: "Too large",
     415: "Unsupported format",
+    421: "Another address",
     422: "Invalid values",
     429: "Too many requests",
     500: "Server error",
@@ -106,6 +107,7 @@ def handle_errors(app: FastAPI, error_page: ErrorPage) -> None:
         (SubmissionError, known(422)),
         (AccountError, known(422)),
         (NotFoundError, known(404)),
+        (DamagedError, known(409)),
         (ConflictError, known(409)),
         (TooManyError, often),
         (OperationalError, busy),

@@ -11,7 +11,6 @@ import hmac
 import secrets
 from dataclasses import dataclass
 from typing import Literal
-from urllib.parse import urlsplit
 
 from fastapi import HTTPException, Request, Response
 from sqlalchemy import Engine
@@ -20,7 +19,7 @@ from leaderboard.accounts import tokens
 from leaderboard.accounts.tokens import Caller
 from leaderboard.database.tables import Scope
 from leaderboard.web.guard.limits import spend
-from leaderboard.web.guard.settings import Settings
+from leaderboard.web.guard.settings import Settings, address_of
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
 _OTHER_SITE = "the request comes from another site; open the form on this board and send it from there"
@@ -108,7 +107,12 @@ def log_in(request: Request, response: Response, token: str) -> None:
     if opened is None:
         spend(request, "log_ins")  # only failures count: a class may log in from one address at once
         raise HTTPException(401, "token: mistyped, revoked or expired; copy it again or use another one")
-    caller, secret = opened
+    start_session(request, response, *opened)
+
+
+def start_session(request: Request, response: Response, caller: Caller, secret: str) -> None:
+    """Give the browser the cookie of a session."""
+    settings: Settings = request.app.state.settings
     response.set_cookie(
         cookie_name(request, "session"),
         secret,
@@ -139,7 +143,7 @@ def csrf_token(request: Request) -> str:
 
     A browser without a session gets a cookie for it from `leaderboard.web.guard.security`.
     """
-    key = _csrf_key(request)
+    key = browser_key(request)
     if key is None:
         key = request.state.visit = secrets.token_urlsafe(32)
     return _derived(key)
@@ -158,9 +162,9 @@ def check_csrf(request: Request, sent: str | None) -> None:
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise HTTPException(403, _OTHER_SITE)
     origin = request.headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower():
+    if origin is not None and not _is_own(request, origin):
         raise HTTPException(403, _OTHER_SITE)
-    key = _csrf_key(request)
+    key = browser_key(request)
     if key is None or sent is None or not hmac.compare_digest(_derived(key).encode(), sent.encode("utf-8", "replace")):
         raise HTTPException(403, "the form is outdated or cookies are disabled; reload the form and send it again")
     caller = identity(request)
@@ -168,7 +172,19 @@ def check_csrf(request: Request, sent: str | None) -> None:
         spend(request, "changes", caller.account_id)
 
 
-def _csrf_key(request: Request) -> str | None:
+def _is_own(request: Request, origin: str) -> bool:
+    settings: Settings = request.app.state.settings
+    try:
+        scheme, host = address_of(origin)
+    except ValueError:
+        return False
+    if settings.public_url is not None:
+        return (scheme, host) == address_of(settings.public_url)
+    return host == request.headers.get("host", "").lower()
+
+
+def browser_key(request: Request) -> str | None:
+    """Return a secret of this browser, which other sites do not know; None if it has no cookie."""
     # The cookie of a valid session, else of the visit: a form that is older than the end of a session is refused.
     if "authorization" not in request.headers and identity(request) is not None:
         cookie = request.cookies.get(cookie_name(request, "session"))
@@ -182,7 +198,7 @@ def _derived(key: str) -> str:
     return hmac.new(key.encode("utf-8", "replace"), b"alma csrf", hashlib.sha256).hexdigest()
 
 
-def cookie_name(request: Request, kind: Literal["session", "visit"]) -> str:
+def cookie_name(request: Request, kind: Literal["session", "visit", "sign-in"]) -> str:
     """Return the name of a cookie. With HTTPS, other sites of the domain cannot set this cookie."""
     return f"__Host-alma-{kind}" if request.app.state.settings.https else f"alma-{kind}"
 

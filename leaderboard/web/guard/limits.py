@@ -6,21 +6,19 @@ all resources, and make guessing slow. Exact limits, such as submissions per day
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Hashable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Hashable
 from typing import Literal
 
 from fastapi import HTTPException, Request
 
 from leaderboard.web.guard.settings import Rate, Settings
 
-Kind = Literal["requests", "changes", "log_ins", "registrations", "exports", "downloads"]
+Kind = Literal["requests", "changes", "log_ins", "sign_ins", "registrations", "exports", "downloads"]
 _MOST_BUCKETS = 20_000
 
 
@@ -55,20 +53,15 @@ def spend(request: Request, kind: Kind, account_id: int | None = None) -> None:
     """
     settings: Settings = request.app.state.settings
     limiter: Limiter = request.app.state.limiter
-    who = client_network(request.client.host if request.client else None) if account_id is None else account_id
+    who = network_of(request) if account_id is None else account_id
     seconds = limiter.spend((kind, who), getattr(settings, kind))
     if seconds:
         raise too_many(seconds)
 
 
-@asynccontextmanager
-async def upload_time(seconds: float) -> AsyncIterator[None]:
-    """Limit the time in which an archive arrives, inside a ``with``; a longer time is an HTTPException 408."""
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError as error:
-        raise HTTPException(408, f"the archive did not arrive within {seconds:g} s; try again") from error
+def network_of(request: Request) -> str:
+    """Return the network of the client that sent a request."""
+    return client_network(request.client.host if request.client else None)
 
 
 def too_many(seconds: float) -> HTTPException:
@@ -86,7 +79,7 @@ def client_network(host: str | None) -> str:
     try:
         address = ipaddress.ip_address(host or "")
     except ValueError:
-        return host or "unknown"
+        return (host or "unknown")[:64]  # the length of a column
     if address.version == 4:
         return str(address)
     if address.ipv4_mapped is not None:

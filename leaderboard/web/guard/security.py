@@ -5,7 +5,10 @@ The headers allow scripts and styles only as files of this server, and forbid fr
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
+from collections.abc import Callable
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
@@ -20,6 +23,8 @@ from leaderboard.web.guard.identity import cookie_name
 from leaderboard.web.guard.limits import spend
 from leaderboard.web.guard.settings import Settings
 
+_FREE_SECONDS = 10.0  # in which a body may be slower than the slowest rate
+_HEALTH = "/api/v1/health"
 _FORM_OVERHEAD = 64 * 1024  # bytes that a form adds to its archive
 _CONTENT_SECURITY_POLICY = "; ".join(
     (
@@ -36,7 +41,6 @@ _CONTENT_SECURITY_POLICY = "; ".join(
     )
 )
 _HEADERS = {
-    "content-security-policy": _CONTENT_SECURITY_POLICY,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     # With no-referrer, browsers would send `Origin: null` with the board's own forms.
@@ -67,8 +71,9 @@ class Guard:
         limit = self._body_limit(request)
         try:
             spend(request, "requests")
+            _require_host(request, self.settings)
             _require_length(request.headers, limit)
-            await self.app(scope, _limited(receive, limit), response)
+            await self.app(scope, _limited(receive, limit, self._body_seconds(request)), response)
         except HTTPException as error:
             await response.send_error(error.status_code, str(error.detail), dict(error.headers or {}))
         except ClientDisconnect:
@@ -80,8 +85,12 @@ class Guard:
             await response.send_error(500, "an error of the server; tell the maintainers when it happened")
 
     def _body_limit(self, request: Request) -> int:
-        uploads = request.method == "POST" and route_path(request.scope) in ("/api/v1/submissions", "/submit")
-        return self.settings.upload_bytes + _FORM_OVERHEAD if uploads else self.settings.form_bytes
+        return self.settings.upload_bytes + _FORM_OVERHEAD if _uploads(request) else self.settings.form_bytes
+
+    def _body_seconds(self, request: Request) -> Callable[[int], float]:
+        """Return a function from the bytes that have arrived to the seconds in which more must arrive."""
+        most = self.settings.upload_seconds if _uploads(request) else self.settings.form_seconds
+        return lambda read: min(most, _FREE_SECONDS + read / self.settings.slowest_bytes)
 
 
 class _Response:
@@ -104,6 +113,10 @@ class _Response:
     def _add(self, headers: MutableHeaders) -> None:
         for name, value in _HEADERS.items():
             headers.setdefault(name, value)
+        providers = "".join(f" {provider.origin}" for provider in self.settings.providers)
+        # Chromium also asks this for the redirect that follows a form.
+        policy = _CONTENT_SECURITY_POLICY.replace("form-action 'self'", f"form-action 'self'{providers}")
+        headers.setdefault("content-security-policy", policy)
         if self.settings.https:
             headers.setdefault("strict-transport-security", "max-age=31536000")
         if route_path(self.request.scope).startswith("/static/"):
@@ -128,15 +141,40 @@ def _require_length(headers: Headers, limit: int) -> None:
         raise _too_large(limit)
 
 
-def _limited(receive: Receive, limit: int) -> Receive:
-    """Limit the bytes that are read from a body, also from a body without a Content-Length."""
+def _uploads(request: Request) -> bool:
+    return request.method == "POST" and route_path(request.scope) in ("/api/v1/submissions", "/submit")
+
+
+def _require_host(request: Request, settings: Settings) -> None:
+    """Refuse requests to a host that is not the board's: a page of another site may have sent the browser here."""
+    known = settings.public_host
+    if known is not None and request.headers.get("host", "").lower() != known:
+        if route_path(request.scope) == _HEALTH:  # a proxy asks by address
+            return
+        raise HTTPException(421, f"Host: this board is at {settings.public_url}; use this address")
+
+
+def _limited(receive: Receive, limit: int, seconds: Callable[[int], float]) -> Receive:
+    """Limit the bytes that are read from a body, also without a Content-Length, and the time in which they arrive."""
     read = 0
+    complete = False
+    start: float | None = None  # of reading, because an upload can wait for its place
 
     async def receive_some() -> Message:
-        nonlocal read
-        message = await receive()
+        nonlocal read, complete, start
+        if complete:
+            return await receive()  # waits for the client to disconnect
+        start = time.monotonic() if start is None else start
+        allowed = seconds(read)
+        try:
+            async with asyncio.timeout(start + allowed - time.monotonic()):
+                message = await receive()
+        except TimeoutError as error:
+            problem = f"{read:,} bytes of the body arrived in {allowed:g} s, and not the rest; try again"
+            raise HTTPException(408, problem, headers={"Connection": "close"}) from error
         if message["type"] == "http.request":
             read += len(message.get("body", b""))
+            complete = not message.get("more_body", False)
             if read > limit:
                 raise _too_large(limit)
         return message

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Literal, get_args
+from urllib.parse import urlsplit
 
 from leaderboard.submission.zip_archive import MAXIMUM_ARCHIVE_BYTES
+from leaderboard.web.guard.providers import Provider
 
+_POSITIVE = (
+    *("session_hours", "upload_bytes", "form_bytes", "upload_seconds", "form_seconds", "slowest_bytes"),
+    *("upload_wait_seconds", "submissions_per_day"),
+)
+_COUNTS = (
+    *("uploads_at_once", "uploads_per_account", "uploads_per_address"),
+    *("registrations_per_day", "waiting_per_account", "waiting_per_address"),
+)
 Registration = Literal["open", "closed"]
 
 
@@ -28,43 +38,92 @@ class Settings:
 
     Attributes:
         title: title of the pages.
+        public_url: address of the board's front page, such as https://board.example. Requests to other hosts are then
+            refused. None if it is not known: no page shows an address then, because a request can claim any.
         https: whether browsers reach the board by HTTPS. Cookies are then sent only by HTTPS, and HSTS is on.
         registration: open if everyone can make an account, closed if only maintainers make accounts.
         session_hours: hours after which a browser must log in again.
+        registrations_per_day: maximum number of new accounts of a client address in 24 hours.
         submissions_per_day: maximum number of new submissions of an account in 24 hours, also of a maintainer.
+        waiting_per_account: maximum number of submissions of an account in the queue.
+        waiting_per_address: maximum number of submissions of a client address in the queue.
         upload_bytes: maximum size of a submission's archive.
         form_bytes: maximum size of any other request.
         upload_seconds: maximum time of an upload.
+        form_seconds: maximum time of the body of any other request.
+        slowest_bytes: bytes that a body must have a second, after its first ten seconds.
         uploads_at_once: number of archives that may be in memory at the same time; other uploads wait.
+        uploads_per_account: of these, of one account.
+        uploads_per_address: of these, of one client address.
+        upload_wait_seconds: maximum time that an upload waits for others.
         requests: all requests of a client address.
         changes: requests of an account that change something.
         log_ins: attempts of a client address with invalid tokens.
+        sign_ins: beginnings of a sign-in with another provider, of a client address.
+        providers: other providers with which people sign in. They need the public address.
         registrations: registrations of a client address.
         exports: exports of whole boards by a client address.
         downloads: downloads of a submission's files or audits by a client address.
     """
 
     title: str = "ALMA leaderboard"
+    public_url: str | None = None
     https: bool = False
     registration: Registration = "closed"
     session_hours: float = 12.0
+    registrations_per_day: int = 20
     submissions_per_day: int = 50
+    waiting_per_account: int = 10
+    waiting_per_address: int = 40
     upload_bytes: int = MAXIMUM_ARCHIVE_BYTES
     form_bytes: int = 64 * 1024
     upload_seconds: float = 120.0
-    uploads_at_once: int = 4
+    form_seconds: float = 20.0
+    slowest_bytes: float = 16 * 1024.0
+    uploads_at_once: int = 8
+    uploads_per_account: int = 1
+    uploads_per_address: int = 2
+    upload_wait_seconds: float = 25.0
     requests: Rate = field(default=Rate(3_000, 600))
     changes: Rate = field(default=Rate(120, 60))
     log_ins: Rate = field(default=Rate(30, 30))
-    registrations: Rate = field(default=Rate(2, 60))  # a class may share one address
+    sign_ins: Rate = field(default=Rate(60, 60))
+    providers: tuple[Provider, ...] = ()
+    registrations: Rate = field(default=Rate(2, 20))  # a class may share one address
     exports: Rate = field(default=Rate(30, 10))
     downloads: Rate = field(default=Rate(120, 60))
 
     def __post_init__(self) -> None:
         if self.registration not in get_args(Registration):
             raise ValueError(f"registration={self.registration!r}: must be open or closed; use registration='closed'")
-        for name in ("session_hours", "submissions_per_day", "upload_bytes", "form_bytes", "upload_seconds"):
+        for name in _POSITIVE:
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name}={getattr(self, name)}: must be more than 0; leave it out for the default")
-        if self.uploads_at_once < 1:
-            raise ValueError(f"uploads_at_once={self.uploads_at_once}: must be at least 1; use uploads_at_once=1")
+        for name in _COUNTS:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1; use {name}=1")
+        if self.providers and self.public_url is None:
+            raise ValueError("public_url=None: providers send browsers back to it; give the address of the board")
+        if self.public_url is not None:
+            address_of(self.public_url)  # raises
+
+    @property
+    def public_host(self) -> str | None:
+        """Host and port of the public address, in lower case; None if it is not known."""
+        return None if self.public_url is None else address_of(self.public_url)[1]
+
+
+def address_of(url: str) -> tuple[str, str]:
+    """Return the scheme and the host with its port, in lower case, of the address of a board or of an origin.
+
+    Raises:
+        ValueError: the text is not an http or https address.
+    """
+    try:
+        parts = urlsplit(url)
+        named, _ = parts.hostname, parts.port  # both can raise
+    except ValueError as error:
+        raise ValueError(f"public_url={url!r}: {error}; write it like https://board.example") from error
+    if parts.scheme not in ("http", "https") or not named or "@" in parts.netloc or parts.query or parts.fragment:
+        raise ValueError(f"public_url={url!r}: not an address of a board; write it like https://board.example")
+    return parts.scheme, parts.netloc.lower()

@@ -2,10 +2,10 @@
 
 from fastapi import APIRouter
 
-from leaderboard.web.pages import account, boards, compare, review, sessions, submissions, submit
+from leaderboard.web.pages import account, boards, compare, review, sessions, sign_in, submissions, submit
 
 router = APIRouter()
-for _part in (boards, submissions, compare, submit, sessions, account, review):
+for _part in (boards, submissions, compare, submit, sessions, sign_in, account, review):
     router.include_router(_part.router)
 
 __all__ = ["router"]

@@ -7,6 +7,7 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
+from leaderboard.accounts.identities import identities_of
 from leaderboard.accounts.tokens import issue_token, revoke, tokens_of
 from leaderboard.board.listing import list_submissions
 from leaderboard.errors import AccountError, ConflictError, NotFoundError
@@ -36,6 +37,8 @@ def _page(request: Request, caller: Identity, status: int = 200, problems: tuple
         status,
         problems,
         caller=caller,
+        providers=request.app.state.settings.providers,
+        identities=identities_of(engine, caller.account_id),
         tokens=tokens_of(engine, caller.account_id),
         scopes={name: text for name, text in SCOPES.items() if name in caller.scopes},
         submissions=list_submissions(engine, account_id=caller.account_id, limit=MOST_LISTED),

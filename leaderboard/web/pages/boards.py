@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from urllib.parse import urlencode
 
 from fastapi import APIRouter
 from markupsafe import Markup
@@ -86,6 +87,8 @@ def _summary(state: PageState, board: Board) -> BoardSummary:
     if not board.submissions:
         return BoardSummary(board)
     points = state.points(board.env_id, board.rules_version)
+    if not len(points.cer):  # all are damaged
+        return BoardSummary(_empty(board.env_id, board.rules_version))
     best = int(points.cer.argmin())
     best_id = int(points.ids[best])
     return BoardSummary(board, best_id, state.names({best_id})[best_id], float(points.cer[best]))
@@ -93,8 +96,9 @@ def _summary(state: PageState, board: Board) -> BoardSummary:
 
 def newest_rules(request: Request) -> Response:
     """Redirect from a board without a version to the board of the current rules."""
-    query = f"?{request.url.query}" if request.url.query else ""
-    return redirect(request, urls.board(request.path_params["env_id"], RULES_VERSION) + query, 307)
+    query = urlencode(request.query_params.multi_items())
+    url = urls.board(request.path_params["env_id"], RULES_VERSION)
+    return redirect(request, f"{url}?{query}" if query else url, 307)
 
 
 def board(request: Request) -> Response:

@@ -7,13 +7,14 @@ from starlette.datastructures import FormData
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leaderboard.board import queue
+from leaderboard.board import finding_guide, queue
 from leaderboard.board.details import Details, details
 from leaderboard.board.listing import list_submissions
 from leaderboard.board.results import decide
-from leaderboard.errors import NotFoundError, SubmissionError
+from leaderboard.errors import DamagedError, NotFoundError, SubmissionError
 from leaderboard.web.guard.identity import identity, require
 from leaderboard.web.view.forms import field, form_endpoint, form_page, redirect, redirect_to_login
+from leaderboard.web.view.render import html
 from leaderboard.web.view.urls import QueryError, whole_number
 
 router = APIRouter()
@@ -31,18 +32,31 @@ def review_page(request: Request) -> Response:
     if number:
         try:
             chosen = details(request.app.state.engine, whole_number("id", number))
-        except (QueryError, NotFoundError) as error:
+        except (QueryError, NotFoundError, DamagedError) as error:
             problems.append(str(error))
     return _page(request, chosen, 404 if problems else 200, problems)
+
+
+def findings_page(request: Request) -> Response:
+    """Show what each finding means, and what a reviewer looks at. Everyone may read it."""
+    return html(request, "findings.html", section="rules", findings=finding_guide.FINDINGS)
 
 
 def _page(request: Request, chosen: Details | None, status: int, problems: list[str]) -> Response:
     engine = request.app.state.engine
     waiting = {}
-    for state in ("flagged", "failed"):
+    damaged: list[int] = []
+    for state in ("flagged", "failed", "held"):
         page = list_submissions(engine, state=state, limit=MOST_SHOWN)
-        waiting[state] = [details(engine, line.id) for line in page.lines], page.total
-    return form_page(request, "review.html", status, problems, chosen=chosen, waiting=waiting)
+        damaged += page.damaged
+        found = []
+        for line in page.lines:
+            try:
+                found.append(details(engine, line.id))
+            except (DamagedError, NotFoundError):
+                damaged.append(line.id)
+        waiting[state] = found, page.total
+    return form_page(request, "review.html", status, problems, chosen=chosen, waiting=waiting, damaged=damaged)
 
 
 def decision(request: Request, form: FormData) -> Response:
@@ -74,5 +88,6 @@ def retry(request: Request, form: FormData) -> Response:
 
 
 router.add_route("/review", review_page, methods=["GET"])
+router.add_route("/review/findings", findings_page, methods=["GET"])
 router.add_route("/review/decision", form_endpoint(decision), methods=["POST"])
 router.add_route("/review/retry", form_endpoint(retry), methods=["POST"])

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from leaderboard.accounts.accounts import register as register_account
 from leaderboard.errors import AccountError, ConflictError
 from leaderboard.web.guard.identity import identity, local_path, log_in, log_out
-from leaderboard.web.guard.limits import spend
+from leaderboard.web.guard.limits import network_of, spend
 from leaderboard.web.view.forms import field, form_endpoint, form_page, redirect
 from leaderboard.web.view.render import html
 
@@ -28,7 +28,13 @@ def login_page(request: Request) -> Response:
 
 def _form(request: Request, template: str, status: int = 200, problems: Sequence[str] = (), **value: str) -> Response:
     is_open = request.app.state.settings.registration == "open"
-    return form_page(request, template, status, problems, open=is_open, **value)
+    providers = request.app.state.settings.providers
+    return form_page(request, template, status, problems, open=is_open, providers=providers, **value)
+
+
+def login_form(request: Request, status: int, problems: Sequence[str]) -> Response:
+    """Show the login form again with the problems of a sign-in."""
+    return _form(request, "login.html", status, problems, after="/account")
 
 
 def login(request: Request, form: FormData) -> Response:
@@ -63,7 +69,8 @@ def register(request: Request, form: FormData) -> Response:
     spend(request, "registrations")
     name = field(form, "name")
     try:
-        account, token = register_account(request.app.state.engine, name)
+        per_day = request.app.state.settings.registrations_per_day
+        account, token = register_account(request.app.state.engine, name, network=network_of(request), per_day=per_day)
     except (AccountError, ConflictError) as error:
         status = 409 if isinstance(error, ConflictError) else 422
         return _form(request, "register.html", status, [str(error)], name=name[:200])

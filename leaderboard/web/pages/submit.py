@@ -8,15 +8,16 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.requests import Request
 from starlette.responses import Response
 
-from leaderboard.board.queue import MAXIMUM_ATTEMPTS
-from leaderboard.board.submissions import submit
+from leaderboard.board.jobs import MAXIMUM_ATTEMPTS
 from leaderboard.errors import SubmissionError
 from leaderboard.rules import MAXIMUM_SEEDS, MINIMUM_SEEDS
 from leaderboard.submission import package as packages
-from leaderboard.submission.zip_archive import MAXIMUM_ARCHIVE_BYTES, from_zip
+from leaderboard.submission.zip_archive import MAXIMUM_ARCHIVE_BYTES
+from leaderboard.web.api.packages import receive
 from leaderboard.web.guard.identity import check_csrf, csrf_token, identity, require
-from leaderboard.web.guard.limits import upload_time
+from leaderboard.web.guard.limits import network_of
 from leaderboard.web.guard.settings import Settings
+from leaderboard.web.guard.uploads import Uploads
 from leaderboard.web.view.forms import field, redirect
 from leaderboard.web.view.render import cached_html, html, render
 
@@ -35,9 +36,10 @@ def submit_page(request: Request, status: int = 200, problems: tuple[str, ...] =
         csrf=csrf_token(request) if caller else "",
         caller=caller,
         problems=problems,
-        board_url=str(request.base_url).rstrip("/"),
+        board_url=settings.public_url,
         open=settings.registration == "open",
         per_day=settings.submissions_per_day,
+        waiting=settings.waiting_per_account,
         files=packages.MAXIMUM_FILES,
         megabytes=packages.MAXIMUM_BYTES // packages.MEBIBYTE,
         archive_megabytes=MAXIMUM_ARCHIVE_BYTES // packages.MEBIBYTE,
@@ -48,23 +50,23 @@ def submit_page(request: Request, status: int = 200, problems: tuple[str, ...] =
 
 async def send(request: Request) -> Response:
     """Take a submission from the form."""
-    settings: Settings = request.app.state.settings
     # Before the upload, so that only known callers take a place among the uploads.
-    await run_in_threadpool(require, request, "submit")
-    async with request.app.state.uploads:  # limits the archives in memory
-        async with upload_time(settings.upload_seconds), request.form(max_files=1, max_fields=5) as form:
+    caller = await run_in_threadpool(require, request, "submit")
+    uploads: Uploads = request.app.state.uploads
+    async with uploads.place(caller.account_id, network_of(request)):  # limits the archives in memory
+        async with request.form(max_files=1, max_fields=5) as form:
             file = form.get("archive")
             archive = await file.read() if isinstance(file, UploadFile) else b""
-        return await run_in_threadpool(_receive, request, form, archive, settings.submissions_per_day)
+        return await run_in_threadpool(_receive, request, form, archive)
 
 
-def _receive(request: Request, form: FormData, archive: bytes, per_day: int) -> Response:
+def _receive(request: Request, form: FormData, archive: bytes) -> Response:
     check_csrf(request, field(form, "csrf"))
     caller = require(request, "submit")
     if not archive:
         return submit_page(request, 422, ("archive: the file is missing; choose a zip of the submission's folder",))
     try:
-        sent = submit(request.app.state.engine, from_zip(archive), caller.name, per_day=per_day)
+        sent = receive(request, archive, caller)
     except SubmissionError as error:
         return submit_page(request, 422, tuple(map(shortened, error.problems)))
     return redirect(request, f"/submissions/{sent.id}")

@@ -17,7 +17,10 @@ T = TypeVar("T")
 LIFETIME_SECONDS = 10.0
 # Kinds of events that do not change the standings.
 _NOT_IN_STANDINGS = frozenset(
-    ("submitted", "claimed", "lease expired", "attempt failed", "given back", "failed", "queued again")
+    (
+        *("submitted", "claimed", "lease expired", "interrupted", "attempt failed", "given back"),
+        *("failed", "held", "damaged", "queued again"),
+    )
 )
 
 

@@ -64,7 +64,7 @@ class PageState:
                 self._names = {}
                 missing = list(ids)
             self._names |= points.names(self.engine, missing)
-        return {id: self._names[id] for id in ids}
+        return {id: self._names.get(id, f"submission {id}") for id in ids}
 
 
 def page_state(request: Request) -> PageState:

@@ -14,14 +14,18 @@ from markupsafe import Markup
 from sqlalchemy import Engine, func, select
 
 from agents.analysis.statistics import Interval
+from leaderboard.board import turns
 from leaderboard.board.details import Details, details, public
 from leaderboard.board.standings import on_board
+from leaderboard.database.damage import UNREADABLE, damaged
 from leaderboard.database.engine import reading
-from leaderboard.database.tables import Event, Job, Result, ResultRun, Submission
+from leaderboard.database.tables import Event, Result, ResultRun, Submission
 from leaderboard.rules import MINIMUM_SEEDS, error_limit
 from leaderboard.web.charts import curves
 from leaderboard.web.charts.curves import Curve
 from leaderboard.web.view.page_state import PageState
+
+MOST_NAMED = 20  # operations with own costs
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class LedgerView:
     chart: Markup
     lines: Markup  # of a table of the curve
     phases: tuple[Phase, ...]  # of Comp, the largest first
+    own_costs: tuple[str, ...] = ()  # operations whose cost, or freedom from cost, the submission registered
 
 
 @dataclass(frozen=True)
@@ -91,12 +96,16 @@ def submission_view(state: PageState, submission_id: int) -> SubmissionView:
 
     Raises:
         NotFoundError: there is no such submission.
+        DamagedError: its rows in the database cannot be read.
     """
     engine = state.engine
     found = public(details(engine, submission_id))
     ledgers = None
     if found.runs:
-        ledgers = state.ledger_views.get(submission_id, found.verified_at, lambda: _ledger_view(engine, found))
+        try:
+            ledgers = state.ledger_views.get(submission_id, found.verified_at, lambda: _ledger_view(engine, found))
+        except UNREADABLE as error:
+            raise damaged(f"submission {submission_id}", error) from error
     place, board_size = _place(engine, found) if found.published else (None, 0)
     return SubmissionView(
         found,
@@ -114,7 +123,8 @@ def _ledger_view(engine: Engine, found: Details) -> LedgerView:
     curve = Curve.of(found.manifest.name, errors)
     env_id = found.manifest.env
     chart = curves.draw([curve], measure=measure(env_id), is_rate=is_rate(env_id), id="curve")
-    return LedgerView(curve, chart, curves.lines(curve), _phases(rows_of_seeds))
+    named = {str(name)[:200] for rows in rows_of_seeds for row in rows for name in row.get("registered", ())}
+    return LedgerView(curve, chart, curves.lines(curve), _phases(rows_of_seeds), tuple(sorted(named))[:MOST_NAMED])
 
 
 def _rows(engine: Engine, submission_id: int) -> list[list[dict[str, Any]]]:
@@ -148,8 +158,4 @@ def _place(engine: Engine, found: Details) -> tuple[int, int]:
 
 def _ahead(engine: Engine, submission_id: int) -> int:
     with reading(engine) as session:
-        mine = session.execute(select(Job.available_at, Job.id).where(Job.submission_id == submission_id)).first()
-        if mine is None:
-            return 0
-        earlier = (Job.available_at < mine[0]) | ((Job.available_at == mine[0]) & (Job.id < mine[1]))
-        return session.scalar(select(func.count()).select_from(Job).where(Job.state == "queued", earlier)) or 0
+        return turns.ahead(session, submission_id)

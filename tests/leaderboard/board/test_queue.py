@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import func, select, update
 
 from alma_env import Ledger
-from leaderboard.board import queue, results
+from leaderboard.board import jobs, queue, results
 from leaderboard.board.submissions import submit
 from leaderboard.database.engine import now, reading, writing
 from leaderboard.database.tables import Account, AuditFinding, Event, Job, Result, ResultRun, Submission
@@ -305,20 +305,25 @@ def test_a_failure_without_retry_is_final(engine):
     assert state_of(engine, sent) == "failed"
 
 
-def test_a_job_that_kills_every_worker_fails_and_other_jobs_run(engine):
+def test_a_job_that_kills_every_worker_is_held_and_other_jobs_run(engine):
     poison, other = send(engine, 2)
-    for _ in range(queue.MAXIMUM_ATTEMPTS):
-        with writing(engine) as session:  # keeps the failing job the oldest one
-            session.execute(
-                update(Job).where(Job.submission_id == other).values(available_at=now(session) + timedelta(days=1))
-            )
-        assert queue.claim(engine, "dies").submission_id == poison
+    starts = 0
+    while (job := job_of(engine, poison)).state != "held":
+        with writing(engine) as session:  # keeps the other job from its turn, and ends the pause of this one
+            moment, every = now(session), update(Job)
+            session.execute(every.where(Job.submission_id == other).values(available_at=moment + timedelta(days=1)))
+            session.execute(every.where(Job.submission_id == poison).values(available_at=moment - timedelta(seconds=1)))
+        lease = queue.claim(engine, "dies")
+        assert lease is None or lease.submission_id == poison
+        starts += lease is not None
         let_leases_end(engine)
+    assert starts == jobs.MAXIMUM_INTERRUPTIONS
     let_pauses_end(engine)
     assert queue.claim(engine, "w").submission_id == other
-    job = job_of(engine, poison)
-    assert job.state == "failed"
-    assert "attempt 3: worker dies was killed or disconnected" in job.last_error
+    assert (job.state, job.attempts, state_of(engine, poison)) == ("held", 0, "held")
+    assert "worker dies was killed or disconnected" in job.last_error
+    queue.retry(engine, poison)
+    assert queue.claim(engine, "w").attempt == 1
 
 
 def test_a_released_job_can_be_claimed_at_once_and_its_attempt_does_not_count(engine):

@@ -10,7 +10,7 @@ from sqlalchemy import inspect
 from leaderboard.accounts.accounts import find_or_make_account
 from leaderboard.board.submissions import package_of, submit
 from leaderboard.database.engine import now, reading, writing
-from leaderboard.database.tables import Submission
+from leaderboard.database.tables import Account, Submission
 from leaderboard.errors import NotFoundError, SubmissionError
 from leaderboard.submission.package import Package
 
@@ -65,11 +65,16 @@ def test_equal_files_sent_at_once_are_one_submission(engine):
 
 def test_markup_and_sql_are_stored_as_text(engine):
     name = "'; DROP TABLE submissions; -- <script>alert(1)</script>"
-    made = submit(engine, good_package(name=name), "Robert'); DROP TABLE accounts;--")
+    sender = "Robert'); DROP TABLE accounts;--"
+    with pytest.raises(SubmissionError, match="choose another name"):
+        submit(engine, good_package(name=name), sender)
+    with writing(engine) as session:  # an account from before the rule
+        session.add(Account(name=sender, role="submitter", created_at=now(session)))
+    made = submit(engine, good_package(name=name), sender)
     with reading(engine) as session:
         stored = session.get(Submission, made.id)
         assert stored.name == name
-        assert stored.account.name == "Robert'); DROP TABLE accounts;--"
+        assert stored.account.name == sender
 
 
 def test_an_account_with_an_invalid_name_or_a_disabled_one_cannot_submit(engine):

@@ -87,7 +87,7 @@ def test_submit_status_worker_export_and_upgrade(capsys, tmp_path, database_url)
     records = json.loads((tmp_path / "board.json").read_text())
     assert [record["name"] for record in records] == ["number 1", "[red]number 2"]
     assert "6 rows" in run(capsys, "export", tmp_path / "r.csv", "--env", "Digits-ALMA-v0", "--runs", *at)[1]
-    assert run(capsys, "upgrade", *at)[1] == "the tables have version 0002\n"
+    assert run(capsys, "upgrade", *at)[1] == "the tables have version 0003\n"
 
 
 def test_retry_queues_a_failed_submission_again(capsys, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import threading
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import inspect
+from sqlalchemy import inspect, text
 
 from leaderboard.accounts.accounts import register
 from leaderboard.accounts.tokens import authenticate, authenticate_session, open_session
@@ -112,3 +112,34 @@ def test_a_failed_upgrade_of_an_empty_database_leaves_no_connection_open(databas
         open_database(database_url)
     (engine,) = opened
     assert engine.pool.checkedin() == 0
+
+
+def test_accounts_of_before_keep_their_names_and_the_oldest_of_names_that_look_alike_has_the_skeleton(database_url):
+    from alembic import command
+
+    upgrade(database_url)
+    engine = connect(database_url)
+    config = migrations.configuration()
+
+    def move(how, to) -> None:
+        with engine.execution_options(writes=True).begin() as connection:
+            config.attributes["connection"] = connection
+            how(config, to)
+
+    move(command.downgrade, "0002")
+    names = ["bob", "b ob", "b0b", "b\u043eb", "\u0411\u043e\u0431", "R\u00e9my"]
+    with engine.execution_options(writes=True).begin() as connection:
+        for name in names:
+            row = {"name": name, "role": "submitter", "at": "2026-01-01 00:00:00+00:00"}
+            connection.execute(text("INSERT INTO accounts (name, role, created_at) VALUES (:name, :role, :at)"), row)
+    move(command.upgrade, "head")
+    found = dict(list_skeletons(engine))
+    assert list(found) == names
+    assert (found["bob"], found["b ob"], found["b0b"]) == ("bob", None, None)
+    assert all(found[name] for name in names[3:])
+    engine.dispose()
+
+
+def list_skeletons(engine) -> list[tuple[str, str | None]]:
+    with engine.connect() as connection:
+        return [tuple(row) for row in connection.execute(text("SELECT name, skeleton FROM accounts ORDER BY id"))]

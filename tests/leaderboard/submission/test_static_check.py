@@ -15,6 +15,7 @@ import agents
 import alma_env
 from alma_env.ledger import row_to_json
 from leaderboard.errors import SubmissionError
+from leaderboard.submission import manifest as manifests
 from leaderboard.submission import static_check
 from leaderboard.submission import static_check as checks
 from leaderboard.submission.claims import read_claim
@@ -299,3 +300,38 @@ def test_sources_that_take_minutes_to_parse_are_refused():
     report = static_check.check(Package({"agent.py": b"def make_agent(env): pass\n" + fields * 2}))
     assert any("bytes of Python; the maximum is" in error for error in report.errors)
     assert time.process_time() - began < 1
+
+
+def named(name: str, author: str = "Ada") -> Package:
+    files = dict(package_of(name="NAME", authors=["AUTHOR"]).files)
+    files["submission.toml"] = (
+        files["submission.toml"].replace(b"NAME", name.encode()).replace(b"AUTHOR", author.encode())
+    )
+    return Package(files)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("b\u00a0ob", "b\u2009ob", "b\u3164ob", "b\u2800ob"),
+        *("b\u043eb", "\u0410da", "N\u03bf-net", "\uff42ob", "\U0001d41b"),
+    ],
+)
+def test_names_that_look_like_other_names_are_refused(name):
+    (problem,) = check(named(name)).errors
+    assert problem.startswith("name = ")
+    assert "write it with plain characters" in problem
+    (problem,) = check(named("A", name)).errors
+    assert problem.startswith("authors = ")
+    assert manifests.parse(named(name).files["submission.toml"]).name == name  # one from before the rule is read
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("R\u00e9my", "\u00d8rsted", "\u0411\u043e\u0440\u0438\u0441", "\u674e \u96f7"),
+        *("\u03b2-VAE", "\u03c3MoE", "L\u00b2"),
+    ],
+)
+def test_names_of_every_alphabet_are_accepted(name):
+    assert check(named(name, name)).errors == ()

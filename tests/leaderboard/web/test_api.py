@@ -111,7 +111,7 @@ def test_an_invalid_archive_is_refused_with_all_its_problems(client, ada):
     for kind in ("multipart/form-data; boundary=x", "text/plain", ""):
         response = client.post("/api/v1/submissions", content=b"x", headers=ada.headers | {"Content-Type": kind})
         assert response.status_code == 415
-    assert get(client, "/submissions").json() == {"lines": [], "total": 0}
+    assert get(client, "/submissions").json() == {"lines": [], "total": 0, "damaged": []}
 
 
 def test_an_oversized_archive_is_refused_before_it_is_read(engine, ada):
@@ -171,7 +171,7 @@ def test_standings_are_sorted_filtered_and_paged(client, engine, ada):
     assert names("waiting_time=3") == ""
     (board,) = get(client, "/boards").json()
     assert (board["env_id"], board["submissions"], board["methods"]) == (ENV, 2, ["ens", "sm"])
-    assert get(client, "/boards/Nothing-v0/9.9").json() == {"lines": [], "total": 0}
+    assert get(client, "/boards/Nothing-v0/9.9").json() == {"lines": [], "total": 0, "damaged": []}
 
 
 def test_a_board_is_downloaded_as_a_file(client, engine, ada):

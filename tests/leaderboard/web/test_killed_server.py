@@ -52,7 +52,8 @@ def test_killing_server_and_workers_at_random_moments_loses_and_duplicates_nothi
     numbers = random.Random(0)
     ada = person(engine, "Ada")
     port = free_port()
-    serve = ["serve", "--port", str(port), "--database", board_url, "--submissions-per-day", "1000", "--no-baselines"]
+    serve = ["serve", "--port", str(port), "--database", board_url, "--no-baselines"]
+    serve += ["--submissions-per-day", "1000", "--waiting-per-account", "1000", "--waiting-per-address", "1000"]
     processes = {"server": nursery(serve), "first": nursery(board_url), "second": nursery(board_url)}
     ids: dict[int, int] = {}
     errors: list[Exception] = []
