@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -210,6 +211,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         stream_seed = pending.seed if pending.seed is not None else int(self.np_random.integers(2**31))
         self._stream = pending.stream
         self.meter.reset()
+        self.meter.note_initial(_all_tensors())
         self._episode = Episode(stream_seed, clock=pending.clock)
         self._deploy(pending.answer)
         self._enter(pending.answer.answer, Charge(), refused=False)
@@ -301,7 +303,9 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
                 else f"tick={tick}: no mega-batch has arrived yet; call reset() first"
             )
         assert self._stream is not None
-        return self._stream.megabatch(tick)
+        found = self._stream.megabatch(tick)
+        self.meter.note_data(found)
+        return found
 
     def observation(self) -> Observation:
         """Return the mega-batch that arrived last: D_{t+1} after the answer at tick t, and D_B after tick B."""
@@ -430,3 +434,11 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
     def protocol(self) -> dict[str, Any]:
         """Return every number that the stream and the scores depend on, except the seed; plain JSON values."""
         return {**self.data.protocol(), **{name: getattr(self, name) for name in ("ticks", *PROTOCOL_KEYWORDS)}}
+
+
+def _all_tensors() -> list[torch.Tensor]:
+    """Return all tensors of this process: networks are often made before the episode, and trained in it."""
+    return [thing for thing in gc.get_objects() if type(thing) in _PLAIN_TENSORS]
+
+
+_PLAIN_TENSORS = (torch.Tensor, nn.Parameter)
