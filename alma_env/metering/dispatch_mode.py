@@ -21,7 +21,7 @@ from alma_env.metering import cost_table
 from alma_env.metering.backward_passes import current_pass, passes
 from alma_env.metering.content_flow import Flow, flow_of
 from alma_env.metering.cost_formulas import Formula
-from alma_env.metering.provenance import ProvenanceStore
+from alma_env.metering.provenance import ProvenanceStore, is_parameter
 from alma_env.metering.storages import WeakStorage, key_of, tensors_of
 from alma_env.metering.tally import Tally
 
@@ -103,6 +103,8 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._refuse_unknown(func, store, flow.written(args, kwargs))
             else:
                 inputs = store.inputs(flow, args, kwargs)
+        elif isinstance(store, ProvenanceStore) and args and is_parameter(args[0]):
+            store.look_at_all(args[:1])  # a view of a parameter does not tell that it is one
         out = func(*args, **kwargs)
         if plan.data_dependent:
             self.tally.data_dependent = True

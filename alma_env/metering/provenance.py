@@ -205,7 +205,7 @@ class ProvenanceStore:
 
     def _foreign(self, key: int, tensor: Tensor, values: Any, touched: _Touched, changed: bool) -> str:
         """Return why content that the meter does not know is foreign, or "" if it may be an initialisation."""
-        parameter = type(tensor) is nn.Parameter or (tensor.requires_grad and tensor.is_leaf)
+        parameter = is_parameter(tensor)
         record = self._records.get(key)
         if len(values) <= FEW and not parameter:
             touched.numbers = len(values)
@@ -431,6 +431,11 @@ class ProvenanceStore:
         content = checksum(tensor.untyped_storage())
         record = self._records.get(key)
         return record.provenance if record and record.content == content else self._by_content.get(content)
+
+
+def is_parameter(thing: Any) -> bool:
+    """Return whether a thing is a tensor to be trained: a parameter, or a leaf that needs a gradient."""
+    return type(thing) is nn.Parameter or (isinstance(thing, Tensor) and thing.requires_grad and thing.is_leaf)
 
 
 def _stronger(a: Provenance, b: Provenance) -> Provenance:

@@ -69,6 +69,8 @@ def native_engine(
                 on_epoch(epoch)
             if settings.patience is not None and epoch - best_epoch >= settings.patience:
                 break
+    if (running := meter.running()) is not None:
+        running.touch(kept)  # written by C++, for what was charged
     steps = best_epoch * -(-len(train) // settings.batch_size)
     for member, state in zip(members_of(body), kept, strict=True):
         _set_state(member, state, steps)
