@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import gc
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
@@ -17,10 +19,11 @@ from alma_env.data.stream import Stream
 from alma_env.episode import Episode, PendingAnswer, PendingReset
 from alma_env.ledger import Ledger
 from alma_env.metering.meter import Meter
+from alma_env.metering.storages import checksum, key_of, tensors_of
 from alma_env.metering.tally import Charge
 from alma_env.protocol import Protocol
 from alma_env.registration import PROTOCOL_KEYWORDS
-from alma_env.scoring.admission import require_metered
+from alma_env.scoring.admission import is_untrained, require_metered
 from alma_env.scoring.evaluation import Answer, answer, freeze, unwrap
 from alma_env.scoring.fingerprint import Fingerprint, Kind, fingerprint
 from alma_env.scoring.incremental import ScoredEnsemble, score
@@ -196,7 +199,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         stream = self._make_stream(drawn)
         if predictor is None:
             return PendingReset(seed, stream, PendingAnswer(0, Answer(self.data.task.guess, 0.0)), clock)
-        mark = fingerprint(predictor)
+        predictor, mark = _as_it_answers(predictor, fingerprint(predictor))
         if self._over_parameter_budget(mark):
             raise ValueError(
                 f"predictor with {mark.parameters} parameters: must have at most parameter_budget="
@@ -210,6 +213,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         stream_seed = pending.seed if pending.seed is not None else int(self.np_random.integers(2**31))
         self._stream = pending.stream
         self.meter.reset()
+        self.meter.note_initial(_all_tensors())
         self._episode = Episode(stream_seed, clock=pending.clock)
         self._deploy(pending.answer)
         self._enter(pending.answer.answer, Charge(), refused=False)
@@ -257,13 +261,18 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             mark = fingerprint(action)
             if mark.same_as(episode.deployed):
                 return kept
+            action, mark = _as_it_answers(action, mark)
             require_metered(
                 action, mark, self.meter, episode.known, episode.total_at_deployment, episode.declared_at_deployment
             )
             if self._over_parameter_budget(mark):
                 return over_budget
+            accepted: tuple[int, ...] = ()
+            if is_untrained(action) or self.meter.declared_total > episode.declared_at_deployment:
+                accepted = tuple({checksum(one.untyped_storage()) for one in tensors_of(action) if key_of(one)})
             assert self._stream is not None
-            return self._answer(tick, action, mark, self._stream, episode.steady_flops)
+            pending = self._answer(tick, action, mark, self._stream, episode.steady_flops)
+            return replace(pending, accepted=accepted)
 
     def commit(self, pending: PendingAnswer) -> Step:
         """Do the second half of ``step``: enter the pending answer into the ledger.
@@ -301,7 +310,9 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
                 else f"tick={tick}: no mega-batch has arrived yet; call reset() first"
             )
         assert self._stream is not None
-        return self._stream.megabatch(tick)
+        found = self._stream.megabatch(tick)
+        self.meter.note_data(found)
+        return found
 
     def observation(self) -> Observation:
         """Return the mega-batch that arrived last: D_{t+1} after the answer at tick t, and D_B after tick B."""
@@ -328,6 +339,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
 
     def _deploy(self, pending: PendingAnswer) -> None:
         self._episode = self._episode.deploy(pending, self.meter)
+        self.meter.note_accepted(pending.accepted)
         if pending.scored is not None:
             assert self._stream is not None
             self._scored = pending.scored, self._stream
@@ -353,6 +365,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             steady_flops=None if mark.kind is None else steady_flops.get(mark.kind),
             before=before if same_test else None,
             inputs=self._inputs,
+            frozen=not mark.parts,
         )
         return PendingAnswer(tick, answered, mark, scored)
 
@@ -426,7 +439,34 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self._episode = episode
         self.np_random.bit_generator.state = state["generator"]
         self.meter.load_state_dict(state["meter"])
+        self._note_arrived()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if self.tick >= 0:
+            self._note_arrived()
+
+    def _note_arrived(self) -> None:
+        """Let a new meter know the data that a learner may have already."""
+        for tick in range(1, min(self.tick + 1, self.ticks) + 1):
+            self.megabatch(tick)
 
     def protocol(self) -> dict[str, Any]:
         """Return every number that the stream and the scores depend on, except the seed; plain JSON values."""
         return {**self.data.protocol(), **{name: getattr(self, name) for name in ("ticks", *PROTOCOL_KEYWORDS)}}
+
+
+def _as_it_answers(predictor: nn.Module, mark: Fingerprint) -> tuple[nn.Module, Fingerprint]:
+    """Return the copy that will answer, and its fingerprint; of an ensemble, only new members will be copied."""
+    if mark.parts:
+        return predictor, mark
+    frozen = freeze(predictor)
+    return frozen, fingerprint(frozen)
+
+
+def _all_tensors() -> list[torch.Tensor]:
+    """Return all tensors of this process: networks are often made before the episode, and trained in it."""
+    return [thing for thing in gc.get_objects() if type(thing) in _PLAIN_TENSORS]
+
+
+_PLAIN_TENSORS = (torch.Tensor, nn.Parameter)

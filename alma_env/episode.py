@@ -11,6 +11,7 @@ from alma_env.data.stream import Stream
 from alma_env.ledger import Ledger, Row
 from alma_env.metering.meter import Meter
 from alma_env.metering.tally import Charge
+from alma_env.scoring.admission import ANY_NUMBERS
 from alma_env.scoring.evaluation import Answer
 from alma_env.scoring.fingerprint import Fingerprint, Kind
 from alma_env.scoring.incremental import ScoredEnsemble
@@ -26,6 +27,7 @@ class PendingAnswer:
     mark: Fingerprint | None = None  # of the new predictor; None if the deployed one, or the uniform guess, answers
     scored: ScoredEnsemble | None = None  # of an ensemble that is scored incrementally
     over_budget: bool = False  # a budget is broken, so that the deployed predictor stays to the end
+    accepted: tuple[int, ...] = ()  # contents, as checksums, that no metered operation made and that were declared
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Episode:
     ledger: Ledger = field(default_factory=Ledger)  # the only part that grows in place
     comp: int = 0  # FLOPs of the entered charges; `Ledger.comp` adds all rows, which takes longer at every tick
     deployed: Fingerprint | None = None  # None for the uniform guess
-    known: frozenset[str] = frozenset()  # content hashes of all tensors and arrays that were deployed in this episode
+    known: frozenset[str] = frozenset()  # content hashes of all that was deployed: tensors, arrays and other numbers
     total_at_deployment: int = 0  # FLOPs charged before the last deployment
     declared_at_deployment: int = 0  # FLOPs declared before the last deployment
     steady_flops: Mapping[Kind, float] = field(default_factory=dict)  # per example, if all batches had the same cost
@@ -66,7 +68,7 @@ class Episode:
         return replace(
             self,
             deployed=mark,
-            known=self.known.union(mark.tensors, mark.arrays),
+            known=self.known.union(mark.tensors, mark.arrays, (content for content, _ in mark.numbers)),
             total_at_deployment=meter.total,
             declared_at_deployment=meter.declared_total,
             steady_flops=steady_flops,
@@ -110,12 +112,15 @@ class Episode:
     def from_dict(cls, values: Mapping[str, Any]) -> Episode:
         """Read the return value of ``to_dict``, also from JSON; other keys are ignored."""
         ledger = Ledger.from_json(values["ledger"])
+        deployed = values["deployed"]
+        # States from before 2026-11-23 do not have the numbers outside of parameters.
+        old = [ANY_NUMBERS] if deployed is not None and "numbers" not in deployed else []
         return cls(
             stream_seed=int(values["stream_seed"]),
             ledger=ledger,
             comp=ledger.comp,
-            deployed=None if values["deployed"] is None else Fingerprint.from_dict(values["deployed"]),
-            known=frozenset(values["known"]),
+            deployed=None if deployed is None else Fingerprint.from_dict(deployed),
+            known=frozenset([*values["known"], *old]),
             total_at_deployment=values["total_at_deployment"],
             declared_at_deployment=values.get("declared_at_deployment", 0),  # missing in states from before 2026-11-22
             steady_flops={

@@ -304,7 +304,10 @@ class Arena(ParallelEnv[str, Observation, Any]):
         arrived = min(self.tick + 1, self.ticks)
         if not 1 <= tick <= arrived:
             raise ValueError(f"tick={tick}: mega-batches 1 to {arrived} have arrived; step() releases the next one")
-        return next(iter(self._envs.values())).megabatch(tick)
+        found = next(iter(self._envs.values())).megabatch(tick)
+        for meter in self.meters.values():
+            meter.note_data(found)
+        return found
 
     def _observation(self, agent: str) -> Observation:
         observation: Observation = {**self.megabatch(min(self.tick + 1, self.ticks))}

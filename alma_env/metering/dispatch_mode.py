@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -20,16 +20,14 @@ from torch.utils import _python_dispatch as dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from alma_env.metering import cost_table
+from alma_env.metering.backward_passes import current_pass, passes
+from alma_env.metering.content_flow import Flow, flow_of
 from alma_env.metering.cost_formulas import Formula
-from alma_env.metering.provenance import ProvenanceStore, tensors_of
+from alma_env.metering.provenance import ProvenanceStore, is_parameter
+from alma_env.metering.storages import WeakStorage, key_of, tensors_of
 from alma_env.metering.tally import Tally
 
-_in_backward: Callable[[], int] = torch._C._current_graph_task_id  # -1 outside of autograd's backward pass
-
-_COPIES = {"aten::copy_": 1, "aten::_foreach_copy_": 1, "aten::clone": 0, "aten::_to_copy": 0}  # argument copied from
 _DATA_DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-# The schemas of older batch norms do not declare that they update their running statistics (arguments 3 and 4).
-_WRITES_STATISTICS = {"aten::native_batch_norm", "aten::cudnn_batch_norm", "aten::miopen_batch_norm"}
 
 
 class _Plan(NamedTuple):
@@ -38,31 +36,52 @@ class _Plan(NamedTuple):
     formula: Formula | None
     registered: str | None  # what a user registered for the operation
     decompose: bool  # the operation is neither metered nor free; its parts may be
-    creates: bool  # some output is not a view of an argument
-    writes: tuple[int, ...]  # positional arguments that the operation writes to
-    writes_named: tuple[str, ...]  # keyword arguments that the operation writes to
+    flow: Flow
+    only_views: bool
+    writes: bool
     data_dependent: bool  # item(), nonzero(), masks, …
-    copies: int | None  # the argument whose content the operation copies unchanged
 
-    def written(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Tensor]:
-        """Return the tensors among the arguments that the operation writes to."""
-        positional = [args[position] for position in self.writes if position < len(args)]
-        return tensors_of([*positional, *(kwargs[name] for name in self.writes_named if name in kwargs)])
+
+class Copies:
+    """The tensors that a function on copies may write to: the copies of its arguments, and what it creates."""
+
+    def __init__(self, tensors: Iterable[Tensor]) -> None:
+        self._known: dict[int, WeakStorage] = {}
+        self.note_all(list(tensors), "")
+
+    def look_at_all(self, tensors: Iterable[Tensor]) -> tuple[list[Tensor], str]:
+        """Return the tensors; see `ProvenanceStore.look_at_all`."""
+        return list(tensors), ""
+
+    def note_all(self, found: list[Tensor], foreign: str) -> None:
+        """Note that the function wrote or created tensors."""
+        for tensor in found:
+            self.note_written(tensor, foreign)
+
+    def note_written(self, tensor: Tensor, foreign: str = "") -> None:
+        """Note that the function wrote or created a tensor."""
+        if (key := key_of(tensor)) is not None and key not in self._known:
+            self._known[key] = WeakStorage(tensor)
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Return whether the function may write to a tensor; to counters it always may."""
+        floating = tensor.is_floating_point() or tensor.is_complex()
+        return not floating or (key := key_of(tensor)) is None or key in self._known
 
 
 class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Adds the FLOPs of each operation to a tally, and notes which tensors it writes, creates, or reads as parameters.
+    """Adds the FLOPs of each operation to a tally, and notes what it does to the content of tensors.
 
-    With `only_known`, an operation that writes to a tensor that `provenance` does not know is refused.
+    With `Copies`, an operation that writes to a tensor that is not among them is refused.
     """
 
     supports_higher_order_operators = True
 
-    def __init__(self, tally: Tally, provenance: ProvenanceStore | None = None, *, only_known: bool = False) -> None:
+    def __init__(self, tally: Tally, provenance: ProvenanceStore | Copies | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.tally = tally
         self.provenance = provenance
-        self.only_known = only_known
+        self._backward_passes = passes().seen
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -80,32 +99,31 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         plan = _plan(func)
         if plan.decompose:
             return self._by_parts(func, args, kwargs)
-        if self.only_known and (plan.writes or plan.writes_named):
-            self._refuse_unknown(func, plan, args, kwargs)
+        store, flow = self.provenance, plan.flow
+        follows = store is not None and not plan.only_views
+        if follows:
+            if isinstance(store, Copies):
+                self._refuse_unknown(func, store, flow.written(args, kwargs))
+            else:
+                inputs = store.inputs(flow, args, kwargs)
+        elif isinstance(store, ProvenanceStore) and args and is_parameter(args[0]):
+            store.look_at_all(args[:1])  # a view of a parameter does not tell that it is one
         out = func(*args, **kwargs)
         if plan.data_dependent:
             self.tally.data_dependent = True
+        backward = current_pass()
+        if backward != -1:
+            self._backward_passes.add(backward)
         if plan.formula is not None:
-            self.tally.current[_in_backward() != -1] += cost_table.evaluate(plan.formula, func, args, kwargs, out)
+            self.tally.current[backward != -1] += cost_table.evaluate(plan.formula, func, args, kwargs, out)
             if plan.registered is not None:
                 self.tally.registered.add(plan.registered)
-        store = self.provenance
-        if store is None:
-            return out
-        for arg in args:
-            if type(arg) is nn.Parameter:
-                store.note_read(arg)
-        if plan.copies is not None and not self.only_known and not store.made(tensors_of(args[plan.copies])):
-            # Copying does not give weights that were trained elsewhere a provenance.
-            for tensor in [*tensors_of(out), *plan.written(args, kwargs)]:
-                store.note_foreign(tensor)
-            return out
-        if plan.creates:
-            for tensor in tensors_of(out):
-                store.note_written(tensor)
-        if plan.writes or plan.writes_named:
-            for tensor in plan.written(args, kwargs):
-                store.note_written(tensor)
+        if follows:
+            written = flow.written(args, kwargs) if plan.writes else []
+            if isinstance(store, Copies):
+                store.note_all([*(tensors_of(out) if flow.creates or flow.lifts else ()), *written], "")
+            else:
+                store.outputs(flow, inputs, out, written, args)
         return out
 
     def suspend(self) -> list[TorchDispatchMode] | None:
@@ -133,9 +151,9 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         for mode in (self, *above):
             enter_mode(mode)
 
-    def _refuse_unknown(self, func: Any, plan: _Plan, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        for tensor in plan.written(args, kwargs):
-            if self.provenance is not None and not self.provenance.knows(tensor):
+    def _refuse_unknown(self, func: Any, copies: Copies, written: list[Tensor]) -> None:
+        for tensor in written:
+            if not copies.knows(tensor):
                 raise RuntimeError(
                     f"count_once: {cost_table.qualified_name(func)} writes to a tensor of shape {tuple(tensor.shape)} "
                     "that is not among the function's arguments, and counting would change it; pass all tensors "
@@ -203,15 +221,7 @@ def _is_plain(kind: type) -> bool:
 def _plan(func: OpOverload | HigherOrderOperator) -> _Plan:
     unknown = cost_table.rule(func) is None
     formula, registered = cost_table.formula_of(func), cost_table.registration(func)
-    if isinstance(func, HigherOrderOperator):
-        return _Plan(formula, registered, unknown, True, (), (), True, None)
-    schema = func._schema
-    arguments = [(i, a) for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
-    writes = [i for i, argument in arguments if not argument.kwarg_only]
-    named = [argument.name for _, argument in arguments if argument.kwarg_only]
-    if schema.name in _WRITES_STATISTICS:
-        writes += [3, 4]
-    creates = any(result.alias_info is None for result in schema.returns) or schema.name == "aten::lift_fresh"
-    data_dependent = not _DATA_DEPENDENT.isdisjoint(func.tags)
-    copies = _COPIES.get(schema.name)
-    return _Plan(formula, registered, unknown, creates, tuple(writes), tuple(named), data_dependent, copies)
+    flow = flow_of(func)
+    writes = bool(flow.writes or flow.writes_named)
+    data_dependent = isinstance(func, HigherOrderOperator) or not _DATA_DEPENDENT.isdisjoint(func.tags)
+    return _Plan(formula, registered, unknown, flow, flow.only_views, writes, data_dependent)

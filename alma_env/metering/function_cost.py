@@ -20,10 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from alma_env.metering.backward_passes import passes
 from alma_env.metering.call_signature import signature
-from alma_env.metering.dispatch_mode import CountingMode
+from alma_env.metering.dispatch_mode import Copies, CountingMode
 from alma_env.metering.meter import Meter, running
-from alma_env.metering.provenance import ProvenanceStore, tensors_of
+from alma_env.metering.storages import tensors_of
 from alma_env.metering.tally import Charge, Charges, Phase, Tally
 
 P = ParamSpec("P")
@@ -105,6 +106,7 @@ class _SignatureCost:
         self.counted: dict[int, Charges] = {}  # by number; 0 if no number was reported
         self.registered: set[str] = set()  # operations whose cost a user registered
         self.varies = False
+        self.backward_passes = 0
 
     @property
     def known(self) -> bool:
@@ -172,16 +174,19 @@ class CountedOnce(Generic[P, R]):
                 out = self.fn(*args, **kwargs)
             cost.learn(numbers, tally)
             return out
+        content = meter.content
+        found, foreign = content.look_at_all(tensors)
         above = meter.suspend()
         try:
             with _reported_numbers(forward_to_outer=True) as numbers:
                 out = self.fn(*args, **kwargs)
         finally:
             meter.resume(above)
+            content.note_all(found, foreign)
             meter.charge(cost.at(sum(numbers)), cost.registered)
-            meter.note_written(tensors)
-        if out is not None:
-            meter.note_written(tensors_of(out))
+            passes().charged += cost.backward_passes
+        for tensor in tensors_of(out):
+            content.note_written(tensor, foreign)
         return out
 
     def charges(self, *args: P.args, **kwargs: P.kwargs) -> Charges:
@@ -205,8 +210,10 @@ class CountedOnce(Generic[P, R]):
         cost = self._costs.get(key)
         if cost is None:
             cost = _SignatureCost(getattr(self.fn, "__qualname__", repr(self.fn)))
+            seen = len(passes().seen)
             with _reported_numbers(forward_to_outer=False) as numbers:
                 tally = _count_on_copies(self.fn, args, kwargs, meter)
+            cost.backward_passes = len(passes().seen) - seen
             cost.learn(numbers, tally)
             if len(self._costs) >= _MOST_COSTS:
                 self._costs.clear()
@@ -224,12 +231,8 @@ def _count_on_copies(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
         raise RuntimeError(
             f"count_once: the arguments of {name} cannot be copied ({error}); detach computed tensors"
         ) from error
-    copies = ProvenanceStore()
-    for value in memo.values():
-        if isinstance(value, Tensor):
-            copies.note_written(value)
     tally = Tally(None)
-    mode = CountingMode(tally, copies, only_known=True)
+    mode = CountingMode(tally, Copies(value for value in memo.values() if isinstance(value, Tensor)))
     python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
     initialized = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     devices = list(range(torch.cuda.device_count())) if initialized else []

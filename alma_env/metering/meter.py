@@ -13,18 +13,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as disable_modes
 
-from alma_env.metering.dispatch_mode import CountingMode, enter_mode, exit_mode
-from alma_env.metering.provenance import Provenance, ProvenanceStore, storage_id, tensors_of
+from alma_env.metering.dispatch_mode import Copies, CountingMode, enter_mode, exit_mode
+from alma_env.metering.provenance import Provenance, ProvenanceStore
+from alma_env.metering.storages import tensors_of
 from alma_env.metering.tally import Charge, Charges, Tally, whole_flops
 
 DEFAULT_PHASE = "training"
-
-_FLOATING = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.complex64, torch.complex128})
 
 
 class _Thread(threading.local):
@@ -53,6 +51,7 @@ class Meter:
         self._declared: list[str] = []
         self._declared_flops: Counter[str] = Counter()
         self._declared_taken = self._taken = self._total_at_entry = 0
+        self._total_at_touch = 0
         self._provenance = ProvenanceStore()
         if self._mode is not None:
             self._mode.provenance = self._provenance
@@ -206,6 +205,8 @@ class Meter:
                 raise ValueError(f"{name}={text!r}: must be a non-empty string; pass a phase and a reason as text")
         self._declared.append(reason)
         self._declared_flops[phase] += flops
+        if flops:
+            self._provenance.explain()
 
     def touch(self, *things: Any) -> None:
         """Report that tensors, or the parameters and buffers of modules, were written in the running block.
@@ -213,14 +214,31 @@ class Meter:
         For work that the dispatcher cannot see, such as a compiled function that updates tensors that are not among its
         arguments.
         """
-        self.note_written(tensors_of(things))
+        tensors = tensors_of(things)
+        if isinstance(content := self.content, Copies):
+            content.note_all(tensors, "")
+            return
+        # At least one multiply-add for each number.
+        charged = self.total - self._total_at_touch >= 2 * sum(tensor.numel() for tensor in tensors)
+        self._total_at_touch = self.total
+        content.touch(tensors, charged)
 
-    def note_written(self, tensors: Iterable[Tensor]) -> None:
-        """Report that tensors were written, as `touch` does, with less overhead."""
-        store = self._provenance if self._mode is None or self._mode.provenance is None else self._mode.provenance
-        for tensor in tensors:
-            if tensor.dtype in _FLOATING and storage_id(tensor) not in store.written:
-                store.note_written(tensor)
+    @property
+    def content(self) -> ProvenanceStore | Copies:
+        """What is known of the content of tensors; in a function that is counted on copies, of the copies."""
+        return self._provenance if self._mode is None or self._mode.provenance is None else self._mode.provenance
+
+    def note_data(self, observation: Mapping[str, Any]) -> None:
+        """Note that the environment hands out a mega-batch: its arrays are no work of the learner."""
+        self._provenance.data.add(observation)
+
+    def note_initial(self, tensors: Iterable[Tensor]) -> None:
+        """Note the content that tensors have before the learner gets any data."""
+        self._provenance.know(tensors)
+
+    def note_accepted(self, contents: Iterable[int]) -> None:
+        """Note the contents of storages, as checksums, that the environment accepted after a declaration."""
+        self._provenance.know_contents(contents)
 
     def take(self) -> Charge:
         """Return what was charged since the last call, and start counting from zero."""
@@ -236,6 +254,7 @@ class Meter:
         self._taken, self._declared_taken = self.total, self.declared_total
         self._tally.clear()
         self._declared, self._declared_flops = [], Counter()
+        self._provenance.explained = False
         return charge
 
     def pending(self) -> dict[str, Any]:
@@ -264,7 +283,15 @@ class Meter:
         self._declared += pending["reasons"]
 
     def provenance(self, tensor: Tensor) -> Provenance | None:
-        """Return how metered blocks made the content of `tensor`; None if no block left it with this content."""
+        """Return how metered blocks made the content of `tensor`; None if no block left it with this content.
+
+        Integers have none here; `made` has them.
+        """
+        floating = tensor.is_floating_point() or tensor.is_complex()
+        return self._provenance.find(tensor) if floating else None
+
+    def made(self, tensor: Tensor) -> Provenance | None:
+        """Return how metered blocks made the content of a tensor of any kind; see `provenance`."""
         return self._provenance.find(tensor)
 
     def state_dict(self) -> dict[str, Any]:
@@ -305,13 +332,23 @@ def running() -> Meter | None:
 
 
 @contextmanager
-def uncounted(written: Iterable[Tensor] = ()) -> Iterator[None]:
-    """Run this block at full speed, without counting. It writes to the tensors `written`, and the caller charges it."""
+def uncounted(written: Iterable[Tensor] = (), read: Iterable[Tensor] = ()) -> Iterator[None]:
+    """Run this block at full speed, without counting; the caller charges it.
+
+    Args:
+        written: the tensors that the block reads and writes.
+        read: the tensors from which it computes them.
+    """
     meter = _thread.meter
-    with nullcontext() if meter is None else disable_modes():
+    if meter is None:
         yield
-    if meter is not None:
-        meter.note_written(written)
+        return
+    content = meter.content
+    found, foreign = content.look_at_all(written)
+    foreign = foreign or content.look_at_all(read)[1]
+    with disable_modes():
+        yield
+    content.note_all(found, foreign)
 
 
 @contextmanager

@@ -1,45 +1,35 @@
 """Provenance: which tensors hold what metered operations made.
 
 The meter sees work only through PyTorch's dispatcher. Work in other threads and processes, in NumPy, and with disabled
-dispatch modes bypasses the dispatcher, but it changes the parameters: their content then differs from the content at
-the end of the metered block. The provenance of a tensor is therefore recorded together with a checksum of its storage,
-at the end of each metered block.
+dispatch modes bypasses the dispatcher, but it leaves content that no metered operation made. The store compares the
+content of a storage with what it knows: when a metered block first reads or writes the storage, and at the block's end.
+Content that it cannot explain is *foreign*, and so is what operations compute from it, until work is declared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
-import xxhash
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.utils.weak import WeakIdKeyDictionary
 
-# The address of a storage's control block: not reused as long as a weak reference to the storage is held.
-storage_id: Callable[[Tensor], int] = torch._C._storage_id  # type: ignore[attr-defined]
+from alma_env.metering.backward_passes import passes
+from alma_env.metering.content_flow import Flow
+from alma_env.metering.released_data import ReleasedData
+from alma_env.metering.storages import WeakStorage, bytes_of, checksum, covers, key_of, parts_of, sample
 
 _PRUNE_AT = 4096
+FEW = 16  # numbers from outside of the block that a tensor may hold, such as the mean of each channel
 
-
-class WeakStorage:
-    """A weak reference to a storage: reserves the address of its control block, but does not keep its memory."""
-
-    __slots__ = ("key",)
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.key: int = tensor.untyped_storage()._weak_ref()  # type: ignore[assignment]
-
-    def dead(self) -> bool:
-        """Return whether the storage has been freed."""
-        return bool(torch.UntypedStorage._expired(self.key))
-
-    def storage(self) -> torch.UntypedStorage | None:
-        """Return the storage, or None if it has been freed."""
-        return torch.UntypedStorage._new_with_weak_ptr(self.key)
-
-    def __del__(self, free: Callable[[int], None] = torch.UntypedStorage._free_weak_ref) -> None:
-        free(self.key)  # a default argument: at the interpreter's exit `torch` may be empty already
+CHANGED = "changed while the meter was not running"
+UNKNOWN = "holds numbers that no metered operation made"
+UNSEEN = "may have been trained while the meter was not running"
+UNCHARGED = "was touched without a charge for the work"
 
 
 @dataclass(frozen=True)
@@ -48,6 +38,7 @@ class Provenance:
 
     counted: bool  # FLOPs were counted or declared in the block
     written: bool  # an operation in the block wrote or created the tensor; otherwise the block read it, as a parameter
+    foreign: str = field(default="", compare=False)  # why the meter cannot explain the content; "" if it can
 
 
 @dataclass(frozen=True)
@@ -57,61 +48,331 @@ class _Record:
     provenance: Provenance
 
 
-class ProvenanceStore:
-    """Provenance of the floating-point storages that metered blocks touched and that were alive at a block's end."""
+class _Touched:
+    """A storage that the running block touched."""
+
+    __slots__ = (
+        "content",
+        "data",
+        "foreign",
+        "made",
+        "numbers",
+        "parameter",
+        "reference",
+        "released",
+        "sample",
+        "written",
+    )
+
+    def __init__(self, reference: WeakStorage) -> None:
+        self.reference = reference
+        self.foreign = ""  # why the content is foreign
+        self.written = False  # by an operation of the block
+        self.made = True  # by operations, of this or an earlier block: a copy is then made, too
+        self.parameter = False
+        self.released = False  # data that the environment handed out
+        self.data = False  # computed from such data alone
+        self.numbers = 0  # numbers from outside that it holds
+        self.sample: int | None = None  # of the content after the last operation
+        self.content: int | None = None  # checksum at the first look
+
+
+class Inputs:
+    """What an operation reads."""
+
+    __slots__ = ("data", "foreign", "made", "numbers")
 
     def __init__(self) -> None:
-        self.written: dict[int, WeakStorage] = {}  # by the running block, which may have created them; by `storage_id`
-        self._read: dict[int, WeakStorage] = {}
+        self.foreign = ""
+        self.data = False
+        self.made = True
+        self.numbers = 0
+
+
+class ProvenanceStore:
+    """Provenance of the storages that metered blocks touched and that were alive at a block's end."""
+
+    def __init__(self) -> None:
+        self.touched: dict[int, _Touched] = {}  # by the running block; by `storage_id`
+        self.data = ReleasedData()
+        self.explained = False  # work was declared: until `taken`, nothing is foreign
+        self._unwritten: dict[int, WeakStorage] = {}  # created by the running block, without content
+        self._lifted: dict[int, WeakStorage] = {}  # made PyTorch's by the running block, with any content
+        self._hidden: WeakIdKeyDictionary = WeakIdKeyDictionary()  # foreign tensors without a storage, and why
         self._records: dict[int, _Record] = {}
         self._by_content: dict[int, Provenance] = {}
         self._restored: dict[int, Provenance] = {}  # of a saved state: known by content only, without storages
+        self._past: set[int] = set()  # contents that blocks left and that were not foreign
+        self._unseen = passes().unseen()
         self._prune_at = _PRUNE_AT
 
-    def note_written(self, tensor: Tensor) -> None:
-        """Note that the running block wrote or created `tensor`."""
-        if (key := _key(tensor)) is not None and key not in self.written:
-            self.written[key] = WeakStorage(tensor)
-            if len(self.written) >= self._prune_at:
-                # Most activations are freed soon. Pruning whenever their number may have doubled bounds the memory.
-                self.written = {key: storage for key, storage in self.written.items() if not storage.dead()}
-                self._prune_at = max(_PRUNE_AT, 2 * len(self.written))
+    # --- the running block ---------------------------------------------------------------------
 
-    def note_foreign(self, tensor: Tensor) -> None:
-        """Note that the running block overwrote `tensor` with content that the block did not make."""
-        if (key := _key(tensor)) is not None:
-            self.written.pop(key, None)
+    def inputs(self, flow: Flow, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Inputs:
+        """Look at what an operation is about to read, and at what it will change in part."""
+        found, only_data, only_few, selected = Inputs(), True, True, False
+        for number, tensor in enumerate(flow.read(args, kwargs)):
+            for one in self._look_at(tensor):
+                if isinstance(one, str):
+                    found.foreign = found.foreign or one
+                    continue
+                if flow.selects and selected and one.foreign:
+                    continue  # which examples are chosen, and in which order, is not content
+                if number == 0 and flow.selects:
+                    selected = _selects_examples(one, args)
+                found.foreign = found.foreign or one.foreign
+                found.made = found.made and (one.made or one.written)
+                found.data |= one.data
+                few = tensor.numel() <= FEW
+                if flow.joins:
+                    found.numbers += min(one.numbers, tensor.numel()) if few else 0
+                else:
+                    found.numbers = max(found.numbers, one.numbers)
+                    only_few &= few or one.numbers > 0
+                only_data &= one.data or few or selected
+        found.data &= only_data
+        found.numbers *= only_few
+        if found.numbers > FEW:
+            found.foreign = found.foreign or UNKNOWN
+        if flow.overwrites:
+            for tensor in flow.written(args, kwargs):
+                if not covers(tensor) and key_of(tensor) not in self._unwritten:
+                    for _ in self._look_at(tensor):
+                        pass
+        return found
 
-    def note_read(self, parameter: Tensor) -> None:
-        """Note that the running block read `parameter`."""
-        if (key := _key(parameter)) is not None and key not in self._read:
-            self._read[key] = WeakStorage(parameter)
+    def outputs(self, flow: Flow, inputs: Inputs, out: Any, written: Iterable[Tensor], args: tuple[Any, ...]) -> None:
+        """Note what an operation created and wrote, from what it read."""
+        if flow.lifts:
+            for tensor in _tensors(out):
+                self._lift(tensor)
+            return
+        if flow.creates:
+            for tensor in _tensors(out):
+                for part in parts_of(tensor):
+                    self._create(part, flow, inputs)
+        for tensor in written:
+            for part in parts_of(tensor):
+                self._write(part, flow, inputs, args)
 
-    def made(self, tensors: list[Tensor]) -> bool:
-        """Return whether all tensors were written or created in metered blocks and have not changed since."""
-        earlier = (self.find(tensor) for tensor in tensors if not self.knows(tensor))
-        return all(provenance is not None and provenance.written for provenance in earlier)
+    def _look_at(self, tensor: Tensor) -> Iterable[_Touched | str]:
+        """Yield what the block knows of a tensor that is about to be read."""
+        key = key_of(tensor)
+        if key is None:
+            for part in parts_of(tensor):
+                if part is not tensor:
+                    yield from self._look_at(part)
+                elif tensor in self._hidden:
+                    yield self._hidden[tensor]
+            return
+        touched = self.touched.get(key)
+        if touched is None:
+            touched = self._first_look(key, tensor, WeakStorage(tensor))
+        elif touched.sample is not None and sample(tensor) != touched.sample:
+            self._look_again(key, tensor, touched)
+        if type(tensor) is nn.Parameter:
+            touched.parameter = True
+        yield touched
 
-    def knows(self, tensor: Tensor) -> bool:
-        """Return whether the running block wrote or created `tensor`, or `tensor` is of a kind without provenance."""
-        return (key := _key(tensor)) is None or key in self.written
+    def _first_look(self, key: int, tensor: Tensor, reference: WeakStorage) -> _Touched:
+        touched = self.touched[key] = _Touched(reference)
+        self._judge_content(key, tensor, touched, changed=False)
+        if self._lifted.pop(key, None) is not None:
+            touched.written = True
+        self._unwritten.pop(key, None)
+        self._prune()
+        return touched
+
+    def _look_again(self, key: int, tensor: Tensor, touched: _Touched) -> None:
+        """Judge content that changed between two operations of the block."""
+        before = touched.foreign
+        self._judge_content(key, tensor, touched, changed=True)
+        touched.foreign = touched.foreign or before
+
+    def _judge_content(self, key: int, tensor: Tensor, touched: _Touched, *, changed: bool) -> None:
+        storage = tensor.untyped_storage()
+        content = touched.content = checksum(storage)
+        touched.sample = sample(tensor)
+        touched.foreign, touched.made = "", True
+        known = self._by_content.get(content)
+        if known is not None:
+            touched.foreign, touched.made = known.foreign, known.written
+            if not known.foreign:
+                return
+        elif content in self._past:
+            touched.made = False
+            return
+        values = _values(storage, tensor.dtype)
+        if _is_constant(values):
+            touched.numbers = int(bool(len(values)) and float(abs(values[0])) not in (0.0, 1.0))
+            return
+        if self.data.recognises(values.view(np.uint8), _float_type(tensor.dtype)):
+            touched.released = touched.data = True
+            return
+        if not touched.foreign:
+            touched.foreign = self._foreign(key, tensor, values, touched, changed)
+        if self.explained:
+            touched.foreign = ""
+
+    def _foreign(self, key: int, tensor: Tensor, values: Any, touched: _Touched, changed: bool) -> str:
+        """Return why content that the meter does not know is foreign, or "" if it may be an initialisation."""
+        parameter = is_parameter(tensor)
+        record = self._records.get(key)
+        if len(values) <= FEW and not parameter:
+            touched.numbers = len(values)
+            return ""
+        if changed or (record is not None and not record.reference.dead()):
+            return CHANGED
+        touched.made = False
+        # Initial weights are random numbers in memory of PyTorch. If there was a training that no meter saw, they may
+        # be its result.
+        if parameter and key not in self._lifted and tensor.untyped_storage().resizable():
+            return UNSEEN if self._trained_unseen() else ""
+        return UNKNOWN
+
+    def _trained_unseen(self) -> bool:
+        try:
+            return passes().unseen() > self._unseen
+        except RuntimeError:  # inside of a transform, where no backward pass can run
+            return False
+
+    def _create(self, tensor: Tensor, flow: Flow, inputs: Inputs) -> None:
+        key = key_of(tensor)
+        if key is None:
+            if inputs.foreign:
+                self._hidden[tensor] = inputs.foreign
+            return
+        touched = self.touched.get(key)
+        if flow.unwritten and touched is None:
+            self._unwritten[key] = WeakStorage(tensor)
+            return
+        if touched is None:
+            touched = self.touched[key] = _Touched(WeakStorage(tensor))
+            touched.foreign, touched.data, touched.numbers = inputs.foreign, inputs.data, inputs.numbers
+        else:
+            touched.foreign = touched.foreign or inputs.foreign
+        touched.written = flow.copies is None or inputs.made
+        touched.made = touched.written
+        touched.sample = None if flow.leaves else sample(tensor)
+        self._prune()
+
+    def _write(self, tensor: Tensor, flow: Flow, inputs: Inputs, args: tuple[Any, ...]) -> None:
+        key = key_of(tensor)
+        if key is None:
+            if inputs.foreign:
+                self._hidden[tensor] = inputs.foreign
+            return
+        touched = self.touched.get(key)
+        whole = covers(tensor)
+        if touched is None:
+            touched = self.touched[key] = _Touched(self._unwritten.pop(key, None) or WeakStorage(tensor))
+            self._lifted.pop(key, None)
+        if flow.overwrites and whole:
+            touched.foreign, touched.numbers, touched.data = inputs.foreign, inputs.numbers, inputs.data
+        else:
+            touched.foreign = touched.foreign or inputs.foreign
+            touched.data &= inputs.data
+            if not whole or flow.writes_parts:
+                touched.numbers += _numbers_written(tensor, flow, inputs, args)
+            else:
+                touched.numbers = max(touched.numbers, inputs.numbers)
+            if touched.numbers > FEW:
+                touched.foreign = touched.foreign or UNKNOWN
+        # Copying does not give weights that no operation made a provenance.
+        touched.written = touched.made = flow.copies is None or inputs.made
+        touched.released = False
+        touched.sample = None if flow.leaves else sample(tensor)
+
+    def _lift(self, tensor: Tensor) -> None:
+        for part in parts_of(tensor):
+            key = key_of(part)
+            if key is not None and key not in self.touched:
+                self._lifted[key] = WeakStorage(part)
+                self._unwritten.pop(key, None)
+
+    def _prune(self) -> None:
+        if len(self.touched) >= self._prune_at:
+            # Most activations are freed soon. Pruning whenever their number may have doubled bounds the memory.
+            self.touched = {key: one for key, one in self.touched.items() if not one.reference.dead()}
+            self._unwritten = {key: one for key, one in self._unwritten.items() if not one.dead()}
+            self._lifted = {key: one for key, one in self._lifted.items() if not one.dead()}
+            self._prune_at = max(_PRUNE_AT, 2 * len(self.touched))
+
+    def look_at_all(self, tensors: Iterable[Tensor]) -> tuple[list[_Touched], str]:
+        """Look at the tensors that a function is about to read and write; return why one is foreign, or ""."""
+        found, foreign = [], ""
+        for tensor in tensors:
+            key = key_of(tensor)
+            touched = None if key is None else self.touched.get(key)
+            for one in (touched,) if touched is not None else self._look_at(tensor):
+                if isinstance(one, str):
+                    foreign = foreign or one
+                else:
+                    found.append(one)
+                    foreign = foreign or one.foreign
+        return found, foreign
+
+    def note_all(self, found: list[_Touched], foreign: str) -> None:
+        """Note that a function wrote what `look_at_all` found."""
+        for one in found:
+            one.written = one.made = True
+            one.released = one.data = False
+            one.sample = None
+            if foreign:
+                one.foreign = foreign
+
+    def note_written(self, tensor: Tensor, foreign: str = "") -> None:
+        """Note that the running block wrote or created `tensor`, by operations that it did not see."""
+        key = key_of(tensor)
+        if key is None:
+            return
+        touched = self.touched.get(key)
+        if touched is None:
+            touched = self.touched[key] = _Touched(self._unwritten.pop(key, None) or WeakStorage(tensor))
+            self._lifted.pop(key, None)
+            self._prune()
+        self.note_all([touched], foreign)
+
+    def touch(self, tensors: Iterable[Tensor], charged: bool) -> None:
+        """Note work on tensors that the dispatcher did not see; it needs a charge, and cannot explain what was there."""
+        for tensor in tensors:
+            key = key_of(tensor)
+            if key is not None and key not in self.touched and key not in self._unwritten:
+                self._first_look(key, tensor, WeakStorage(tensor))
+            self.note_written(tensor, "" if charged else UNCHARGED)
+
+    # --- between blocks ------------------------------------------------------------------------
 
     def end_block(self, counted: bool) -> None:
         """Record the provenance of all live storages that the block touched; `counted` as in `Provenance`."""
-        touched, written = self._read | self.written, self.written
-        self.written, self._read = {}, {}
+        for key, reference in list(self._lifted.items()):
+            if key not in self.touched and (storage := reference.storage()) is not None and storage.nbytes():
+                self._first_look(key, _as_bytes(storage), reference)
+        touched = self.touched
+        self.touched, self._unwritten, self._lifted = {}, {}, {}
         self._prune_at = _PRUNE_AT
         self._records = {key: old for key, old in self._records.items() if not old.reference.dead()}
-        for key, reference in touched.items():
-            storage = reference.storage()
-            if storage is not None:
-                content = checksum(storage)
-                provenance = self._judge(self._records.get(key), content, Provenance(counted, key in written))
-                self._records[key] = _Record(reference, content, provenance)
+        for key, one in touched.items():
+            storage = one.reference.storage()
+            if storage is None or one.released:
+                continue
+            content = one.content
+            if one.written or content is None:
+                content = self._last_look(storage, one)
+            provenance = self._judge(self._records.get(key), content, Provenance(counted, one.written, one.foreign))
+            self._records[key] = _Record(one.reference, content, provenance)
+            if not provenance.foreign:
+                self._past.add(content)
         self._by_content = dict(self._restored)
         for record in self._records.values():
             other = self._by_content.get(record.content, record.provenance)
             self._by_content[record.content] = _stronger(other, record.provenance)
+
+    def _last_look(self, storage: torch.UntypedStorage, one: _Touched) -> int:
+        content = checksum(storage)
+        if one.sample is not None and sample(_as_bytes(storage)) != one.sample and not self.explained:
+            one.foreign = one.foreign or ("" if content in self._by_content or content in self._past else CHANGED)
+        return content
 
     def _judge(self, before: _Record | None, content: int, new: Provenance) -> Provenance:
         if before is not None and before.content == content:
@@ -123,18 +384,51 @@ class ProvenanceStore:
             return replace(new, counted=False)  # changed, but not by an operation that the dispatcher saw
         return _stronger(same or new, new)
 
-    def state(self) -> list[tuple[str, bool, bool]]:
-        """Return the records as plain values: checksum in hexadecimal, counted, written."""
+    def know(self, tensors: Iterable[Tensor]) -> None:
+        """Take the present content of tensors as known: it is what a block finds before any data are there."""
+        for tensor in tensors:
+            for part in [] if is_lazy(tensor) else parts_of(tensor):
+                key = key_of(part)
+                if key is not None and key not in self._records and part.untyped_storage().nbytes():
+                    content = checksum(part.untyped_storage())
+                    provenance = Provenance(counted=False, written=False)
+                    self._records[key] = _Record(WeakStorage(part), content, provenance)
+                    self._by_content.setdefault(content, provenance)
+                    self._past.add(content)
+
+    def know_contents(self, contents: Iterable[int]) -> None:
+        """Take contents as known that the environment has accepted; by checksums of their storages."""
+        for content in contents:
+            self._restored[content] = self._by_content[content] = Provenance(counted=True, written=True)
+
+    def explain(self) -> None:
+        """Take everything as explained, until `taken`: work that the meter cannot see was declared."""
+        self.explained = True
+        for one in self.touched.values():
+            one.foreign = ""
+        self._hidden.clear()
+        self._records = {
+            key: replace(one, provenance=replace(one.provenance, foreign="")) for key, one in self._records.items()
+        }
+        self._restored = {content: replace(one, foreign="") for content, one in self._restored.items()}
+        self._by_content = {content: replace(one, foreign="") for content, one in self._by_content.items()}
+
+    # --- saved states --------------------------------------------------------------------------
+
+    def state(self) -> list[list[Any]]:
+        """Return the records as plain values: checksum in hexadecimal, counted, written, and why it is foreign."""
         live = {record.content for record in self._records.values() if not record.reference.dead()}
+        known = {
+            content: one for content, one in self._by_content.items() if content in live or content in self._restored
+        }
         return [
-            (f"{content:032x}", provenance.counted, provenance.written)
-            for content, provenance in sorted(self._by_content.items())
-            if content in live or content in self._restored
+            [f"{content:032x}", one.counted, one.written, *([one.foreign] if one.foreign else [])]
+            for content, one in sorted(known.items())
         ]
 
-    def restore(self, state: Iterable[tuple[str, bool, bool]]) -> None:
+    def restore(self, state: Iterable[Iterable[Any]]) -> None:
         """Add the records that ``state`` returned; storages are then recognized by their content."""
-        self._restored = {int(content, 16): Provenance(counted, written) for content, counted, written in state}
+        self._restored = {int(content, 16): Provenance(*rest) for content, *rest in state}
         self._by_content |= self._restored
 
     def find(self, tensor: Tensor) -> Provenance | None:
@@ -142,7 +436,7 @@ class ProvenanceStore:
 
         A copy of a whole storage has the provenance of the storage, also if the copy was made outside of the block.
         """
-        key = _key(tensor)
+        key = key_of(tensor)
         if key is None or not self._by_content:
             return None
         content = checksum(tensor.untyped_storage())
@@ -150,35 +444,59 @@ class ProvenanceStore:
         return record.provenance if record and record.content == content else self._by_content.get(content)
 
 
-def _key(tensor: Tensor) -> int | None:
-    """Return the `storage_id`; None without floating-point content: integer, `meta`, sparse and opaque tensors."""
-    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.is_meta:
-        return None
-    try:
-        return storage_id(tensor)
-    except (NotImplementedError, RuntimeError):
-        return None
+def is_parameter(thing: Any) -> bool:
+    """Return whether a thing is a tensor to be trained: a parameter, or a leaf that needs a gradient."""
+    return type(thing) is nn.Parameter or (isinstance(thing, Tensor) and thing.requires_grad and thing.is_leaf)
 
 
 def _stronger(a: Provenance, b: Provenance) -> Provenance:
-    return Provenance(a.counted or b.counted, a.written or b.written)
+    return Provenance(a.counted or b.counted, a.written or b.written, a.foreign and b.foreign)
 
 
-def checksum(storage: torch.UntypedStorage) -> int:
-    """Return a 128-bit checksum of the bytes of a storage; a storage on another device is first copied to the host."""
-    with torch.no_grad():
-        content = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage).cpu().numpy()
-    return xxhash.xxh3_128_intdigest(content.data)
+def _tensors(out: Any) -> list[Tensor]:
+    if isinstance(out, Tensor):
+        return [out]
+    if isinstance(out, list | tuple):
+        return [tensor for one in out for tensor in _tensors(one)]
+    return []
 
 
-def tensors_of(things: Any) -> list[Tensor]:
-    """Return all tensors in (nested) lists, tuples and dictionaries, and the parameters and buffers of modules."""
-    if isinstance(things, Tensor):
-        return [things]
-    if isinstance(things, nn.Module):
-        return [*things.parameters(), *things.buffers()]
-    if isinstance(things, dict):
-        things = things.values()
-    elif not isinstance(things, list | tuple | set):
-        return []
-    return [tensor for thing in things for tensor in tensors_of(thing)]
+def _as_bytes(storage: torch.UntypedStorage) -> Tensor:
+    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+
+
+def _values(storage: torch.UntypedStorage, dtype: torch.dtype) -> Any:
+    """Return the content of a storage as an array: of `dtype` if NumPy has it, else of integers of the same size."""
+    content = np.frombuffer(bytes_of(storage), np.uint8)
+    kind = _float_type(dtype) or np.dtype({1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}.get(dtype.itemsize, "u1"))
+    return content.view(kind) if len(content) % kind.itemsize == 0 else content
+
+
+def _float_type(dtype: torch.dtype) -> np.dtype[Any] | None:
+    kinds = {torch.float32: np.float32, torch.float64: np.float64, torch.float16: np.float16}
+    return np.dtype(kinds[dtype]) if dtype in kinds else None
+
+
+def _is_constant(values: Any) -> bool:
+    few = values[:: max(1, len(values) // 64)]  # most arrays are refused by a few values
+    return len(values) < 2 or bool((few == values[0]).all() and (values == values[0]).all())
+
+
+def _selects_examples(source: _Touched, args: tuple[Any, ...]) -> bool:
+    """Return whether an operation selects whole examples of data, or labels."""
+    x, by = args[0], args[1]
+    if isinstance(by, list | tuple):
+        by = by[0] if len(by) == 1 else None
+    if x.dim() == 0 or not (isinstance(by, Tensor) or by == 0):
+        return False
+    if x.dim() == 1:
+        return source.released and not x.is_floating_point()
+    return source.data and x.numel() >= len(x) * (FEW // 2)
+
+
+def _numbers_written(tensor: Tensor, flow: Flow, inputs: Inputs, args: tuple[Any, ...]) -> int:
+    """Return how many numbers from outside an operation wrote into a part of a storage."""
+    scalar = args[-1] if args and isinstance(args[-1], int | float) and flow.copies is None else 0
+    if inputs.numbers:
+        return min(tensor.numel(), FEW + 1) if tensor.numel() <= FEW else 0
+    return int(flow.overwrites and scalar not in (0, 1, -1))

@@ -1,12 +1,13 @@
-"""Admission of predictors: a predictor is deployed only if metered operations made its parameters."""
+"""Admission of predictors: a predictor is deployed only if metered operations made its content."""
 
 from __future__ import annotations
 
-from torch import nn
+from torch import Tensor, nn
 
 from alma_env.errors import UnmeteredTrainingError
 from alma_env.metering.meter import Meter
-from alma_env.scoring.fingerprint import Fingerprint, changed_parameters
+from alma_env.scoring.fingerprint import Fingerprint, changed_tensors
+from alma_env.scoring.hidden_numbers import FEW
 from alma_env.scoring.spaces import UntrainedPredictor
 
 _REMEDY = (
@@ -14,6 +15,7 @@ _REMEDY = (
     "execute with env.meter.declare(flops, reason=...); pass an untrained predictor to "
     "reset(options={'predictor': module})"
 )
+ANY_NUMBERS = "any numbers"  # in `known`: the episode was saved by a version that did not look at numbers
 
 
 def require_metered(
@@ -24,34 +26,57 @@ def require_metered(
     total_at_deployment: int,
     declared_at_deployment: int,
 ) -> None:
-    """Raise UnmeteredTrainingError if parameters, buffers or arrays changed without a charge.
+    """Raise UnmeteredTrainingError if parameters, buffers, arrays or other numbers changed without a charge.
 
-    Call this function while the meter does not run, or is paused. `known` holds the content hashes of all tensors and
-    arrays that were deployed before in the episode; the last two arguments are the FLOPs charged, and the FLOPs
-    declared, before the last deployment.
+    Call this function while the meter does not run, or is paused. `known` holds the content hashes of all tensors,
+    arrays and numbers that were deployed before in the episode; the last two arguments are the FLOPs charged, and the
+    FLOPs declared, before the last deployment.
     """
-    # By the class's own method: a subclass or an attribute of the predictor can answer anything.
-    untrained = type(predictor) is UntrainedPredictor and UntrainedPredictor.is_pristine(predictor)
-    if untrained or meter.declared_total > declared_at_deployment:
+    if is_untrained(predictor) or meter.declared_total > declared_at_deployment:
         return
     name = type(predictor).__name__
     if not known.issuperset(mark.arrays):
         raise UnmeteredTrainingError(
-            f"{name} holds NumPy arrays of floats that were not deployed before: the work of NumPy cannot be counted; "
-            "charge it with env.meter.declare(flops, reason=...), store constants in registered buffers, or deploy the "
-            "untrained predictor with reset(options={'predictor': module})"
+            f"{name} holds NumPy arrays that were not deployed before: the work of NumPy cannot be counted; charge it "
+            "with env.meter.declare(flops, reason=...), store constants in registered buffers, or deploy the untrained "
+            "predictor with reset(options={'predictor': module})"
         )
-    if known.issuperset(mark.tensors):
-        return  # only the structure changed, or earlier content is deployed again
     charged = meter.total > total_at_deployment
-    changed = changed_parameters(predictor, mark, known)
-    for path, parameter in changed:
-        what = f"parameter {path!r} of {name} changed"
-        provenance = meter.provenance(parameter)
+    if not known.issuperset(mark.tensors):
+        _require_metered_tensors(name, changed_tensors(predictor, mark, known), meter, charged)
+    if charged:
+        return
+    if mark.structure is None:
+        raise UnmeteredTrainingError(
+            f"{name} holds objects that cannot be described, so it counts as changed at every tick, but the meter "
+            f"counted 0 FLOPs: {_REMEDY}"
+        )
+    changed = sum(count for content, count in mark.numbers if content not in known)
+    if changed > FEW and ANY_NUMBERS not in known:
+        raise UnmeteredTrainingError(
+            f"{changed} numbers outside of the parameters of {name} changed, such as those in lists, texts or global "
+            f"variables, but the meter counted 0 FLOPs: at most {FEW} may change without a charge; {_REMEDY}"
+        )
+
+
+def is_untrained(predictor: nn.Module) -> bool:
+    """Return whether a predictor is a sample of the action space that has not changed."""
+    # By the class's own method: a subclass or an attribute of the predictor can answer anything.
+    return type(predictor) is UntrainedPredictor and UntrainedPredictor.is_pristine(predictor)
+
+
+def _require_metered_tensors(name: str, changed: list[tuple[str, Tensor]], meter: Meter, charged: bool) -> None:
+    few = FEW  # numbers in buffers that may come from outside of the block
+    for path, tensor in changed:
+        is_parameter = isinstance(tensor, nn.Parameter)
+        what = f"{'parameter' if is_parameter else 'buffer'} {path!r} of {name} changed"
+        made = meter.made(tensor)
         # Reading is not enough: a network that was trained elsewhere can be run while the meter is running.
-        if provenance is None or not provenance.written:
-            raise UnmeteredTrainingError(f"{what} while the meter was not running: {_REMEDY}")
-        if not (provenance.counted or charged):
+        if made is None or not made.written or made.foreign:
+            if not is_parameter and charged and tensor.numel() <= few:
+                few -= tensor.numel()
+                continue
+            why = f" (it {made.foreign})" if made is not None and made.foreign else ""
+            raise UnmeteredTrainingError(f"{what} while the meter was not running{why}: {_REMEDY}")
+        if not (made.counted or charged):
             raise UnmeteredTrainingError(f"{what}, but the meter counted 0 FLOPs: {_REMEDY}")
-    if not (changed or charged):
-        raise UnmeteredTrainingError(f"buffers of {name} changed, but the meter counted 0 FLOPs: {_REMEDY}")

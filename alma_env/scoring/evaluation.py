@@ -22,6 +22,7 @@ from alma_env.metering.dispatch_mode import CountingMode
 from alma_env.metering.tally import Tally
 from alma_env.scoring.fingerprint import predictor_name
 from alma_env.scoring.module_copy import copy_module
+from alma_env.scoring.module_tree import evaluate_only, named_buffers, named_parameters
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,13 +59,14 @@ def freeze(predictor: nn.Module) -> nn.Module:
             f"{predictor_name(predictor)} cannot be copied ({error}): a deployed predictor must support copy.deepcopy; "
             "remove open files, generators, locks and tensors with a graph from its attributes"
         ) from error
-    return frozen.eval().requires_grad_(False)
+    evaluate_only(frozen)
+    return frozen
 
 
 def device_of(predictor: nn.Module) -> torch.device:
     """Return the device of the predictor's first tensor, or the CPU if it has no tensors."""
-    tensors = itertools.chain(predictor.parameters(), predictor.buffers())
-    return next((tensor.device for tensor in tensors), torch.device("cpu"))
+    tensors = itertools.chain(named_parameters(predictor), named_buffers(predictor))
+    return next((tensor.device for _, tensor in tensors), torch.device("cpu"))
 
 
 @contextmanager

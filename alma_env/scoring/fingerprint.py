@@ -5,6 +5,7 @@ A predictor is any ``torch.nn.Module`` that maps a batch of raw inputs to logits
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import pickle
@@ -20,7 +21,9 @@ from torch import Tensor, nn
 
 from alma_env.errors import PredictorError
 from alma_env.scoring.ensemble import Ensemble
+from alma_env.scoring.hidden_numbers import FEW, hidden_numbers
 from alma_env.scoring.module_copy import is_empty_registry
+from alma_env.scoring.module_tree import named_buffers, named_parameters
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -35,11 +38,14 @@ class Fingerprint:
 
     Attributes:
         tensors: content hash of each tensor that the module holds, registered or not, in the order of discovery.
-        arrays: content hash of each NumPy array of floats that the module holds, in the order of discovery.
+        arrays: content hash of each NumPy array that the module holds or its code reads, in the order of discovery;
+            a few integers are not counted as an array.
         structure: hash of everything else (submodules, plain attributes, functions stored on the instance), or None
             if it cannot be computed; the predictor then counts as changed at every tick.
         parameters: number of scalars in ``parameters()``, tied ones once, trainable or not: |θ|.
-        buffers: number of scalars in all other tensors that the module holds.
+        buffers: number of scalars in all other tensors and arrays that the module holds or its code reads, and in
+            other places with many numbers.
+        numbers: for each place with other numbers, such as a list, a hash of its content and how many they are.
         parts: for an `Ensemble`, the fingerprints of its preparation and of each member.
     """
 
@@ -48,6 +54,7 @@ class Fingerprint:
     parameters: int
     buffers: int
     arrays: tuple[str, ...] = ()
+    numbers: tuple[tuple[str, int], ...] = ()
     parts: tuple[Fingerprint, ...] = field(default=(), compare=False)  # the other fields include them
 
     @property
@@ -67,7 +74,9 @@ class Fingerprint:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Fingerprint:
         """Read the return value of ``to_dict``, also from JSON."""
-        return cls(**{**values, "tensors": tuple(values["tensors"]), "arrays": tuple(values["arrays"])})
+        numbers = tuple((content, int(count)) for content, count in values.get("numbers", ()))
+        lists = {name: tuple(values[name]) for name in ("tensors", "arrays")}
+        return cls(**{**values, **lists, "numbers": numbers})
 
     def same_as(self, other: Fingerprint | None) -> bool:
         """Return whether both certainly give the same answers."""
@@ -131,6 +140,7 @@ class _Description(pickle.Pickler):
         self.fast = True
         self.tensors: list[Tensor] = []
         self.arrays: list[str] = []
+        self.array_elements = 0
         self.shared: str | None = None  # name of a function whose closure has a module or tensor; it is not copied
         self._numbers: dict[int, int] = {}
 
@@ -140,8 +150,9 @@ class _Description(pickle.Pickler):
             if number == len(self.tensors):
                 self.tensors.append(obj)
             return _placeholder, ("tensor", number)
-        if isinstance(obj, np.ndarray) and np.issubdtype(obj.dtype, np.inexact):
+        if isinstance(obj, np.ndarray) and (np.issubdtype(obj.dtype, np.inexact) or obj.size > FEW):
             self.arrays.append(_array_hash(obj))
+            self.array_elements += obj.size
             return _placeholder, ("array", self.arrays[-1])
         if isinstance(obj, nn.Module) and type(obj).__reduce__ is object.__reduce__:
             state = {
@@ -161,8 +172,8 @@ class _Description(pickle.Pickler):
 def fingerprint(predictor: nn.Module) -> Fingerprint:
     """Return the fingerprint of a predictor: weights, buffers and everything else that its forward reads from it.
 
-    The training flag is ignored, because answers are computed in eval mode. Global variables that a forward reads are
-    not part of the module and are ignored.
+    The training flag is ignored, because answers are computed in eval mode. Global variables that the code reads take
+    part if they are tensors, arrays, or have many numbers.
 
     Raises:
         PredictorError: the predictor holds a tensor that cannot be read, or a function that would not be copied.
@@ -178,12 +189,15 @@ def fingerprint(predictor: nn.Module) -> Fingerprint:
         tensors = description.tensors
     except Exception:  # a predictor that cannot be described counts as new at every tick, which is safe
         structure = None
-        tensors = [*predictor.parameters(), *predictor.buffers()]
+        tensors = [tensor for _, tensor in (*named_parameters(predictor), *named_buffers(predictor))]
     if description.shared is not None:
         raise PredictorError(
             f"{predictor_name(predictor)} holds the function {description.shared}, whose closure has a module or "
             "tensor: functions are not copied, so the learner would share it; register it as a submodule or buffer"
         )
+    hidden = hidden_numbers(predictor)
+    held = {id(tensor) for tensor in tensors}
+    tensors = [*tensors, *(tensor for tensor in hidden.tensors if id(tensor) not in held)]
     try:
         hashes = tuple(tensor_hash(tensor) for tensor in tensors)
     except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
@@ -191,13 +205,15 @@ def fingerprint(predictor: nn.Module) -> Fingerprint:
             f"{predictor_name(predictor)} holds a tensor whose content cannot be read ({error}): tensors must be "
             "initialised, dense and not on the meta device; deploy another module"
         ) from error
-    parameters = sum(parameter.numel() for parameter in predictor.parameters())
+    parameters = sum(parameter.numel() for _, parameter in named_parameters(predictor))
+    elements = sum(tensor.numel() for tensor in tensors) + description.array_elements
     return Fingerprint(
         tensors=hashes,
         structure=structure,
         parameters=parameters,
-        buffers=sum(tensor.numel() for tensor in tensors) - parameters,
-        arrays=tuple(description.arrays),
+        buffers=elements - parameters + hidden.many + sum(one.size for one in hidden.arrays),
+        arrays=(*description.arrays, *(_array_hash(one) for one in hidden.arrays)),
+        numbers=tuple(hidden.places),
     )
 
 
@@ -211,15 +227,19 @@ def _ensemble_fingerprint(ensemble: Ensemble) -> Fingerprint:
     return Fingerprint(
         tensors=tuple(tensor for part in parts for tensor in part.tensors),
         structure=xxhash.xxh3_128_hexdigest("".join(known).encode()) if len(known) == len(structures) else None,
-        parameters=sum(parameter.numel() for parameter in ensemble.parameters()),  # tied ones once
+        parameters=sum(parameter.numel() for _, parameter in named_parameters(ensemble)),  # tied ones once
         buffers=sum(part.buffers for part in parts),
         arrays=tuple(array for part in parts for array in part.arrays),
+        numbers=tuple(place for part in parts for place in part.numbers),
         parts=parts,
     )
 
 
-def changed_parameters(predictor: nn.Module, mark: Fingerprint, known: Set[str]) -> list[tuple[str, nn.Parameter]]:
-    """Return names and parameters whose content is not among the `known` hashes (of ``Fingerprint.tensors``)."""
+def changed_tensors(predictor: nn.Module, mark: Fingerprint, known: Set[str]) -> list[tuple[str, Tensor]]:
+    """Return names and tensors whose content is not among the `known` hashes (of ``Fingerprint.tensors``).
+
+    Parameters and buffers come first; tensors that are held or read in other ways are called "a tensor".
+    """
     if isinstance(predictor, Ensemble) and mark.parts:
         # The fingerprint has the hashes of each member: members without new tensors are skipped.
         named = [("prepare", predictor.prepare), *((f"members.{n}", m) for n, m in enumerate(predictor.members))]
@@ -227,11 +247,18 @@ def changed_parameters(predictor: nn.Module, mark: Fingerprint, known: Set[str])
             (f"{place}.{name}", parameter)
             for (place, part), part_fingerprint in zip(named, mark.parts, strict=True)
             if not known >= set(part_fingerprint.tensors)
-            for name, parameter in changed_parameters(part, part_fingerprint, known)
+            for name, parameter in changed_tensors(part, part_fingerprint, known)
         ]
-    return [
-        (name, parameter) for name, parameter in predictor.named_parameters() if tensor_hash(parameter) not in known
-    ]
+    registered = [*named_parameters(predictor), *named_buffers(predictor)]
+    others: list[tuple[str, Tensor]] = []
+    if len(registered) != len(mark.tensors):
+        held = {id(tensor) for _, tensor in registered}
+        description = _Description(io.BytesIO())
+        with contextlib.suppress(Exception):
+            description.dump(predictor)
+        found = {id(tensor): tensor for tensor in (*description.tensors, *hidden_numbers(predictor).tensors)}
+        others = [("a tensor", tensor) for tensor in found.values() if id(tensor) not in held]
+    return [(name, tensor) for name, tensor in (*registered, *others) if tensor_hash(tensor) not in known]
 
 
 def predictor_name(predictor: nn.Module) -> str:

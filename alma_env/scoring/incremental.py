@@ -19,7 +19,7 @@ from alma_env.errors import AlmaError, PredictorError
 from alma_env.metering.function_cost import count
 from alma_env.scoring.ensemble import Ensemble
 from alma_env.scoring.evaluation import Answer, answer, device_of, freeze, reproducible, run
-from alma_env.scoring.fingerprint import Fingerprint, Kind
+from alma_env.scoring.fingerprint import Fingerprint, Kind, fingerprint
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,6 +53,7 @@ def score(
     steady_flops: float | None,
     before: ScoredEnsemble | None,
     inputs: NormalisedInputs | None = None,
+    frozen: bool = False,
 ) -> tuple[Answer, ScoredEnsemble | None]:
     """Return the answer of a predictor, and the record for the next call if it is an ensemble.
 
@@ -66,11 +67,12 @@ def score(
         before: the record of the last ensemble on the same test set, or None. Its members are not run again if the
             ensemble starts with them.
         inputs: see `evaluation.run`.
+        frozen: the predictor is the return value of `evaluation.freeze`, whose fingerprint is `mark`.
     """
     # The parts of a fingerprint are those of a plain ensemble.
     if not (isinstance(predictor, Ensemble) and mark.parts and task.keeps_enough_for(predictor)):
-        frozen = freeze(predictor)
-        return answer(frozen, x, y, task=task, batch_size=batch_size, steady_flops=steady_flops, inputs=inputs), None
+        body = predictor if frozen else freeze(predictor)
+        return answer(body, x, y, task=task, batch_size=batch_size, steady_flops=steady_flops, inputs=inputs), None
     prepare, *members = mark.parts
     marks = tuple(members)
     steady = {} if before is None or not prepare.same_as(before.prepare) else dict(before.steady_flops)
@@ -78,6 +80,11 @@ def score(
     def run_member(number: int) -> tuple[Tensor, float]:
         """Run a member as a separate predictor with its preparation, so that the other members have no effect."""
         single, kind = freeze(nn.Sequential(predictor.prepare, predictor.members[number])), marks[number].kind
+        if fingerprint(single[1]) != marks[number]:
+            raise PredictorError(
+                f"member {number} of the ensemble: its copy has other content than the member itself, so that what "
+                "answers is not what was trained; do not change the content in __deepcopy__ or __reduce__"
+            )
         known = None if kind is None else steady.pop(kind, None)
         try:
             kept, flops, is_steady = run(

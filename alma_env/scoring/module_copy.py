@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from alma_env.scoring.module_tree import attributes_of, submodules
+
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -19,7 +21,7 @@ def is_empty_registry(value: object) -> bool:
 
 def copy_module(module: M) -> M:
     """Return ``copy.deepcopy(module)``, in half the time: each module has about 15 empty registries."""
-    attributes = [value for part in module.modules() for value in vars(part).values()]
+    attributes = [value for _, part in submodules(module) for value in attributes_of(part).values()]
     registries = [value for value in attributes if is_empty_registry(value)]
     memo: dict[int, Any] = {id(value): type(value)() for value in registries}
     memo[id(memo)] = registries  # keeps them, and so their ids, to the end of the copy, as copy.deepcopy does

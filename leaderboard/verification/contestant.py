@@ -77,6 +77,7 @@ class RemoteEnv(AlmaEnv):
             raise ValueError(f"tick={tick}: {rule}")
         stream: Any = self._stream
         found: Observation = stream.megabatch(tick)
+        self.meter.note_data(found)
         return found
 
     def validation_error(self, predictor: nn.Module) -> float:

@@ -80,7 +80,7 @@ def native_engine(
             if settings.patience is not None and epoch - best_epoch >= settings.patience:
                 break
     steps = best_epoch * -(-len(train) // settings.batch_size)
-    with meter.uncounted([*body.parameters(), *body.buffers()]):
+    with meter.uncounted([*body.parameters(), *body.buffers()], [train.x, train.y, valid.x, valid.y]):
         for member, state in zip(members_of(body), kept, strict=True):
             _set_state(member, state, steps)
     return Curves(
