@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,8 +17,9 @@ from leaderboard.database.engine import now, writing
 from leaderboard.database.tables import Account, Event, State, Submission
 from leaderboard.errors import DamagedError, NotFoundError, SubmissionError, TooManyError
 from leaderboard.rules import RULES_VERSION
+from leaderboard.submission.manifest import Manifest
 from leaderboard.submission.package import Package
-from leaderboard.submission.static_check import check
+from leaderboard.submission.static_check import MANIFEST, check
 from leaderboard.submission.zip_archive import from_zip
 from leaderboard.text_safety import shown
 
@@ -152,6 +154,19 @@ def package_of(session: Session, submission_id: int) -> Package:
             f"have {shown(digest, 80)}"
         )
     return package
+
+
+def require_described(session: Session, submission_id: int, manifest: Manifest) -> None:
+    """Require that the row of a submission says what the manifest among its files says.
+
+    Raises:
+        DamagedError: the row says something else.
+    """
+    columns = Submission.manifest, Submission.env_id, Submission.name, Submission.method, Submission.waiting_time
+    row = session.execute(select(*columns).where(Submission.id == submission_id)).one()
+    values = json.loads(json.dumps(manifest.to_dict()))
+    if tuple(row) != (values, manifest.env, manifest.name, manifest.method, manifest.waiting_time):
+        raise DamagedError(f"submission {submission_id}: its row does not say what {MANIFEST} among its files says")
 
 
 def no_submission(submission_id: int) -> NotFoundError:

@@ -25,7 +25,7 @@ from sqlalchemy.exc import OperationalError
 from leaderboard.board import queue, scratch
 from leaderboard.board.details import details
 from leaderboard.board.queue import Lease
-from leaderboard.board.submissions import package_of
+from leaderboard.board.submissions import package_of, require_described
 from leaderboard.database.engine import reading
 from leaderboard.errors import DamagedError, LeaseLostError, SubmissionError
 from leaderboard.submission import manifest as manifests
@@ -138,7 +138,8 @@ def _verify(engine: Engine, lease: Lease, verify: Verifier, stop: _Stop, heartbe
     details(engine, lease.submission_id)  # raises if a row is damaged
     with reading(engine) as session:
         package = package_of(session, lease.submission_id)
-    manifest = manifests.parse(package.files[MANIFEST])
+        manifest = manifests.parse(package.files[MANIFEST])
+        require_described(session, lease.submission_id, manifest)
     with scratch.folder_of_this_process(), stop.interrupting():
         return verify(package, manifest, heartbeat.progress)
 

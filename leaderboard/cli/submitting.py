@@ -109,7 +109,9 @@ def _status(options: argparse.Namespace, console: Console) -> int:
             from leaderboard.board.listing import list_submissions
 
             if options.id is None:
-                rows = [one.columns() for one in list_submissions(engine, limit=min(options.latest, 200)).lines]
+                page = list_submissions(engine, limit=min(options.latest, 200))
+                rows = [one.columns() for one in page.lines]
+                lines = [f"submission {id}: damaged in the database, not shown" for id in page.damaged]
             else:
                 lines = details(engine, options.id).lines()
     if options.id is None:

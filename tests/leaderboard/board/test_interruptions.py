@@ -21,8 +21,13 @@ from leaderboard.board.worker import work
 from leaderboard.database.engine import now, reading, writing
 from leaderboard.database.tables import Event, Job, Submission
 from leaderboard.errors import DamagedError
+from leaderboard.submission import manifest as manifests
 
 from ..conftest import package_of, verification_of
+
+
+def manifest_of(**changes) -> dict[str, object]:
+    return manifests.parse(package_of(**changes).files["submission.toml"]).to_dict()
 
 
 def job_of(engine, submission_id) -> Job:
@@ -108,6 +113,25 @@ def test_files_that_are_not_those_that_were_sent_are_not_verified(engine, archiv
     queue.retry(engine, damaged)
     assert work(engine, look, until_empty=True) == 1
     assert details(engine, damaged).state == "verified"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"env_id": "MNIST-ALMA-v0"},
+        {"method": "ens"},
+        {"name": "another"},
+        {"waiting_time": 7},
+        {"manifest": manifest_of(seeds=[3, 4, 5])},
+        {"manifest": manifest_of(env="MNIST-ALMA-v0")},
+    ],
+)
+def test_a_row_that_does_not_say_what_its_files_say_is_not_verified(engine, change):
+    sent = submit(engine, package_of()).id
+    with writing(engine) as session:
+        session.execute(update(Submission).where(Submission.id == sent).values(**change))
+    assert work(engine, lambda *_: pytest.fail("it was verified"), until_empty=True) == 0
+    assert details(engine, sent).state == "held"
 
 
 def test_a_held_submission_waits_for_a_maintainer_and_its_log_says_so(engine):

@@ -15,6 +15,7 @@ import pytest
 import uvicorn
 
 from leaderboard.board import queue
+from leaderboard.board.details import details
 from leaderboard.board.submissions import submit
 from leaderboard.board.worker import work
 from leaderboard.database.engine import connect
@@ -127,6 +128,16 @@ def verify_all(site: Site) -> None:
     work(site.engine, fake_verify.verify, until_empty=True, poll_seconds=0.02)
 
 
+def remove_those_that_wait(site: Site) -> None:
+    """Remove the submissions "that waits" from the queue, in which the new account has the first turn."""
+    leases = [lease for lease in (queue.claim(site.engine, "w") for _ in range(2)) if lease]
+    for lease in leases:
+        if details(site.engine, lease.submission_id).manifest.name.startswith("that waits"):
+            queue.fail(site.engine, lease, "removed from the queue", retry=False)
+        else:
+            queue.release(site.engine, lease)
+
+
 @pytest.mark.parametrize("javascript", [True, False], ids=["JavaScript", "no JavaScript"])
 def test_a_submission_by_form_is_queued_verified_and_ranked(visit, site, tmp_path, javascript):
     archive = tmp_path / "agent.zip"
@@ -144,7 +155,7 @@ def test_a_submission_by_form_is_queued_verified_and_ranked(visit, site, tmp_pat
     page.get_by_role("button", name=f"Send as Student-{number}").click()
     page.wait_for_url("**/submissions/*")
     assert page.locator(".page-head .state").inner_text() == "queued"
-    queue.fail(site.engine, queue.claim(site.engine, "w"), "removed from the queue", retry=False)  # "that waits"
+    remove_those_that_wait(site)
     verify_all(site)
     if not javascript:
         page.reload()

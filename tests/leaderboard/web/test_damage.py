@@ -15,6 +15,7 @@ from sqlalchemy import select, text
 
 from leaderboard.board import queue, worker
 from leaderboard.board.submissions import submit
+from leaderboard.cli import main
 from leaderboard.database.engine import connect, reading
 from leaderboard.database.tables import Base, Submission
 from leaderboard.verification.result import Finding
@@ -137,6 +138,14 @@ def test_a_line_names_the_damaged_submission(board, column):
         if column != "manifest":  # the list does not read the manifest
             assert "Submission 2 is damaged in the database" in client.get("/submissions").text
             assert client.get("/api/v1/submissions").json()["damaged"] == [2]
+
+
+def test_the_command_line_names_the_damaged_submission(board, capsys):
+    engine, _ = board("submissions", "state", "'garbage'", "id = 2")
+    assert main(["status", "--database", str(engine.url)]) == 0
+    out = capsys.readouterr().out
+    assert "submission 2: damaged in the database, not shown" in out
+    assert "last" in out
 
 
 @pytest.mark.parametrize("column", ["cer_mean", "verified_at", "seeds"])
