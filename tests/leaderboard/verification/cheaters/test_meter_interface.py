@@ -19,8 +19,8 @@ from alma_env.scoring.spaces import UntrainedPredictor
 from leaderboard.errors import SubmissionError
 from leaderboard.submission.claims import read_claim
 from leaderboard.verification import audit
-from leaderboard.verification.reported import RunFailedError, flops
 from leaderboard.verification.one_run import SandboxedRun
+from leaderboard.verification.reported import RunFailedError, flops
 
 from .gallery import HONEST, attack, case, codes
 
