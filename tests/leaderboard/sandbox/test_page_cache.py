@@ -9,6 +9,8 @@ import pytest
 
 from leaderboard.sandbox import page_cache, view
 from leaderboard.sandbox.page_cache import read_shared_files
+from leaderboard.submission import static_check
+from leaderboard.verification import verify
 
 
 def test_every_file_that_a_sandbox_sees_is_read_except_for_hidden_ones(tmp_path, monkeypatch):
@@ -43,3 +45,17 @@ def test_the_interpreter_and_the_packages_are_among_the_shared_files():
     visible = view.visible_folders().values()
     for file in (os.path.realpath(sys.executable), os.path.realpath(os.__file__), view.__file__, pytest.__file__):
         assert any(os.path.realpath(file).startswith(f"{folder}/") for folder in visible)
+
+
+def test_a_verification_reads_the_shared_files_before_a_run(monkeypatch, package):
+    calls = []
+
+    def run(*arguments, **settings):
+        calls.append("run")
+        raise InterruptedError
+
+    monkeypatch.setattr(verify, "read_shared_files", lambda: calls.append("read"))
+    monkeypatch.setattr(verify, "run_sandboxed", run)
+    with pytest.raises(InterruptedError):
+        verify.verify(package, static_check.check(package).manifest)
+    assert calls == ["read", "run"]
