@@ -197,3 +197,39 @@ def test_the_trial_finds_a_matrix_product() -> None:
     weights, table = torch.rand(4), torch.rand(5, 3)
     bag = (table, torch.tensor([0, 1, 2, 4]), torch.tensor([0, 2]), False, 0, False, weights)
     assert call(torch.ops.aten._embedding_bag.default, *bag).products() == 2
+
+
+def test_the_gradients_of_normalisation_are_charged_without_the_input_gradient_on_every_device() -> None:
+    x, weight = torch.ones(5, 3), torch.ones(3)
+    cases = {
+        "native_batch_norm_backward": (x, x),
+        "batch_norm_backward": (x, x),
+        "miopen_batch_norm_backward": (x, x),
+        "cudnn_batch_norm_backward": (x, x),
+        "native_layer_norm_backward": (x, x),
+        "native_group_norm_backward": (x, x),
+        "_fused_rms_norm_backward": (x, x),
+        "grid_sampler_3d_backward": (x, x),
+    }
+    for name, operands in cases.items():
+        formula = conditional_formulas.CONDITIONS[f"aten::{name}"]
+        assert formula((None, weight, weight), *operands) == 2 * x.numel()
+        assert formula((x, weight, weight), *operands) == 0
+        assert formula((None, None, weight), *operands) == 0
+    assert conditional_formulas.CONDITIONS["aten::cudnn_grid_sampler_backward"]((x, weight), x, x, x) == 0
+    reduce = conditional_formulas.CONDITIONS["aten::batch_norm_backward_reduce"]
+    assert reduce((weight,) * 4, x, x, weight, weight) == 0
+    assert reduce((weight,) * 4, x[:, :1].expand(5, 3), weight.expand(5, 3), weight, weight) == 2 * 15
+
+
+def test_the_places_of_a_tensor_in_memory() -> None:
+    places = conditional_formulas.stored_elements
+    x = torch.zeros(12)
+    assert places(x.view(3, 4).T) == places(x) == 12
+    assert places(torch.zeros(2, 3, 4, 4).to(memory_format=torch.channels_last)) == 96
+    assert places(x[::2].expand(5, 6)) == 6
+    assert places(x.unfold(0, 5, 1)) == 12
+    assert places(x.as_strided((3, 2, 2), (1, 1, 6))) == 8
+    assert places(x.as_strided((3, 3), (2, 3))) == len({2 * i + 3 * j for i in range(3) for j in range(3)})
+    assert places(torch.eye(3).to_sparse()) == 9
+    assert places(torch.zeros(0, 3).T) == 0
