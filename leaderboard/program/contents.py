@@ -30,6 +30,7 @@ class Contents:
 
     Attributes:
         parameters: scalars of 32 bits in parameters: Mem. A number of 64 bits counts as two, a shorter one as one.
+        parameter_elements: number of elements of the parameters, whatever their bits.
         buffers: number of elements of all other tensors.
         stored: scalars of 32 bits in all tensors.
         hidden: scalars of 32 bits outside of the parameters, by place: ``buffers``, ``constants`` and ``literals``.
@@ -41,6 +42,7 @@ class Contents:
     """
 
     parameters: int
+    parameter_elements: int
     buffers: int
     stored: int
     hidden: dict[str, int]
@@ -73,6 +75,7 @@ def contents(program: Program, shape: tuple[int, ...], dtype: torch.dtype, examp
     free = sum(runs[size].free_elements for size in sizes) / examples
     return Contents(
         parameters=round(of_parameters),
+        parameter_elements=program.parameters,
         buffers=program.buffers,
         stored=math.ceil(sum(stored.values())),
         hidden={

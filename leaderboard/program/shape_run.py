@@ -94,7 +94,7 @@ class _Runner:
         self.values |= {name: self.values[other] for name, other in program.aliases.items()}
         self.values[program.input] = x
         tally, elements, deadline = Tally("inference"), FreeElements(), time.monotonic() + SECONDS
-        every = _config.patch(meta_nonzero_assume_all_nonzero=True)  # type: ignore[no-untyped-call]
+        every = _config.patch(meta_nonzero_assume_all_nonzero=True)  # type: ignore[attr-defined]
         with torch.no_grad(), every, elements, CountingMode(tally):
             for node in program.nodes:
                 if time.monotonic() > deadline:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from alma_env import Ledger, Row
 from leaderboard.verification.cpu_witness import floor_rate, overhead_seconds, unexplained_seconds
@@ -56,6 +57,15 @@ def claim_findings(claimed: Mapping[int, Ledger], verified: Mapping[int, Ledger]
                 text = f"the submission claims {name} {a:.6g}; the verified run has {b:.6g}"
                 found.append(Finding("suspicious", "claim", text, seed))
     return found
+
+
+def authors_ledger(run: SandboxedRun) -> Ledger:
+    """Return the ledger as the authors' machine has it.
+
+    The environment counts each parameter once, and the judge counts those of 64 bits twice.
+    """
+    pairs = zip(run.ledger, run.evidence, strict=True)
+    return Ledger([replace(row, parameters=evidence.parameter_elements) for row, evidence in pairs])
 
 
 def _one_step(row: Row, evidence: Evidence) -> float:

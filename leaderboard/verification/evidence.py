@@ -17,6 +17,7 @@ class Evidence:
             up to blocks of 4 KiB. A program with other bytes has at least one.
         reported_flops: FLOPs of the tick as the contestant reports them.
         traced: number of operations of the program if its graph differs from the previous one's, else 0.
+        parameter_elements: number of elements of the program's parameters, whatever their bits.
         stored: scalars of 32 bits in the program's tensors.
         hidden: scalars of 32 bits outside of the parameters, by place: ``buffers``, ``constants``, ``literals``.
         graph: scalars of 32 bits in the compressed graph.
@@ -34,6 +35,7 @@ class Evidence:
     changed: int
     reported_flops: int
     traced: int = 0
+    parameter_elements: int = 0
     stored: int = 0
     hidden: Mapping[str, int] = field(default_factory=dict)
     graph: int = 0

@@ -189,6 +189,7 @@ class Judge:
             nodes=found.nodes,
             tensors=tensor_digests(blobs[1]),
             evidence={
+                "parameter_elements": found.parameter_elements,
                 "stored": found.stored,
                 "hidden": found.hidden,
                 "graph": found.graph,

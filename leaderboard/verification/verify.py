@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 import alma_env
-from alma_env import Row
+from alma_env import Ledger, Row
 from leaderboard.sandbox.page_cache import reset_file_caches
 from leaderboard.sandbox.sandbox import ISOLATED, Limits
 from leaderboard.submission.claims import claimed_ledgers
@@ -50,6 +50,7 @@ def verify(
     """
     env = alma_env.make(manifest.env)
     runs: list[VerifiedRun] = []
+    comparable: dict[int, Ledger] = {}  # to the claims, by seed
     findings: list[Finding] = []
     levels: set[str] = set()
     used: list[str] = []
@@ -67,9 +68,10 @@ def verify(
             findings += [dataclasses.replace(finding, seed=seed) for finding in audit.run_findings(run)]
             if run.failure is not None:
                 break
+            comparable[seed] = audit.authors_ledger(run)
             runs.append(VerifiedRun(seed, run.ledger, audit.cpu_seconds(run)))
     claimed, _ = claimed_ledgers(package.files, manifest)
-    findings += audit.claim_findings(claimed, {verified.seed: verified.ledger for verified in runs})
+    findings += audit.claim_findings(claimed, comparable)
     if levels - {ISOLATED}:
         text = "this machine has no bubblewrap, so the code could reach files and network; verify it again elsewhere"
         findings.append(Finding("suspicious", "not-isolated", text))

@@ -9,6 +9,8 @@ import pytest
 import torch
 from torch import nn
 
+from leaderboard.verification import audit
+
 from ...hand_written_programs import FLAT, of, program
 from .gallery import attack, case, codes
 from .judged import deploy, exported, findings
@@ -262,6 +264,8 @@ def test_wide_parameters_count_by_their_bits(env):
     run, refused = deploy(env, [exported(Wide(), env)])
     assert not refused
     assert run.ledger[1].parameters == 2 * 640
+    # The authors' environment counts them once: their claim is no false one.
+    assert audit.authors_ledger(run)[1].parameters == 640
 
 
 @attack("a program that declares its weights to be a buffer", "finding `buffers`")
