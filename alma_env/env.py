@@ -24,6 +24,7 @@ from alma_env.metering.tally import Charge
 from alma_env.protocol import Protocol
 from alma_env.registration import PROTOCOL_KEYWORDS
 from alma_env.scoring.admission import is_untrained, require_metered
+from alma_env.scoring.ensemble import Ensemble
 from alma_env.scoring.evaluation import Answer, answer, freeze, unwrap
 from alma_env.scoring.fingerprint import Fingerprint, Kind, fingerprint
 from alma_env.scoring.incremental import ScoredEnsemble, score
@@ -199,7 +200,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         stream = self._make_stream(drawn)
         if predictor is None:
             return PendingReset(seed, stream, PendingAnswer(0, Answer(self.data.task.guess, 0.0)), clock)
-        predictor, mark = _as_it_answers(predictor, fingerprint(predictor))
+        predictor, mark = _as_it_answers(predictor)
         if self._over_parameter_budget(mark):
             raise ValueError(
                 f"predictor with {mark.parameters} parameters: must have at most parameter_budget="
@@ -257,11 +258,9 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
                 return over_budget
             if action is None:
                 return kept
-            action = unwrap(action)
-            mark = fingerprint(action)
+            action, mark = _as_it_answers(unwrap(action))
             if mark.same_as(episode.deployed):
                 return kept
-            action, mark = _as_it_answers(action, mark)
             require_metered(
                 action, mark, self.meter, episode.known, episode.total_at_deployment, episode.declared_at_deployment
             )
@@ -456,12 +455,11 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         return {**self.data.protocol(), **{name: getattr(self, name) for name in ("ticks", *PROTOCOL_KEYWORDS)}}
 
 
-def _as_it_answers(predictor: nn.Module, mark: Fingerprint) -> tuple[nn.Module, Fingerprint]:
+def _as_it_answers(predictor: nn.Module) -> tuple[nn.Module, Fingerprint]:
     """Return the copy that will answer, and its fingerprint; of an ensemble, only new members will be copied."""
-    if mark.parts:
-        return predictor, mark
-    frozen = freeze(predictor)
-    return frozen, fingerprint(frozen)
+    if not (isinstance(predictor, Ensemble) and predictor.is_plain):
+        predictor = freeze(predictor)
+    return predictor, fingerprint(predictor)
 
 
 def _all_tensors() -> list[torch.Tensor]:

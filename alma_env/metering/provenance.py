@@ -102,6 +102,7 @@ class ProvenanceStore:
         self._records: dict[int, _Record] = {}
         self._by_content: dict[int, Provenance] = {}
         self._restored: dict[int, Provenance] = {}  # of a saved state: known by content only, without storages
+        self._initial: dict[int, WeakStorage] = {}  # storages whose content was known before the first block
         self._past: set[int] = set()  # contents that blocks left and that were not foreign
         self._unseen = passes().unseen()
         self._prune_at = _PRUNE_AT
@@ -112,7 +113,7 @@ class ProvenanceStore:
         """Look at what an operation is about to read, and at what it will change in part."""
         found, only_data, only_few, selected = Inputs(), True, True, False
         for number, tensor in enumerate(flow.read(args, kwargs)):
-            for one in self._look_at(tensor):
+            for one in self._known(tensor) or self._look_at(tensor):
                 if isinstance(one, str):
                     found.foreign = found.foreign or one
                     continue
@@ -154,6 +155,14 @@ class ProvenanceStore:
         for tensor in written:
             for part in parts_of(tensor):
                 self._write(part, flow, inputs, args)
+
+    def _known(self, tensor: Tensor) -> tuple[_Touched] | None:
+        """Return what the block knows of a tensor in the usual case, that nothing happened to it; otherwise None."""
+        key = key_of(tensor)
+        touched = None if key is None else self.touched.get(key)
+        if touched is None or (touched.sample is not None and sample(tensor) != touched.sample):
+            return None
+        return (touched,)
 
     def _look_at(self, tensor: Tensor) -> Iterable[_Touched | str]:
         """Yield what the block knows of a tensor that is about to be read."""
@@ -217,11 +226,12 @@ class ProvenanceStore:
     def _foreign(self, key: int, tensor: Tensor, values: Any, touched: _Touched, changed: bool) -> str:
         """Return why content that the meter does not know is foreign, or "" if it may be an initialisation."""
         parameter = is_parameter(tensor)
-        record = self._records.get(key)
         if len(values) <= FEW and not parameter:
             touched.numbers = len(values)
             return ""
-        if changed or (record is not None and not record.reference.dead()):
+        record = self._records.get(key)
+        before = self._initial.get(key) if record is None else record.reference
+        if changed or (before is not None and not before.dead()):
             return CHANGED
         touched.made = False
         # Initial weights are random numbers in memory of PyTorch. If there was a training that no meter saw, they may
@@ -389,12 +399,9 @@ class ProvenanceStore:
         for tensor in tensors:
             for part in [] if is_lazy(tensor) else parts_of(tensor):
                 key = key_of(part)
-                if key is not None and key not in self._records and part.untyped_storage().nbytes():
-                    content = checksum(part.untyped_storage())
-                    provenance = Provenance(counted=False, written=False)
-                    self._records[key] = _Record(WeakStorage(part), content, provenance)
-                    self._by_content.setdefault(content, provenance)
-                    self._past.add(content)
+                if key is not None and key not in self._initial and part.untyped_storage().nbytes():
+                    self._initial[key] = WeakStorage(part)
+                    self._past.add(checksum(part.untyped_storage()))
 
     def know_contents(self, contents: Iterable[int]) -> None:
         """Take contents as known that the environment has accepted; by checksums of their storages."""
@@ -478,8 +485,10 @@ def _float_type(dtype: torch.dtype) -> np.dtype[Any] | None:
 
 
 def _is_constant(values: Any) -> bool:
-    few = values[:: max(1, len(values) // 64)]  # most arrays are refused by a few values
-    return len(values) < 2 or bool((few == values[0]).all() and (values == values[0]).all())
+    # Most arrays are refused by a few values: at regular places, or in the middle of an image with a border.
+    middle = len(values) // 2
+    few = values[:: max(1, len(values) // 64)], values[middle : middle + 1024]
+    return len(values) < 2 or all(bool((part == values[0]).all()) for part in (*few, values))
 
 
 def _selects_examples(source: _Touched, args: tuple[Any, ...]) -> bool:

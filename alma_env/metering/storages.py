@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import random
 from collections.abc import Callable
 from typing import Any
@@ -64,7 +65,12 @@ def bytes_of(storage: torch.UntypedStorage) -> Any:
 
 
 def _memory(storage: torch.UntypedStorage, start: int, size: int) -> Any:
-    return (ctypes.c_char * size).from_address(storage.data_ptr() + start)
+    return _bytes_type(size).from_address(storage.data_ptr() + start)
+
+
+@functools.lru_cache(maxsize=1024)
+def _bytes_type(size: int) -> Any:
+    return ctypes.c_char * size  # kept, because making a type takes longer than a checksum
 
 
 def sample(tensor: Tensor) -> int | None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import array
 import collections
+import contextvars
 import functools
+import io
 import os
 import sys
 import types
@@ -26,8 +28,10 @@ FEW = 16  # numbers that may change without a charge, such as a counter or a tem
 MANY = 64  # more numbers than these in one place count as buffers
 
 _REGISTRIES = frozenset(vars(nn.Module()))  # parameters, buffers, submodules, hooks and the training flag
-_LIBRARIES = frozenset(sys.stdlib_module_names) | {"torch", "numpy", "alma_env", "agents", "leaderboard"}
+_TOOLS = frozenset({"torch", "numpy", "alma_env", "agents", "leaderboard"})  # their objects are no hiding places
+_LIBRARIES = frozenset(sys.stdlib_module_names) | _TOOLS
 _TEXT_PER_NUMBER = 4  # bytes
+_BITS_PER_NUMBER = 64  # of a Python integer
 _SCALARS = (int, float, complex, np.generic)
 _TEXTS = (str, bytes, bytearray, memoryview)
 _COLLECTIONS = (list, tuple, set, frozenset, collections.deque, array.array)
@@ -105,6 +109,9 @@ class _Search:
             parts.append(repr(value).encode() if value is None or isinstance(value, bool) else b"")
             return 0
         if isinstance(value, _SCALARS):
+            if isinstance(value, int) and value.bit_length() > _BITS_PER_NUMBER:
+                parts.append(hex(value).encode())
+                return -(-value.bit_length() // _BITS_PER_NUMBER)
             parts.append(repr(value).encode())
             return 1
         if isinstance(value, _TEXTS):
@@ -140,25 +147,34 @@ class _Search:
         elif isinstance(value, types.GeneratorType | types.CoroutineType):
             parts.append(os.urandom(16))  # what cannot be described counts as changed
             yield [0] * (FEW + 1)
-        else:
+        elif isinstance(value, io.BytesIO | io.StringIO):
+            yield value.getvalue()
+        elif isinstance(value, contextvars.ContextVar):
+            yield value.get(None)
+        elif not _is_tool(value):
             yield getattr(value, "__dict__", None)
             for kind in type(value).__mro__:
                 for name in _slots(kind):
                     yield getattr(value, name, None)
 
     def _class(self, kind: type) -> None:
+        if _is_library(kind.__module__) or not self._first(kind):
+            return
+        functions: dict[str, list[types.FunctionType]] = {}
         for base in kind.__mro__:
-            if _is_library(base.__module__) or not self._first(base):
-                continue
-            for name, value in vars(base).items():
-                function = getattr(value, "__func__", value)
-                function = function.fget if isinstance(function, property) else function
-                function = getattr(function, "__wrapped__", function)
-                if isinstance(function, types.FunctionType):
-                    if name != "__init__":
+            if not _is_library(base.__module__):
+                for name, value in vars(base).items():
+                    function = _function_of(value)
+                    if isinstance(function, types.FunctionType):
+                        functions.setdefault(name, []).append(function)
+                    elif not name.startswith("__"):
                         self.outside(function)
-                elif not name.startswith("__"):
-                    self.outside(value)
+        # The functions that an answer can call; others, such as a method that trains, may read anything.
+        waiting = [name for name in functions if name == "forward" or (name.startswith("__") and name != "__init__")]
+        while waiting:
+            for function in functions.pop(waiting.pop(), ()):
+                waiting += _names(function.__code__)
+                self.outside(function)
 
     def _globals(self, function: types.FunctionType) -> None:
         """Search the global variables that the code of a function reads, and those of the functions that it calls."""
@@ -216,7 +232,9 @@ class _Search:
                 inner += [value.__defaults__, value.__kwdefaults__, value.__dict__]
             elif isinstance(value, functools.partial):
                 inner = [value.func, value.args, value.keywords]
-            elif hasattr(value, "__dict__") and not isinstance(value, type | types.ModuleType):
+            elif isinstance(value, contextvars.ContextVar):
+                inner = [value.get(None)]
+            elif hasattr(value, "__dict__") and not isinstance(value, type | types.ModuleType) and not _is_tool(value):
                 inner = vars(value).values()
             else:
                 return
@@ -227,6 +245,17 @@ class _Search:
 
 def _is_library(module: str) -> bool:
     return module.partition(".")[0] in _LIBRARIES
+
+
+def _function_of(value: Any) -> Any:
+    """Return the function in a method, class method, static method, property or decorated function."""
+    value = getattr(value, "__func__", value)
+    value = value.fget if isinstance(value, property) else value
+    return getattr(value, "__wrapped__", value)
+
+
+def _is_tool(value: object) -> bool:
+    return type(value).__module__.partition(".")[0] in _TOOLS
 
 
 def _slots(kind: type) -> tuple[str, ...]:
