@@ -30,7 +30,10 @@ def errors(**descriptions: str) -> Responses:
 ANY_ERROR = errors(
     _400="the request is malformed",
     _401="the token in the header is invalid",
+    _408="the body of the request was too slow",
+    _409="the present state forbids it, or a row of the database is damaged",
     _413="the request is too large",
+    _421="this board is at another address",
     _422="a value breaks a rule; the problems name both",
     _429="too many requests; `Retry-After` gives the seconds to wait",
     _500="an error of the server",
