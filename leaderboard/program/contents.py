@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from leaderboard.program.graph import Program, Reference
-from leaderboard.program.shape_run import run_shapes, scalars
+from leaderboard.program.shape_run import ShapeRun, run_shapes, scalars
 
 PLAIN_BITS = 8  # of an argument: axes, sizes of kernels, and constants such as 0.5
 
@@ -80,7 +80,7 @@ def contents(program: Program, shape: tuple[int, ...], dtype: torch.dtype, examp
         stored=math.ceil(sum(stored.values())),
         hidden={
             "buffers": math.ceil(sum(size for name, size in stored.items() if program.kinds[name] == "buffer")),
-            "constants": _constants(program, stored, shape, dtype),
+            "constants": _constants(program, stored, shape, dtype, list(runs.values())),
             "literals": literal_scalars(program),
         },
         nodes=len(program.nodes),
@@ -100,17 +100,28 @@ def _parameters(program: Program) -> list[str]:
     return [name for name, kind in program.kinds.items() if kind == "parameter"]
 
 
-def _constants(program: Program, stored: dict[str, float], shape: tuple[int, ...], dtype: torch.dtype) -> int:
+def _constants(
+    program: Program, stored: dict[str, float], shape: tuple[int, ...], dtype: torch.dtype, runs: Sequence[ShapeRun]
+) -> int:
     """Return how many more scalars the program computes with, independently of its input, than it stores.
 
-    A result whose shape does not depend on the number of examples counts as independent of the input: honest programs
-    treat each example separately, and adding 0 · x to a constant must not make it another thing.
+    Honest programs treat each example separately, so the size of a result that depends on the input is proportional to
+    the number of examples. Every other result counts as independent of the input: adding 0 · x to a constant, or making
+    it only for batches of the test set's size, must not make it another thing.
     """
-    few, more = (run_shapes(program, shape, dtype, n) for n in (2, 3))
-    fixed = frozenset(name for name, shapes in few.shapes.items() if shapes and shapes == more.shapes[name])
-    found = run_shapes(program, shape, dtype, 2, fixed)
-    held = sum(found.made.values()) + sum(stored[name] for name in found.met)
-    return max(0, math.ceil(held - sum(stored.values())))
+    most = 0.0
+    for run in runs:
+        others = [run_shapes(program, shape, dtype, n) for n in (run.n + run.n // 2 + 1, 2 * run.n)]
+        fixed = frozenset(name for name in run.shapes if not _per_example(name, [run, *others]))
+        found = run_shapes(program, shape, dtype, run.n, fixed)
+        most = max(most, sum(found.made.values()) + sum(stored[name] for name in found.met))
+    return max(0, math.ceil(most - sum(stored.values())))
+
+
+def _per_example(name: str, runs: Sequence[ShapeRun]) -> bool:
+    """Return whether the size of a result is proportional to the number of examples, but for rounding."""
+    rates = [sum(map(math.prod, run.shapes[name])) / run.n for run in runs]
+    return max(rates) <= 1.05 * min(rates) + 1 / runs[0].n
 
 
 def literal_scalars(program: Program) -> int:

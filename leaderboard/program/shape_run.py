@@ -44,7 +44,8 @@ class ShapeRun:
         free_elements: elements that pass through operations without FLOPs; see `FreeElements`.
         data_dependent: whether the cost depends on values; then ``flops`` is an upper bound.
         shapes: of the results, by name.
-        made: elements of the tensors that do not depend on the input and meet one that does: storage → elements.
+        made: scalars of the tensors that do not depend on the input and meet one that does, by storage; of a tensor
+            with a part for each example, the scalars of one part.
         met: names of the stored tensors that meet a tensor which depends on the input.
     """
 
@@ -67,7 +68,7 @@ def run_shapes(
         shape: of one raw input.
         dtype: of the raw inputs.
         n: number of examples.
-        fixed: results that count as independent of the input.
+        fixed: results that count as independent of the input, and have no part for each example.
 
     Raises:
         ProgramError: an operation raises on these shapes, a value decides about a shape, or a limit is exceeded.
@@ -127,7 +128,7 @@ class _Runner:
         self.values[node.name] = out
         self.found.shapes[node.name] = [tuple(tensor.shape) for tensor in results]
         depending = [name for name in node.references if self._depends(name)]
-        if depending and node.name not in self.fixed:
+        if depending and results and node.name not in self.fixed:  # a size does not depend on values
             self.depends.add(node.name)
             for name in set(node.references) - set(depending):
                 self._meets(name)
@@ -152,8 +153,9 @@ class _Runner:
             if isinstance(origin, str):
                 self.found.met.add(origin)
             else:
-                held = tensor.untyped_storage().nbytes() // tensor.dtype.itemsize
-                self.found.made[origin] = max(scalars(held, tensor.dtype), self.found.made.get(origin, 0.0))
+                elements = tensor.untyped_storage().nbytes() // tensor.dtype.itemsize
+                held = scalars(elements, tensor.dtype) / (1 if name in self.fixed else self.found.n)
+                self.found.made[origin] = max(held, self.found.made.get(origin, 0.0))
 
 
 def scalars(elements: int, dtype: torch.dtype) -> float:

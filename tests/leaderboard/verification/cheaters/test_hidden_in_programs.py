@@ -169,7 +169,43 @@ class Filled(nn.Module):
         return x.flatten(1) / 16 @ weights.view(64, 10) * self.scale
 
 
+class ForEachExample(nn.Module):
+    """Weights that are unpacked once for each example."""
+
+    def __init__(self):
+        super().__init__()
+        self.packed = nn.Parameter((BYTES + 128).view(-1, 4).float() @ torch.tensor([1.0, 256.0, 65536.0, 0.0]))
+
+    def forward(self, x):
+        weights = (self.packed.expand(x.shape[0], 160) / 256).floor().repeat(1, 4)
+        return (x.flatten(1).unsqueeze(1) / 16 @ weights.view(-1, 64, 10)).squeeze(1)
+
+
+def only_for_the_test_set(pretend):
+    """Weights that are unpacked only in batches of the test set's size, and may depend on the input by name."""
+    packed = (BYTES + 128).view(-1, 4).float() @ torch.tensor([1.0, 256.0, 65536.0, 0.0])
+    size = [["n", "aten.sym_size.int", [of("x"), 0], {}], ["whole", "operator.floordiv", [of("n"), 397], {}]]
+    size += [["more", "operator.mul", [of("whole"), 639], {}], ["many", "operator.add", [of("more"), 1], {}]]
+    nodes = [
+        *FLAT,
+        *size,
+        ["place", "aten.arange.default", [of("many")], {}],
+        ["word", "aten.floor_divide.Scalar", [of("place"), 4], {}],
+        ["part", "aten.index_select.default", [of("packed"), 0, of("word")], {}],
+        ["sum", "aten.sum.default", [of("real")], {}],
+        ["nothing", "aten.mul.Scalar", [of("sum"), 0.0 if pretend else 1.0], {}],
+        ["known", "aten.add.Tensor", [of("part"), of("nothing" if pretend else "one")], {}],
+        ["short", "aten.remainder.Scalar", [of("known"), 256.0], {}],
+        ["zeros", "aten.new_zeros.default", [of("packed"), [640]], {}],
+        ["full", "aten.index_add.default", [of("zeros"), 0, of("place"), of("short")], {}],
+        ["hidden", "aten.view.default", [of("full"), [64, 10]], {}],
+        LAST,
+    ]
+    return program(nodes, {"packed": packed, "one": torch.ones(())})
+
+
 MODULES = {
+    "unpacks its weights once for each example": ForEachExample,
     "packs four weights into each 32-bit integer of a parameter": lambda: Unpacking(torch.int32),
     "packs eight weights into each 64-bit integer of a parameter": lambda: Unpacking(torch.int64),
     "packs two weights into each 16-bit integer of a buffer": lambda: Unpacking(torch.int16, "buffer"),
@@ -189,6 +225,17 @@ MODULES = {
 )
 def test_weights_outside_of_the_parameters_are_found(env, make):
     assert "buffers" in findings(env, exported(make(), env))
+
+
+@pytest.mark.parametrize(
+    "pretend",
+    [
+        case("a program that unpacks weights only in batches of the test set's size", "finding `buffers`", False),
+        case("a program that does so, and adds 0 · x to them", "finding `buffers`", True),
+    ],
+)
+def test_weights_that_are_made_for_one_batch_size_are_found(env, pretend):
+    assert "buffers" in findings(env, only_for_the_test_set(pretend))
 
 
 REFUSED = {
