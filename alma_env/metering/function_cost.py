@@ -20,9 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from alma_env.metering.call_signature import signature
 from alma_env.metering.backward_passes import passes
-from alma_env.metering.dispatch_mode import CountingMode, Copies
+from alma_env.metering.call_signature import signature
+from alma_env.metering.dispatch_mode import Copies, CountingMode
 from alma_env.metering.meter import Meter, running
 from alma_env.metering.provenance import UNCHARGED
 from alma_env.metering.storages import tensors_of
@@ -175,7 +175,7 @@ class CountedOnce(Generic[P, R]):
                 out = self.fn(*args, **kwargs)
             cost.learn(numbers, tally.charges())
             return out
-        content = meter.content
+        content: Any = meter.content
         found, foreign = content.look_at_all(tensors)
         above = meter.suspend()
         try:
