@@ -43,7 +43,7 @@ def next_number() -> int:
 
     with _disable_current_modes(), torch.inference_mode(False), torch.enable_grad():
         probe = torch.zeros((), requires_grad=True)
-        probe.register_hook(note)
+        probe.register_hook(note)  # type: ignore[no-untyped-call]
         probe.backward()  # type: ignore[no-untyped-call]
     return numbers[0]
 

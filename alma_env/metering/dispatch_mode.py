@@ -23,9 +23,10 @@ from alma_env.metering import cost_table
 from alma_env.metering.backward_passes import current_pass, passes
 from alma_env.metering.content_flow import Flow, flow_of
 from alma_env.metering.cost_formulas import Formula
-from alma_env.metering.provenance import ProvenanceStore, is_parameter
+from alma_env.metering.provenance import ProvenanceStore
 from alma_env.metering.storages import WeakStorage, key_of, tensors_of
 from alma_env.metering.tally import Tally
+from alma_env.metering.touched import is_parameter
 
 _DATA_DEPENDENT = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 
@@ -100,13 +101,12 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if plan.decompose:
             return self._by_parts(func, args, kwargs)
         store, flow = self.provenance, plan.flow
-        follows = store is not None and not plan.only_views
-        if follows:
-            if isinstance(store, Copies):
-                self._refuse_unknown(func, store, flow.written(args, kwargs))
-            else:
-                inputs = store.inputs(flow, args, kwargs)
-        elif isinstance(store, ProvenanceStore) and args and is_parameter(args[0]):
+        inputs = None
+        if isinstance(store, Copies):
+            self._refuse_unknown(func, store, flow.written(args, kwargs))
+        elif store is not None and not plan.only_views:
+            inputs = store.inputs(flow, args, kwargs)
+        elif store is not None and args and is_parameter(args[0]):
             store.look_at_all(args[:1])  # a view of a parameter does not tell that it is one
         out = func(*args, **kwargs)
         if plan.data_dependent:
@@ -118,12 +118,11 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.tally.current[backward != -1] += cost_table.evaluate(plan.formula, func, args, kwargs, out)
             if plan.registered is not None:
                 self.tally.registered.add(plan.registered)
-        if follows:
-            written = flow.written(args, kwargs) if plan.writes else []
-            if isinstance(store, Copies):
-                store.note_all([*(tensors_of(out) if flow.creates or flow.lifts else ()), *written], "")
-            else:
-                store.outputs(flow, inputs, out, written, args)
+        if isinstance(store, Copies):
+            made = tensors_of(out) if flow.creates or flow.lifts else []
+            store.note_all([*made, *flow.written(args, kwargs)], "")
+        elif store is not None and inputs is not None:
+            store.outputs(flow, inputs, out, flow.written(args, kwargs) if plan.writes else (), args)
         return out
 
     def suspend(self) -> list[TorchDispatchMode] | None:

@@ -174,7 +174,7 @@ class CountedOnce(Generic[P, R]):
                 out = self.fn(*args, **kwargs)
             cost.learn(numbers, tally)
             return out
-        content = meter.content
+        content: Any = meter.content
         found, foreign = content.look_at_all(tensors)
         above = meter.suspend()
         try:

@@ -343,7 +343,7 @@ def uncounted(written: Iterable[Tensor] = (), read: Iterable[Tensor] = ()) -> It
     if meter is None:
         yield
         return
-    content = meter.content
+    content: Any = meter.content
     found, foreign = content.look_at_all(written)
     foreign = foreign or content.look_at_all(read)[1]
     with disable_modes():

@@ -21,10 +21,22 @@ from torch.utils.weak import WeakIdKeyDictionary
 from alma_env.metering.backward_passes import passes
 from alma_env.metering.content_flow import Flow
 from alma_env.metering.released_data import ReleasedData
-from alma_env.metering.storages import WeakStorage, bytes_of, checksum, covers, key_of, parts_of, sample
+from alma_env.metering.storages import WeakStorage, checksum, covers, key_of, parts_of, sample
+from alma_env.metering.touched import (
+    FEW,
+    Inputs,
+    Touched,
+    as_bytes,
+    float_type,
+    is_constant,
+    is_parameter,
+    numbers_written,
+    selects_examples,
+    tensors_in,
+    values_of,
+)
 
 _PRUNE_AT = 4096
-FEW = 16  # numbers from outside of the block that a tensor may hold, such as the mean of each channel
 
 CHANGED = "changed while the meter was not running"
 UNKNOWN = "holds numbers that no metered operation made"
@@ -48,52 +60,11 @@ class _Record:
     provenance: Provenance
 
 
-class _Touched:
-    """A storage that the running block touched."""
-
-    __slots__ = (
-        "content",
-        "data",
-        "foreign",
-        "made",
-        "numbers",
-        "parameter",
-        "reference",
-        "released",
-        "sample",
-        "written",
-    )
-
-    def __init__(self, reference: WeakStorage) -> None:
-        self.reference = reference
-        self.foreign = ""  # why the content is foreign
-        self.written = False  # by an operation of the block
-        self.made = True  # by operations, of this or an earlier block: a copy is then made, too
-        self.parameter = False
-        self.released = False  # data that the environment handed out
-        self.data = False  # computed from such data alone
-        self.numbers = 0  # numbers from outside that it holds
-        self.sample: int | None = None  # of the content after the last operation
-        self.content: int | None = None  # checksum at the first look
-
-
-class Inputs:
-    """What an operation reads."""
-
-    __slots__ = ("data", "foreign", "made", "numbers")
-
-    def __init__(self) -> None:
-        self.foreign = ""
-        self.data = False
-        self.made = True
-        self.numbers = 0
-
-
 class ProvenanceStore:
     """Provenance of the storages that metered blocks touched and that were alive at a block's end."""
 
     def __init__(self) -> None:
-        self.touched: dict[int, _Touched] = {}  # by the running block; by `storage_id`
+        self.touched: dict[int, Touched] = {}  # by the running block; by `storage_id`
         self.data = ReleasedData()
         self.explained = False  # work was declared: until `taken`, nothing is foreign
         self._unwritten: dict[int, WeakStorage] = {}  # created by the running block, without content
@@ -120,7 +91,7 @@ class ProvenanceStore:
                 if flow.selects and selected and one.foreign:
                     continue  # which examples are chosen, and in which order, is not content
                 if number == 0 and flow.selects:
-                    selected = _selects_examples(one, args)
+                    selected = selects_examples(one, args)
                 found.foreign = found.foreign or one.foreign
                 found.made = found.made and (one.made or one.written)
                 found.data |= one.data
@@ -145,18 +116,18 @@ class ProvenanceStore:
     def outputs(self, flow: Flow, inputs: Inputs, out: Any, written: Iterable[Tensor], args: tuple[Any, ...]) -> None:
         """Note what an operation created and wrote, from what it read."""
         if flow.lifts:
-            for tensor in _tensors(out):
+            for tensor in tensors_in(out):
                 self._lift(tensor)
             return
         if flow.creates:
-            for tensor in _tensors(out):
+            for tensor in tensors_in(out):
                 for part in parts_of(tensor):
                     self._create(part, flow, inputs)
         for tensor in written:
             for part in parts_of(tensor):
                 self._write(part, flow, inputs, args)
 
-    def _known(self, tensor: Tensor) -> tuple[_Touched] | None:
+    def _known(self, tensor: Tensor) -> tuple[Touched] | None:
         """Return what the block knows of a tensor in the usual case, that nothing happened to it; otherwise None."""
         key = key_of(tensor)
         touched = None if key is None else self.touched.get(key)
@@ -164,7 +135,7 @@ class ProvenanceStore:
             return None
         return (touched,)
 
-    def _look_at(self, tensor: Tensor) -> Iterable[_Touched | str]:
+    def _look_at(self, tensor: Tensor) -> Iterable[Touched | str]:
         """Yield what the block knows of a tensor that is about to be read."""
         key = key_of(tensor)
         if key is None:
@@ -183,8 +154,8 @@ class ProvenanceStore:
             touched.parameter = True
         yield touched
 
-    def _first_look(self, key: int, tensor: Tensor, reference: WeakStorage) -> _Touched:
-        touched = self.touched[key] = _Touched(reference)
+    def _first_look(self, key: int, tensor: Tensor, reference: WeakStorage) -> Touched:
+        touched = self.touched[key] = Touched(reference)
         self._judge_content(key, tensor, touched, changed=False)
         if self._lifted.pop(key, None) is not None:
             touched.written = True
@@ -192,13 +163,13 @@ class ProvenanceStore:
         self._prune()
         return touched
 
-    def _look_again(self, key: int, tensor: Tensor, touched: _Touched) -> None:
+    def _look_again(self, key: int, tensor: Tensor, touched: Touched) -> None:
         """Judge content that changed between two operations of the block."""
         before = touched.foreign
         self._judge_content(key, tensor, touched, changed=True)
         touched.foreign = touched.foreign or before
 
-    def _judge_content(self, key: int, tensor: Tensor, touched: _Touched, *, changed: bool) -> None:
+    def _judge_content(self, key: int, tensor: Tensor, touched: Touched, *, changed: bool) -> None:
         storage = tensor.untyped_storage()
         content = touched.content = checksum(storage)
         touched.sample = sample(tensor)
@@ -211,11 +182,11 @@ class ProvenanceStore:
         elif content in self._past:
             touched.made = False
             return
-        values = _values(storage, tensor.dtype)
-        if _is_constant(values):
+        values = values_of(storage, tensor.dtype)
+        if is_constant(values):
             touched.numbers = int(bool(len(values)) and float(abs(values[0])) not in (0.0, 1.0))
             return
-        if self.data.recognises(values.view(np.uint8), _float_type(tensor.dtype)):
+        if self.data.recognises(values.view(np.uint8), float_type(tensor.dtype)):
             touched.released = touched.data = True
             return
         if not touched.foreign:
@@ -223,7 +194,7 @@ class ProvenanceStore:
         if self.explained:
             touched.foreign = ""
 
-    def _foreign(self, key: int, tensor: Tensor, values: Any, touched: _Touched, changed: bool) -> str:
+    def _foreign(self, key: int, tensor: Tensor, values: Any, touched: Touched, changed: bool) -> str:
         """Return why content that the meter does not know is foreign, or "" if it may be an initialisation."""
         parameter = is_parameter(tensor)
         if len(values) <= FEW and not parameter:
@@ -257,7 +228,7 @@ class ProvenanceStore:
             self._unwritten[key] = WeakStorage(tensor)
             return
         if touched is None:
-            touched = self.touched[key] = _Touched(WeakStorage(tensor))
+            touched = self.touched[key] = Touched(WeakStorage(tensor))
             touched.foreign, touched.data, touched.numbers = inputs.foreign, inputs.data, inputs.numbers
         else:
             touched.foreign = touched.foreign or inputs.foreign
@@ -275,15 +246,14 @@ class ProvenanceStore:
         touched = self.touched.get(key)
         whole = covers(tensor)
         if touched is None:
-            touched = self.touched[key] = _Touched(self._unwritten.pop(key, None) or WeakStorage(tensor))
-            self._lifted.pop(key, None)
+            touched = self.touched[key] = Touched(self._new_reference(key, tensor))
         if flow.overwrites and whole:
             touched.foreign, touched.numbers, touched.data = inputs.foreign, inputs.numbers, inputs.data
         else:
             touched.foreign = touched.foreign or inputs.foreign
             touched.data &= inputs.data
             if not whole or flow.writes_parts:
-                touched.numbers += _numbers_written(tensor, flow, inputs, args)
+                touched.numbers += numbers_written(tensor, flow, inputs, args)
             else:
                 touched.numbers = max(touched.numbers, inputs.numbers)
             if touched.numbers > FEW:
@@ -292,6 +262,11 @@ class ProvenanceStore:
         touched.written = touched.made = flow.copies is None or inputs.made
         touched.released = False
         touched.sample = None if flow.leaves else sample(tensor)
+
+    def _new_reference(self, key: int, tensor: Tensor) -> WeakStorage:
+        self._unwritten.pop(key, None)
+        self._lifted.pop(key, None)
+        return WeakStorage(tensor)
 
     def _lift(self, tensor: Tensor) -> None:
         for part in parts_of(tensor):
@@ -308,7 +283,7 @@ class ProvenanceStore:
             self._lifted = {key: one for key, one in self._lifted.items() if not one.dead()}
             self._prune_at = max(_PRUNE_AT, 2 * len(self.touched))
 
-    def look_at_all(self, tensors: Iterable[Tensor]) -> tuple[list[_Touched], str]:
+    def look_at_all(self, tensors: Iterable[Tensor]) -> tuple[list[Touched], str]:
         """Look at the tensors that a function is about to read and write; return why one is foreign, or ""."""
         found, foreign = [], ""
         for tensor in tensors:
@@ -322,7 +297,7 @@ class ProvenanceStore:
                     foreign = foreign or one.foreign
         return found, foreign
 
-    def note_all(self, found: list[_Touched], foreign: str) -> None:
+    def note_all(self, found: list[Touched], foreign: str) -> None:
         """Note that a function wrote what `look_at_all` found."""
         for one in found:
             one.written = one.made = True
@@ -338,13 +313,12 @@ class ProvenanceStore:
             return
         touched = self.touched.get(key)
         if touched is None:
-            touched = self.touched[key] = _Touched(self._unwritten.pop(key, None) or WeakStorage(tensor))
-            self._lifted.pop(key, None)
+            touched = self.touched[key] = Touched(self._new_reference(key, tensor))
             self._prune()
         self.note_all([touched], foreign)
 
     def touch(self, tensors: Iterable[Tensor], charged: bool) -> None:
-        """Note work on tensors that the dispatcher did not see; it needs a charge, and cannot explain what was there."""
+        """Note work on tensors that the dispatcher did not see; it needs a charge, and explains nothing before it."""
         for tensor in tensors:
             key = key_of(tensor)
             if key is not None and key not in self.touched and key not in self._unwritten:
@@ -357,7 +331,7 @@ class ProvenanceStore:
         """Record the provenance of all live storages that the block touched; `counted` as in `Provenance`."""
         for key, reference in list(self._lifted.items()):
             if key not in self.touched and (storage := reference.storage()) is not None and storage.nbytes():
-                self._first_look(key, _as_bytes(storage), reference)
+                self._first_look(key, as_bytes(storage), reference)
         touched = self.touched
         self.touched, self._unwritten, self._lifted = {}, {}, {}
         self._prune_at = _PRUNE_AT
@@ -378,9 +352,9 @@ class ProvenanceStore:
             other = self._by_content.get(record.content, record.provenance)
             self._by_content[record.content] = _stronger(other, record.provenance)
 
-    def _last_look(self, storage: torch.UntypedStorage, one: _Touched) -> int:
+    def _last_look(self, storage: torch.UntypedStorage, one: Touched) -> int:
         content = checksum(storage)
-        if one.sample is not None and sample(_as_bytes(storage)) != one.sample and not self.explained:
+        if one.sample is not None and sample(as_bytes(storage)) != one.sample and not self.explained:
             one.foreign = one.foreign or ("" if content in self._by_content or content in self._past else CHANGED)
         return content
 
@@ -451,61 +425,5 @@ class ProvenanceStore:
         return record.provenance if record and record.content == content else self._by_content.get(content)
 
 
-def is_parameter(thing: Any) -> bool:
-    """Return whether a thing is a tensor to be trained: a parameter, or a leaf that needs a gradient."""
-    return type(thing) is nn.Parameter or (isinstance(thing, Tensor) and thing.requires_grad and thing.is_leaf)
-
-
 def _stronger(a: Provenance, b: Provenance) -> Provenance:
     return Provenance(a.counted or b.counted, a.written or b.written, a.foreign and b.foreign)
-
-
-def _tensors(out: Any) -> list[Tensor]:
-    if isinstance(out, Tensor):
-        return [out]
-    if isinstance(out, list | tuple):
-        return [tensor for one in out for tensor in _tensors(one)]
-    return []
-
-
-def _as_bytes(storage: torch.UntypedStorage) -> Tensor:
-    return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
-
-
-def _values(storage: torch.UntypedStorage, dtype: torch.dtype) -> Any:
-    """Return the content of a storage as an array: of `dtype` if NumPy has it, else of integers of the same size."""
-    content = np.frombuffer(bytes_of(storage), np.uint8)
-    kind = _float_type(dtype) or np.dtype({1: np.int8, 2: np.int16, 4: np.int32, 8: np.int64}.get(dtype.itemsize, "u1"))
-    return content.view(kind) if len(content) % kind.itemsize == 0 else content
-
-
-def _float_type(dtype: torch.dtype) -> np.dtype[Any] | None:
-    kinds = {torch.float32: np.float32, torch.float64: np.float64, torch.float16: np.float16}
-    return np.dtype(kinds[dtype]) if dtype in kinds else None
-
-
-def _is_constant(values: Any) -> bool:
-    # Most arrays are refused by a few values: at regular places, or in the middle of an image with a border.
-    middle = len(values) // 2
-    few = values[:: max(1, len(values) // 64)], values[middle : middle + 1024]
-    return len(values) < 2 or all(bool((part == values[0]).all()) for part in (*few, values))
-
-
-def _selects_examples(source: _Touched, args: tuple[Any, ...]) -> bool:
-    """Return whether an operation selects whole examples of data, or labels."""
-    x, by = args[0], args[1]
-    if isinstance(by, list | tuple):
-        by = by[0] if len(by) == 1 else None
-    if x.dim() == 0 or not (isinstance(by, Tensor) or by == 0):
-        return False
-    if x.dim() == 1:
-        return source.released and not x.is_floating_point()
-    return source.data and x.numel() >= len(x) * (FEW // 2)
-
-
-def _numbers_written(tensor: Tensor, flow: Flow, inputs: Inputs, args: tuple[Any, ...]) -> int:
-    """Return how many numbers from outside an operation wrote into a part of a storage."""
-    scalar = args[-1] if args and isinstance(args[-1], int | float) and flow.copies is None else 0
-    if inputs.numbers:
-        return min(tensor.numel(), FEW + 1) if tensor.numel() <= FEW else 0
-    return int(flow.overwrites and scalar not in (0, 1, -1))

@@ -30,7 +30,7 @@ class _Released:
     labels: NDArray[Any] | None  # of its examples
 
     def unchanged(self) -> bool:
-        return xxhash.xxh3_128_intdigest(_flat(self.array)) == self.digest
+        return _hash(_flat(self.array)) == self.digest
 
 
 class ReleasedData:
@@ -57,7 +57,7 @@ class ReleasedData:
 
     def _remember(self, content: NDArray[np.uint8]) -> int | None:
         """Remember the content of an array; return its hash, or None if it is known."""
-        digest: int = xxhash.xxh3_128_intdigest(content)
+        digest = _hash(content)
         if digest in self._digests:
             return None
         self._digests.add(digest)
@@ -77,7 +77,7 @@ class ReleasedData:
         """Yield the lengths of the known arrays that lie at `start`, the longest first."""
         for length in sorted(self._lengths.get(content[start : start + _HEAD].tobytes(), ()), reverse=True):
             part = content[start : start + length]
-            if len(part) == length and xxhash.xxh3_128_intdigest(part) in self._digests:
+            if len(part) == length and _hash(part) in self._digests:
                 yield length
 
     def _is_joined(self, content: NDArray[np.uint8]) -> bool:
@@ -151,6 +151,10 @@ class ReleasedData:
             else:
                 return False
         return True
+
+
+def _hash(content: NDArray[np.uint8]) -> int:
+    return xxhash.xxh3_128_intdigest(memoryview(content))  # type: ignore[arg-type]
 
 
 def _row_hashes(content: NDArray[np.uint8], length: int) -> Iterator[int]:

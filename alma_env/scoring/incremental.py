@@ -20,6 +20,7 @@ from alma_env.metering.function_cost import count
 from alma_env.scoring.ensemble import Ensemble
 from alma_env.scoring.evaluation import Answer, answer, device_of, freeze, reproducible, run
 from alma_env.scoring.fingerprint import Fingerprint, Kind, fingerprint
+from alma_env.scoring.module_tree import attributes_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -80,7 +81,7 @@ def score(
     def run_member(number: int) -> tuple[Tensor, float]:
         """Run a member as a separate predictor with its preparation, so that the other members have no effect."""
         single, kind = freeze(nn.Sequential(predictor.prepare, predictor.members[number])), marks[number].kind
-        if fingerprint(single[1]) != marks[number]:
+        if fingerprint(attributes_of(single)["_modules"]["1"]) != marks[number]:
             raise PredictorError(
                 f"member {number} of the ensemble: its copy has other content than the member itself, so that what "
                 "answers is not what was trained; do not change the content in __deepcopy__ or __reduce__"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 
 def attributes_of(module: nn.Module) -> dict[str, Any]:
@@ -23,10 +24,9 @@ def submodules(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Modu
         if id(one) not in seen:
             seen.add(id(one))
             yield name, one
-            children = [
-                (f"{name}.{key}" if name else key, child) for key, child in attributes_of(one)["_modules"].items()
-            ]
-            waiting += [(key, child) for key, child in reversed(children) if child is not None]
+            prefix = f"{name}." if name else ""
+            children = reversed(attributes_of(one)["_modules"].items())
+            waiting += [(prefix + key, child) for key, child in children if child is not None]
 
 
 def named_parameters(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
@@ -53,4 +53,5 @@ def evaluate_only(module: nn.Module) -> None:
     for _, one in submodules(module):
         attributes_of(one)["training"] = False
     for _, parameter in named_parameters(module):
-        parameter.requires_grad_(False)
+        if not is_lazy(parameter):
+            parameter.requires_grad_(False)
