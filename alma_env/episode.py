@@ -89,6 +89,7 @@ class Episode:
                 digest=deployed.digest if deployed else "",
                 refused=refused,
                 seconds=now - self.clock,
+                registered=charge.registered,
             )
         )
         return replace(self, comp=self.comp + charge.total, clock=now)

@@ -37,6 +37,8 @@ class Row:
         refused: a budget was broken at this tick or before, so the previously deployed predictor stayed.
         seconds: wall-clock time since the previous tick, including evaluation. Only this column may differ between two
             runs of the same configuration.
+        registered: operations that ran since the previous tick and whose cost, or freedom from cost, the learner
+            registered. Files have this column only where it is not empty.
     """
 
     tick: int
@@ -50,6 +52,7 @@ class Row:
     digest: str
     refused: bool
     seconds: float
+    registered: tuple[str, ...] = ()
 
     @property
     def comp(self) -> int:
@@ -64,13 +67,14 @@ class Row:
             ValueError: a column is missing or unknown.
         """
         names = {f.name for f in fields(cls)}
-        if set(values) != names:
-            wrong = sorted(set(values) ^ names)
+        if set(values) | {"registered"} != names:
+            wrong = sorted((set(values) | {"registered"}) ^ names)
             raise ValueError(
                 f"columns {wrong}: a ledger row has exactly the columns {sorted(names)}; "
                 "read it with the version of alma-env that wrote it"
             )
-        return cls(**{**values, "declared": tuple(values["declared"]), "flops": dict(values["flops"])})
+        texts = {name: tuple(values.get(name, ())) for name in ("declared", "registered")}
+        return cls(**{**values, **texts, "flops": dict(values["flops"])})
 
 
 @dataclass(frozen=True)
@@ -91,6 +95,7 @@ class Score:
         comp_by_phase: comp by phase.
         paper_flops: Σ_t of the paper's rule of thumb.
         declared: whether the learner declared any part of comp, which was then not counted.
+        registered: whether comp has operations whose cost, or freedom from cost, the learner registered.
         seconds: wall-clock time.
         truncated: whether a budget ended the episode early; the previously deployed predictor answered the last ticks.
         regret: Σ_t (e_t − e*_t), the error in excess of the oracle's; None without an oracle.
@@ -110,6 +115,7 @@ class Score:
     seconds: float
     truncated: bool
     regret: float | None = None
+    registered: bool = False
 
 
 @dataclass
@@ -159,7 +165,7 @@ class Ledger:
                 f"oracle with {len(oracle) - 1} ticks, ledger with {len(self) - 1} ticks: must be equal, because "
                 "regret compares tick by tick; pass the ledger of an oracle on the same stream"
             )
-        columns = ("error", "parameters", "flops", "paper_flops", "declared", "refused", "seconds")
+        columns = ("error", "parameters", "flops", "paper_flops", "declared", "refused", "seconds", "registered")
         score = score_of(**{name: [getattr(row, name) for row in self.rows] for name in columns})
         if oracle is None:
             return score
@@ -174,6 +180,7 @@ class Ledger:
             record = asdict(row)
             flops = record.pop("flops")
             record["declared"] = "; ".join(row.declared)
+            record["registered"] = "; ".join(row.registered)
             record["comp"] = row.comp
             record.update({f"flops_{phase}": flops.get(phase, 0) for phase in phases})
             records.append(record)
@@ -217,6 +224,7 @@ def score_of(
     declared: Sequence[Sequence[str]],
     refused: Sequence[bool],
     seconds: Sequence[float],
+    registered: Sequence[Sequence[str]] = (),
 ) -> Score:
     """Return the score of a ledger from its columns: sequences with one value per tick, tick 0 first.
 
@@ -244,9 +252,11 @@ def score_of(
         declared=any(declared),
         seconds=sum(seconds),
         truncated=any(refused),
+        registered=any(registered),
     )
 
 
 def row_to_json(row: Row) -> str:
     """Return one line of a ledger file, without the line end; floats keep every bit."""
-    return json.dumps(vars(row), sort_keys=True, allow_nan=False)  # `asdict` would copy each value first
+    values = {name: value for name, value in vars(row).items() if name != "registered" or value}
+    return json.dumps(values, sort_keys=True, allow_nan=False)  # `asdict` would copy each value first

@@ -2,7 +2,7 @@
 
 A packed file is JSON Lines, compressed with LZMA. A line is a run, ``{"config", "rows", "stages"}``. Ledger and stages
 are stored by columns, because repeated values then compress to almost nothing. Wall-clock seconds are rounded to
-milliseconds; every other number is exact.
+milliseconds; every other number is exact. A column ``registered`` without content is left out.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ def read(file: Path) -> Iterator[Run]:
 
 def _to_record(config: dict[str, Any], columns: LedgerColumns, stages: Sequence[StageRecord]) -> dict[str, Any]:
     rows: dict[str, Any] = {name: list(getattr(columns, name)) for name in NAMES if name != "tick"}
+    if not any(columns.registered):
+        del rows["registered"]
     phases = sorted({phase for flops in columns.flops for phase in flops})
     rows["flops"] = {phase: [flops.get(phase) for flops in columns.flops] for phase in phases}
     rows["seconds"] = [round(seconds, 3) for seconds in columns.seconds]
@@ -75,5 +77,5 @@ def _from_record(record: dict[str, Any]) -> Run:
     ticks = range(len(rows["error"]))
     flops = [{phase: values[tick] for phase, values in by_phase.items() if values[tick] is not None} for tick in ticks]
     stage_rows = zip(*(stages[name] for name in _STAGE), strict=True)
-    columns = LedgerColumns(tick=ticks, flops=flops, **rows)
+    columns = LedgerColumns(tick=ticks, flops=flops, **{"registered": [()] * len(ticks), **rows})
     return record["config"], columns, [StageRecord(*values) for values in stage_rows]

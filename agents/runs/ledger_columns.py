@@ -15,6 +15,7 @@ from alma_env import Ledger, Row, Score
 from alma_env.ledger import score_of
 
 NAMES = tuple(field.name for field in dataclasses.fields(Row))
+_IN_EVERY_FILE = tuple(name for name in NAMES if name != "registered")
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class LedgerColumns:
     digest: Sequence[str]
     refused: Sequence[bool]
     seconds: Sequence[float]
+    registered: Sequence[Sequence[str]]
 
     def __len__(self) -> int:
         return len(self.tick)
@@ -50,8 +52,9 @@ class LedgerColumns:
         """
         try:
             rows = json.loads(b"[" + b",".join(text.splitlines()) + b"]")
-            values = list(zip(*map(itemgetter(*NAMES), rows), strict=True)) or [()] * len(NAMES)
-            if all(len(row) == len(NAMES) for row in rows) and values[0] == tuple(range(len(rows))):
+            values = list(zip(*map(itemgetter(*_IN_EVERY_FILE), rows), strict=True)) or [()] * len(_IN_EVERY_FILE)
+            if all(len(row) == len(_IN_EVERY_FILE) for row in rows) and values[0] == tuple(range(len(rows))):
+                values.append(((),) * len(rows))  # the column `registered`
                 return cls(*values)
         except (ValueError, TypeError, KeyError):
             pass
@@ -74,5 +77,5 @@ class LedgerColumns:
 
     def score(self) -> Score:
         """Return the score, equal to that of `Ledger.score`."""
-        names = ("error", "parameters", "flops", "paper_flops", "declared", "refused", "seconds")
+        names = ("error", "parameters", "flops", "paper_flops", "declared", "refused", "seconds", "registered")
         return score_of(**{name: getattr(self, name) for name in names})

@@ -5,10 +5,11 @@ A formula is called with the operation's output and then with its arguments.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import prod
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from alma_env.metering.cost_formulas import Formula, after_buffer, by_qualified_name, multiply_adds
@@ -109,6 +110,33 @@ def _transformer_layer(out: Any, x: Tensor, width: int, heads: int, *rest: Any, 
     hidden_weight = rest[11]  # after both projections, activation, norm_first, eps and both norms
     tokens = sum(_sequence_lengths(x))
     return _multi_head_attention(None, x, x, x, width, heads) + multiply_adds(2 * tokens * hidden_weight.numel())
+
+
+# --- attention with functions of single scores ---
+
+_FLEX = ("query", "key", "value", "score_mod", "block_mask", "scale", "kernel_options", "score_mod_other_buffers")
+_FLEX_BACKWARD = (*_FLEX[:3], "out", "logsumexp", "grad_out", "grad_logsumexp", "fw_graph", "joint_graph", *_FLEX[4:])
+Function = tuple[Callable[..., Any], tuple[Any, ...], int]  # a function, its arguments, and how often it runs
+
+
+def functions_of_scores(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Function]:
+    """Return the functions that an operation calls for each pair of query and key: they can compute anything."""
+    if name not in {"higher_order::flex_attention", "higher_order::flex_attention_backward"}:
+        return []
+    backward = name.endswith("backward")
+    names = (*(_FLEX_BACKWARD if backward else _FLEX), "mask_mod_other_buffers")
+    given = dict(zip(names, args, strict=False)) | dict(kwargs)
+    query, key = given["query"], given["key"]
+    pairs = prod(query.shape[:-1]) * key.shape[-2]
+    score, place = query.detach().new_zeros(()), [torch.zeros((), dtype=torch.int32, device=query.device)] * 4
+    buffers, mask_buffers = (tuple(given.get(name, ())) for name in (_FLEX[-1], "mask_mod_other_buffers"))
+    mask = (given["block_mask"][-1], (*place, *mask_buffers), pairs)
+    if not backward:
+        return [(given["score_mod"], (score, *place, *buffers), pairs), mask]
+    gradient = given["joint_graph"]
+    if gradient is None:  # it is made of the function: about twice the cost
+        return [(given["fw_graph"], (score, *place, *buffers), 3 * pairs), mask]
+    return [(gradient, (score, *place, score, *buffers), pairs), mask]
 
 
 FORMULAS: dict[str, Formula] = by_qualified_name(

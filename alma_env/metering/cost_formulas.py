@@ -75,6 +75,11 @@ def _added_matrix_product(out: Any, base: Any, a: Tensor, b: Tensor, *rest: Any,
     return _matrix_product(out, a, b)
 
 
+def _linear_combination(out: Any, terms: Tensor, coefficients: Tensor) -> int:
+    # (n, m) coefficients of m terms: n sums.
+    return multiply_adds(coefficients.shape[0] * terms.numel())
+
+
 def _rank_one_update(out: Any, base: Any, a: Tensor, b: Tensor, *rest: Any, **options: Any) -> int:
     return multiply_adds(a.numel() * b.numel())
 
@@ -168,6 +173,7 @@ FORMULAS: dict[str, Formula] = by_qualified_name(
     {
         _matrix_product: "mm bmm mv dot vdot _int_mm _scaled_mm _scaled_mm_v2",
         _added_matrix_product: "addmm baddbmm addbmm addmv _addmm_activation _sparse_addmm",
+        _linear_combination: "_compute_linear_combination",
         _rank_one_update: "addr",
         _list_of_products: "_foreach_mm",
         _grouped_product: "_grouped_mm _scaled_grouped_mm _scaled_grouped_mm_v2",

@@ -10,16 +10,20 @@ it as zero; register its cost with `register_cost`, or declare it free with `reg
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from alma_env.errors import UnknownCostError
 from alma_env.metering import attention_formulas, cost_formulas, recurrent_formulas
+from alma_env.metering.conditional_formulas import CONDITIONS
 from alma_env.metering.cost_formulas import Formula, by_qualified_name
 from alma_env.metering.free_operations import FREE
+from alma_env.metering.number_formats import format_factor
 
 T = TypeVar("T")
 
@@ -67,6 +71,39 @@ def rule(operation: OpOverload | HigherOrderOperator) -> Formula | str | None:
     return _free_reason(name)
 
 
+@cached_until_registration
+def formula_of(operation: OpOverload | HigherOrderOperator) -> Formula | None:
+    """Return what computes the FLOPs of a call; None if all calls are free, or if the cost is unknown.
+
+    The calls of a registered operation have a formula also if they are free, because the meter notes them.
+    """
+    found = rule(operation)
+    if found is None or callable(found):
+        return found
+    return _costs_nothing if registration(operation) is not None else _condition(qualified_name(operation))
+
+
+def _costs_nothing(out: Any, *args: Any, **kwargs: Any) -> int:
+    return 0
+
+
+def _condition(name: str) -> Formula | None:
+    namespace, _, base = name.partition(".")[0].partition("::")
+    base = base.removeprefix("_foreach_")
+    return CONDITIONS.get(f"{namespace}::{base}") or CONDITIONS.get(f"{namespace}::{base.removesuffix('_')}")
+
+
+@cached_until_registration
+def registration(operation: OpOverload | HigherOrderOperator) -> str | None:
+    """Return what a user registered for an operation, as a text for the ledger; None for the table's operations."""
+    full = qualified_name(operation)
+    for name in (full, full.partition(".")[0]):
+        if name in _REGISTERED:
+            entry = _REGISTERED[name]
+            return f"{name} is free: {entry}" if isinstance(entry, str) else f"{name} has a registered cost"
+    return None
+
+
 def _free_reason(name: str) -> str | None:
     namespace, _, base = name.partition("::")
     for form in (base, base.removesuffix("_"), base.removesuffix("_copy")):
@@ -89,16 +126,48 @@ def _is_pointwise(name: str) -> bool:
     return any(torch.Tag.pointwise in overload.tags for overload in overloads)
 
 
-def evaluate(formula: Formula, operation: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> int:
-    """Return the FLOPs of one call by `formula`; raise ValueError if they are not a non-negative integer."""
+def evaluate(formula: Formula, called: Any, args: Sequence[Any], kwargs: Mapping[str, Any], out: Any) -> int:
+    """Return the FLOPs of one call by `formula` and the number format of its operands.
+
+    Raises:
+        ValueError: the formula did not return a non-negative integer.
+    """
     if "out" in kwargs:
         kwargs = {name: value for name, value in kwargs.items() if name != "out"}
-    flops = formula(out, *args, **kwargs)
-    if isinstance(flops, bool) or not hasattr(flops, "__index__") or flops < 0:
+    found = formula(out, *args, **kwargs)
+    # Compared as a plain int: a subclass of int can define its own comparison.
+    if isinstance(found, bool) or not hasattr(found, "__index__") or (flops := operator.index(found)) < 0:
         raise ValueError(
-            f"{qualified_name(operation)}: its cost formula returned {flops!r}: must be a non-negative int; correct it"
+            f"{qualified_name(called)}: its cost formula returned {found!r}: must be a non-negative int; correct it"
         )
-    return int(flops)
+    total = flops * format_factor(args, kwargs) if flops else 0
+    if isinstance(called, HigherOrderOperator):
+        for function, arguments, times in attention_formulas.functions_of_scores(qualified_name(called), args, kwargs):
+            total += times * _flops_of(function, arguments)
+    return total
+
+
+class _Sum(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Adds up the FLOPs of the operations in a function that another operation calls."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if rule(func) is None:
+            raise unknown(func)
+        out, formula = func(*args, **(kwargs or {})), formula_of(func)
+        if formula is not None:
+            self.flops += evaluate(formula, func, args, kwargs or {}, out)
+        return out
+
+
+def _flops_of(function: Callable[..., Any], args: tuple[Any, ...]) -> int:
+    parts = _Sum()
+    with torch.inference_mode(False), torch.no_grad(), parts:
+        function(*args)
+    return parts.flops
 
 
 def register_cost(operation: Any, formula: Formula) -> None:
@@ -108,7 +177,10 @@ def register_cost(operation: Any, formula: Formula) -> None:
         operation: `torch.ops.<namespace>.<name>`, one overload of it, an operator made with
             `torch.library.custom_op`, or a higher-order operator.
         formula: called as `formula(out, *args, **kwargs)` with the operation's output and arguments; returns the FLOPs
-            of the call, 2 for each multiply-add. It should depend on shapes only.
+            of the call on numbers of 32 bits, 2 for each multiply-add. It should depend on shapes only. The meter
+            multiplies them for wider and for complex numbers.
+
+    Ledgers name the registered operations that ran in metered blocks.
 
     Raises:
         TypeError: `operation` is not an operation of PyTorch, or `formula` is not callable.

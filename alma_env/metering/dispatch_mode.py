@@ -36,6 +36,7 @@ class _Plan(NamedTuple):
     """How the mode handles an operation; computed once per operation."""
 
     formula: Formula | None
+    registered: str | None  # what a user registered for the operation
     decompose: bool  # the operation is neither metered nor free; its parts may be
     creates: bool  # some output is not a view of an argument
     writes: tuple[int, ...]  # positional arguments that the operation writes to
@@ -86,6 +87,8 @@ class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.tally.data_dependent = True
         if plan.formula is not None:
             self.tally.current[_in_backward() != -1] += cost_table.evaluate(plan.formula, func, args, kwargs, out)
+            if plan.registered is not None:
+                self.tally.registered.add(plan.registered)
         store = self.provenance
         if store is None:
             return out
@@ -198,10 +201,10 @@ def _is_plain(kind: type) -> bool:
 
 @cost_table.cached_until_registration
 def _plan(func: OpOverload | HigherOrderOperator) -> _Plan:
-    found = cost_table.rule(func)
-    formula = None if isinstance(found, str) else found
+    unknown = cost_table.rule(func) is None
+    formula, registered = cost_table.formula_of(func), cost_table.registration(func)
     if isinstance(func, HigherOrderOperator):
-        return _Plan(formula, found is None, True, (), (), True, None)
+        return _Plan(formula, registered, unknown, True, (), (), True, None)
     schema = func._schema
     arguments = [(i, a) for i, a in enumerate(schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
     writes = [i for i, argument in arguments if not argument.kwarg_only]
@@ -211,4 +214,4 @@ def _plan(func: OpOverload | HigherOrderOperator) -> _Plan:
     creates = any(result.alias_info is None for result in schema.returns) or schema.name == "aten::lift_fresh"
     data_dependent = not _DATA_DEPENDENT.isdisjoint(func.tags)
     copies = _COPIES.get(schema.name)
-    return _Plan(formula, found is None, creates, tuple(writes), tuple(named), data_dependent, copies)
+    return _Plan(formula, registered, unknown, creates, tuple(writes), tuple(named), data_dependent, copies)

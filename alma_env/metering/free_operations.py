@@ -1,14 +1,15 @@
 """Operations that are free by definition, grouped by the reason (ALMA paper, section 3: Comp counts multiply-adds).
 
 The namespace `aten` is the default. A name includes all overloads and the in-place, `out=`, `_copy` and `_foreach_`
-forms of the operation.
+forms of the operation. A free operation does no more products than it has elements to read or write; a few operations
+contract two operands in certain calls, which are charged (`alma_env.metering.conditional_formulas`).
 """
 
 FREE: dict[str, str] = {
     "elementwise arithmetic, including every operation that PyTorch tags as `pointwise`, contracts nothing": """
         abs add _add_relu affine_grid_generator affine_grid_generator_backward __and__ bitwise_and
-        bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor celu complex _compute_linear_combination
-        _conj_physical copysign cudnn_affine_grid_generator cudnn_affine_grid_generator_backward div elu eq
+        bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor celu complex _conj_physical copysign
+        cudnn_affine_grid_generator cudnn_affine_grid_generator_backward div elu eq
         _fake_quantize_learnable_per_channel_affine _fake_quantize_learnable_per_channel_affine_backward
         _fake_quantize_learnable_per_tensor_affine _fake_quantize_learnable_per_tensor_affine_backward
         fake_quantize_per_channel_affine_cachemask fake_quantize_per_tensor_affine_cachemask

@@ -41,7 +41,7 @@ def count(fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Charge:
     else:
         with outer.count_into(tally := Tally(None)):
             fn(*args, **kwargs)
-        meter.charge(tally.charges())
+        meter.charge(tally.charges(), tally.registered)
     return meter.take()
 
 
@@ -103,6 +103,7 @@ class _SignatureCost:
     def __init__(self, function: str) -> None:
         self.function = function
         self.counted: dict[int, Charges] = {}  # by number; 0 if no number was reported
+        self.registered: set[str] = set()  # operations whose cost a user registered
         self.varies = False
 
     @property
@@ -110,13 +111,14 @@ class _SignatureCost:
         """Whether no more calls need counting: two determine the affine function, and a third has confirmed it."""
         return len(self.counted) > (2 if self.varies else 0)
 
-    def learn(self, numbers: list[int], charges: Charges) -> None:
-        """Add a call that was counted in full."""
-        number = sum(numbers)
+    def learn(self, numbers: list[int], tally: Tally) -> None:
+        """Add a call that was counted in full, into `tally`."""
+        number, charges = sum(numbers), tally.charges()
         self.varies |= bool(numbers)
         if (number in self.counted or len(self.counted) > 1) and _by_phase(self.at(number)) != _by_phase(charges):
             raise self._not_affine(number)
         self.counted[number] = charges
+        self.registered |= tally.registered
 
     def at(self, number: int) -> Charges:
         """Return the charges of a call that reported `number`."""
@@ -168,7 +170,7 @@ class CountedOnce(Generic[P, R]):
         if not cost.known:
             with _reported_numbers(forward_to_outer=True) as numbers, meter.count_into(tally := Tally(None)):
                 out = self.fn(*args, **kwargs)
-            cost.learn(numbers, tally.charges())
+            cost.learn(numbers, tally)
             return out
         above = meter.suspend()
         try:
@@ -176,8 +178,8 @@ class CountedOnce(Generic[P, R]):
                 out = self.fn(*args, **kwargs)
         finally:
             meter.resume(above)
+            meter.charge(cost.at(sum(numbers)), cost.registered)
             meter.note_written(tensors)
-            meter.charge(cost.at(sum(numbers)))
         if out is not None:
             meter.note_written(tensors_of(out))
         return out
@@ -185,13 +187,17 @@ class CountedOnce(Generic[P, R]):
     def charges(self, *args: P.args, **kwargs: P.kwargs) -> Charges:
         """Return what a call charges, without the call: for a faster function that does the work of many calls.
 
+        The running meter notes the registered operations of the call.
+
         Raises:
             RuntimeError: no meter is running in this thread, or the cost depends on the data (`cost_varies_with`).
         """
         meter = running()
         if meter is None:
             raise RuntimeError("charges: no meter is running in this thread; call it in a `with meter:` block")
-        return self._cost(meter, args, kwargs)[0].at(0)
+        cost, _ = self._cost(meter, args, kwargs)
+        meter.charge((), cost.registered)
+        return cost.at(0)
 
     def _cost(self, meter: Meter, args: Any, kwargs: Any) -> tuple[_SignatureCost, list[Tensor]]:
         """Return the cost of calls with the signature of these arguments, counted on copies if it is new."""
@@ -200,15 +206,15 @@ class CountedOnce(Generic[P, R]):
         if cost is None:
             cost = _SignatureCost(getattr(self.fn, "__qualname__", repr(self.fn)))
             with _reported_numbers(forward_to_outer=False) as numbers:
-                charges = _count_on_copies(self.fn, args, kwargs, meter)
-            cost.learn(numbers, charges)
+                tally = _count_on_copies(self.fn, args, kwargs, meter)
+            cost.learn(numbers, tally)
             if len(self._costs) >= _MOST_COSTS:
                 self._costs.clear()
             self._costs[key] = cost
         return cost, tensors
 
 
-def _count_on_copies(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], meter: Meter) -> Charges:
+def _count_on_copies(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], meter: Meter) -> Tally:
     """Count a call of `fn` on deep copies of its arguments; the states of random generators are restored."""
     try:
         memo: dict[int, Any] = {}
@@ -233,4 +239,4 @@ def _count_on_copies(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
     finally:
         random.setstate(python_state)
         np.random.set_state(numpy_state)  # noqa: NPY002
-    return tally.charges()
+    return tally

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes as disable_modes
 
 from alma_env.metering.dispatch_mode import CountingMode, enter_mode, exit_mode
 from alma_env.metering.provenance import Provenance, ProvenanceStore, storage_id, tensors_of
-from alma_env.metering.tally import Charge, Charges, Tally
+from alma_env.metering.tally import Charge, Charges, Tally, whole_flops
 
 DEFAULT_PHASE = "training"
 
@@ -87,12 +87,14 @@ class Meter:
 
     @property
     def total(self) -> int:
-        """FLOPs charged since construction or `reset`; can be set, to continue from a saved total."""
+        """FLOPs charged since construction or `reset`; can be set once, to continue from a saved total."""
         return self._taken + self._tally.total() + self.declared_flops
 
     @total.setter
     def total(self, flops: int) -> None:
-        self._taken += flops - self.total
+        if self.total:
+            raise ValueError(f"total={flops!r}: the meter has charged {self.total} FLOPs already; reset it first")
+        self._taken = whole_flops(flops)
 
     @property
     def declared(self) -> tuple[str, ...]:
@@ -175,11 +177,16 @@ class Meter:
             yield
         finally:
             mode.tally = before
-            before.add(tally.charges())
+            before.add(tally.charges(), tally.registered)
 
-    def charge(self, charges: Charges) -> None:
-        """Add FLOPs that were counted before."""
-        (self._tally if self._mode is None else self._mode.tally).add(charges)
+    def charge(self, charges: Charges, registered: Iterable[str] = ()) -> None:
+        """Add FLOPs that were counted before, and the registered operations that were counted.
+
+        Raises:
+            TypeError: FLOPs are not an integer.
+            ValueError: FLOPs are negative.
+        """
+        (self._tally if self._mode is None else self._mode.tally).add(charges, registered)
 
     def declare(self, flops: int, *, phase: str = DEFAULT_PHASE, reason: str) -> None:
         """Charge work that PyTorch does not execute.
@@ -193,11 +200,7 @@ class Meter:
             TypeError: `flops` is not an integer.
             ValueError: `flops` is negative, or the reason or the phase is missing.
         """
-        if isinstance(flops, bool) or not hasattr(flops, "__index__"):
-            raise TypeError(f"flops={flops!r}: declared FLOPs must be an int; round first")
-        flops = int(flops)
-        if flops < 0:
-            raise ValueError(f"flops={flops}: declared FLOPs must not be negative; declare 0 or more")
+        flops = whole_flops(flops)
         for name, text in (("phase", phase), ("reason", reason)):
             if not isinstance(text, str) or not text.strip():
                 raise ValueError(f"{name}={text!r}: must be a non-empty string; pass a phase and a reason as text")
@@ -228,6 +231,7 @@ class Meter:
             {phase: count for phase, count in flops.items() if count},
             {phase: forward for phase, (forward, _) in counts.items() if forward},
             self.declared,
+            tuple(sorted(self._tally.registered)),
         )
         self._taken, self._declared_taken = self.total, self.declared_total
         self._tally.clear()
@@ -240,6 +244,7 @@ class Meter:
             "counted": [list(charge) for charge in self._tally.charges()],
             "declared": dict(self._declared_flops),
             "reasons": list(self._declared),
+            "registered": sorted(self._tally.registered),
         }
 
     def include(self, pending: Mapping[str, Any]) -> None:
@@ -249,10 +254,13 @@ class Meter:
 
         Raises:
             RuntimeError: the meter is running.
+            TypeError: FLOPs are not an integer.
+            ValueError: FLOPs are negative. Nothing is included.
         """
         self._require_stopped("include charges")
-        self._tally.add(pending["counted"])
-        self._declared_flops.update(pending["declared"])
+        declared = {phase: whole_flops(flops) for phase, flops in pending["declared"].items()}
+        self._tally.add(pending["counted"], pending.get("registered", ()))
+        self._declared_flops.update(declared)
         self._declared += pending["reasons"]
 
     def provenance(self, tensor: Tensor) -> Provenance | None:
@@ -269,13 +277,14 @@ class Meter:
 
         Raises:
             RuntimeError: the meter is running.
+            ValueError: the totals of the state are less than its pending charges.
         """
         self._require_stopped("load its state")
         self.reset()
         self.include(state)
         self._provenance.restore(state["seals"])
-        self.total = state["total"]
-        self._declared_taken = state.get("declared_total", self.declared_flops) - self.declared_flops
+        self._taken = whole_flops(state["total"] - self.total)
+        self._declared_taken = whole_flops(state.get("declared_total", self.declared_flops) - self.declared_flops)
 
     def _require_stopped(self, to_do: str) -> None:
         if self._owner is not None:

@@ -30,7 +30,8 @@ def require_metered(
     arrays that were deployed before in the episode; the last two arguments are the FLOPs charged, and the FLOPs
     declared, before the last deployment.
     """
-    untrained = isinstance(predictor, UntrainedPredictor) and predictor.is_pristine()
+    # By the class's own method: a subclass or an attribute of the predictor can answer anything.
+    untrained = type(predictor) is UntrainedPredictor and UntrainedPredictor.is_pristine(predictor)
     if untrained or meter.declared_total > declared_at_deployment:
         return
     name = type(predictor).__name__

@@ -13,22 +13,54 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+_SEEDS = 2**63
+
+
+def _same(value: object, new: object) -> bool:
+    """Return whether an attribute equals that of a new classifier; the modes and devices of a module may differ."""
+    if isinstance(new, nn.Parameter):
+        return (
+            type(value) is nn.Parameter
+            and not vars(value)
+            and not value._backward_hooks
+            and value.dtype == new.dtype
+            and torch.equal(value.detach().cpu(), new.detach())
+        )
+    if type(value) is not type(new):
+        return False
+    if isinstance(new, dict):
+        assert isinstance(value, dict)
+        return value.keys() == new.keys() and all(_same(value[key], part) for key, part in new.items())
+    if isinstance(new, tuple):
+        assert isinstance(value, tuple)
+        return len(value) == len(new) and all(map(_same, value, new))
+    return isinstance(new, bool) or value == new
+
+
 class UntrainedPredictor(nn.Module):
     """A linear classifier with random weights from a seed; ``PredictorSpace.sample`` returns it.
 
     Args:
         input_shape: shape of one raw input.
         classes: number of logits C.
-        seed: seed of the weights. The environment draws the weights again to recognize a predictor that has not been
-            trained.
+        seed: seed of the weights, a plain int of 0 to 2**63 − 1. The environment draws the weights again to recognize a
+            predictor that has not been trained.
         per_token: return logits (n, T, C), equal for all tokens, as for text.
+
+    Raises:
+        TypeError: the seed is not a plain int, which could hold trained numbers.
+        ValueError: the seed is out of range.
     """
 
     def __init__(self, input_shape: Sequence[int], classes: int, seed: int, per_token: bool = False) -> None:
         super().__init__()
-        self.per_token = per_token
-        self.input_shape = tuple(input_shape)
-        self.classes = classes
+        if type(seed) is not int:
+            raise TypeError(f"seed={seed!r}: must be a plain int; draw one, or convert it with int()")
+        if not 0 <= seed < _SEEDS:
+            raise ValueError(f"seed={seed}: must be from 0 to 2**63 - 1; draw another")
+        self.per_token = bool(per_token)
+        self.input_shape = tuple(int(side) for side in input_shape)
+        self.classes = int(classes)
         self.seed = seed
         self.weight = nn.Parameter(self._initial_weight())
 
@@ -57,14 +89,19 @@ class UntrainedPredictor(nn.Module):
     __hash__ = nn.Module.__hash__
 
     def is_pristine(self) -> bool:
-        """Return whether this is still exactly the classifier of the seed."""
-        plain = {"training", "input_shape", "classes", "seed", "per_token"}
-        return (
-            type(self) is UntrainedPredictor
-            and {name for name in vars(self) if not name.startswith("_")} <= plain
-            and not (self._forward_hooks or self._forward_pre_hooks or self._buffers or self._modules)
-            and torch.equal(self.weight.detach().cpu(), self._initial_weight())
-        )
+        """Return whether this is still exactly the classifier of the seed.
+
+        A module can hold numbers in hooks, in further attributes and in attributes that replace methods. The attributes
+        are therefore compared with those of a new classifier.
+        """
+        if type(self) is not UntrainedPredictor:
+            return False
+        own = vars(self)
+        try:
+            new = UntrainedPredictor(own["input_shape"], own["classes"], own["seed"], own["per_token"])
+        except (KeyError, TypeError, ValueError):
+            return False
+        return own.keys() == vars(new).keys() and all(_same(own[name], value) for name, value in vars(new).items())
 
 
 class PredictorSpace(gym.Space["nn.Module | None"]):

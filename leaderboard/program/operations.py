@@ -14,6 +14,7 @@ from torch._ops import OpOverload
 
 from alma_env.metering.cost_table import rule
 from leaderboard.errors import ProgramError
+from leaderboard.program.allowed_operations import ALLOWED
 
 # Arithmetic on sizes, which `torch.export` writes as Python functions.
 _OPERATORS = (
@@ -38,20 +39,26 @@ REFUSED = {
     ".*sparse.*|smm|sspaddmm|coalesce|to_dense.*|c[or]+l?_indices.*": "uses a special memory layout",
     ".*nested.*|segment_reduce|.*jagged.*": "uses a special memory layout",
     "fbgemm.*|(de)?quantize.*|choose_qparams.*|q_.*|int_repr": "computes where the meter does not see it",
+    ".*_backward.*|.*_jvp": "is a gradient, whose indices and sizes are not checked",
+    "_unsafe_.*|unsafe_.*|as_strided.*": "does not check its indices and sizes",
+    "fractional_max_pool.*|max_unpool.*|_grouped_mm|embedding_bag|_embedding_bag.*|_pad_enum": (
+        "does not check its indices and sizes"
+    ),
+    "_native_multi_head.*|_transformer_encoder.*|lu_solve|ctc_loss|histc|histogram.*|bincount": (
+        "does not check its indices and sizes"
+    ),
+    "size|numel|dim|stride|storage_offset|sym_numel|sym_stride|sym_storage_offset|_shape_as_tensor|is_.*": (
+        "makes numbers of the size of a tensor"
+    ),
 }
-# The allowed operations among those with an underscore, which are internal to PyTorch: models are traced to these.
-INTERNAL = re.compile(
-    "__(and|or|xor|lshift|rshift)__|_to_copy|_cast_.*|_assert_.*|_functional_assert_.*|_(log_|safe_)?softmax|"
-    "_adaptive_avg_pool[23]d|_native_batch_norm_legit_no_training|_fused_rms_norm|_prelu_kernel|_weight_norm.*|"
-    "_convolution|_convolution_mode|_conv_depthwise2d|_trilinear|_grouped_mm|_scaled_dot_product_.*|"
-    "_native_multi_head_attention|_transformer_encoder_layer_fwd|_pad_circular|_pad_enum|_upsample_.*|"
-    "_unsafe_(view|index)|_reshape_(alias|copy)|_shape_as_tensor|_local_scalar_dense|_unique2?|_stack|_dim_arange|"
-    "_is_(all|any)_true|_conj.*|_neg_view.*|_embedding_bag"
-)
 # Refused overloads of allowed operations. A reinterpreted tensor can hide parameters inside other parameters.
 REFUSED_OVERLOADS = {
     "view.dtype": "reinterprets numbers as another type",
     "tensor_split.tensor_indices_or_sections": "takes shapes from data",
+    "repeat_interleave.Tensor": "takes shapes from data",
+    **dict.fromkeys(
+        ("lstm.data", "gru.data", "rnn_tanh.data", "rnn_relu.data"), "takes lengths of sequences that it does not check"
+    ),
 }
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
@@ -78,7 +85,7 @@ def operation(target: str) -> Callable[..., Any]:
     found = getattr(getattr(torch.ops.aten, packet, None), overload, None)
     if not isinstance(found, OpOverload):
         raise ProgramError(f"operation {target!r}: unknown to this PyTorch ({torch.__version__}); use another")
-    if packet.startswith("_") and not INTERNAL.fullmatch(packet):
+    if packet.startswith("_") and packet not in ALLOWED:
         raise ProgramError(f"operation {target!r}: internal to PyTorch; use a public operation")
     name = found._schema.name + (f".{overload}" if overload != "default" else "")
     if not torch._C._dispatch_has_kernel(name):
@@ -87,4 +94,8 @@ def operation(target: str) -> Callable[..., Any]:
     composite = torch._C._dispatch_has_kernel_for_dispatch_key(name, "CompositeImplicitAutograd")
     if not composite and rule(found) is None:
         raise ProgramError(f"operation {target!r}: its cost is unknown to the meter; use another operation")
+    if not {packet, packet.removesuffix("_")} & ALLOWED or "out" in overload:
+        raise ProgramError(
+            f"operation {target!r}: not among the operations to which layers are traced; write the predictor with others"
+        )
     return found

@@ -70,6 +70,7 @@ def _row(line: str, error_limit: float) -> Row:
         raise ValueError("not a JSON object")
     _require("flops", values, isinstance(values.get("flops"), dict), "a table of phases")
     _require("declared", values, isinstance(values.get("declared"), list), "a list of reasons")
+    _require("registered", values, isinstance(values.get("registered", []), list), "a list of operations")
     row = Row.from_dict(values)
     for name in ("tick", "parameters", "buffers", "paper_flops"):
         _require(name, values, _whole(values[name]), "a whole number of at least 0")
@@ -77,8 +78,8 @@ def _row(line: str, error_limit: float) -> Row:
         _require(name, values, _number(values[name]) and 0 <= values[name] <= most, f"a number from 0 to {most:g}")
     for phase, flops in row.flops.items():
         _require("flops", values, _whole(flops) and _is_short_text(phase, 100), "whole numbers by name of phase")
-    for reason in row.declared:
-        _require("declared", values, _is_short_text(reason, 500), "short texts")
+    for name, texts in (("declared", row.declared), ("registered", row.registered)):
+        _require(name, values, all(_is_short_text(text, 500) for text in texts), "short texts")
     digest = values["digest"]
     _require("digest", values, isinstance(digest, str) and _DIGEST.fullmatch(digest) is not None, "a short digest")
     _require("refused", values, isinstance(values["refused"], bool), "true or false")

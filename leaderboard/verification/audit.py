@@ -161,6 +161,17 @@ def _buffers(run: SandboxedRun) -> Iterator[CodeAndText]:
             yield "buffers", text
 
 
+def _own_costs(run: SandboxedRun) -> Iterator[CodeAndText]:
+    """Find operations whose cost the submission itself registered."""
+    registered = {text for row in run.ledger for text in row.registered}
+    if registered:
+        text = (
+            f"the submission counts operations by costs of its own: {'; '.join(sorted(registered))[:500]}; a review "
+            "compares these costs with what the operations compute"
+        )
+        yield "own-costs", text
+
+
 def _notes(run: SandboxedRun) -> Iterator[CodeAndText]:
     """Note a machine without CPU time, and FLOPs that the learner declared by hand."""
     if _cpu_seconds(run) is None:
@@ -170,4 +181,4 @@ def _notes(run: SandboxedRun) -> Iterator[CodeAndText]:
         yield "declared", f"FLOPs declared by hand: {'; '.join(sorted(reasons))[:500]}"
 
 
-_CHECKS = (_free_training, _known_before, _free_inference, _batch_dependent, _time, _paper_flops, _buffers)
+_CHECKS = (_free_training, _known_before, _free_inference, _batch_dependent, _time, _paper_flops, _buffers, _own_costs)

@@ -98,8 +98,10 @@ class RemoteEnv(AlmaEnv):
         fields = {
             "tick": row.tick,
             "flops": row.flops,
+            "total": row.comp,
             "paper_flops": charge.paper_flops,
             "declared": list(row.declared),
+            "registered": list(row.registered),
             "refused": refused,
         }
         self.channel.send(Message("enter", fields))

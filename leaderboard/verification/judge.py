@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import xxhash
-from safetensors.torch import load
 
 from alma_env import AlmaEnv, Ledger, Row
 from alma_env.data.datasets import DataSet
 from alma_env.data.stream import Stream
 from alma_env.errors import AlmaError, PredictorError
+from leaderboard.errors import ProgramError
 from leaderboard.sandbox.channel import Channel, ChannelError, Message, array_header, as_array, as_blob
+from leaderboard.verification.tensor_digests import TensorDigests, changed_scalars, tensor_digests
 
 ANSWER_SECONDS = 600.0  # time limit of the evaluator for one program
 REFUSALS = 20  # limit of programs per tick that cannot be scored
@@ -46,7 +48,8 @@ class Evidence:
     Attributes:
         cpu_seconds: CPU time of the contestant's sandbox; None if the kernel does not count it.
         deployed: whether a program was deployed at this tick.
-        changed: number of scalars in the program's tensors that are new or differ from the previous program.
+        changed: number of scalars in the program's tensors that are new or differ from the previous program, rounded
+            up to blocks of 4 KiB.
         reported_flops: FLOPs of the tick as the contestant reports them.
         literals: count of numbers among the arguments of the program's operations.
         wide: number of scalars of more than 32 bits in the program's tensors.
@@ -198,13 +201,17 @@ class Judge:
             raise PredictorError(f"logits of shape {tuple(logits.shape)}: must be {expected} without NaN")
         digest = xxhash.xxh3_128(blobs[0])
         digest.update(blobs[1])
+        try:
+            digests = tensor_digests(blobs[1])
+        except ProgramError as error:
+            raise PredictorError(str(error)) from error
         return _Answer(
             error=self._data.task.error(logits, labels),
             flops=_number(fields.get("flops"), "flops"),
             parameters=_whole(fields.get("parameters"), "parameters"),
             buffers=_whole(fields.get("buffers"), "buffers"),
             digest=digest.hexdigest(),
-            tensors=blobs[1],
+            tensors=digests,
             evidence={name: _whole(fields.get(name), name) for name in ("literals", "wide")}
             | {name: _number(fields.get(name), name) for name in ("free_elements", "batch_dependent")},
         )
@@ -222,9 +229,10 @@ class Judge:
             parameters=deployed.parameters,
             buffers=deployed.buffers,
             inference_flops=deployed.flops,
-            flops=_flops(fields.get("flops")),
+            flops=_flops(fields.get("flops"), fields.get("total")),
             paper_flops=_whole(fields.get("paper_flops"), "paper_flops"),
             declared=_reasons(fields.get("declared")),
+            registered=_reasons(fields.get("registered", [])),
             digest=deployed.digest,
             refused=fields.get("refused") is True,
             seconds=now - self._clock,
@@ -235,7 +243,7 @@ class Judge:
                 tick=tick,
                 cpu_seconds=None if cpu is None or self._cpu is None else max(cpu - self._cpu, 0.0),
                 deployed=new is not None,
-                changed=0 if new is None else _changed(self._deployed.tensors, new.tensors),
+                changed=0 if new is None else changed_scalars(self._deployed.tensors, new.tensors),
                 reported_flops=row.comp,
                 **deployed.evidence,
             )
@@ -254,27 +262,21 @@ class _Answer:
     parameters: int = 0
     buffers: int = 0
     digest: str = ""
-    tensors: Blob = b""
+    tensors: Mapping[str, TensorDigests] = field(default_factory=dict)
     evidence: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _changed(before: Blob, now: Blob) -> int:
-    """Return the number of scalars that differ from the previous program; a new tensor counts as a whole."""
-    previous = load(bytes(before)) if before else {}
-    changed = 0
-    for name, tensor in load(bytes(now)).items():
-        other = previous.get(name)
-        if other is not None and other.shape == tensor.shape and other.dtype == tensor.dtype:
-            changed += int(torch.count_nonzero(tensor != other))
-        else:
-            changed += tensor.numel()
-    return changed
-
-
-def _flops(found: Any) -> dict[str, int]:
+def _flops(found: Any, total: Any) -> dict[str, int]:
+    """Return the FLOPs by phase; phases with equal printable names are added up."""
     if not isinstance(found, dict) or len(found) > PHASES:
         raise RunFailedError(f"flops: must be a table of at most {PHASES} phases")
-    return {_printable(phase)[:50]: _whole(count, "flops") for phase, count in found.items()}
+    flops: Counter[str] = Counter()
+    for phase, count in found.items():
+        flops[_printable(phase)[:50]] += _whole(count, "flops")
+    added = _whole(flops.total(), "flops")
+    if total is not None and _whole(total, "total") != added:
+        raise RunFailedError(f"flops: the phases add up to {added}, and the contestant's total is {total}")
+    return dict(flops)
 
 
 def _whole(value: Any, name: str) -> int:

@@ -12,11 +12,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from alma_env import AlmaEnv, Ledger, Row
+from alma_env.data.datasets import DataSet
 from leaderboard.sandbox.channel import Channel, pipe_pair
+from leaderboard.sandbox.isolation import FIRST_DESCRIPTOR
 from leaderboard.sandbox.sandbox import Limits, Sandbox, sandboxed
 from leaderboard.verification.judge import EvaluatorError, Evidence, Judge, RunFailedError
 
-PROGRAM_BYTES = 2**30  # of a program, which the judge keeps in memory for a tick
+PROGRAM_BYTES = 256 * 2**20  # of a program, which the judge holds in memory while it is scored
+DESCRIPTORS = (str(FIRST_DESCRIPTOR), str(FIRST_DESCRIPTOR + 1))  # of the connection to the judge, inside
 OUTPUT_BYTES = 256 * 1024  # kept of a submission's output, half from the beginning and half from the end
 
 
@@ -82,7 +85,7 @@ def run_sandboxed(
             try:
                 context = sandboxed(
                     "leaderboard.sandbox.sandbox_main",
-                    [f"leaderboard.verification.{program}", *map(str, theirs), *arguments],
+                    [f"leaderboard.verification.{program}", *DESCRIPTORS, *arguments],
                     limits,
                     folders=folders,
                     pass_fds=theirs,
@@ -98,7 +101,9 @@ def run_sandboxed(
         inside = "/submission"
         contestant, requests, output = start("contestant", [inside], limits, {inside: submission}, PROGRAM_BYTES)
         # A program needs little memory besides its tensors, no scratch folder and few processes.
-        _, answers, evaluator_output = start("evaluator", [], replace(limits, processes=64), {}, 2**31)
+        # Logits of 64 bits. The judge refuses text.
+        most = 8 * len(env.data.test_y) * env.data.classes if isinstance(env.data, DataSet) else 0
+        _, answers, evaluator_output = start("evaluator", [], replace(limits, processes=64), {}, most)
         deadline = time.monotonic() + limits.wall_seconds
         judge = Judge(env, seed, requests, answers, deadline, contestant.cpu_seconds, on_row)
         failure = None

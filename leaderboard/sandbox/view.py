@@ -1,0 +1,173 @@
+"""What a sandbox sees: the system, the interpreter and this project's packages, read-only, under neutral names.
+
+The names tell nothing about the machine, the worker or the run. There is no proc file system: its files tell paths of
+the host and what is cached, and some have counters that all processes of the machine change. In the commands of this
+module, a word of type `Path` is a file or folder of the host, and a word of type `str` is an option or a name inside.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import sys
+import sysconfig
+from collections.abc import Mapping
+from pathlib import Path
+
+from alma_env.data.datasets import data_root
+
+PACKAGES = ("alma_env", "agents", "leaderboard")
+SCRATCH = "/scratch"
+PACKAGES_ROOT = Path(__file__).resolve().parents[2]
+_SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin")
+_PYTHON, _ENVIRONMENT, _PROGRAM = "/python", "/environment", "/program"
+Words = list[str | Path]
+
+
+def executable() -> str:
+    """Return the interpreter's path inside."""
+    if _is_virtual():
+        return f"{_ENVIRONMENT}/bin/python"
+    return _inside(Path(os.path.realpath(sys.executable)))
+
+
+def visible_folders() -> dict[str, Path]:
+    """Return the folders of the host that every sandbox sees: path inside → resolved path outside."""
+    found = {path: Path(path) for path in _SYSTEM if os.path.isdir(path) and not os.path.islink(path)}
+    if not _is_system(_base()):
+        found[_PYTHON] = _base()
+    if _is_virtual():
+        found |= {f"{_ENVIRONMENT}/lib": _prefix() / "lib", f"{_ENVIRONMENT}/scripts": _prefix() / "bin"}
+    return found | {f"{_PROGRAM}/{name}": PACKAGES_ROOT / name for name in PACKAGES}
+
+
+def hidden_folders() -> list[Path]:
+    """Return the paths inside of visible folders that are empty instead: data of the streams, and unused packages."""
+    folders = [data_root().resolve()]
+    spec = importlib.util.find_spec("sklearn")
+    if spec is not None and spec.origin is not None:
+        folders.append(Path(spec.origin).resolve().parent / "datasets" / "data")
+    if _is_virtual() and not _sees_system_packages() and not _is_system(_base()):
+        folders.append(_base() / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages")
+    # A folder has several names inside if visible folders lie in each other.
+    return [
+        Path(inside) / folder.relative_to(outside)
+        for folder in folders
+        if folder.is_dir()
+        for inside, outside in visible_folders().items()
+        if folder.is_relative_to(outside)
+    ]
+
+
+def view(folders: Mapping[str, Path], private: Path, scratch: int) -> Words:
+    """Return the options of bubblewrap for files, folders and environment variables.
+
+    Args:
+        folders: path inside → folder outside; readable for the sandbox's user.
+        private: an empty folder for files that only this sandbox has.
+        scratch: bytes of the scratch folder.
+    """
+    words: Words = ["--size", str(2**24), "--tmpfs", "/tmp", "--dir", "/proc"]
+    for path in _SYSTEM:
+        if os.path.islink(path):
+            words += ["--symlink", os.readlink(path), path]
+    for file in ("/etc/ld.so.cache", "/etc/alternatives"):
+        words += ["--ro-bind", Path(file), file] if os.path.exists(file) else []
+    words += ["--ro-bind", _write(private / "cpuinfo", _processors()), "/proc/cpuinfo"]
+    words += ["--dev", "/dev", "--size", str(scratch), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    for name, folder in visible_folders().items():
+        words += ["--ro-bind", folder, name]
+    if _is_virtual():
+        settings = f"home = {_inside(_base())}/bin\n"
+        settings += f"include-system-site-packages = {str(_sees_system_packages()).lower()}\n"
+        words += ["--ro-bind", _write(private / "pyvenv.cfg", settings), f"{_ENVIRONMENT}/pyvenv.cfg"]
+        words += ["--symlink", _inside(Path(os.path.realpath(sys.executable))), executable()]
+    for hidden in hidden_folders():
+        words += ["--size", "4096", "--tmpfs", str(hidden), "--remount-ro", str(hidden)]
+    for name, folder in folders.items():
+        words += ["--ro-bind", folder, name]
+    words += ["--size", str(scratch), "--tmpfs", SCRATCH, "--remount-ro", "/", "--chdir", SCRATCH]
+    path = f"{Path(executable()).parent}:{_ENVIRONMENT}/scripts:/usr/bin:/bin"
+    variables = environment(SCRATCH, _PROGRAM, path)
+    if sysconfig.get_config_var("Py_ENABLE_SHARED") and not _is_system(_base()):
+        variables["LD_LIBRARY_PATH"] = f"{_PYTHON}/lib"  # the interpreter names its library by a path of the host
+    for name, value in variables.items():
+        words += ["--setenv", name, value]
+    return words
+
+
+def environment(scratch: str, packages: str, path: str) -> dict[str, str]:
+    """Return the environment variables of a sandbox."""
+    return {
+        "PATH": path,
+        "HOME": scratch,
+        "TMPDIR": scratch,
+        "USER": "nobody",
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": packages,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+    }
+
+
+def private_copies(folders: Mapping[str, Path], private: Path) -> dict[str, Path]:
+    """Copy folders into a folder for one sandbox, readable for everyone; return the copies.
+
+    Two sandboxes that shared files could tell each other something by which parts of them the kernel has cached.
+    """
+    copies = {}
+    for number, (name, folder) in enumerate(folders.items()):
+        copies[name] = private / f"folder{number}"
+        shutil.copytree(folder, copies[name], symlinks=True)
+        for path in (copies[name], *copies[name].rglob("*")):
+            if not path.is_symlink():
+                path.chmod(0o755 if path.is_dir() else 0o644)
+    return copies
+
+
+def _prefix() -> Path:
+    return Path(os.path.realpath(sys.prefix))
+
+
+def _base() -> Path:
+    return Path(os.path.realpath(sys.base_prefix))
+
+
+def _is_virtual() -> bool:
+    """Return whether the interpreter is a virtual environment outside of the system's folders."""
+    return _prefix() != _base() and not (_is_system(_prefix()) and _is_system(_base()))
+
+
+def _is_system(path: Path) -> bool:
+    return path.is_relative_to("/usr")
+
+
+def _sees_system_packages() -> bool:
+    try:
+        settings = (_prefix() / "pyvenv.cfg").read_text().lower().replace(" ", "")
+    except OSError:
+        return False
+    return "include-system-site-packages=true" in settings
+
+
+def _inside(path: Path) -> str:
+    """Return the name inside of a path in the interpreter's base folder."""
+    if _is_system(path) or not path.is_relative_to(_base()):
+        return str(path)
+    return f"{_PYTHON}/{path.relative_to(_base())}".removesuffix("/.")
+
+
+def _processors() -> str:
+    """Return the description of the processors, which libraries read to choose their code, without the frequencies."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines(keepends=True)
+    except OSError:
+        return ""
+    return "".join(line for line in lines if not line.startswith("cpu MHz"))
+
+
+def _write(file: Path, text: str) -> Path:
+    file.write_text(text)
+    file.chmod(0o644)
+    return file

@@ -1,0 +1,51 @@
+"""Runs of cheaters in a real sandbox, with the real judge."""
+
+from __future__ import annotations
+
+import textwrap
+from contextlib import contextmanager
+
+import pytest
+
+import alma_env
+from leaderboard.sandbox import sandbox
+from leaderboard.sandbox.cgroups import control_group
+from leaderboard.sandbox.sandbox import ISOLATED, Limits, level_here
+from leaderboard.verification.one_run import SandboxedRun, run_sandboxed
+
+from .gallery import HONEST
+
+
+@pytest.fixture
+def env():
+    return alma_env.make("Digits-ALMA-v0", ticks=3)
+
+
+@pytest.fixture
+def run(env, tmp_path):
+    """Return a function that runs a submission: the source is appended to that of an honest learner."""
+    if level_here() != ISOLATED:
+        pytest.skip("bubblewrap is missing, or cannot create namespaces")
+
+    def go(source: str, *, base: str = HONEST, limits: Limits | None = None) -> SandboxedRun:
+        folder = tmp_path / "submission"
+        folder.mkdir(exist_ok=True)
+        (folder / "agent.py").write_text(textwrap.dedent(base) + textwrap.dedent(source))
+        return run_sandboxed(env, folder, 0, limits or Limits(wall_seconds=120))
+
+    return go
+
+
+@pytest.fixture
+def groups(monkeypatch):
+    """Return the list of created control groups; it stays empty if this user cannot create any."""
+    created = []
+
+    @contextmanager
+    def recorded(name, **limits):
+        with control_group(name, **limits) as group:
+            created.extend([group] if group is not None else [])
+            yield group
+
+    monkeypatch.setattr(sandbox, "control_group", recorded)
+    return created

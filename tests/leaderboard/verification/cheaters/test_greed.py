@@ -1,0 +1,64 @@
+"""Excessive use of time, memory, processes and output."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from leaderboard.sandbox.sandbox import Limits
+
+from .gallery import attack, case, codes
+
+GREEDY = {
+    "loops without end": ("while True: pass", Limits(wall_seconds=30)),
+    "forks without end": ("import os\nwhile True:\n    os.fork()", Limits(wall_seconds=30, processes=64)),
+    "allocates 100 GB of memory": ("keep = torch.ones(25 * 2**30)", Limits(wall_seconds=60, memory=2 * 2**30)),
+    "writes a file without end": (
+        "with open('/scratch/x', 'wb') as f:\n    while True: f.write(bytes(2**24))",
+        Limits(wall_seconds=60, scratch=2**26),
+    ),
+    "raises an exception": ("raise ValueError('no more')", Limits(wall_seconds=60)),
+    "exits early": ("import os\nos._exit(0)", Limits(wall_seconds=60)),
+    "deploys NaN": ("self.predictor.layer.weight.data.fill_(float('nan'))", Limits(wall_seconds=60)),
+}
+
+
+@pytest.mark.parametrize(
+    ("code", "limits"),
+    [case(name, "the run ends; finding `failed`", code, limits) for name, (code, limits) in GREEDY.items()],
+)
+def test_excessive_use_of_resources_ends_only_the_run(run, code, limits, groups):
+    body = textwrap.indent(code, " " * 12)
+    sandboxed_run = run(
+        f"""
+class Greedy(Learner):
+    def before(self, observation):
+        if self.env.tick == 1:
+{body}
+
+def make_agent(env):
+    return Greedy(env)
+""",
+        limits=limits,
+    )
+    assert sandboxed_run.failure is not None
+    assert 1 <= len(sandboxed_run.ledger) <= 3
+    assert "failed" in codes(sandboxed_run)
+    assert not [folder for group in groups for folder in group.folders if folder.exists()]
+
+
+@attack("prints 300 MiB", "only the first and the last 128 KiB are kept")
+def test_only_a_part_of_a_long_output_is_kept(run):
+    sandboxed_run = run("""
+        class Loud(Learner):
+            def before(self, observation):
+                for _ in range(300):
+                    print("x" * 2**20)
+
+        def make_agent(env):
+            return Loud(env)
+        """)
+    assert sandboxed_run.failure is None
+    assert len(sandboxed_run.output) < 2**20
+    assert "bytes left out" in sandboxed_run.output
