@@ -1,8 +1,8 @@
-"""Read the files that all sandboxes share into memory, so that no run can tell what an earlier run has read.
+"""Reset what the kernel remembers of the files that all sandboxes share: no run can tell what an earlier run did.
 
 The kernel keeps read files in memory. A run could read chosen parts of a large file that nothing else reads, and a
-later run could find these parts by the time that reading takes. Before a run, `read_shared_files` reads every part of
-every shared file. Then all parts take the same time.
+later run could find these parts by the time that reading takes. The kernel also remembers names that do not exist. A
+run could look up chosen names, and a later run could find them by the time that the look-up takes.
 """
 
 from __future__ import annotations
@@ -11,11 +11,24 @@ import os
 import warnings
 from collections.abc import Iterator, Set
 from contextlib import suppress
+from pathlib import Path
 
 from leaderboard.sandbox.interpreter import shared_programs
 from leaderboard.sandbox.view import unused_folders, visible_folders
 
+FORGET = Path("/proc/sys/vm/drop_caches")
+NAMES = "2"  # directory entries and inodes that nothing uses, of all file systems of the machine
 SHARE_OF_MEMORY = 0.6  # more would push out what was read first
+
+
+def reset_file_caches() -> None:
+    """Let the kernel forget names of files, if this user may do so (root), and read all shared files.
+
+    Afterwards every part of a shared file is in memory, and no name that does not exist is.
+    """
+    with suppress(OSError):
+        FORGET.write_text(NAMES)
+    read_shared_files()
 
 
 def read_shared_files() -> bool:

@@ -13,7 +13,7 @@ import torch
 
 import alma_env
 from alma_env import Ledger, Row
-from leaderboard.sandbox.page_cache import read_shared_files
+from leaderboard.sandbox.page_cache import reset_file_caches
 from leaderboard.sandbox.sandbox import ISOLATED, Limits
 from leaderboard.submission.claims import claimed_ledgers
 from leaderboard.submission.manifest import Manifest
@@ -61,7 +61,7 @@ def verify(
             path.chmod(0o755 if path.is_dir() else 0o644)  # readable for the sandbox's user
         for number, seed in enumerate(manifest.seeds, 1):
             on_row = _progress_reporter(progress, f"run {number} of {len(manifest.seeds)}, seed {seed}", env.ticks)
-            read_shared_files()  # so that a run leaves nothing to the next run
+            reset_file_caches()  # so that a run leaves nothing to the next run
             run = run_sandboxed(env, folder, seed, limits, allow_limited=allow_limited, on_row=on_row)
             levels.add(run.level)
             used.append(f"seed {seed}: {_used(run)}")

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from leaderboard.sandbox import page_cache, view
-from leaderboard.sandbox.page_cache import read_shared_files
+from leaderboard.sandbox.page_cache import read_shared_files, reset_file_caches
 from leaderboard.submission import static_check
 from leaderboard.verification import verify
 
@@ -35,6 +35,15 @@ def test_every_file_that_a_sandbox_sees_is_read_except_for_hidden_ones(tmp_path,
     )
 
 
+def test_who_may_not_reset_the_names_still_reads_the_files(monkeypatch, tmp_path):
+    calls = []
+    monkeypatch.setattr(page_cache, "read_shared_files", lambda: calls.append("read"))
+    for file in (tmp_path / "missing" / "file", tmp_path):
+        monkeypatch.setattr(page_cache, "FORGET", file)
+        reset_file_caches()
+    assert calls == ["read", "read"]
+
+
 def test_files_that_do_not_fit_into_memory_give_a_warning(monkeypatch):
     monkeypatch.setattr(page_cache, "SHARE_OF_MEMORY", 0.0)
     with pytest.warns(RuntimeWarning, match="do not fit into .* of the memory, so a run can find out"):
@@ -47,15 +56,15 @@ def test_the_interpreter_and_the_packages_are_among_the_shared_files():
         assert any(os.path.realpath(file).startswith(f"{folder}/") for folder in visible)
 
 
-def test_a_verification_reads_the_shared_files_before_a_run(monkeypatch, package):
+def test_a_verification_resets_the_caches_before_a_run(monkeypatch, package):
     calls = []
 
     def run(*arguments, **settings):
         calls.append("run")
         raise InterruptedError
 
-    monkeypatch.setattr(verify, "read_shared_files", lambda: calls.append("read"))
+    monkeypatch.setattr(verify, "reset_file_caches", lambda: calls.append("reset"))
     monkeypatch.setattr(verify, "run_sandboxed", run)
     with pytest.raises(InterruptedError):
         verify.verify(package, static_check.check(package).manifest)
-    assert calls == ["read", "run"]
+    assert calls == ["reset", "run"]

@@ -6,6 +6,7 @@ import ctypes
 import mmap
 import os
 import random
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +54,27 @@ def test_cached_pages_carry_no_message(tmp_path, monkeypatch):
     assert sum(a == b for a, b in zip(before, message, strict=True)) > 0.99 * BITS
     page_cache.read_shared_files()
     assert all(cached(file))
+
+
+def missing_names():
+    """Return how many names the kernel remembers that do not exist."""
+    return int(Path("/proc/sys/fs/dentry-state").read_text().split()[4])
+
+
+@attack("writes bits into which missing names of a shared folder are cached", "none is cached before the next run")
+def test_looked_up_names_carry_no_message(tmp_path, monkeypatch):
+    if not os.access(page_cache.FORGET, os.W_OK) or os.geteuid() != 0:
+        pytest.skip("only root may let the kernel forget names")
+    monkeypatch.setattr(page_cache, "read_shared_files", lambda: True)
+    page_cache.reset_file_caches()
+    before = missing_names()
+    for number in range(100_000):
+        os.path.lexists(tmp_path / f"message-{number}")
+    written = missing_names() - before
+    if written < 90_000:
+        pytest.skip("this kernel does not count missing names, or remembers few")
+    page_cache.reset_file_caches()
+    assert missing_names() - before < written / 2
 
 
 LEAVES = {
