@@ -85,11 +85,9 @@ LOGITS = np.zeros((397, 10), np.float32)
 MEASURED = {
     "flops": 1.0,
     "free_elements": 1.0,
+    "probe_flops": 1.0,
+    "probe_elements": 1.0,
     "batch_dependent": 0.0,
-    "parameters": 1,
-    "buffers": 0,
-    "literals": 0,
-    "wide": 0,
 }
 
 
@@ -100,8 +98,8 @@ MEASURED = {
         ({}, [LOGITS.tobytes()]),
         ({"flops": float("nan")}, [LOGITS.tobytes()]),
         ({"flops": -1.0}, [LOGITS.tobytes()]),
-        ({"parameters": -5}, [LOGITS.tobytes()]),
-        ({"parameters": "none"}, [LOGITS.tobytes()]),
+        ({"probe_flops": -5}, [LOGITS.tobytes()]),
+        ({"free_elements": "none"}, [LOGITS.tobytes()]),
         ({"batch_dependent": None}, [LOGITS.tobytes()]),
         ({"logits": {"dtype": "object", "shape": [397, 10]}}, [LOGITS.tobytes()]),
     ],

@@ -7,14 +7,14 @@ import tracemalloc
 
 import numpy as np
 import torch
-from safetensors.torch import save
 
 from leaderboard.sandbox.channel import Message, array_header, as_blob
 from leaderboard.verification.judge import Judge
 
+from ...hand_written_programs import program
 from .gallery import attack, codes
 
-MEASURED = ("flops", "free_elements", "batch_dependent", "parameters", "buffers", "literals", "wide")
+MEASURED = ("flops", "free_elements", "probe_flops", "probe_elements", "batch_dependent")
 
 
 class Obliging:
@@ -34,19 +34,21 @@ class Obliging:
 @attack("deploys another large program at each tick", "the judge keeps digests, 1/512 of a program")
 def test_the_judge_keeps_no_program(env):
     size = 2**25
-    programs = [save({"w": torch.full((size // 4,), float(tick))}) for tick in range(3)]
+    small = torch.ones(64, 10)
+    programs = [program(tensors={"w": small, "large": torch.full((size // 4,), float(tick))}) for tick in range(3)]
     other = Obliging(env)
+    Judge(env, 0, other, other, deadline=time.monotonic() + 60)._score(Message("answer", {}, program()))  # imports
     judge = Judge(env, 0, other, other, deadline=time.monotonic() + 60)
     entered = {"flops": {}, "paper_flops": 0, "declared": [], "refused": False}
     tracemalloc.start()
     try:
-        for tick, program in enumerate(programs):
-            judge._score(Message("answer", {}, [b"{}", program]))
+        for tick, blobs in enumerate(programs):
+            judge._score(Message("answer", {}, blobs))
             judge._enter({"tick": tick, **entered})
         kept, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert [evidence.changed for evidence in judge.evidence] == [size // 4] * 3
+    assert [evidence.changed for evidence in judge.evidence] == [size // 4 + 640, size // 4, size // 4]
     assert kept < size / 50
     assert peak < size / 5
 
