@@ -18,7 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._python_dispatch import _disable_current_modes as disable_modes
 
 from alma_env.metering.dispatch_mode import Copies, CountingMode, enter_mode, exit_mode
-from alma_env.metering.provenance import Provenance, ProvenanceStore
+from alma_env.metering.provenance import ProvenanceStore
+from alma_env.metering.records import Provenance
 from alma_env.metering.storages import tensors_of
 from alma_env.metering.tally import Charge, Charges, Tally, whole_flops
 
@@ -234,11 +235,11 @@ class Meter:
 
     def note_initial(self, tensors: Iterable[Tensor]) -> None:
         """Note the content that tensors have before the learner gets any data."""
-        self._provenance.know(tensors)
+        self._provenance.records.know(tensors)
 
     def note_accepted(self, contents: Iterable[int]) -> None:
         """Note the contents of storages, as checksums, that the environment accepted after a declaration."""
-        self._provenance.know_contents(contents)
+        self._provenance.records.know_contents(contents)
 
     def take(self) -> Charge:
         """Return what was charged since the last call, and start counting from zero."""
@@ -288,16 +289,16 @@ class Meter:
         Integers have none here; `made` has them.
         """
         floating = tensor.is_floating_point() or tensor.is_complex()
-        return self._provenance.find(tensor) if floating else None
+        return self._provenance.records.find(tensor) if floating else None
 
     def made(self, tensor: Tensor) -> Provenance | None:
         """Return how metered blocks made the content of a tensor of any kind; see `provenance`."""
-        return self._provenance.find(tensor)
+        return self._provenance.records.find(tensor)
 
     def state_dict(self) -> dict[str, Any]:
         """Return plain JSON values: the totals, the pending charges, and the provenance by content (``seals``)."""
         totals = {"total": self.total, "declared_total": self.declared_total}
-        return {**totals, **self.pending(), "seals": [list(record) for record in self._provenance.state()]}
+        return {**totals, **self.pending(), "seals": [list(record) for record in self._provenance.records.state()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the state that `state_dict` returned.
@@ -309,7 +310,7 @@ class Meter:
         self._require_stopped("load its state")
         self.reset()
         self.include(state)
-        self._provenance.restore(state["seals"])
+        self._provenance.records.restore(state["seals"])
         self._taken = whole_flops(state["total"] - self.total)
         self._declared_taken = whole_flops(state.get("declared_total", self.declared_flops) - self.declared_flops)
 

@@ -9,17 +9,16 @@ Content that it cannot explain is *foreign*, and so is what operations compute f
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 from torch.utils.weak import WeakIdKeyDictionary
 
 from alma_env.metering.backward_passes import passes
 from alma_env.metering.content_flow import Flow
+from alma_env.metering.records import Provenance, Records
 from alma_env.metering.released_data import ReleasedData
 from alma_env.metering.storages import WeakStorage, checksum, covers, key_of, parts_of, sample
 from alma_env.metering.touched import (
@@ -44,24 +43,8 @@ UNSEEN = "may have been trained while the meter was not running"
 UNCHARGED = "was touched without a charge for the work"
 
 
-@dataclass(frozen=True)
-class Provenance:
-    """How a metered block made the content of a tensor."""
-
-    counted: bool  # FLOPs were counted or declared in the block
-    written: bool  # an operation in the block wrote or created the tensor; otherwise the block read it, as a parameter
-    foreign: str = field(default="", compare=False)  # why the meter cannot explain the content; "" if it can
-
-
-@dataclass(frozen=True)
-class _Record:
-    reference: WeakStorage
-    content: int  # checksum
-    provenance: Provenance
-
-
 class ProvenanceStore:
-    """Provenance of the storages that metered blocks touched and that were alive at a block's end."""
+    """What the running block does to storages, and the `records` of the blocks before."""
 
     def __init__(self) -> None:
         self.touched: dict[int, Touched] = {}  # by the running block; by `storage_id`
@@ -70,11 +53,7 @@ class ProvenanceStore:
         self._unwritten: dict[int, WeakStorage] = {}  # created by the running block, without content
         self._lifted: dict[int, WeakStorage] = {}  # made PyTorch's by the running block, with any content
         self._hidden: WeakIdKeyDictionary = WeakIdKeyDictionary()  # foreign tensors without a storage, and why
-        self._records: dict[int, _Record] = {}
-        self._by_content: dict[int, Provenance] = {}
-        self._restored: dict[int, Provenance] = {}  # of a saved state: known by content only, without storages
-        self._initial: dict[int, WeakStorage] = {}  # storages whose content was known before the first block
-        self._past: set[int] = set()  # contents that blocks left and that were not foreign
+        self.records = Records()
         self._unseen = passes().unseen()
         self._prune_at = _PRUNE_AT
 
@@ -174,12 +153,12 @@ class ProvenanceStore:
         content = touched.content = checksum(storage)
         touched.sample = sample(tensor)
         touched.foreign, touched.made = "", True
-        known = self._by_content.get(content)
+        known = self.records.of_content(content)
         if known is not None:
             touched.foreign, touched.made = known.foreign, known.written
             if not known.foreign:
                 return
-        elif content in self._past:
+        elif self.records.was_known(content):
             touched.made = False
             return
         values = values_of(storage, tensor.dtype)
@@ -200,9 +179,7 @@ class ProvenanceStore:
         if len(values) <= FEW and not parameter:
             touched.numbers = len(values)
             return ""
-        record = self._records.get(key)
-        before = self._initial.get(key) if record is None else record.reference
-        if changed or (before is not None and not before.dead()):
+        if changed or self.records.has_storage(key):
             return CHANGED
         touched.made = False
         # Initial weights are random numbers in memory of PyTorch. If there was a training that no meter saw, they may
@@ -283,26 +260,24 @@ class ProvenanceStore:
             self._lifted = {key: one for key, one in self._lifted.items() if not one.dead()}
             self._prune_at = max(_PRUNE_AT, 2 * len(self.touched))
 
-    def look_at_all(self, tensors: Iterable[Tensor]) -> tuple[list[Touched], str]:
+    def look_at_all(self, tensors: Iterable[Tensor]) -> tuple[list[tuple[Touched, Tensor]], str]:
         """Look at the tensors that a function is about to read and write; return why one is foreign, or ""."""
         found, foreign = [], ""
         for tensor in tensors:
-            key = key_of(tensor)
-            touched = None if key is None else self.touched.get(key)
-            for one in (touched,) if touched is not None else self._look_at(tensor):
+            for one in self._known(tensor) or self._look_at(tensor):
                 if isinstance(one, str):
                     foreign = foreign or one
                 else:
-                    found.append(one)
+                    found.append((one, tensor))
                     foreign = foreign or one.foreign
         return found, foreign
 
-    def note_all(self, found: list[Touched], foreign: str) -> None:
+    def note_all(self, found: list[tuple[Touched, Tensor]], foreign: str) -> None:
         """Note that a function wrote what `look_at_all` found."""
-        for one in found:
+        for one, tensor in found:
             one.written = one.made = True
             one.released = one.data = False
-            one.sample = None
+            one.sample = None if key_of(tensor) is None else sample(tensor)
             if foreign:
                 one.foreign = foreign
 
@@ -315,7 +290,7 @@ class ProvenanceStore:
         if touched is None:
             touched = self.touched[key] = Touched(self._new_reference(key, tensor))
             self._prune()
-        self.note_all([touched], foreign)
+        self.note_all([(touched, tensor)], foreign)
 
     def touch(self, tensors: Iterable[Tensor], charged: bool) -> None:
         """Note work on tensors that the dispatcher did not see; it needs a charge, and explains nothing before it."""
@@ -335,7 +310,7 @@ class ProvenanceStore:
         touched = self.touched
         self.touched, self._unwritten, self._lifted = {}, {}, {}
         self._prune_at = _PRUNE_AT
-        self._records = {key: old for key, old in self._records.items() if not old.reference.dead()}
+        left = []
         for key, one in touched.items():
             storage = one.reference.storage()
             if storage is None or one.released:
@@ -343,87 +318,20 @@ class ProvenanceStore:
             content = one.content
             if one.written or content is None:
                 content = self._last_look(storage, one)
-            provenance = self._judge(self._records.get(key), content, Provenance(counted, one.written, one.foreign))
-            self._records[key] = _Record(one.reference, content, provenance)
-            if not provenance.foreign:
-                self._past.add(content)
-        self._by_content = dict(self._restored)
-        for record in self._records.values():
-            other = self._by_content.get(record.content, record.provenance)
-            self._by_content[record.content] = _stronger(other, record.provenance)
+            left.append((key, one.reference, content, Provenance(counted, one.written, one.foreign)))
+        self.records.add(left)
 
     def _last_look(self, storage: torch.UntypedStorage, one: Touched) -> int:
         content = checksum(storage)
         if one.sample is not None and sample(as_bytes(storage)) != one.sample and not self.explained:
-            one.foreign = one.foreign or ("" if content in self._by_content or content in self._past else CHANGED)
+            known = self.records.of_content(content) is not None or self.records.was_known(content)
+            one.foreign = one.foreign or ("" if known else CHANGED)
         return content
 
-    def _judge(self, before: _Record | None, content: int, new: Provenance) -> Provenance:
-        if before is not None and before.content == content:
-            return _stronger(before.provenance, new)  # unchanged since the last record
-        same = self._by_content.get(content)
-        if same is not None and (same.written or new.written):
-            return _stronger(same, new)  # a copy of known content, such as the restored weights of the best epoch
-        if before is not None and not new.written:
-            return replace(new, counted=False)  # changed, but not by an operation that the dispatcher saw
-        return _stronger(same or new, new)
-
-    def know(self, tensors: Iterable[Tensor]) -> None:
-        """Take the present content of tensors as known: it is what a block finds before any data are there."""
-        for tensor in tensors:
-            for part in [] if is_lazy(tensor) else parts_of(tensor):
-                key = key_of(part)
-                if key is not None and key not in self._initial and part.untyped_storage().nbytes():
-                    self._initial[key] = WeakStorage(part)
-                    self._past.add(checksum(part.untyped_storage()))
-
-    def know_contents(self, contents: Iterable[int]) -> None:
-        """Take contents as known that the environment has accepted; by checksums of their storages."""
-        for content in contents:
-            self._restored[content] = self._by_content[content] = Provenance(counted=True, written=True)
-
     def explain(self) -> None:
-        """Take everything as explained, until `taken`: work that the meter cannot see was declared."""
+        """Take everything as explained, until the charge is taken: work that the meter cannot see was declared."""
         self.explained = True
         for one in self.touched.values():
             one.foreign = ""
         self._hidden.clear()
-        self._records = {
-            key: replace(one, provenance=replace(one.provenance, foreign="")) for key, one in self._records.items()
-        }
-        self._restored = {content: replace(one, foreign="") for content, one in self._restored.items()}
-        self._by_content = {content: replace(one, foreign="") for content, one in self._by_content.items()}
-
-    # --- saved states --------------------------------------------------------------------------
-
-    def state(self) -> list[list[Any]]:
-        """Return the records as plain values: checksum in hexadecimal, counted, written, and why it is foreign."""
-        live = {record.content for record in self._records.values() if not record.reference.dead()}
-        known = {
-            content: one for content, one in self._by_content.items() if content in live or content in self._restored
-        }
-        return [
-            [f"{content:032x}", one.counted, one.written, *([one.foreign] if one.foreign else [])]
-            for content, one in sorted(known.items())
-        ]
-
-    def restore(self, state: Iterable[Iterable[Any]]) -> None:
-        """Add the records that ``state`` returned; storages are then recognized by their content."""
-        self._restored = {int(content, 16): Provenance(*rest) for content, *rest in state}
-        self._by_content |= self._restored
-
-    def find(self, tensor: Tensor) -> Provenance | None:
-        """Return the provenance of the present content of `tensor`'s storage, or None if no block left this content.
-
-        A copy of a whole storage has the provenance of the storage, also if the copy was made outside of the block.
-        """
-        key = key_of(tensor)
-        if key is None or not self._by_content:
-            return None
-        content = checksum(tensor.untyped_storage())
-        record = self._records.get(key)
-        return record.provenance if record and record.content == content else self._by_content.get(content)
-
-
-def _stronger(a: Provenance, b: Provenance) -> Provenance:
-    return Provenance(a.counted or b.counted, a.written or b.written, a.foreign and b.foreign)
+        self.records.explain()

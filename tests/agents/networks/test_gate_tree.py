@@ -255,6 +255,7 @@ def test_greedy_descent_runs_one_expert_and_the_gates_on_its_path() -> None:
     depths = torch.tensor([len(path) for path in leaf_paths(layer.splits)], dtype=torch.float64)
     gates = int((shares @ depths).sum())
     assert 60 < gates < 180
+    layer, z = layer.float(), z.float()
     assert count(layer, z).total == 2 * (60 * FEATURES * UNITS + gates * 2 * FEATURES)
     layer.routing = Routing()
     assert count(layer, z).total == 2 * 60 * (4 * FEATURES * UNITS + 3 * 2 * FEATURES)

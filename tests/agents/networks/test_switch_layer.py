@@ -82,8 +82,8 @@ def test_a_dropped_token_keeps_only_the_residual() -> None:
 
 def test_dropped_tokens_cost_nothing() -> None:
     x = routed_by([0.9, 0.1], [0.8, 0.2], [0.7, 0.3], [0.6, 0.4])
-    switch = layer(2, width=2).train()
-    assert count(switch, x).total == 2 * 2 * (8 * 2**2) + 2 * 4 * 2 * 2  # two of four tokens
+    switch = layer(2, width=2).float().train()
+    assert count(switch, x.float()).total == 2 * 2 * (8 * 2**2) + 2 * 4 * 2 * 2  # two of four tokens
 
 
 def test_permuting_tokens_permutes_the_outputs_if_none_is_dropped() -> None:

@@ -25,7 +25,7 @@ from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 import alma_env
 from alma_env.errors import UnknownCostError
 from alma_env.metering import Charge, Meter, cost_varies_with, count, count_once, phase, running
-from alma_env.metering.provenance import Provenance
+from alma_env.metering.records import Provenance
 
 PRODUCT = 2 * 4 * 4 * 4
 
@@ -898,12 +898,12 @@ def test_provenance_holds_no_memory_and_drops_freed_storages() -> None:
         assert len(meter._provenance.touched) < 10_000
         kept = torch.zeros(1) + 1
     assert meter.provenance(kept) is not None
-    assert len(meter._provenance._records) < 100
+    assert len(meter._provenance.records) < 100
     del kept
     gc.collect()
     with meter:
         pass
-    assert not meter._provenance._records
+    assert not meter._provenance.records
 
 
 def test_integer_meta_and_sparse_tensors_have_no_provenance() -> None:

@@ -8,6 +8,8 @@ Test an attack where it is decided: a call of the meter, a program, an audit. Fe
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -70,3 +72,12 @@ def printed(sandboxed_run: SandboxedRun, name: str) -> str:
     return next(
         line.removeprefix(f"{name}: ") for line in sandboxed_run.output.splitlines() if line.startswith(f"{name}: ")
     )
+
+
+def each(does: str, things: Iterable[Any], comes_to: str) -> list[Any]:
+    """Return a case for each function or class; its name, in words, completes the text ``does``."""
+    return [case(f"{does} {_words(thing.__name__)}", comes_to, thing) for thing in things]
+
+
+def _words(name: str) -> str:
+    return re.sub(r"(?<=.)(?=[A-Z])", " ", name).replace("_", " ").lower()

@@ -15,6 +15,10 @@ from torch import nn
 import alma_env
 from alma_env import PredictorError, UnmeteredTrainingError
 
+from .gallery import attack, each
+
+FREE = "the change is refused without a charge, and the numbers count as buffers"
+
 FEATURES, CLASSES = 40, 3
 NUMBERS = FEATURES * CLASSES
 STORE: dict[str, object] = {}
@@ -315,7 +319,7 @@ HIDERS = [
 ]
 
 
-@pytest.mark.parametrize("kind", HIDERS)
+@pytest.mark.parametrize("kind", each("keeps learned numbers", HIDERS, FREE))
 def test_learned_numbers_outside_of_parameters_are_not_free(env, kind):
     model = kind()
     observation, _ = env.reset(seed=0, options={"predictor": model})
@@ -366,7 +370,9 @@ class NoModules(Linear):
         return iter(())
 
 
-@pytest.mark.parametrize("kind", [NoParameters, NoNames, NoModules])
+@pytest.mark.parametrize(
+    "kind", each("answers for its content:", [NoParameters, NoNames, NoModules], "the parameters are counted")
+)
 def test_parameters_are_counted_whatever_the_class_says(env, kind):
     model = kind()
     observation, _ = env.reset(seed=0, options={"predictor": model})
@@ -393,6 +399,7 @@ class Evaluating(Linear):
         return self.train(False)
 
 
+@attack("gives the environment a copy with other weights", "the copy is refused")
 def test_the_copy_that_answers_is_what_is_checked(env, monkeypatch):
     model = Copying()
     observation, _ = env.reset(seed=0, options={"predictor": model})
@@ -404,6 +411,7 @@ def test_the_copy_that_answers_is_what_is_checked(env, monkeypatch):
         env.step(model)
 
 
+@attack("gives the environment a member of an ensemble with other weights", "the copy is refused")
 def test_a_member_of_an_ensemble_must_equal_its_copy(env, monkeypatch):
     first = Linear()
     observation, _ = env.reset(seed=0, options={"predictor": alma_env.Ensemble([first])})
@@ -415,6 +423,7 @@ def test_a_member_of_an_ensemble_must_equal_its_copy(env, monkeypatch):
         env.step(alma_env.Ensemble([first, member]))
 
 
+@attack("loads weights when its method eval is called", "the method is not called")
 def test_eval_of_the_class_is_not_called(env, monkeypatch):
     model = Evaluating()
     observation, _ = env.reset(seed=0, options={"predictor": model})
@@ -438,6 +447,7 @@ class Unpicklable:
         return Unpicklable()
 
 
+@attack("holds an object that cannot be described", "the predictor is refused without a charge")
 def test_what_cannot_be_described_is_not_free(env):
     model = Undescribed()
     observation, _ = env.reset(seed=0, options={"predictor": model})

@@ -18,6 +18,10 @@ import alma_env
 from alma_env import UnmeteredTrainingError
 from alma_env.metering import meter
 
+from .gallery import attack, each
+
+REFUSED = "the predictor is refused until the work is declared"
+
 FEATURES, CLASSES = 12, 3
 
 
@@ -108,17 +112,17 @@ def multiplied(model, observation):
             parameter.mul_(1.0)
 
 
-def added_nothing(model, observation):
+def added_to_zero(model, observation):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.zeros_like(parameter))
 
 
-def one_honest_step(model, observation):
+def trained_for_one_honest_step(model, observation):
     fit(model, observation, 1)
 
 
-def through_new_tensors(model, observation):
+def moved_through_new_tensors(model, observation):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.copy_((parameter * 2) / 2)
@@ -133,7 +137,7 @@ def touched(model, observation):
     meter.running().touch(model)
 
 
-def by_a_counted_function(model, observation):
+def changed_by_a_counted_function(model, observation):
     @alma_env.meter.count_once
     def again(model, x):
         model(x)
@@ -142,10 +146,22 @@ def by_a_counted_function(model, observation):
     multiplied(model, observation)
 
 
-@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("where", each("launders a predictor that was", WHERE, REFUSED))
 @pytest.mark.parametrize(
     "washed",
-    [multiplied, added_nothing, one_honest_step, through_new_tensors, replaced, touched, by_a_counted_function],
+    each(
+        "trains outside of the block, and inside the parameters are",
+        [
+            multiplied,
+            added_to_zero,
+            trained_for_one_honest_step,
+            moved_through_new_tensors,
+            replaced,
+            touched,
+            changed_by_a_counted_function,
+        ],
+        REFUSED,
+    ),
 )
 def test_a_predictor_that_was_trained_outside_stays_so(started, where, washed):
     env, model, observation = started
@@ -264,7 +280,7 @@ ROUTES = [
 ]
 
 
-@pytest.mark.parametrize("route", ROUTES)
+@pytest.mark.parametrize("route", each("brings weights into the block", ROUTES, REFUSED))
 @pytest.mark.parametrize("add", [False, True])
 def test_numbers_from_outside_stay_foreign(started, route, add):
     env, model, observation = started
@@ -298,7 +314,9 @@ def its_gradients(model, worker):
     torch.optim.SGD(model.parameters(), lr=1.0).step()
 
 
-@pytest.mark.parametrize("moved", [its_state, its_sum, its_gradients])
+@pytest.mark.parametrize(
+    "moved", each("trains a worker in a thread, and the block takes", [its_state, its_sum, its_gradients], REFUSED)
+)
 @pytest.mark.parametrize("made", [lambda model: copy.deepcopy(model), lambda model: network()])
 @pytest.mark.parametrize("inside", [False, True])
 def test_a_worker_trained_in_a_thread_cannot_hand_over(started, moved, made, inside):
@@ -316,6 +334,7 @@ def test_a_worker_trained_in_a_thread_cannot_hand_over(started, moved, made, ins
         env.step(model)
 
 
+@attack("trains a network outside, and deploys it as a new one", REFUSED)
 def test_a_new_network_trained_outside_is_not_an_initialisation(started):
     env, _, observation = started
     worker = network()
@@ -328,6 +347,7 @@ def test_a_new_network_trained_outside_is_not_an_initialisation(started):
         env.step(again)
 
 
+@attack("puts a network's parameters into the memory of a NumPy array", REFUSED)
 def test_parameters_in_the_memory_of_numpy_are_not_an_initialisation(started):
     env, model, observation = started
     model[0].weight = nn.Parameter(torch.from_numpy(solution(observation)))
@@ -337,6 +357,7 @@ def test_parameters_in_the_memory_of_numpy_are_not_an_initialisation(started):
         env.step(model)
 
 
+@attack("computes gradients outside, and applies them inside", REFUSED)
 def test_gradients_made_outside_cannot_be_applied_inside(started):
     env, model, observation = started
     x, y = tensors(observation)
@@ -348,6 +369,7 @@ def test_gradients_made_outside_cannot_be_applied_inside(started):
         env.step(model)
 
 
+@attack("writes weights into the labels of a mega-batch", REFUSED)
 def test_labels_overwritten_with_weights_are_not_data(started):
     env, model, observation = started
     weights = solution(observation)
@@ -360,13 +382,32 @@ def test_labels_overwritten_with_weights_are_not_data(started):
         env.step(model)
 
 
-def test_a_fast_function_that_charges_nothing_cannot_train(started):
+@attack("writes weights in a thread between two calls of a counted function", REFUSED)
+def test_a_thread_between_two_counted_calls_is_seen(started):
     env, model, observation = started
     weights = torch.from_numpy(solution(observation))
-    wash = alma_env.meter.count_once(lambda weight: weight.mul_(1.0), lambda weight: weight.copy_(weights))
+
+    @alma_env.meter.count_once
+    def step(weight, x):
+        x @ weight.T
+        weight.mul_(1.0)
+
     with env.meter, torch.no_grad():
-        charge(observation)
-        wash(model[0].weight)
+        step(model[0].weight, tensors(observation)[0])
+        in_thread(model[0].weight.data.copy_, weights)
+        step(model[0].weight, tensors(observation)[0])
+    with pytest.raises(UnmeteredTrainingError):
+        env.step(model)
+
+
+@attack("writes weights in a thread after the last call of a counted function", REFUSED)
+def test_a_thread_after_a_counted_call_is_seen(started):
+    env, model, observation = started
+    weights = torch.from_numpy(solution(observation))
+    step = alma_env.meter.count_once(lambda weight, x: weight.mul_(1.0).add_((x @ weight.T).sum(), alpha=0.0))
+    with env.meter, torch.no_grad():
+        step(model[0].weight, tensors(observation)[0])
+        in_thread(model[0].weight.data.copy_, weights)
     with pytest.raises(UnmeteredTrainingError):
         env.step(model)
 
