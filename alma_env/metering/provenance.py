@@ -63,6 +63,7 @@ class ProvenanceStore:
         """Look at what an operation is about to read, and at what it will change in part."""
         found, only_data, only_few, selected = Inputs(), True, True, False
         for number, tensor in enumerate(flow.read(args, kwargs)):
+            found.anything = True
             for one in self._known(tensor) or self._look_at(tensor):
                 if isinstance(one, str):
                     found.foreign = found.foreign or one

@@ -46,9 +46,10 @@ class Touched:
 class Inputs:
     """What an operation reads."""
 
-    __slots__ = ("data", "foreign", "made", "numbers")
+    __slots__ = ("anything", "data", "foreign", "made", "numbers")
 
     def __init__(self) -> None:
+        self.anything = False  # whether it reads tensors at all; if not, its numbers are what it writes
         self.foreign = ""
         self.data = False
         self.made = True
@@ -112,4 +113,4 @@ def numbers_written(tensor: Tensor, flow: Flow, inputs: Inputs, args: tuple[Any,
     scalar = args[-1] if args and isinstance(args[-1], int | float) and flow.copies is None else 0
     if inputs.numbers:
         return min(tensor.numel(), FEW + 1) if tensor.numel() <= FEW else 0
-    return int(flow.overwrites and scalar not in (0, 1, -1))
+    return int(flow.overwrites and not inputs.anything and scalar not in (0, 1, -1))
