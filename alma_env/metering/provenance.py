@@ -38,7 +38,7 @@ from alma_env.metering.touched import (
 _PRUNE_AT = 4096
 
 CHANGED = "changed while the meter was not running"
-UNKNOWN = "holds numbers that no metered operation made"
+UNKNOWN = "has numbers from a file, an array or a process that the meter does not know"
 UNSEEN = "may have been trained while the meter was not running"
 UNCHARGED = "was touched without a charge for the work"
 

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from alma_env.errors import UnmeteredTrainingError
 from alma_env.metering.meter import Meter
+from alma_env.metering.provenance import CHANGED
 from alma_env.scoring.fingerprint import Fingerprint, changed_tensors
 from alma_env.scoring.hidden_numbers import FEW
 from alma_env.scoring.spaces import UntrainedPredictor
@@ -69,14 +70,14 @@ def _require_metered_tensors(name: str, changed: list[tuple[str, Tensor]], meter
     few = FEW  # numbers in buffers that may come from outside of the block
     for path, tensor in changed:
         is_parameter = isinstance(tensor, nn.Parameter)
-        what = f"{'parameter' if is_parameter else 'buffer'} {path!r} of {name} changed"
+        what = f"{'parameter' if is_parameter else 'buffer'} {path!r} of {name}"
         made = meter.made(tensor)
         # Reading is not enough: a network that was trained elsewhere can be run while the meter is running.
         if made is None or not made.written or made.foreign:
             if not is_parameter and charged and tensor.numel() <= few:
                 few -= tensor.numel()
                 continue
-            why = f" (it {made.foreign})" if made is not None and made.foreign else ""
-            raise UnmeteredTrainingError(f"{what} while the meter was not running{why}: {_REMEDY}")
+            why = made.foreign if made is not None and made.foreign else CHANGED
+            raise UnmeteredTrainingError(f"{what} {why}: {_REMEDY}")
         if not (made.counted or charged):
-            raise UnmeteredTrainingError(f"{what}, but the meter counted 0 FLOPs: {_REMEDY}")
+            raise UnmeteredTrainingError(f"{what} changed, but the meter counted 0 FLOPs: {_REMEDY}")

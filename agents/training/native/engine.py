@@ -7,6 +7,8 @@ The mini-batches, the formulas and the FLOPs are those of the plain engine, and 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -58,15 +60,15 @@ def native_engine(
     losses: list[float] = []
     errors: list[float] = []
     best_epoch, criterion, initial = 0, math.inf, None
-    with stage:
+    with stage, _charged(step_charges) as trained, _charged(validation_charges) as scored:
         kept = stage.state()
         for epoch in range(0 if settings.keep_initial else 1, settings.epochs + 1):
             if epoch > 0:
                 this = epoch - 1
                 stage.train_epoch(None if orders is None else orders[this], None if crops is None else crops[this])
-                _charge(step_charges)
+                trained.append(epoch)
             loss, error = stage.score()
-            _charge(validation_charges)
+            scored.append(epoch)
             score = loss if settings.select == "val_loss" else error
             if score < float32(criterion - min_delta) and math.isfinite(loss):
                 best_epoch, criterion, kept = epoch, score, stage.state()
@@ -151,7 +153,12 @@ def _times(charges: Charges, times: int) -> Charges:
     return tuple((phase, times * forward, times * backward) for phase, forward, backward in charges)
 
 
-def _charge(charges: Charges) -> None:
-    running = meter.running()
-    if running is not None:
-        running.charge(charges)
+@contextmanager
+def _charged(charges: Charges) -> Iterator[list[int]]:
+    """Charge what each epoch in the yielded list costs at the end of the block, also after an error."""
+    epochs: list[int] = []
+    try:
+        yield epochs
+    finally:
+        if (running := meter.running()) is not None:
+            running.charge(_times(charges, len(epochs)))
