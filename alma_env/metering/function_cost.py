@@ -24,6 +24,7 @@ from alma_env.metering.backward_passes import passes
 from alma_env.metering.call_signature import signature
 from alma_env.metering.dispatch_mode import Copies, CountingMode
 from alma_env.metering.meter import Meter, running
+from alma_env.metering.provenance import UNCHARGED
 from alma_env.metering.storages import tensors_of
 from alma_env.metering.tally import Charge, Charges, Phase, Tally
 
@@ -182,8 +183,13 @@ class CountedOnce(Generic[P, R]):
                 out = self.fn(*args, **kwargs)
         finally:
             meter.resume(above)
-            content.note_all(found, foreign)
-            meter.charge(cost.at(sum(numbers)), cost.registered)
+            try:
+                meter.charge(cost.at(sum(numbers)), cost.registered)
+            except (RuntimeError, ValueError):
+                foreign = UNCHARGED
+                raise
+            finally:
+                content.note_all(found, foreign)
             passes().charged += cost.backward_passes
         for tensor in tensors_of(out):
             content.note_written(tensor, foreign)

@@ -78,13 +78,14 @@ def sample(tensor: Tensor) -> int | None:
 
     The meter compares samples between two operations, where a checksum of everything would take too long.
     """
+    if not tensor.is_cpu:
+        return None
     storage = tensor.untyped_storage()
     size = storage.nbytes()
-    if not size or storage.device.type != "cpu":
+    if not size:
         return None
-    if size <= _SAMPLE:
-        return xxhash.xxh3_64_intdigest(_memory(storage, 0, size))
-    return xxhash.xxh3_64_intdigest(_memory(storage, int(_PLACE * (size - _SAMPLE)), _SAMPLE))
+    start, size = (0, size) if size <= _SAMPLE else (int(_PLACE * (size - _SAMPLE)), _SAMPLE)
+    return xxhash.xxh3_64_intdigest(_memory(storage, start, size))
 
 
 def covers(tensor: Tensor) -> bool:
