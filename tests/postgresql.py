@@ -28,10 +28,8 @@ def programs() -> Path | None:
 @contextmanager
 def cluster() -> Iterator[str]:
     """Start a server and give the URL of its maintenance database; skip the test if no server can be started."""
-    folder = programs()
-    if folder is None:
+    if programs() is None:
         pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
-    become: dict[str, Any] = {}
     home = Path(tempfile.mkdtemp(prefix="alma-pg-"))
     try:
         if os.geteuid() == 0:  # PostgreSQL does not run as root
@@ -40,23 +38,32 @@ def cluster() -> Iterator[str]:
             except KeyError:
                 pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
             os.chown(home, user.pw_uid, user.pw_gid)
-            become = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
-
-        def run(program: str, *arguments: str) -> None:
-            words = [str(folder / program), *arguments]
-            done = subprocess.run(words, cwd=home, capture_output=True, text=True, timeout=120, **become)
-            assert done.returncode == 0, done.stdout + done.stderr
-
-        data = str(home / "data")
-        run("initdb", "-D", data, "-U", "alma", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+        _run(home, "initdb", "-U", "alma", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
         options = f"-k {home} -c listen_addresses= -c fsync=off -c max_connections=60"
-        run("pg_ctl", "-D", data, "-l", str(home / "log"), "-o", options, "-w", "start")
+        _run(home, "pg_ctl", "-l", str(home / "log"), "-o", options, "-w", "start")
         try:
             yield f"postgresql://alma@/postgres?host={home}"
         finally:
-            run("pg_ctl", "-D", data, "-m", "immediate", "-w", "stop")
+            _run(home, "pg_ctl", "-m", "immediate", "-w", "stop")
     finally:
         shutil.rmtree(home, ignore_errors=True)
+
+
+def restart(url: sqlalchemy.URL) -> None:
+    """Stop the server of a database at once, as a crash does, and start it again."""
+    home = Path(str(url.query["host"]))
+    _run(home, "pg_ctl", "-l", str(home / "log"), "-m", "immediate", "-w", "restart")
+
+
+def _run(home: Path, program: str, *arguments: str) -> None:
+    """Run a program of PostgreSQL on the cluster in a folder, as the owner of the folder."""
+    owner = home.stat()
+    become: dict[str, Any] = {}
+    if os.geteuid() == 0:
+        become = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []}
+    words = [str(programs() / program), "-D", str(home / "data"), *arguments]
+    done = subprocess.run(words, cwd=home, capture_output=True, text=True, timeout=120, **become)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @contextmanager
