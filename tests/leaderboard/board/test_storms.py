@@ -89,7 +89,7 @@ def verified(engine) -> int:
 
 
 def test_storms_lose_double_and_blame_nothing(engine, board_url, nursery):
-    numbers = random.Random(1)
+    numbers = random.Random(6)  # all disasters happen among the first four
     ids: dict[int, int] = {}
 
     def send() -> None:
