@@ -13,6 +13,7 @@ from agents.networks.mlp_vgg import Build, Predictor
 from agents.training.stage import Examples
 from agents.training.trainer import Trainer
 from alma_env.metering import meter
+from alma_env.metering.storages import tensors_of
 from alma_env.scoring.module_copy import copy_module
 
 P = TypeVar("P", bound=nn.Module)  # the type of the predictor
@@ -51,8 +52,10 @@ class NetworkLearner(Generic[P]):
         return report
 
     def _copy(self) -> P:
-        with meter.uncounted():  # a copy computes nothing, and the meter knows its content
-            return copy_module(self.predictor)
+        with meter.uncounted():  # a copy computes nothing
+            predictor = copy_module(self.predictor)
+        meter.note_copies(tensors_of(self.predictor), tensors_of(predictor))
+        return predictor
 
     def optimise(self, predictor: P, train: Examples, valid: Examples) -> Report:
         """Train a predictor in place, as one network."""

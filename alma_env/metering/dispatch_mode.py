@@ -64,6 +64,10 @@ class Copies:
         if (key := key_of(tensor)) is not None and key not in self._known:
             self._known[key] = WeakStorage(tensor)
 
+    def note_copies(self, _: Iterable[Tensor], copies: Iterable[Tensor]) -> None:
+        """Note that the function created copies."""
+        self.note_all(list(copies), "")
+
     def knows(self, tensor: Tensor) -> bool:
         """Return whether the function may write to a tensor; to counters it always may."""
         floating = tensor.is_floating_point() or tensor.is_complex()

@@ -215,6 +215,8 @@ class CountedOnce(Generic[P, R]):
         key, tensors = signature(args, kwargs)
         cost = self._costs.get(key)
         if cost is None:
+            content: Any = meter.content
+            content.look_at_all(tensors)  # as parameters: a copy may read their memory in another form
             cost = _SignatureCost(getattr(self.fn, "__qualname__", repr(self.fn)))
             seen = len(passes().seen)
             with _reported_numbers(forward_to_outer=False) as numbers:

@@ -352,6 +352,12 @@ def uncounted(written: Iterable[Tensor] = (), read: Iterable[Tensor] = ()) -> It
     content.note_all(found, foreign)
 
 
+def note_copies(originals: Iterable[Tensor], copies: Iterable[Tensor]) -> None:
+    """Note that an `uncounted` block made copies: a copy has the provenance of its original."""
+    if _thread.meter is not None:
+        _thread.meter.content.note_copies(originals, copies)
+
+
 @contextmanager
 def phase(name: str) -> Iterator[None]:
     """Charge the work in this block to phase `name` of the meter that runs in this thread, if there is one."""

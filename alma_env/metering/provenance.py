@@ -293,6 +293,20 @@ class ProvenanceStore:
             self._prune()
         self.note_all([(touched, tensor)], foreign)
 
+    def note_copies(self, originals: Iterable[Tensor], copies: Iterable[Tensor]) -> None:
+        """Note copies that were made where the block did not see it."""
+        for original, copy in zip(originals, copies, strict=True):
+            key = key_of(copy)
+            if key is None or checksum(copy.untyped_storage()) != checksum(original.untyped_storage()):
+                continue  # the first look judges it
+            for one in self._look_at(original):
+                if isinstance(one, Touched):
+                    touched = self.touched[key] = Touched(self._new_reference(key, copy))
+                    touched.foreign, touched.data, touched.numbers = one.foreign, one.data, one.numbers
+                    touched.written = touched.made = one.made or one.written
+                    touched.sample = sample(copy)
+        self._prune()
+
     def touch(self, tensors: Iterable[Tensor], charged: bool) -> None:
         """Note work on tensors that the dispatcher did not see; it needs a charge, and explains nothing before it."""
         for tensor in tensors:
