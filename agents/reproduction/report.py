@@ -8,6 +8,7 @@ from pathlib import Path
 from agents import figures
 from agents.analysis import tables as line_tables
 from agents.analysis import tables_text
+from agents.analysis.markdown import table
 from agents.analysis.measures import UNITS
 from agents.reproduction.claims.findings import JudgedFinding, family
 from agents.reproduction.claims.setups import read_setup
@@ -15,7 +16,7 @@ from agents.reproduction.claims.verdicts import CONTRADICTED, HOLDS, NO_EQUAL_SI
 from agents.reproduction.cost import Cost
 from agents.reproduction.outcome import Outcome
 from agents.reproduction.plans import Plan
-from agents.reproduction.tables import cer_by_wait, perplexities, table
+from agents.reproduction.tables import cer_by_wait, perplexities
 from agents.runs.load import FinishedRun
 
 DATA = {"cifar": "CIFAR-10", "mnist": "MNIST", "text": "text", "ablation": "CIFAR-10, first version"}
