@@ -23,7 +23,7 @@ class BestWait:
     """The best waiting time of one method, width and choice of replay on one stream.
 
     Attributes:
-        method: the method, with ", replay" if it trains with replay.
+        method: the method, with the hyper-parameters in which the settings of the stream differ.
         width: units, channels or experts.
         replay: whether the runs train with replay.
         ticks: length of the stream in mega-batches, B.
@@ -101,7 +101,7 @@ def _best_wait(own: Sequence[SeedGroup]) -> BestWait:
     seeds = set(best.runs)
     not_worse = tuple(sorted({best.wait or 0, *confidence_set(totals)}))
     return BestWait(
-        method=best.method + ", replay" * best.replay,
+        method=best.method,
         width=best.width,
         replay=best.replay,
         ticks=len(best.first.columns) - 1,

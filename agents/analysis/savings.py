@@ -44,7 +44,8 @@ class Savings:
     """The points of one method, in ascending order of training FLOPs, and its slopes.
 
     Attributes:
-        method: the method, with ", replay" if it trains with replay.
+        method: the method, with the hyper-parameters in which the settings of the stream differ.
+        replay: whether it trains with replay.
         points: the runs of each width at its best waiting time.
         saved: CER saved per doubling of the training FLOPs, fitted to all points; None for one point, for points with
             equal FLOPs, and if no seed has all points.
@@ -53,6 +54,7 @@ class Savings:
     """
 
     method: str
+    replay: bool
     points: Sequence[SeedGroup]
     saved: Interval | None
     part_saved: Interval | None
@@ -60,12 +62,12 @@ class Savings:
 
 
 def savings(groups: Sequence[SeedGroup]) -> list[Savings]:
-    """Return the savings of each method, in the order of the seed groups; runs without training FLOPs are left out."""
-    methods: dict[str, list[SeedGroup]] = {}
+    """Return the savings of each method with each choice of replay; runs without training FLOPs are left out."""
+    methods: dict[tuple[str, bool], list[SeedGroup]] = {}
     for one in best_waits(groups, several=False):
         if training_flops(one.best) > 0:
-            methods.setdefault(one.method, []).append(one.best)
-    return [_savings(method, points) for method, points in methods.items()]
+            methods.setdefault((one.method, one.replay), []).append(one.best)
+    return [_savings(method, replay, points) for (method, replay), points in methods.items()]
 
 
 def training_flops(group: SeedGroup) -> float:
@@ -73,7 +75,7 @@ def training_flops(group: SeedGroup) -> float:
     return group.interval(lambda score: score.paper_flops).mean
 
 
-def _savings(method: str, points: Sequence[SeedGroup]) -> Savings:
+def _savings(method: str, replay: bool, points: Sequence[SeedGroup]) -> Savings:
     ordered = sorted(points, key=training_flops)
     steps = [
         Step(one.width or 0, other.width or 0, math.sqrt(training_flops(one) * training_flops(other)), saved)
@@ -84,7 +86,7 @@ def _savings(method: str, points: Sequence[SeedGroup]) -> Savings:
     saved = _slope(ordered, lambda total: total)
     elasticity = _by_seed(ordered, math.log2)
     part = Interval.of([1 - 2**-slope for slope in elasticity]) if elasticity else None
-    return Savings(method, ordered, saved, part, steps)
+    return Savings(method, replay, ordered, saved, part, steps)
 
 
 def _slope(points: Sequence[SeedGroup], of: Callable[[float], float]) -> Interval | None:

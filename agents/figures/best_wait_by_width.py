@@ -55,9 +55,7 @@ def draw(by_stream: Mapping[str, Sequence[SeedGroup]]) -> Drawing:
         axes.set_ylim(min(shares) / 1.6, max(shares) * 1.6)
     grid[0, 0].set_ylabel("best waiting time w (part of the stream)")
     dot: dict[str, Any] = {"color": style.GREY, "linestyle": "", "marker": "o"}
-    handles = style.handles(strokes, markers=True)
-    for handle in handles.values():
-        handle.set_linestyle("")
+    handles = style.handles(strokes, markers=True, lines=False)
     handles |= {"lowest mean": Line2D([], [], **dot, markersize=7), "not excluded": Line2D([], [], **dot, markersize=3)}
     numbers = sorted({len(one.best.runs) for one in found})
     seeds = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"

@@ -43,9 +43,7 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
     _ratios(left, groups, methods)
     conclusions = _differences(right, found, heading)
     style.title(figure, headline(title, groups))
-    handles = style.handles(methods, markers=True)
-    for handle in handles.values():
-        handle.set_linestyle("")
+    handles = style.handles(methods, markers=True, lines=False)
     style.legend(
         figure,
         handles | conclusions,

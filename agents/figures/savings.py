@@ -39,21 +39,22 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
     _curves(left, found, strokes, heading)
     _steps(right, found, strokes, heading)
     style.title(figure, headline(title, points))
-    style.legend(figure, style.handles(strokes, markers=True), f"each width at its best w; {seeds_caption(points)}")
+    handles = style.handles(strokes, markers=True, lines=not _several(found))
+    handles |= style.replay_handles() if _several(found) else {}
+    style.legend(figure, handles, f"each width at its best w; {seeds_caption(points)}")
     return Drawing(figure, [row for one in found for row in _rows(one)], (), _table(found, heading))
 
 
 def _curves(axes: Axes, found: Sequence[Savings], strokes: Mapping[str, style.Stroke], heading: str) -> None:
     style.plain(axes)
-    totals = []
+    totals, several = [], _several(found)
     for one in found:
-        stroke, own = strokes[one.method], [group.interval(group.measure.sum) for group in one.points]
+        own = [group.interval(group.measure.sum) for group in one.points]
         axes.errorbar(
             [training_flops(group) for group in one.points],
             [total.mean for total in own],
             [total.half or 0.0 for total in own],
-            **stroke.line,
-            marker=stroke.marker,
+            **style.by_replay(strokes[one.method], one.replay if several else None),
             markersize=5,
             linewidth=1.3,
             elinewidth=0.8,
@@ -65,18 +66,22 @@ def _curves(axes: Axes, found: Sequence[Savings], strokes: Mapping[str, style.St
     axes.set(xlabel="training FLOPs, as the paper counts", ylabel=heading)
 
 
+def _several(found: Sequence[Savings]) -> bool:
+    """Return whether there are runs with replay and without."""
+    return len({one.replay for one in found}) > 1
+
+
 def _steps(axes: Axes, found: Sequence[Savings], strokes: Mapping[str, style.Stroke], heading: str) -> None:
     style.plain(axes)
-    known = [(one.method, step.flops, step.saved) for one in found for step in one.steps if step.saved is not None]
-    for method, stroke in strokes.items():
-        own = [(flops, saved) for name, flops, saved in known if name == method]
+    known = [(step.flops, step.saved) for one in found for step in one.steps if step.saved is not None]
+    for one in found:
+        own = [(step.flops, step.saved) for step in one.steps if step.saved is not None]
         if own:
             axes.errorbar(
                 [flops for flops, _ in own],
                 [saved.mean for _, saved in own],
                 [saved.half or 0.0 for _, saved in own],
-                **stroke.line,
-                marker=stroke.marker,
+                **style.by_replay(strokes[one.method], one.replay if _several(found) else None),
                 markersize=5,
                 linewidth=1.0,
                 elinewidth=0.8,
@@ -84,8 +89,8 @@ def _steps(axes: Axes, found: Sequence[Savings], strokes: Mapping[str, style.Str
             )
     axes.axhline(0, color=style.GREY, linewidth=0.8)
     if known:
-        means = [saved.mean for _, _, saved in known]
-        style.log_axis(axes.xaxis, [flops for _, flops, _ in known], letters=True)
+        means = [saved.mean for _, saved in known]
+        style.log_axis(axes.xaxis, [flops for flops, _ in known], letters=True)
         if min(means) > 0:
             style.log_axis(axes.yaxis, means)
     axes.set(xlabel="training FLOPs between two widths", ylabel=f"{heading} saved per doubling of the FLOPs")
@@ -98,7 +103,8 @@ def _rows(one: Savings) -> list[dict[str, Any]]:
     for group in one.points:
         total, step = group.interval(group.measure.sum), into.get(group.width or 0)
         column = group.measure.heading.lower().replace(" ", "_")
-        row: dict[str, Any] = {"method": one.method, "width": group.width, "wait": group.wait}
+        row: dict[str, Any] = {"method": one.method, "replay": one.replay, "width": group.width}
+        row |= {"wait": group.wait}
         row |= {"training_flops": training_flops(group), column: total.mean, f"{column}_half": total.half}
         row |= {"seeds": total.n}
         for name, saved in (("step", step), ("saved", one.saved), ("part_saved", one.part_saved)):
@@ -134,7 +140,7 @@ def _table(found: Sequence[Savings], heading: str) -> str:
             part = signed(f"{100 * one.part_saved.mean:.1f}{half} %")
         rows.append(
             (
-                one.method,
+                one.method + ", replay" * one.replay,
                 _widths(one.points),
                 engineering(training_flops(first)) + ends,
                 "–" if one.saved is None else signed(one.saved.text(".2f")),

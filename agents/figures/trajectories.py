@@ -45,8 +45,8 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
         raise ValueError(f"trajectories of {len(groups)} settings on {title}: no run has a training; train a learner")
     figure = style.blank(11.4, 4.2)
     grid = figure.subplots(1, len(COSTS), sharey=True)
-    names = {(row["method"], row["replay"]): row["method"] + ", replay" * row["replay"] for row in rows}
-    strokes = style.strokes(names.values())
+    strokes = style.strokes(row["method"] for row in rows)
+    several = len({row["replay"] for row in rows}) > 1
     widths = sorted({row["width"] for row in rows}, key=lambda width: width or 0)
     sizes = {width: 3.0 + 1.3 * place if len(widths) > 1 else 4.5 for place, width in enumerate(widths)}
     lines: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
@@ -55,13 +55,12 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
     for axes, (cost, label) in zip(grid, COSTS.items(), strict=True):
         style.plain(axes)
         for (method, width, _, replay), line in lines.items():
-            stroke, known = strokes[names[method, replay]], [row for row in line if row[cost] is not None]
+            known = [row for row in line if row[cost] is not None]
             axes.errorbar(
                 [row[cost] for row in known],
                 [row[error] for row in known],
                 [row[f"{error}_half"] or 0.0 for row in known],
-                **stroke.line,
-                marker=stroke.marker,
+                **style.by_replay(strokes[method], replay if several else None),
                 markersize=sizes[width],
                 linewidth=1.1,
                 elinewidth=0.6,
@@ -75,7 +74,7 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
     style.log_axis(grid[0].yaxis, [row[error] for row in rows])
     grid[0].set_ylabel(f"test {error}")
     style.title(figure, headline(title, shown))
-    handles = style.handles(strokes, markers=True)
+    handles = style.handles(strokes, markers=True, lines=not several) | (style.replay_handles() if several else {})
     if len(widths) > 1:
         dot: dict[str, Any] = {"color": style.GREY, "linestyle": "", "marker": "o"}
         handles |= {f"width {width}": Line2D([], [], **dot, markersize=size) for width, size in sizes.items()}

@@ -39,7 +39,7 @@ def test_the_best_wait_of_each_width_is_a_point_and_replay_is_a_method_of_its_ow
         for replay in (False, True)
     ]
     found = savings(find_seed_groups(runs)[0])
-    assert [one.method for one in found] == ["SM", "SM, replay"]
+    assert [(one.method, one.replay) for one in found] == [("SM", False), ("SM", True)]
     assert [(group.width, group.wait) for group in found[0].points] == [(4, 5), (8, 1)]
     assert found[0].saved is not None
     assert (found[0].saved.mean, found[0].saved.half) == (pytest.approx(TICKS * 0.3), None)
