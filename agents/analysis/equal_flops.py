@@ -96,7 +96,8 @@ def _by_seed(setting: SeedGroup, widths: Sequence[SeedGroup], count: Callable[[S
         points = [(count(own.score), measure.sum(own.score)) for group in widths if (own := group.runs.get(seed))]
         total = _interpolated([point for point in points if point[0] > 0], count(run.score))
         if total is not None:
-            differences[seed] = measure.sum(run.score) - total
+            # Rounded, because the interpolation of equal numbers may differ in the last bits.
+            differences[seed] = round(measure.sum(run.score) - total, 9)
     return differences
 
 

@@ -154,10 +154,12 @@ def _range(values: Sequence[float], digits: int, unit: str = "") -> str:
 
 
 def _summary(found: Sequence[Cell]) -> str:
-    opponents = [one for cell in found for one in cell.opponents]
+    compared = [(cell.setting.name, one) for cell in found for one in cell.opponents]
+    opponents = [one for _, one in compared]
     rows = []
     for count in COUNTS:
         if count != COMP:
+            largest, other = max(compared, key=lambda pair: abs(_change(pair[1], count)))
             decided = [one for one in opponents if UNDECIDED not in (one.verdict(count), one.verdict(COMP))]
             rows.append(
                 (
@@ -168,13 +170,19 @@ def _summary(found: Sequence[Cell]) -> str:
                     str(sum(_changes(one, count) for one in decided)),
                     str(len(found)),
                     str(sum(cell.order(count)[0] != cell.order(COMP)[0] for cell in found)),
+                    f"{largest} − {other.method}: "
+                    + signed(f"{other.differences[count].text('+.2f')} to {other.differences[COMP].text('+.2f')}"),
                 )
             )
     headings = (
         "Comp against", "comparisons", "order of the means changes", "conclusion changes", "conclusion is reversed",
-        "cells", "winner changes",
+        "cells", "winner changes", "largest change of a difference",
     )  # fmt: skip
     return table(headings, rows, right=range(1, 7))
+
+
+def _change(one: Opponent, count: str) -> float:
+    return one.differences[COMP].mean - one.differences[count].mean
 
 
 def _winners(found: Sequence[Cell]) -> str:
