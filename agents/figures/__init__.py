@@ -28,6 +28,7 @@ class Kind:
     measures: tuple[Measure, ...] = (ERROR_RATE,)
     options: tuple[str, ...] = ()
     several_streams: bool = False  # whether one figure shows all streams
+    has_table: bool = False  # whether the drawing has a table, see `Drawing`
 
 
 _BOTH = (ERROR_RATE, PERPLEXITY)
@@ -43,9 +44,9 @@ KINDS: dict[str, Kind] = {
     "pareto": Kind("pareto.draw", options=("flops_price", "parameter_price")),
     "regret": Kind("regret.draw", _BOTH),
     "best-wait": Kind("best_wait.draw"),
-    "best-wait-by-width": Kind("best_wait_by_width.draw", several_streams=True),
-    "savings": Kind("savings.draw"),
-    "equal-flops": Kind("equal_flops.draw"),
+    "best-wait-by-width": Kind("best_wait_by_width.draw", several_streams=True, has_table=True),
+    "savings": Kind("savings.draw", has_table=True),
+    "equal-flops": Kind("equal_flops.draw", has_table=True),
 }
 
 

@@ -115,32 +115,34 @@ def _row(stream: str, one: BestWait) -> dict[str, Any]:
 
 
 def _table(panels: Mapping[tuple[str, bool], Sequence[BestWait]]) -> str:
-    """Return a Markdown table with a line for each method and width of each panel."""
-    rows = []
-    for (stream, _), own in panels.items():
-        for one in own:
-            total = one.best.interval(one.best.measure.sum)
-            wide = "" if one.width is None else f" {one.width}"
-            others = [f"{wait}\\*" * (wait in one.untested) or str(wait) for wait in one.not_worse if wait != one.wait]
-            first = "–" if one.shortest is None else signed(one.shortest.text("+.2f"))
-            rows.append(
-                (
-                    stream,
-                    f"{one.best.method}{wide}" + ", replay" * one.replay,
-                    f"**{one.wait}**",
-                    f"{100 * one.wait / one.ticks:.3g} %",
-                    ", ".join(others) or "none",
-                    total.text(".2f"),
-                    str(total.n),
-                    f"w = {one.waits[0]} − w = {one.waits[1]}: {first}",
-                )
-            )
-    headings = (
-        "stream", "method and width", "best w", "of the stream", "not excluded", "CER at the best w", "seeds",
-        "CER of the two shortest",
-    )  # fmt: skip
-    caption = (
-        "Mean ± 95 % interval over seeds. Not excluded: no other w has a lower CER by a one-sided paired t-test at "
-        f"level {1 - LEVEL:.2f} / (number of w − 1); \\*: fewer than two common seeds, no test."
+    """Return two Markdown tables by method and width: the best waiting times, and the CER of the two shortest ones."""
+    found = [(stream, one) for (stream, _), own in panels.items() for one in own]
+    widths = sorted({one.width or 0 for _, one in found})
+    headings = ("stream", "method", *(f"width {width}" for width in widths))
+    best: dict[tuple[str, str], dict[int, str]] = {}
+    shortest: dict[tuple[str, str], dict[int, str]] = {}
+    for stream, one in found:
+        name = one.method + ", replay" * one.replay
+        best.setdefault((stream, name), {})[one.width or 0] = _waits(one)
+        if one.shortest is not None:
+            pair = f"{name}: w = {one.waits[0]} − w = {one.waits[1]}"
+            shortest.setdefault((stream, pair), {})[one.width or 0] = signed(one.shortest.text("+.2f"))
+    tables = [
+        table(headings, [(*names, *(cells.get(width, "–") for width in widths)) for names, cells in rows.items()])
+        for rows in (best, shortest)
+    ]
+    captions = (
+        "Bold: the w with the lowest mean CER. Others: no other w has a lower CER by a one-sided paired t-test at "
+        f"level {1 - LEVEL:.2f} / (number of w − 1); \\*: fewer than two common seeds, no test.",
+        "CER at the shortest w minus CER at the next longer one: mean ± 95 % interval over common seeds.",
     )
-    return f"{table(headings, rows, right=(2, 3, 5, 6))}\n{caption}\n"
+    return "\n".join(f"{text}\n{caption}\n" for text, caption in zip(tables, captions, strict=True))
+
+
+def _waits(one: BestWait) -> str:
+    """Return the confidence set of the best waiting time, with the best one in bold; a star means no test."""
+    texts = []
+    for wait in one.not_worse:
+        other = f"{wait}\\*" if wait in one.untested else str(wait)
+        texts.append(f"**{wait}**" if wait == one.wait else other)
+    return ", ".join(texts)

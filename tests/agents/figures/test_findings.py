@@ -29,7 +29,9 @@ def test_the_best_wait_by_width_has_a_panel_for_each_stream_and_for_replay() -> 
     assert row["cer"] == pytest.approx(min(cers.values()))
     assert row["shortest_minus_next"] == pytest.approx(cers[1] - cers[5])
     assert str(row["best_wait"]) in row["not_excluded"].split()
-    assert drawing.table.count("\n| Digits-ALMA-v0") == len(drawing.rows)
+    # A line for each stream and method with each choice of replay, in each of the two tables.
+    assert drawing.table.count("\n| Digits-ALMA-v0") == 2 * (3 * 2 + 1)
+    assert f"**{row['best_wait']}**" in drawing.table
 
 
 def test_a_wait_without_a_test_is_marked() -> None:
@@ -74,6 +76,13 @@ def test_trajectories_have_a_point_for_each_quarter_at_the_best_wait() -> None:
     assert [axes.get_ylabel() for axes in drawing.figure.axes] == ["test error", "", ""]
     perplexities = figures.draw("trajectories", TEXT).rows
     assert "perplexity" in perplexities[0]
+
+
+def test_the_kinds_that_promise_a_table_have_one() -> None:
+    with_table = [name for name, kind in figures.KINDS.items() if kind.has_table]
+    assert with_table == ["best-wait-by-width", "savings", "equal-flops"]
+    assert all(figures.draw(kind, NO_REPLAY).table.startswith("| ") for kind in with_table)
+    assert not figures.draw("errors", NO_REPLAY).table
 
 
 def test_a_table_is_written_beside_the_figure(tmp_path: Path) -> None:
