@@ -108,12 +108,9 @@ def _rows(one: Savings) -> list[dict[str, Any]]:
         row["seeds"] = total.n
         beyond = next((step.saved for step in one.from_single if step.end == (group.width or 0)), None)
         slopes = {"from_single": beyond, "step": step, "saved": one.saved, "part_saved": one.part_saved}
-        for name, saved in slopes.items():
-            row |= {
-                name: saved and saved.mean,
-                f"{name}_half": saved and saved.half,
-                f"{name}_seeds": saved and saved.n,
-            }
+        for name, one_slope in slopes.items():
+            for field in ("mean", "half", "n"):
+                row[f"{name}_{field}"] = None if one_slope is None else getattr(one_slope, field)
         rows.append(row)
     return rows
 
@@ -160,8 +157,7 @@ def _table(found: Sequence[Savings], heading: str) -> str:
         )
     headings = (
         "method", "best w: widths", "training FLOPs", f"{heading} saved per doubling", "part saved per doubling",
-        "from width to width", "from SM of the same width",
-        "seeds",
+        "from width to width", "from SM of the same width", "seeds",
     )  # fmt: skip
     caption = (
         f"A line fitted to {heading} (and to its logarithm) against log2 of the training FLOPs, seed by seed: mean ± "
