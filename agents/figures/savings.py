@@ -89,10 +89,15 @@ def _steps(axes: Axes, found: Sequence[Savings], strokes: Mapping[str, style.Str
             )
     axes.axhline(0, color=style.GREY, linewidth=0.8)
     if known:
-        means = [saved.mean for _, saved in known]
         style.log_axis(axes.xaxis, [flops for flops, _ in known], letters=True)
-        if min(means) > 0:
+        means = [saved.mean for _, saved in known]
+        lowest = min(saved.mean - (saved.half or 0.0) for _, saved in known)
+        if lowest > 0:
             style.log_axis(axes.yaxis, means)
+        else:  # a logarithm would hide that a saving may be 0
+            axes.set_yscale("symlog", linthresh=1, linscale=0.5)
+            axes.set_ylim(max(lowest, -max(map(abs, means))) - 1, 3 * max(1.0, *means))
+            axes.yaxis.set_major_formatter("{x:g}")
     axes.set(xlabel="training FLOPs between two widths", ylabel=f"{heading} saved per doubling of the FLOPs")
 
 
