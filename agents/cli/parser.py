@@ -276,8 +276,9 @@ def _add_table(commands: Any) -> None:
 
 def _add_choice_of_runs(parser: argparse.ArgumentParser) -> None:
     """Add the options that `agents.cli.finished_runs.chosen_runs` reads."""
-    paths = "folders of runs, or files written by `alma pack`"
-    parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help=paths)
+    paths = "folders of runs, or files written by `alma pack`; may be left out with --recorded"
+    given = parser.add_argument("paths", type=Path, nargs="+", default=(), metavar="PATH", help=paths)
+    given.required = False  # with nargs="*", argparse would refuse paths after an option
     parser.add_argument("--recorded", action="store_true", help="also the runs that come with the package")
     where = (
         "only runs with these values of env, agent, width, wait, replay, seed or a dotted name of config.json; "

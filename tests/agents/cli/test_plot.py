@@ -42,6 +42,14 @@ def test_the_runs_of_the_package_can_be_drawn(tmp_path: Path, capsys: pytest.Cap
     words = ["--out", str(tmp_path), "--format", "csv", "--where", "env=Text-ALMA-v0"]
     assert main(["plot", "errors", "--recorded", *words]) == 0
     assert "errors of 9 runs on Text-ALMA-v0" in capsys.readouterr().out
+    assert main(["plot", "errors", "--recorded", *words, "agent=ens"]) == 0
+    capsys.readouterr()
+    own = tmp_path / "some.jsonl.xz"
+    load.pack(TEXT, own)
+    assert main(["plot", "errors", "--out", str(tmp_path), str(own)]) == 0  # a path may follow an option
+    assert f"errors of {len(TEXT)} runs" in capsys.readouterr().out
+    assert main(["plot", "errors", "--recorded", str(own), *words]) == 0
+    assert f"errors of {len(TEXT)} runs" in capsys.readouterr().out  # the other stream has its own figure
     assert main(["plot", "errors"]) == 2
     assert "no PATH: give folders of runs or packed files, or --recorded" in capsys.readouterr().err
 
