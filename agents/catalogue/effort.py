@@ -144,12 +144,30 @@ def size_ratio(agent: AgentConfig, growth_steps: int) -> float:
     return _experts(agent, growth_steps) / _experts(agent, 0)
 
 
+def networks(agent: AgentConfig, growth_steps: int) -> int:
+    """Return the experts of each layer in all networks of the predictor, after a number of growth steps.
+
+    A single model has 1, and so has an agent that is neither an ensemble nor a mixture of this package. An ensemble has
+    one for each member, and a mixture one for each expert of a layer.
+
+    >>> networks(AgentConfig({"id": "ens", "members": 5, "backbone": "mlp"}), 0)
+    5
+    >>> networks(AgentConfig({"id": "gens", "members": 1, "backbone": "mlp"}), 3)
+    4
+    """
+    members = int(agent.record.get("members", 1))
+    return _experts(agent, growth_steps) * members * (1 + growth_steps if agent.id in _GROW_BY_MEMBERS else 1)
+
+
+_GROW_BY_MEMBERS = ("gens", "gens-moe")
+
+
 def _experts(agent: AgentConfig, growth_steps: int) -> int:
     """Return the number of experts in each layer of the trained network; for text, in each Switch layer."""
     if agent.id == "gmoe":
-        by = agent.record["grow_by"]
+        by = agent.record.get("grow_by", 1)
         added = [by] if isinstance(by, int) else list(by)
-        first: int = (agent.width or 1) if agent.backbone == "switch" else agent.record["init_experts"]
+        first: int = (agent.width or 1) if agent.backbone == "switch" else agent.record.get("init_experts", 1)
         return int(first + sum(added[min(step, len(added) - 1)] for step in range(growth_steps)))
     if agent.backbone == "switch":
         return int(agent.width or 1)
@@ -161,27 +179,32 @@ def _macs(agent: AgentConfig, facts: DataFacts, growth_steps: int) -> float:
     width, sizes, experts = _width(agent), facts.sizes, _experts(agent, growth_steps)
     if agent.backbone == "mlp":
         gates = 2 * sizes.features + 2 * width
-        return experts * (sizes.features * width + width**2) + 10 * width + (experts - 1) * gates
+        return experts * (sizes.features * width + width**2) + sizes.classes * width + (experts - 1) * gates
     if agent.backbone == "switch":
         return forward_flops(sizes.vocabulary, SIZES[agent.record["size"]], experts, sizes.tokens) / 2
     if agent.id == "ff":
         # The number of parameters is nearly quadratic in the width, so the width grows with its square root.
         width *= math.sqrt(1 + agent.record["growth_rate"] * growth_steps)
-    return 16_848 * width**2 + 27_658 * width + (experts - 1) * (7_632 * width**2 + 128 * width)
+    return 16_848 * width**2 + (27_648 + sizes.classes) * width + (experts - 1) * (7_632 * width**2 + 128 * width)
 
 
 def _parameters(agent: AgentConfig, facts: DataFacts, growth_steps: int) -> float:
     """Return the number of parameters of the trained network."""
     width, sizes, experts = _width(agent), facts.sizes, _experts(agent, growth_steps)
     if agent.backbone == "mlp":
-        one = width**2 + (sizes.features + 12) * width + 10
+        one = width**2 + (sizes.features + 2 + sizes.classes) * width + sizes.classes
         return one + (experts - 1) * (width**2 + (sizes.features + 4) * width + 2 * sizes.features + 4)
     if agent.backbone == "switch":
         return parameter_count(sizes.vocabulary, SIZES[agent.record["size"]], experts)
     if agent.id == "ff":
         rate: float = agent.record["growth_rate"]
-        return (135 * width**2 + 69 * width + 10) * (1 + rate * growth_steps)
-    return 135 * width**2 + 85 * width + 10 + (experts - 1) * (126 * width**2 + 170 * width + 8)
+        return (135 * width**2 + (59 + sizes.classes) * width + sizes.classes) * (1 + rate * growth_steps)
+    return (
+        135 * width**2
+        + (75 + sizes.classes) * width
+        + sizes.classes
+        + (experts - 1) * (126 * width**2 + 170 * width + 8)
+    )
 
 
 def _growth_flops(agent: AgentConfig, facts: DataFacts, stage: PlannedStage, examples: int, valid: int) -> float:

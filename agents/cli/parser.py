@@ -14,8 +14,12 @@ from typing import Any
 import alma_env
 
 ALL_PLANS = "all"
-PLANS = ("fig2", "fig3", "fig4", "fig7", "fig8", "tab1", "tab2", "ablation")
+PLANS = (
+    *("fig7", "fig7-fashion", "fig2", "fig8", "ablation", "fig4", "fig1", "fig3", "fig3-mnist", "tab1", "tab2", "fig5"),
+    *("emnist", "cifar100"),
+)
 SCALES = ("smoke", "cpu", "gpu")
+PARTS = ("summary", "findings", "scores", "comparisons")
 ENGINES = ("auto", "plain", "native")
 ALGORITHMS = ("ppo", "a2c", "dqn")
 PICTURE_FORMATS = ("png", "svg", "pdf", "csv")
@@ -26,12 +30,16 @@ FIGURES = {
     "errors": "the error over time (figures 1, 3, 7 of the paper)",
     "tradeoff": "CER against training FLOPs and against parameters (figure 2)",
     "replay": "CER and Comp with and without replay (figures 4, 8)",
-    "perplexity": "text: average perplexity against parameters, FLOPs, time (figure 5)",
+    "perplexity": "text: average perplexity against parameters, FLOPs, time",
+    "trajectories": "error after each quarter of the stream against FLOPs, parameters, experts (figure 5)",
     "radar": "all measures of each method (first version of the paper)",
     "gating": "the gates of a mixture over a map of the digits (first version)",
     "pareto": "CER against Comp with the Pareto front, and against price",
     "regret": "the error minus the error of the oracle, or of the best run in hindsight, at every tick",
     "best-wait": "the best waiting time, by width and length of the stream",
+    "best-wait-by-width": "the best waiting time by width, data set and replay, and those that are not excluded",
+    "savings": "CER against training FLOPs at the best waiting time, and what a doubling of the FLOPs saves",
+    "equal-flops": "the order of methods at equal FLOPs, as the paper counts and by Comp",
 }
 EXECUTION = ("workers", "threads", "per_gpu", "ray", "fresh", "track")  # keywords of `agents.sweep`
 _RECORD = (
@@ -159,16 +167,18 @@ def _add_reproduce(commands: Any) -> None:
     add = parser.add_argument
     names = (*PLANS, ALL_PLANS)
     add("names", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
-    scales = "smoke: tries the command in a minute; cpu: one night on two cores; gpu: the paper's. Default cpu"
+    scales = (
+        "smoke: tries the command in a minute; cpu: the paper's epochs on two cores; gpu: the paper's grid. Default cpu"
+    )
     add("--scale", choices=SCALES, default="cpu", help=scales)
     add("--seeds", type=int, nargs="+", help="instead of the plan's")
     _add_set(parser, "any hyper-parameter or keyword of the environment, instead of the plan's")
-    add("--dry-run", action="store_true", help="print the cost, and end")
-    source = parser.add_mutually_exclusive_group()
-    shipped = "draw and judge the runs that come with the package; run nothing"
-    source.add_argument("--recorded", action="store_true", help=shipped)
+    dry_run = "print the cost, and end; with --recorded or --runs also what is finished and what the rest costs"
+    add("--dry-run", action="store_true", help=dry_run)
+    add("--recorded", action="store_true", help="draw and judge the runs that come with the package; run nothing")
     finished = "draw and judge the finished runs in these folders or files of `alma pack`; run nothing"
-    source.add_argument("--runs", type=Path, nargs="+", metavar="PATH", help=finished)
+    add("--runs", type=Path, nargs="+", metavar="PATH", help=finished)
+    add("--print", choices=PARTS, help="print this part of the finished runs as Markdown, and end; write nothing")
     formats = "formats of the figures, default png csv"
     add("--format", nargs="+", choices=PICTURE_FORMATS, default=["png", "csv"], help=formats)
     _add_execution(parser)
@@ -238,7 +248,7 @@ def _add_plot(commands: Any) -> None:
         "plot:plot",
         "draw figures of finished runs",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="kinds:\n" + "".join(f"  {kind:12}{shows}\n" for kind, shows in FIGURES.items()),
+        epilog="kinds:\n" + "".join(f"  {kind:20}{shows}\n" for kind, shows in FIGURES.items()),
     )
     add = plot.add_argument
     add("kind", metavar="KIND", help="kind of figure, see below")
@@ -266,8 +276,10 @@ def _add_table(commands: Any) -> None:
 
 def _add_choice_of_runs(parser: argparse.ArgumentParser) -> None:
     """Add the options that `agents.cli.finished_runs.chosen_runs` reads."""
-    paths = "folders of runs, or files written by `alma pack`"
-    parser.add_argument("paths", type=Path, nargs="+", metavar="PATH", help=paths)
+    paths = "folders of runs, or files written by `alma pack`; may be left out with --recorded"
+    given = parser.add_argument("paths", type=Path, nargs="+", default=(), metavar="PATH", help=paths)
+    given.required = False  # with nargs="*", argparse would refuse paths after an option
+    parser.add_argument("--recorded", action="store_true", help="also the runs that come with the package")
     where = (
         "only runs with these values of env, agent, width, wait, replay, seed or a dotted name of config.json; "
         "several values as width=4,16"

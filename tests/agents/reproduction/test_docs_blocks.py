@@ -10,24 +10,49 @@ from agents.reproduction import docs_blocks, plans
 from agents.reproduction.outcome import recorded_files
 from agents.runs import archive
 
-PAGE = Path(__file__).parents[3] / "docs/reproduction.md"
+ROOT = Path(__file__).parents[3]
+PAGES = [
+    page
+    for page in sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")))
+    if docs_blocks.commands(page.read_text(encoding="utf-8"))
+]
+COMMANDS = [command for page in PAGES for command in docs_blocks.commands(page.read_text(encoding="utf-8"))]
 
 
-def test_the_computed_blocks_of_the_page_are_up_to_date():
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_computed_blocks_of_a_page_are_up_to_date(page):
     """After a change, run ``python -m agents.reproduction.docs_blocks docs/reproduction.md``."""
-    text = PAGE.read_text(encoding="utf-8")
-    assert docs_blocks.COSTS in docs_blocks.commands(text)
+    text = page.read_text(encoding="utf-8")
     assert docs_blocks.fill(text) == text
 
 
+def test_the_documentation_shows_the_costs_and_how_many_findings_hold():
+    assert docs_blocks.COSTS in COMMANDS
+    assert "all --scale cpu --recorded --print summary" in COMMANDS
+
+
 @pytest.mark.parametrize("file", recorded_files(), ids=lambda file: file.name)
-def test_the_page_shows_the_findings_of_each_recorded_file(file):
-    name, _, scale = file.name.removesuffix(archive.SUFFIX).partition("-")
+def test_the_documentation_shows_the_findings_of_each_recorded_file(file):
+    name, _, scale = file.name.removesuffix(archive.SUFFIX).rpartition("-")
     assert name in plans.NAMES
     assert scale in plans.SCALES
-    assert f"{name} --scale {scale} --recorded" in docs_blocks.commands(PAGE.read_text(encoding="utf-8"))
+    own = [command for command in COMMANDS if command.startswith(f"{name} --scale {scale} --recorded")]
+    assert [command for command in own if "--print" not in command or "--print findings" in command]
 
 
 def test_a_block_with_an_unknown_command_is_refused():
-    with pytest.raises(ValueError, match="fig9 --recorded -->: no block.*write"):
-        docs_blocks.fill("<!-- alma reproduce fig9 --recorded -->\n<!-- end -->")
+    for arguments in ("fig9 --recorded", "fig7 --scale cpu --recorded --print nothing"):
+        with pytest.raises(ValueError, match=f"{arguments} -->: no block.*write"):
+            docs_blocks.fill(f"<!-- alma reproduce {arguments} -->\n<!-- end -->")
+    for arguments in ("errors --recorded", "savings"):  # a kind without a table, and no runs
+        with pytest.raises(ValueError, match=f"alma plot {arguments} -->: no block.*write KIND --recorded"):
+            docs_blocks.fill(f"<!-- alma plot {arguments} -->\n<!-- end -->")
+
+
+def test_a_block_of_a_figure_has_its_table_of_the_recorded_runs():
+    text = docs_blocks.fill("<!-- alma plot best-wait-by-width --recorded -->\n<!-- end -->")
+    assert "| MNIST-ALMA-v0 | SM | " in text
+    assert "| CIFAR10-ALMA-v0 | SM | " in text
+    one = docs_blocks.fill("<!-- alma plot savings --recorded --where env=MNIST-ALMA-v0 -->\n<!-- end -->")
+    assert "CER saved per doubling" in one
+    assert docs_blocks.fill(one) == one
