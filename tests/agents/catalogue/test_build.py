@@ -73,8 +73,8 @@ def test_a_restart_at_any_tick_gives_the_same_curve(
     goes_on_after_any_tick(stream, lambda env: make(id, env))
 
 
-# Parameters and multiply-adds by METHODS.md, B.0 and C, of MLP-4 on the digits and of VGG19-2 on the images: of the
-# single model, and of one more expert per mixture.
+# Parameters and multiply-adds by hand, of MLP-4 on the digits and of VGG19-2 on the images: of the single model, and of
+# one more expert per mixture.
 SIZES = {
     digits: (4**2 + (64 + 10 + 2) * 4 + 10, 64 * 4 + 4 * 4 + 4 * 10),
     images: (135 * 2**2 + 85 * 2 + 10, 16848 * 2**2 + 27658 * 2),
