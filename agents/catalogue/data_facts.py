@@ -31,6 +31,7 @@ class Sizes:
         train: number of examples of the stream, including validation parts; for text, sequences per mega-batch.
         test: number of examples of the test set.
         features: number of values in an example; 0 for text.
+        classes: number of classes; 0 for text.
         valid: for text, number of sequences of the validation set.
         vocabulary: for text, size of the vocabulary.
         tokens: for text, number of tokens in a sequence.
@@ -39,15 +40,19 @@ class Sizes:
     train: int
     test: int
     features: int = 0
+    classes: int = 0
     valid: int = 0
     vocabulary: int = 0
     tokens: int = 0
 
 
 SIZES = {
-    "MNIST": Sizes(60_000, 10_000, 784),
-    "CIFAR10": Sizes(50_000, 10_000, 3_072),
-    "Digits": Sizes(1_400, 397, 64),
+    "MNIST": Sizes(60_000, 10_000, 784, 10),
+    "FashionMNIST": Sizes(60_000, 10_000, 784, 10),
+    "EMNIST": Sizes(697_932, 116_323, 784, 62),  # the split byclass
+    "CIFAR10": Sizes(50_000, 10_000, 3_072, 10),
+    "CIFAR100": Sizes(50_000, 10_000, 3_072, 100),
+    "Digits": Sizes(1_400, 397, 64, 10),
     # The text of the package. The paper's 440 million words are about 580 million tokens.
     "Text": Sizes(411, 411, valid=217, vocabulary=1_000, tokens=64),
     "custom text": Sizes(1_130_000, 1_130_000, valid=1_300, vocabulary=50_257, tokens=512),

@@ -161,27 +161,32 @@ def _macs(agent: AgentConfig, facts: DataFacts, growth_steps: int) -> float:
     width, sizes, experts = _width(agent), facts.sizes, _experts(agent, growth_steps)
     if agent.backbone == "mlp":
         gates = 2 * sizes.features + 2 * width
-        return experts * (sizes.features * width + width**2) + 10 * width + (experts - 1) * gates
+        return experts * (sizes.features * width + width**2) + sizes.classes * width + (experts - 1) * gates
     if agent.backbone == "switch":
         return forward_flops(sizes.vocabulary, SIZES[agent.record["size"]], experts, sizes.tokens) / 2
     if agent.id == "ff":
         # The number of parameters is nearly quadratic in the width, so the width grows with its square root.
         width *= math.sqrt(1 + agent.record["growth_rate"] * growth_steps)
-    return 16_848 * width**2 + 27_658 * width + (experts - 1) * (7_632 * width**2 + 128 * width)
+    return 16_848 * width**2 + (27_648 + sizes.classes) * width + (experts - 1) * (7_632 * width**2 + 128 * width)
 
 
 def _parameters(agent: AgentConfig, facts: DataFacts, growth_steps: int) -> float:
     """Return the number of parameters of the trained network."""
     width, sizes, experts = _width(agent), facts.sizes, _experts(agent, growth_steps)
     if agent.backbone == "mlp":
-        one = width**2 + (sizes.features + 12) * width + 10
+        one = width**2 + (sizes.features + 2 + sizes.classes) * width + sizes.classes
         return one + (experts - 1) * (width**2 + (sizes.features + 4) * width + 2 * sizes.features + 4)
     if agent.backbone == "switch":
         return parameter_count(sizes.vocabulary, SIZES[agent.record["size"]], experts)
     if agent.id == "ff":
         rate: float = agent.record["growth_rate"]
-        return (135 * width**2 + 69 * width + 10) * (1 + rate * growth_steps)
-    return 135 * width**2 + 85 * width + 10 + (experts - 1) * (126 * width**2 + 170 * width + 8)
+        return (135 * width**2 + (59 + sizes.classes) * width + sizes.classes) * (1 + rate * growth_steps)
+    return (
+        135 * width**2
+        + (75 + sizes.classes) * width
+        + sizes.classes
+        + (experts - 1) * (126 * width**2 + 170 * width + 8)
+    )
 
 
 def _growth_flops(agent: AgentConfig, facts: DataFacts, stage: PlannedStage, examples: int, valid: int) -> float:

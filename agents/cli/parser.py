@@ -14,8 +14,12 @@ from typing import Any
 import alma_env
 
 ALL_PLANS = "all"
-PLANS = ("fig2", "fig3", "fig4", "fig7", "fig8", "tab1", "tab2", "ablation")
+PLANS = (
+    *("fig7", "fig7-fashion", "fig2", "fig8", "ablation", "fig4", "fig1", "fig3", "fig3-mnist", "tab1", "tab2", "fig5"),
+    *("emnist", "cifar100"),
+)
 SCALES = ("smoke", "cpu", "gpu")
+PARTS = ("summary", "findings", "scores", "comparisons")
 ENGINES = ("auto", "plain", "native")
 ALGORITHMS = ("ppo", "a2c", "dqn")
 PICTURE_FORMATS = ("png", "svg", "pdf", "csv")
@@ -159,16 +163,18 @@ def _add_reproduce(commands: Any) -> None:
     add = parser.add_argument
     names = (*PLANS, ALL_PLANS)
     add("names", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
-    scales = "smoke: tries the command in a minute; cpu: one night on two cores; gpu: the paper's. Default cpu"
+    scales = (
+        "smoke: tries the command in a minute; cpu: the paper's epochs on two cores; gpu: the paper's grid. Default cpu"
+    )
     add("--scale", choices=SCALES, default="cpu", help=scales)
     add("--seeds", type=int, nargs="+", help="instead of the plan's")
     _add_set(parser, "any hyper-parameter or keyword of the environment, instead of the plan's")
-    add("--dry-run", action="store_true", help="print the cost, and end")
-    source = parser.add_mutually_exclusive_group()
-    shipped = "draw and judge the runs that come with the package; run nothing"
-    source.add_argument("--recorded", action="store_true", help=shipped)
+    dry_run = "print the cost, and end; with --recorded or --runs also what is finished and what the rest costs"
+    add("--dry-run", action="store_true", help=dry_run)
+    add("--recorded", action="store_true", help="draw and judge the runs that come with the package; run nothing")
     finished = "draw and judge the finished runs in these folders or files of `alma pack`; run nothing"
-    source.add_argument("--runs", type=Path, nargs="+", metavar="PATH", help=finished)
+    add("--runs", type=Path, nargs="+", metavar="PATH", help=finished)
+    add("--print", choices=PARTS, help="print this part of the finished runs as Markdown, and end; write nothing")
     formats = "formats of the figures, default png csv"
     add("--format", nargs="+", choices=PICTURE_FORMATS, default=["png", "csv"], help=formats)
     _add_execution(parser)

@@ -15,24 +15,31 @@ from rich.table import Table
 from agents.catalogue.spec import RunSpec
 from agents.cli.parser import ALL_PLANS, EXECUTION
 from agents.policies.validation import key_values
-from agents.reproduction import report
+from agents.reproduction import findings_report, report
 from agents.reproduction.claims.findings import JudgedFinding, family
 from agents.reproduction.claims.setups import read_setup
 from agents.reproduction.cost import cost_of
-from agents.reproduction.outcome import Outcome, judge_outcomes, recorded_runs, select
-from agents.reproduction.plans import NAMES, Plan, read
+from agents.reproduction.outcome import Outcome, judge_outcomes, recorded_runs
+from agents.reproduction.plans import BY_NAME, NAMES, Plan, read
+from agents.reproduction.printed import printed
 from agents.runs import load
+from agents.runs.load import FinishedRun
 from agents.sweeps.progress import say
 from agents.sweeps.sweep import sweep
 
 
 def reproduce(options: argparse.Namespace, console: Console) -> int:
     """Run or read the runs of plans; draw them, judge the findings, and write a report."""
-    plans = [read(name) for name in NAMES if name in options.names or ALL_PLANS in options.names]
+    plans = [
+        read(name) for name in NAMES if name in options.names or (ALL_PLANS in options.names and name not in BY_NAME)
+    ]
     settings = _settings(options.set)
     _require_ticks(plans, options.scale, settings)
     _require_needed(plans, options, settings)
     specs = {plan.name: plan.specs(options.scale, options.seeds, settings) for plan in plans}
+    if options.print:
+        _print_part(plans, specs, options, console)
+        return 0
     together = list({spec.digest(): spec for of_plan in specs.values() for spec in of_plan}.values())
     costs = [(name, options.scale, cost_of(of_plan)) for name, of_plan in specs.items()]
     if len(plans) > 1:
@@ -40,34 +47,65 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
     console.print(Markdown(report.costs_table(costs)))
     say(console, *(f"{plan.name}: {plan.scales[options.scale].description}" for plan in plans))
     if options.dry_run:
+        if options.recorded or options.runs:
+            outcomes = _outcomes(plans, specs, _finished(options, console), options)
+            console.print(Markdown(report.remaining_table(outcomes)))
         return 0
     failed = 0
-    if options.recorded:
-        runs = recorded_runs()
-    elif options.runs:
-        runs, left_out = load.find(*options.runs)
-        say(console, *left_out)
+    if options.recorded or options.runs:
+        runs = _finished(options, console)
     else:
-        swept = sweep(together, options.out, console=console, **{name: getattr(options, name) for name in EXECUTION})
+        execution = {name: getattr(options, name) for name in EXECUTION}
+        swept = sweep(together, options.out, console=console, in_order=True, **execution)
         runs, failed = swept.runs(), len(swept.failed)
-    outcomes = [
-        Outcome(plan, options.scale, specs[plan.name], select(specs[plan.name], runs), options.recorded)
-        for plan in plans
-    ]
-    if options.runs and not any(outcome.runs for outcome in outcomes):
-        raise ValueError(
-            f"--runs {' '.join(map(str, options.runs))}: none of {len(runs)} finished runs is one of "
-            f"{', '.join(specs)} at scale {options.scale}; choose the --scale, --seeds and --set of the runs"
-        )
+    outcomes = _outcomes(plans, specs, runs, options)
     found = judge_outcomes(outcomes, options.scale)
     file = options.out / "reproduction.md"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(_markdown(outcomes, found, options), encoding="utf-8")
     say(console, *(f"{outcome.plan.name}: {outcome.coverage}" for outcome in outcomes))
     say(console, *map(_sentence, report.notes(plans, options.scale)))
-    _print_findings(console, found)
+    _print_findings(console, found, options.scale)
     say(console, f"Figures, tables and every comparison: {file}")
     return 1 if failed else 0
+
+
+def _finished(options: argparse.Namespace, console: Console) -> list[FinishedRun]:
+    """Return the recorded runs, the runs in the given places, or both."""
+    runs = recorded_runs() if options.recorded else []
+    if options.runs:
+        found, left_out = load.find(*options.runs)
+        say(console, *left_out)
+        runs += found
+    return runs
+
+
+def _outcomes(
+    plans: Sequence[Plan],
+    specs: Mapping[str, Sequence[RunSpec]],
+    runs: Sequence[FinishedRun],
+    options: argparse.Namespace,
+) -> list[Outcome]:
+    only_recorded = options.recorded and not options.runs
+    outcomes = [Outcome.of(plan, options.scale, specs[plan.name], runs, only_recorded) for plan in plans]
+    if options.runs and not any(outcome.runs for outcome in outcomes):
+        raise ValueError(
+            f"--runs {' '.join(map(str, options.runs))}: none of {len(runs)} finished runs is one of "
+            f"{', '.join(specs)} at scale {options.scale}; choose the --scale, --seeds and --set of the runs"
+        )
+    return outcomes
+
+
+def _print_part(
+    plans: Sequence[Plan], specs: Mapping[str, Sequence[RunSpec]], options: argparse.Namespace, console: Console
+) -> None:
+    """Print one part as Markdown, for a page of the documentation."""
+    if not (options.recorded or options.runs):
+        raise ValueError(f"--print {options.print}: it shows finished runs; give --recorded, or --runs PATH")
+    runs = recorded_runs() if options.recorded else []
+    runs += load.find(*options.runs)[0] if options.runs else []
+    text = printed(options.print, _outcomes(plans, specs, runs, options))
+    console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
 
 
 def _markdown(outcomes: Sequence[Outcome], found: Sequence[JudgedFinding], options: argparse.Namespace) -> str:
@@ -80,19 +118,22 @@ def _markdown(outcomes: Sequence[Outcome], found: Sequence[JudgedFinding], optio
     if options.set:
         lines.append(f"* Instead of the plan's settings: {', '.join(options.set)}.")
     sections = [report.plan_section(outcome, options.out, options.format) for outcome in outcomes]
-    return "\n".join([*lines, "", *sections, report.findings_section(found)])
+    return "\n".join([*lines, "", *sections, findings_report.findings_section(found, options.scale)])
 
 
-def _print_findings(console: Console, found: Sequence[JudgedFinding]) -> None:
+def _print_findings(console: Console, found: Sequence[JudgedFinding], scale: str) -> None:
     lines = Table(box=None, show_header=False, pad_edge=False)
     for one in found:
         if one.with_runs:
-            claim = f"{report.DATA[one.finding.family]}: {one.finding.statement}"
-            lines.add_row(one.verdict, escape(f"{claim}\n{report.counts(one)}; the weakest: {report.weakest(one)}"))
+            claim = f"{findings_report.DATA[one.finding.family]}: {one.finding.statement}"
+            verdict = findings_report.verdict_text(one, scale)
+            numbers = f"{findings_report.counts(one)}; the weakest: {findings_report.weakest(one)}"
+            lines.add_row(escape(f"{claim}\n  {verdict}\n  {numbers}"))
     console.print(lines)
     others = [one.finding.id for one in found if not one.with_runs]
     if others:
         say(console, f"Findings that these runs cannot decide, not run: {', '.join(others)}")
+    say(console, findings_report.summary(found).rstrip())
 
 
 def _sentence(text: str) -> str:

@@ -2,10 +2,11 @@
 
 A block is the text between two comments. The first comment is the command that prints the text:
 
-    <!-- alma reproduce fig7 --scale cpu --recorded -->
+    <!-- alma reproduce fig7 --scale cpu --recorded --print findings -->
     <!-- end -->
 
-``python -m agents.reproduction.docs_blocks docs/reproduction.md`` computes the blocks of a page again.
+``python -m agents.reproduction.docs_blocks docs/reproduction.md`` computes the blocks of a page again. Without
+``--print``, a block has the scores and the findings of a plan. ``all --dry-run`` has the costs of all scales.
 """
 
 from __future__ import annotations
@@ -15,14 +16,18 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from agents.policies.validation import key_values
 from agents.reproduction import report
 from agents.reproduction.cost import cost_of
-from agents.reproduction.outcome import Outcome, judge_outcomes, recorded_runs, select
-from agents.reproduction.plans import NAMES, SCALES, read
-from agents.reproduction.tables import cer_by_wait
+from agents.reproduction.outcome import Outcome, recorded_runs
+from agents.reproduction.plans import BY_NAME, NAMES, SCALES, read
+from agents.reproduction.printed import PARTS, printed
 
 _BLOCK = re.compile(r"<!-- alma reproduce (?P<arguments>[^>]*?) -->\n.*?<!-- end -->", re.DOTALL)
-_RECORDED = re.compile(rf"({'|'.join(NAMES)}) --scale ({'|'.join(SCALES)}) --recorded")
+_RECORDED = re.compile(
+    rf"({'|'.join(NAMES)}|all) --scale ({'|'.join(SCALES)}) --recorded"
+    rf"(?: --print ({'|'.join(PARTS)}))?(?: --set (\S+(?: \S+)*))?"
+)
 COSTS = "all --dry-run"
 
 
@@ -43,6 +48,7 @@ def commands(text: str) -> list[str]:
     return [found["arguments"] for found in _BLOCK.finditer(text)]
 
 
+@cache
 def _block(arguments: str) -> str:
     if arguments == COSTS:
         return report.costs_table(
@@ -52,20 +58,16 @@ def _block(arguments: str) -> str:
     if found is None:
         raise ValueError(
             f"<!-- alma reproduce {arguments} -->: no block is computed for this command; write {COSTS!r}, or "
-            f"NAME --scale SCALE --recorded with one of {', '.join(NAMES)} and one of {', '.join(SCALES)}"
+            f"NAME --scale SCALE --recorded [--print PART] [--set KEY=VALUE ...] with one of {', '.join(NAMES)}, all; "
+            f"of {', '.join(SCALES)}; and of {', '.join(PARTS)}"
         )
-    return _scores_and_findings(*found.groups())
-
-
-def _scores_and_findings(name: str, scale: str) -> str:
-    plan = read(name)
-    specs = plan.specs(scale)
-    outcome = Outcome(plan, scale, specs, select(specs, _recorded_runs()), recorded=True)
-    if not outcome.runs:
-        return "No runs are recorded yet.\n"
-    judged = [one for one in judge_outcomes([outcome], scale) if one.finding.id in plan.findings]
-    scores = "" if plan.text else cer_by_wait(outcome.runs)
-    return "\n".join(filter(None, [f"{outcome.coverage}.\n", scores, report.findings_table(judged)]))
+    name, scale, part, settings = found.groups()
+    plans = [read(one) for one in NAMES if one == name or (name == "all" and one not in BY_NAME)]
+    given = key_values((settings or "").split())
+    outcomes = [
+        Outcome.of(plan, scale, plan.specs(scale, settings=given), _recorded_runs(), recorded=True) for plan in plans
+    ]
+    return "\n".join(printed(one, outcomes) for one in ([part] if part else ["scores", "findings"]))
 
 
 _recorded_runs = cache(recorded_runs)

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
+from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import RunSpec, resolve
 from agents.reproduction.claims.findings import JudgedFinding, judge
 from agents.reproduction.plans import Plan
@@ -20,14 +22,22 @@ class Outcome:
 
     plan: Plan
     scale: str
-    requested: Sequence[RunSpec]
     runs: Sequence[FinishedRun]  # the requested runs that are finished
+    missing: Sequence[RunSpec]  # the requested runs that are not
     recorded: bool = False  # whether the runs come from the package
+
+    @classmethod
+    def of(
+        cls, plan: Plan, scale: str, requested: Iterable[RunSpec], runs: Iterable[FinishedRun], recorded: bool = False
+    ) -> Outcome:
+        """Return the outcome of a plan whose requested runs are among these finished runs, or are not."""
+        return cls(plan, scale, *_split(requested, runs), recorded)
 
     @property
     def coverage(self) -> str:
         """The number of finished runs as text."""
-        return f"{len(self.runs)} of {len(self.requested)} runs" + (" recorded" if self.recorded else "")
+        text = f"{len(self.runs):,} of {len(self.runs) + len(self.missing):,} runs"
+        return text + (" recorded" if self.recorded else "")
 
 
 def recorded_files() -> list[Path]:
@@ -48,22 +58,32 @@ def select(specs: Iterable[RunSpec], runs: Iterable[FinishedRun]) -> list[Finish
     A run is found by its identity, see `agents.catalogue.run_config`; versions, machine, engine and number of threads
     may differ. If several runs have the identity of one specification, the first one is taken.
     """
-    by_key: dict[tuple[str, str, int], list[FinishedRun]] = {}
+    return _split(specs, runs)[0]
+
+
+def _split(specs: Iterable[RunSpec], runs: Iterable[FinishedRun]) -> tuple[list[FinishedRun], list[RunSpec]]:
+    """Return the requested runs that are finished, and the specifications of those that are not."""
+    by_key: dict[tuple[Any, ...], list[FinishedRun]] = {}
     for run in runs:
-        config = run.run_config
-        by_key.setdefault((config.env, config.agent.id, config.seed), []).append(run)
-    found = []
+        by_key.setdefault(_key(run.run_config), []).append(run)
+    finished, missing = [], []
     for spec in specs:
         wanted = resolve(spec, spec.known_facts())
-        candidates = by_key.get((spec.env, spec.agent, spec.seed), ())
-        match = next((run for run in candidates if wanted.agrees(run.run_config)), None)
-        if match is not None:
-            found.append(match)
-    return found
+        match = next((run for run in by_key.get(_key(wanted), ()) if wanted.agrees(run.run_config)), None)
+        if match is None:
+            missing.append(spec)
+        else:
+            finished.append(match)
+    return finished, missing
+
+
+def _key(config: RunConfig) -> tuple[Any, ...]:
+    """Return some values of an identity, so that few runs are compared with all of its values."""
+    return config.env, config.agent.id, config.agent.width, config.agent.wait, config.seed
 
 
 def judge_outcomes(outcomes: Sequence[Outcome], scale: str) -> list[JudgedFinding]:
-    """Judge all findings of the paper, each by the runs of all plans that can decide it."""
+    """Judge all findings, each by the runs of those of the plans that can decide it."""
     by_finding: dict[str, dict[int, FinishedRun]] = {}
     for outcome in outcomes:
         for finding in outcome.plan.findings:

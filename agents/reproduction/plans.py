@@ -15,6 +15,9 @@ A plan is a TOML file of this package:
     description = "…"                 # the differences from the paper
     needs = ["train"]                 # keywords that --set must give, because no default is right
     [cpu.sweep]                       # keys of the grid that are added or replaced at this scale
+
+The runs of a plan are computed in the order of its grids, and plans in the order of `NAMES`, so that the most useful
+runs come first.
 """
 
 from __future__ import annotations
@@ -30,7 +33,12 @@ from agents.catalogue.spec import RunSpec
 from agents.sweeps import grid
 
 SCALES = ("smoke", "cpu", "gpu")
-NAMES = ("fig2", "fig3", "fig4", "fig7", "fig8", "tab1", "tab2", "ablation")
+# Plans whose data are large or rarely at hand: they are run by name, and `all` leaves them out.
+BY_NAME = ("emnist", "cifar100")
+NAMES = (
+    *("fig7", "fig7-fashion", "fig2", "fig8", "ablation", "fig4", "fig1", "fig3", "fig3-mnist", "tab1", "tab2", "fig5"),
+    *BY_NAME,
+)
 
 
 @dataclass(frozen=True)
@@ -74,7 +82,12 @@ class Plan:
                     f"--set {name}={given[name]}: {self.name} compares runs that differ in {name}; leave it out, or "
                     "run your own grid with `alma sweep`"
                 )
-        runs = grid.expand({**self.scales[scale].sweep, **({} if seeds is None else {"seeds": list(seeds)})})
+        table = dict(self.scales[scale].sweep)
+        if seeds is not None:
+            table["seeds"] = list(seeds)
+            parts = table.get("grid", [])
+            table["grid"] = [{key: value for key, value in part.items() if key != "seeds"} for part in parts]
+        runs = grid.expand(table)
         return [dataclasses.replace(spec, settings={**spec.settings, **given}) for spec in runs]
 
 

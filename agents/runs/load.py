@@ -106,10 +106,12 @@ def _runs_of(path: Path) -> Iterator[FinishedRun]:
         for number, (config, columns, stages) in enumerate(archive.read(path), start=1):
             yield FinishedRun(Path(f"{path}:{number}"), config, columns, stages)
         return
-    files = sorted(path.rglob("ledger.jsonl"))
-    if not files:
+    files, packed = sorted(path.rglob("ledger.jsonl")), sorted(path.rglob(f"*{archive.SUFFIX}"))
+    if not files and not packed:
         raise ValueError(
             f"{path}: no ledger.jsonl in or below it; give a folder written by `alma run`, or a file *{archive.SUFFIX} "
             "written by `alma pack`"
         )
     yield from (read(file.parent) for file in files)
+    for file in packed:
+        yield from _runs_of(file)

@@ -62,6 +62,7 @@ def sweep(
     ray: str | None = None,
     fresh: bool = False,
     track: Sequence[str] = (),
+    in_order: bool = False,
     console: Console | None = None,
 ) -> SweepReport:
     """Compute the runs of a grid that are not finished, each into its own folder: ``alma sweep`` from Python.
@@ -78,6 +79,7 @@ def sweep(
         ray: run on a Ray cluster: its address, ``auto``, ``local`` or ``local:CORES``.
         fresh: delete the folders of the runs first, finished or not.
         track: names of experiment trackers.
+        in_order: start the runs in their order, so that a stop leaves the first ones; by default the longest first.
         console: where to print progress and failures; None: standard output.
 
     Returns:
@@ -98,7 +100,8 @@ def sweep(
     out = Path(out).resolve()
     planned = plan(specs, out, fresh=fresh)
     report = SweepReport(dict(planned.finished), skipped=len(planned.finished))
-    jobs = _jobs(planned, out, tuple(track))
+    order = {spec.digest(): number for number, spec in enumerate(specs)} if in_order else None
+    jobs = _jobs(planned, out, tuple(track), order)
     if jobs:
         out.mkdir(parents=True, exist_ok=True)  # an error here is reported once, not by every run
         events = _run_jobs(jobs, workers, per_gpu, ray)
@@ -122,10 +125,15 @@ def _specs(runs: Sequence[RunSpec] | Mapping[str, Any] | str | Path) -> list[Run
     return grid.read(Path(runs)) if isinstance(runs, str | Path) else list(runs)
 
 
-def _jobs(planned: Plan, out: Path, track: tuple[str, ...]) -> list[Job]:
-    """Return the jobs, longest first, so that workers end at about the same time; for equal work, short waits."""
-    jobs = [Job(pending.spec, pending.work, out, track) for pending in planned.pending.values()]
-    return sorted(jobs, key=lambda job: (-job.work, job.spec.wait or math.inf))
+def _jobs(planned: Plan, out: Path, track: tuple[str, ...], order: Mapping[str, int] | None) -> list[Job]:
+    """Return the jobs in the given order of their digests.
+
+    Without an order, the longest come first, so that workers end at about the same time; for equal work, short waits.
+    """
+    jobs = {digest: Job(pending.spec, pending.work, out, track) for digest, pending in planned.pending.items()}
+    if order is not None:
+        return [jobs[digest] for digest in sorted(jobs, key=order.__getitem__)]
+    return sorted(jobs.values(), key=lambda job: (-job.work, job.spec.wait or math.inf))
 
 
 def _run_jobs(jobs: Sequence[Job], workers: int | None, per_gpu: int, ray: str | None) -> Generator[Event, None, None]:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from statistics import mean
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from agents.analysis.statistics import Interval, paired_difference
 from agents.reproduction.claims.setups import Setup
-from agents.reproduction.claims.verdicts import NO_EQUAL_SIZE, NOT_RUN, PairedComparison, Prediction
+from agents.reproduction.claims.verdicts import NO_EQUAL, NOT_RUN, PairedComparison, Prediction
 from agents.runs.load import FinishedRun
 
 RunsBySeed = Mapping[int, FinishedRun]
-Pick = Callable[..., RunsBySeed]
-# By the id of a finding: the statement of the paper, and the function that compares the picked runs in a setup.
-Findings = Mapping[str, tuple[str, Callable[[Pick, Setup], Sequence[PairedComparison]]]]
 
-SM_AND_ENS = ("sm", "ens")  # the methods whose waiting times the paper compares
-SIZE_MARGIN = 0.1  # of a size: the largest difference between equal sizes outside of the interpolated range
+MARGIN = 0.1  # of a size or cost: the largest difference between equal ones outside of the interpolated range
 
 
 class Quantity(NamedTuple):
@@ -34,6 +30,9 @@ class Quantity(NamedTuple):
 
 CER = Quantity("CER", lambda run: float(run.score.cer))
 FINAL_ERROR = Quantity("final error", lambda run: run.columns.error[-1])
+TRAINING_FLOPS = Quantity("training FLOPs", lambda run: float(run.score.paper_flops))
+MEAN_SIZE = Quantity("parameters, mean over ticks", lambda run: run.score.mem / len(run.columns))
+INFERENCE_FLOPS = Quantity("inference FLOPs at the end", lambda run: float(run.columns.inference_flops[-1]))
 
 
 def error_at(tick: int, name: str = "error") -> Quantity:
@@ -41,23 +40,39 @@ def error_at(tick: int, name: str = "error") -> Quantity:
     return Quantity(name, lambda run: run.columns.error[tick])
 
 
-def picker(runs: Sequence[FinishedRun], env: str) -> Pick:
-    """Return a function that picks runs of one environment by the values of their configuration.
+class Picker:
+    """Picks runs of one environment by the values of their configuration.
 
-    The function takes names and values as `RunConfig.get` has them; without ``replay`` it picks runs without replay. It
-    returns the runs by seed, for each seed the first run with these values.
+    Attributes:
+        missing: the values that no run has, once each.
     """
-    of_env = [run for run in runs if run.run_config.env == env]
 
-    def pick(**values: Any) -> RunsBySeed:
+    def __init__(self, runs: Sequence[FinishedRun], env: str) -> None:
+        self.missing: list[dict[str, Any]] = []
+        self._runs: dict[tuple[Any, Any], list[FinishedRun]] = {}
+        for run in runs:
+            config = run.run_config
+            if config.env == env:
+                self._runs.setdefault((config.agent.id, config.agent.width), []).append(run)
+
+    def __call__(self, **values: Any) -> RunsBySeed:
+        """Return the runs with these values by seed, for each seed the first one.
+
+        Names and values are those of `RunConfig.get`; the agent and its width are needed. Without ``replay`` these are
+        runs without replay.
+        """
         values = {"replay": False, **values}
         picked: dict[int, FinishedRun] = {}
-        for run in of_env:
+        for run in self._runs.get((values["agent"], values["width"]), ()):
             if all(run.run_config.get(name, None) == value for name, value in values.items()):
                 picked.setdefault(run.seed, run)
+        if not picked and values not in self.missing:
+            self.missing.append(values)
         return picked
 
-    return pick
+
+# By the id of a finding: the statement of the paper, and the function that compares the picked runs in a setup.
+Findings = Mapping[str, tuple[str, Callable[[Picker, Setup], Sequence[PairedComparison]]]]
 
 
 def compare(
@@ -68,59 +83,55 @@ def compare(
     predicted: Prediction = "below",
     *,
     of_those: Quantity | None = None,
-    tolerance: float = 0.0,
+    within: float = 0.0,
 ) -> PairedComparison:
-    """Compare a quantity of these runs with the same quantity, or the quantity ``of_those``, of those runs."""
-    interval = paired_difference(quantity.by_seed(these), (of_those or quantity).by_seed(those))
-    return PairedComparison(label, quantity.name, interval, predicted, tolerance)
+    """Compare a quantity of these runs with the same quantity, or the quantity ``of_those``, of those runs.
+
+    Both have the same stream for a seed, so the effect of the stream cancels in the difference. For the prediction
+    ``close``, ``within`` is the tolerance as a fraction of the mean of those runs.
+    """
+    ones, others = quantity.by_seed(these), (of_those or quantity).by_seed(those)
+    pairs = {seed: (ones[seed], others[seed]) for seed in sorted(ones) if seed in others}
+    return compare_pairs(label, quantity.name, pairs, predicted, within=within)
 
 
-def compare_waits(
-    pick: Pick,
-    widths: Sequence[int],
-    waits: Sequence[tuple[int, int]],
-    quantity: Quantity,
+def compare_pairs(
+    label: str,
+    quantity: str,
+    pairs: Mapping[int, tuple[float, float]],
     predicted: Prediction = "below",
-) -> list[PairedComparison]:
-    """Compare pairs of waiting times, for SM and Ens and for each width."""
-    return [
-        compare(
-            f"{agent} {width}: w={one} − w={other}",
-            pick(agent=agent, width=width, wait=one),
-            pick(agent=agent, width=width, wait=other),
-            quantity,
-            predicted,
-        )
-        for agent in SM_AND_ENS
-        for width in widths
-        for one, other in waits
-    ]
+    *,
+    within: float = 0.0,
+    missing: str = NOT_RUN,
+) -> PairedComparison:
+    """Compare two numbers of each seed, the first one minus the second one; ``within`` as for `compare`."""
+    differences = {seed: one - other for seed, (one, other) in pairs.items()}
+    scale = mean((abs(one) + abs(other)) / 2 for one, other in pairs.values()) if pairs else 1.0
+    tolerance = within * mean(abs(other) for _, other in pairs.values()) if pairs else 0.0
+    return PairedComparison(label, quantity, differences, predicted, tolerance, scale or 1.0, missing)
 
 
-def compare_at_equal_size(label: str, grown: RunsBySeed, by_width: Sequence[RunsBySeed]) -> PairedComparison:
-    """Compare the CER of runs that grow with the CER of another method at an equal number of parameters.
+def compare_at_equal(
+    amount: Quantity, label: str, these: RunsBySeed, by_width: Sequence[RunsBySeed], predicted: Prediction = "above"
+) -> PairedComparison:
+    """Compare the CER of runs with the CER of another method at an equal size or cost.
 
-    The CER of the other method is interpolated between its widths, linearly in the logarithm of the mean number of
-    parameters. A run at most `SIZE_MARGIN` smaller than the smallest width, or larger than the largest width, is
-    compared with that width. Other runs outside of the widths are left out. If no run is left, the verdict is
-    `NO_EQUAL_SIZE`, or `NOT_RUN` if a width was not run.
+    The CER of the other method is interpolated between its widths, linearly in the logarithm of the amount: mean number
+    of parameters, or training FLOPs. A run with at most a fraction `MARGIN` less than the smallest width, or more than
+    the largest width, is compared with that width. Other runs outside of the widths are left out. If no run is left,
+    the verdict is `NO_EQUAL`, or `NOT_RUN` if a width was not run.
     """
     beyond = False
-    differences = []
-    for seed, run in grown.items():
+    pairs = {}
+    for seed in sorted(these):
+        run = these[seed]
         others = [runs[seed] for runs in by_width if seed in runs]
         if not others:
             continue
-        sizes, values = zip(*sorted((_mean_size(other), CER.value(other)) for other in others), strict=True)
-        size = _mean_size(run)
-        if sizes[0] / (1 + SIZE_MARGIN) <= size <= sizes[-1] * (1 + SIZE_MARGIN):
-            differences.append(CER.value(run) - float(np.interp(np.log(size), np.log(sizes), values)))
+        amounts, values = zip(*sorted((amount.value(other), CER.value(other)) for other in others), strict=True)
+        own = amount.value(run)
+        if amounts[0] / (1 + MARGIN) <= own <= amounts[-1] * (1 + MARGIN):
+            pairs[seed] = CER.value(run), float(np.interp(np.log(own), np.log(amounts), values))
         else:
             beyond = beyond or len(others) == len(by_width)
-    interval = Interval.of(differences) if differences else None
-    return PairedComparison(label, CER.name, interval, "above", missing=NO_EQUAL_SIZE if beyond else NOT_RUN)
-
-
-def _mean_size(run: FinishedRun) -> float:
-    """Return the mean number of parameters over the ticks: Mem / (B + 1)."""
-    return run.score.mem / len(run.columns)
+    return compare_pairs(label, CER.name, pairs, predicted, missing=NO_EQUAL if beyond else NOT_RUN)

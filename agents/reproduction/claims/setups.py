@@ -17,6 +17,7 @@ class Setup:
     widths: tuple[int, ...]  # units, channels or experts, in ascending order
     waits: tuple[int, ...] = ()  # from the greedy learner's to the tardy learner's
     middle: tuple[int, ...] = ()  # the waiting times between these that the findings name
+    methods: tuple[str, ...] = ()  # the methods that the findings compare
     sizes: tuple[str, ...] = ()  # for text, the model sizes that the paper calls base and large
     updates: int = 0  # for text, of a stage on one mega-batch
     note: str = ""  # differences from the paper
@@ -30,6 +31,16 @@ class Setup:
     def tardy(self) -> int:
         """The longest waiting time, B."""
         return self.waits[-1]
+
+    @property
+    def growing_waits(self) -> tuple[int, ...]:
+        """The waiting times with several trainings: all but the longest, at which nothing grows or is replayed."""
+        return self.waits[:-1]
+
+    @property
+    def growing(self) -> tuple[str, ...]:
+        """The methods that grow one network."""
+        return tuple(agent for agent in self.methods if agent in ("gmoe", "ff"))
 
 
 def read_setup(family: str, scale: str) -> Setup:

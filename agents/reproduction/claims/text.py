@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from agents.reproduction.claims.comparisons import Findings, Pick, Quantity, RunsBySeed, compare, error_at
+import numpy as np
+
+from agents.reproduction.claims.comparisons import (
+    Findings,
+    Picker,
+    Quantity,
+    RunsBySeed,
+    compare,
+    compare_pairs,
+    error_at,
+)
 from agents.reproduction.claims.setups import Setup
 from agents.reproduction.claims.verdicts import PairedComparison, Prediction
 
@@ -27,7 +37,7 @@ def _ens(experts: int, members: int) -> dict[str, Row]:
     return {f"ens {experts}@{members}": {"agent": "ens", "width": experts, "members": members}}
 
 
-def _sequential(pick: Pick, setup: Setup, size: str) -> dict[str, RunsBySeed]:
+def _sequential(pick: Picker, setup: Setup, size: str) -> dict[str, RunsBySeed]:
     """Return the runs that train on each mega-batch, by row."""
     few = setup.widths[0]
     rows = _ens(few, 2) | _ens(few, 4) | {agent: {"agent": agent, "width": few} for agent in ("gens", "gmoe")}
@@ -37,7 +47,7 @@ def _sequential(pick: Pick, setup: Setup, size: str) -> dict[str, RunsBySeed]:
 
 
 def _compare_rows(
-    pick: Pick, setup: Setup, pairs: Sequence[tuple[str, str]], first_tick: int = 1
+    pick: Picker, setup: Setup, pairs: Sequence[tuple[str, str]], first_tick: int = 1
 ) -> list[PairedComparison]:
     """Compare pairs of rows that train on each mega-batch, at each tick."""
     compared = []
@@ -51,21 +61,21 @@ def _compare_rows(
     return compared
 
 
-def _more_experts_are_better(pick: Pick, setup: Setup) -> list[PairedComparison]:
+def _more_experts_are_better(pick: Picker, setup: Setup) -> list[PairedComparison]:
     pairs = [(f"sm {more}", f"sm {fewer}") for fewer, more in pairwise(setup.widths)]
     return _compare_rows(pick, setup, pairs, first_tick=2)
 
 
-def _ensembles_are_best(pick: Pick, setup: Setup) -> list[PairedComparison]:
+def _ensembles_are_best(pick: Picker, setup: Setup) -> list[PairedComparison]:
     others = [*(f"sm {experts}" for experts in setup.widths), f"ens {setup.widths[0]}@2", "gens", "gmoe"]
     return _compare_rows(pick, setup, [(f"ens {setup.widths[0]}@4", other) for other in others])
 
 
-def _growing_ensembles_are_ahead(pick: Pick, setup: Setup) -> list[PairedComparison]:
+def _growing_ensembles_are_ahead(pick: Picker, setup: Setup) -> list[PairedComparison]:
     return _compare_rows(pick, setup, [("gens", "gmoe")], first_tick=2)  # the first tick at which both have grown
 
 
-def _fixed_beats_growing(pick: Pick, setup: Setup) -> list[PairedComparison]:
+def _fixed_beats_growing(pick: Picker, setup: Setup) -> list[PairedComparison]:
     return _compare_rows(pick, setup, [(f"sm {experts}", "gmoe") for experts in setup.widths[1:]])
 
 
@@ -74,7 +84,7 @@ def _waiting(setup: Setup, experts: int) -> dict[str, Row]:
     return _sm(experts) | _ens(setup.widths[0], 2)
 
 
-def _large_is_ahead_early(pick: Pick, setup: Setup) -> list[PairedComparison]:
+def _large_is_ahead_early(pick: Picker, setup: Setup) -> list[PairedComparison]:
     base, large = setup.sizes
     wait = setup.tardy
     base_rows = _sequential(pick, setup, base)
@@ -97,7 +107,7 @@ def _large_is_ahead_early(pick: Pick, setup: Setup) -> list[PairedComparison]:
 
 
 def _compare_waiting(
-    pick: Pick, setup: Setup, sizes: Sequence[str], predicted: Prediction, *, equal_compute: bool
+    pick: Picker, setup: Setup, sizes: Sequence[str], predicted: Prediction, *, equal_compute: bool
 ) -> list[PairedComparison]:
     """Compare one training on several mega-batches with a training on each of them."""
     return [
@@ -115,12 +125,71 @@ def _compare_waiting(
     ]
 
 
-def _iid_is_better(pick: Pick, setup: Setup) -> list[PairedComparison]:
+def _iid_is_better(pick: Picker, setup: Setup) -> list[PairedComparison]:
     return _compare_waiting(pick, setup, setup.sizes, "below", equal_compute=True)
 
 
-def _waiting_needs_compute(pick: Pick, setup: Setup) -> list[PairedComparison]:
+def _waiting_needs_compute(pick: Picker, setup: Setup) -> list[PairedComparison]:
     return _compare_waiting(pick, setup, setup.sizes[:1], "above", equal_compute=False)
+
+
+def _gap_grows_with_size(pick: Picker, setup: Setup) -> list[PairedComparison]:
+    """Compare the gap between sequential and i.i.d. training of Ens, of the large model and the base model."""
+    few, (base, large) = setup.widths[0], setup.sizes
+    compared = []
+    for wait in setup.waits[1:]:
+        gaps = {}
+        for size in setup.sizes:
+            row = {"agent": "ens", "width": few, "members": 2, "size": size}
+            at_once = pick(wait=wait, updates=setup.updates * wait, **row)
+            in_turn = pick(wait=1, updates=setup.updates, **row)
+            gaps[size] = _differences(in_turn, at_once, _perplexity_at(wait))
+        pairs = {seed: (gaps[large][seed], gaps[base][seed]) for seed in sorted(gaps[large]) if seed in gaps[base]}
+        label = f"t={wait}: sequential − i.i.d., {large} − {base}"
+        compared.append(compare_pairs(label, "perplexity", pairs, "above"))
+    return compared
+
+
+def _differences(these: RunsBySeed, those: RunsBySeed, quantity: Quantity) -> dict[int, float]:
+    return {seed: quantity.value(these[seed]) - quantity.value(those[seed]) for seed in these if seed in those}
+
+
+def _mixtures_save_memory(pick: Picker, setup: Setup) -> list[PairedComparison]:
+    """Compare gMoE with gEns at equal numbers of parameters, on the line through the ticks of gEns."""
+    compared = []
+    for size in setup.sizes:
+        rows = _sequential(pick, setup, size)
+        for tick in range(2, TICKS + 1):
+            pairs = {}
+            for seed in sorted(rows["gmoe"]):
+                if seed in rows["gens"]:
+                    mixture, ensemble = rows["gmoe"][seed].columns, rows["gens"][seed].columns
+                    sizes, values = ensemble.parameters[1:], ensemble.error[1:]
+                    at_equal = float(np.interp(np.log(mixture.parameters[tick]), np.log(sizes), values))
+                    pairs[seed] = mixture.error[tick], at_equal
+            label = f"{size}: gmoe at t={tick} − gens with as many parameters"
+            compared.append(compare_pairs(label, "perplexity", pairs))
+    return compared
+
+
+def _one_model_saves_compute(pick: Picker, setup: Setup) -> list[PairedComparison]:
+    """Compare the largest SM with an earlier tick of Ens, at which Ens has taken as many training FLOPs."""
+    few, many = setup.widths[0], setup.widths[-1]
+    compared = []
+    for size in setup.sizes:
+        rows = _sequential(pick, setup, size)
+        for members in (2, 4):
+            for tick in range(1, TICKS // members + 1):
+                compared.append(
+                    compare(
+                        f"{size}: sm {many} at t={tick * members} − ens {few}@{members} at t={tick}",
+                        rows[f"sm {many}"],
+                        rows[f"ens {few}@{members}"],
+                        _perplexity_at(tick * members),
+                        of_those=_perplexity_at(tick),
+                    )
+                )
+    return compared
 
 
 FINDINGS: Findings = {
@@ -134,4 +203,7 @@ FINDINGS: Findings = {
     "text-ens": ("Ens 4@4 is best at each tick among the rows with w=1", _ensembles_are_best),
     "text-gens": ("gEns is ahead of gMoE at equal tick", _growing_ensembles_are_ahead),
     "text-fixed": ("8 or 12 fixed experts are better than gMoE at equal tick", _fixed_beats_growing),
+    "text-gap": ("i.i.d. training gains more for the large model than for the base model", _gap_grows_with_size),
+    "text-memory": ("gMoE is better than gEns at an equal number of parameters", _mixtures_save_memory),
+    "text-compute": ("SM with 12 experts is better than Ens at equal training FLOPs", _one_model_saves_compute),
 }

@@ -13,12 +13,15 @@ from alma_env import Ledger, Row
 from ..fake_runs import finished_run
 
 
-def run_of(spec: RunSpec, errors: Sequence[float], *, parameters: int = 100, flops: int = 1_000) -> FinishedRun:
-    """Return a run of a spec with these errors, starting with tick 0."""
+def run_of(
+    spec: RunSpec, errors: Sequence[float], *, parameters: int | Sequence[int] = 100, flops: int = 1_000
+) -> FinishedRun:
+    """Return a run of a spec with these errors, starting with tick 0, and one number of parameters or one per tick."""
     facts = spec.known_facts()
     config = resolve(spec, facts)
+    sizes = [parameters] * len(errors) if isinstance(parameters, int) else parameters
     rows = [
-        Row(tick, error, parameters, 0, 1.0, {"training": flops}, flops, (), "", False, 0.1)
+        Row(tick, error, sizes[tick], 0, 1.0, {"training": flops}, flops, (), "", False, 0.1)
         for tick, error in enumerate(errors)
     ]
     protocol = {**config.protocol, "data": facts.data} | ({"vocabulary": 1_000} if facts.is_text else {})

@@ -1,0 +1,42 @@
+"""The parts of a reproduction that a page of the documentation can show, as Markdown: `alma reproduce --print`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from agents.reproduction import findings_report
+from agents.reproduction.outcome import Outcome, judge_outcomes
+from agents.reproduction.tables import cer_by_wait
+
+PARTS = ("summary", "findings", "scores", "comparisons")
+
+
+def printed(part: str, outcomes: Sequence[Outcome]) -> str:
+    """Return a part of the outcomes of plans at one scale.
+
+    Args:
+        part: ``summary``, how many findings hold; ``findings``, the table of their verdicts; ``scores``, the CER of
+            each plan by waiting time, or its perplexities; ``comparisons``, every comparison behind the findings.
+        outcomes: at least one.
+
+    Raises:
+        ValueError: there is no such part.
+    """
+    if part not in PARTS:
+        raise ValueError(f"--print {part}: there is no such part; choose one of {', '.join(PARTS)}")
+    if part == "scores":
+        return "\n".join(map(scores, outcomes))
+    scale = outcomes[0].scale
+    own = {id for outcome in outcomes for id in outcome.plan.findings}
+    judged = [one for one in judge_outcomes(outcomes, scale) if one.finding.id in own]
+    if part == "summary":
+        return findings_report.summary(judged)
+    if part == "findings":
+        return findings_report.findings_table(judged, scale)
+    return findings_report.comparisons_text(judged, scale)
+
+
+def scores(outcome: Outcome) -> str:
+    """Return the number of finished runs of a plan, and its scores by waiting time; text has no such table."""
+    shown = "" if outcome.plan.text else cer_by_wait(outcome.runs)
+    return "\n".join(filter(None, [f"{outcome.plan.name}: {outcome.coverage}.\n", shown]))
