@@ -38,7 +38,8 @@ comparison holds. It does not hold if the evidence, comparisons or combined test
 there is evidence for it and against it. Otherwise it is undecided. "Where run" says that some comparisons have no runs.
 
 "Seeds to decide" is the number of seeds with which the test decides with a probability of 80 %, if the measured mean
-and spread are the true ones. d is the mean difference divided by its standard deviation between seeds.
+and spread are the true ones. Missing runs are those of settings without any run; their price is in hours of one core.
+d is the mean difference divided by its standard deviation between seeds.
 """
 
 
@@ -87,13 +88,14 @@ def verdict_text(judged: JudgedFinding, scale: str) -> str:
     """Return the verdict with its reason: contradicted comparisons, the seeds needed, or the cost of missing runs."""
     verdict = judged.verdict
     if verdict in (MIXED, DOES_NOT_HOLD):
-        against = [one.label for one in judged.having(CONTRADICTED)]
+        several = len({one.quantity for one in judged.comparisons}) > 1
+        against = [one.label + f" ({one.quantity})" * several for one in judged.having(CONTRADICTED)]
         more = f" and {len(against) - NAMED} more" if len(against) > NAMED else ""
         return verdict + (f"; contradicted: {'; '.join(against[:NAMED])}{more}" if against else "")
     if verdict == UNDECIDED:
         if judged.combined is None:
             return f"{verdict}; one seed"
-        return f"{verdict}; {seeds_text(judged.combined.seeds_needed)} seeds would decide"
+        return f"{verdict}; {seeds_text(judged.seeds_needed)} seeds would decide"
     if verdict == NOT_RUN or (verdict == HOLDS_WHERE_RUN and judged.missing):
         cost = missing_cost(judged, scale)
         return (

@@ -83,7 +83,7 @@ def _key(config: RunConfig) -> tuple[Any, ...]:
 
 
 def judge_outcomes(outcomes: Sequence[Outcome], scale: str) -> list[JudgedFinding]:
-    """Judge all findings, each by the runs of those of the plans that can decide it."""
+    """Judge the findings of plans in the paper's order, each by the runs of all plans that can decide it."""
     by_finding: dict[str, dict[int, FinishedRun]] = {}
     for outcome in outcomes:
         for finding in outcome.plan.findings:

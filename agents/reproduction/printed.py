@@ -27,8 +27,7 @@ def printed(part: str, outcomes: Sequence[Outcome]) -> str:
     if part == "scores":
         return "\n".join(map(scores, outcomes))
     scale = outcomes[0].scale
-    own = {id for outcome in outcomes for id in outcome.plan.findings}
-    judged = [one for one in judge_outcomes(outcomes, scale) if one.finding.id in own]
+    judged = judge_outcomes(outcomes, scale)
     if part == "summary":
         return findings_report.summary(judged)
     if part == "findings":

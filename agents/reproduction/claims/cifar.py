@@ -71,7 +71,7 @@ FINDINGS: Findings = {
     ),
     "cifar-i": ("gEns has the worst CER at equal Mem", methods.growing_ensembles_are_worst),
     "cifar-cost": (
-        "gEns trains with fewer FLOPs than Ens, but has more parameters and a costlier inference",
+        "gEns trains with fewer FLOPs than Ens, but ends with more parameters and a costlier inference",
         methods.growing_ensembles_train_cheaply,
     ),
     "cifar-j": ("replay lowers the CER of each method at w=10", replay.replay_helps),

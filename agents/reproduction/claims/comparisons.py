@@ -32,6 +32,7 @@ CER = Quantity("CER", lambda run: float(run.score.cer))
 FINAL_ERROR = Quantity("final error", lambda run: run.columns.error[-1])
 TRAINING_FLOPS = Quantity("training FLOPs", lambda run: float(run.score.paper_flops))
 MEAN_SIZE = Quantity("parameters, mean over ticks", lambda run: run.score.mem / len(run.columns))
+FINAL_SIZE = Quantity("parameters at the end", lambda run: float(run.columns.parameters[-1]))
 INFERENCE_FLOPS = Quantity("inference FLOPs at the end", lambda run: float(run.columns.inference_flops[-1]))
 
 

@@ -33,7 +33,7 @@ from typing import Any
 
 from agents.analysis.statistics import holm
 from agents.reproduction.claims import cifar, fashion, mnist, text
-from agents.reproduction.claims.combined import Combined, combine
+from agents.reproduction.claims.combined import Combined, combine, seeds_to_decide
 from agents.reproduction.claims.comparisons import Picker
 from agents.reproduction.claims.setups import Setup, read_setup
 from agents.reproduction.claims.verdicts import CONTRADICTED, HOLDS, NOT_RUN, UNDECIDED, PairedComparison
@@ -127,6 +127,20 @@ class JudgedFinding:
         return UNDECIDED
 
     @property
+    def seeds_needed(self) -> int | None:
+        """The number of seeds that would decide an undecided finding; None for more than 100, or if unknown.
+
+        The combined test may decide it, or a comparison on the other side may be contradicted.
+        """
+        combined = [] if self.combined is None else [self.combined.seeds_needed]
+        against = [
+            seeds_to_decide(one.distance, one.deviation, len(self.p_values))
+            for one in self.comparisons
+            if one.deviation is not None and one.distance < 0
+        ]
+        return min((seeds for seeds in (*combined, *against) if seeds is not None), default=None)
+
+    @property
     def weakest(self) -> PairedComparison | None:
         """The comparison that supports the finding least; None if no comparison has runs."""
         rank = {CONTRADICTED: 0, UNDECIDED: 1, HOLDS: 2}
@@ -138,11 +152,13 @@ def _key(comparison: PairedComparison) -> str:
 
 
 def judge(runs: Mapping[str, Sequence[FinishedRun]], scale: str) -> list[JudgedFinding]:
-    """Judge all findings in the paper's order; ``runs`` maps the id of a finding to the runs that decide it."""
+    """Judge findings, in the paper's order; ``runs`` maps the id of a finding to the runs that decide it."""
     judged = []
     for finding in FINDINGS:
+        if finding.id not in runs:
+            continue
         setup = read_setup(finding.family, scale)
-        pick = Picker(runs.get(finding.id, ()), setup.env)
+        pick = Picker(runs[finding.id], setup.env)
         comparisons = finding.compare(pick, setup)
         judged.append(JudgedFinding(finding, comparisons, pick.missing))
     return judged

@@ -13,7 +13,7 @@ import pytest
 from agents import figures
 from agents.analysis import tables, tables_text
 from agents.cli import parser
-from agents.reproduction import plans
+from agents.reproduction import plans, printed
 from agents.rl import train
 from agents.runs import archive
 
@@ -56,5 +56,6 @@ def test_repeated_names_equal_the_names_of_the_rooms_that_define_them():
     assert list(parser.TABLE_FORMATS) == list(tables_text.FORMATS)
     assert parser.TABLE_KEYS == tables.KEYS
     assert (parser.PLANS, parser.SCALES) == (plans.NAMES, plans.SCALES)
+    assert parser.PARTS == printed.PARTS
     assert parser.ALGORITHMS == train.ALGORITHMS
     assert parser.PACKED_SUFFIX == archive.SUFFIX

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from agents.cli import main
+from agents.cli import main, parser
 from agents.cli import reproduce as reproduce_cli
-from agents.reproduction import outcome, plans
+from agents.reproduction import docs_blocks, outcome, plans
 from agents.runs import archive, load
 from agents.sweeps.sweep import Failure, SweepReport
 
@@ -30,9 +30,10 @@ def test_a_plan_is_run_drawn_and_judged(out):
     assert "![errors](ablation-errors.png)" in text
     assert (out / "ablation-errors.png").stat().st_size > 10_000
     assert len((out / "ablation-errors.csv").read_text().splitlines()) > 4
-    assert re.search(r"^\| 4: gmoe − moe \| CER \| < 0 \| .*± .* \| 2 \| \w+ \|$", text, re.MULTILINE)
+    assert re.search(r"^\| 4: gmoe − moe \| CER \| < 0 \| .*± .* \| 2 \| .+ \| \w+ \| .* \|$", text, re.MULTILINE)
     assert "| gEns of MoE | 2 |" in text
-    assert text.count("| CIFAR-10 |") == 10  # findings of other plans, not run
+    assert "Of 2 findings of the paper, " in text  # those of the plan
+    assert text.count("| CIFAR-10, first version |") == 2
 
 
 def test_recorded_runs_give_the_same_report_and_nothing_is_run(out, tmp_path, monkeypatch, capsys):
@@ -71,8 +72,43 @@ def test_a_failed_run_removes_its_comparisons_and_sets_the_exit_status(out, tmp_
 def test_missing_recordings_are_reported_without_an_error(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(outcome, "recorded_files", list)
     assert main(["reproduce", "fig7", "--recorded", "--out", str(tmp_path)]) == 0
-    assert "fig7: 0 of 360 runs recorded" in capsys.readouterr().out
+    assert "fig7: 0 of 1,215 runs recorded" in capsys.readouterr().out
     assert "**" not in (tmp_path / "reproduction.md").read_text(encoding="utf-8")
+
+
+def test_a_dry_run_shows_what_is_finished_and_what_the_rest_costs(out, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "160")
+    assert main([*COMMAND, "--seeds", "0", "1", "2", "--runs", str(out), "--dry-run"]) == 0
+    line = [line.split() for line in capsys.readouterr().out.splitlines() if line.split()[:1] == ["ablation"]][1]
+    assert line[:4] == ["ablation", "smoke", "8", "4"]
+
+
+@pytest.mark.parametrize("part", parser.PARTS)
+def test_a_part_is_printed_as_it_is_in_the_documentation(part, out, tmp_path, monkeypatch, capsys):
+    file = tmp_path / f"ablation-smoke{archive.SUFFIX}"
+    load.pack(load.find(out)[0], file)
+    monkeypatch.setattr(outcome, "recorded_files", lambda: [file])
+    monkeypatch.setattr(docs_blocks, "_recorded_runs", outcome.recorded_runs)
+    monkeypatch.chdir(tmp_path)
+    arguments = f"ablation --scale smoke --recorded --print {part} --set ticks=4 epochs=1"
+    assert main(["reproduce", *arguments.split()]) == 0
+    block = f"<!-- alma reproduce {arguments} -->\n\n{capsys.readouterr().out}\n<!-- end -->"
+    assert docs_blocks.fill(f"<!-- alma reproduce {arguments} -->\n<!-- end -->") == block
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_recorded_and_own_runs_are_joined(out, tmp_path, monkeypatch, capsys):
+    runs = load.find(out)[0]
+    recorded, own = tmp_path / f"recorded{archive.SUFFIX}", tmp_path / "own"
+    load.pack(runs[:4], recorded)
+    own.mkdir()
+    load.pack(runs[4:], own / f"mine{archive.SUFFIX}")
+    monkeypatch.setattr(outcome, "recorded_files", lambda: [recorded])
+    words = [*COMMAND, "--recorded", "--runs", str(own), "--print", "scores"]
+    assert main(words) == 0
+    assert "ablation: 8 of 8 runs." in capsys.readouterr().out
+    assert main([*COMMAND, "--print", "summary"]) == 2
+    assert "--print summary: it shows finished runs; give --recorded, or --runs PATH" in capsys.readouterr().err
 
 
 def test_the_cost_of_all_plans_counts_each_run_once(tmp_path, monkeypatch, capsys):
@@ -80,9 +116,11 @@ def test_the_cost_of_all_plans_counts_each_run_once(tmp_path, monkeypatch, capsy
     monkeypatch.setenv("COLUMNS", "120")
     assert main(["reproduce", "all", "--dry-run", "--scale", "cpu"]) == 0
     lines = {
-        words[0]: int(words[2]) for line in capsys.readouterr().out.splitlines() if len(words := line.split()) == 8
+        words[0]: int(words[2].replace(",", ""))
+        for line in capsys.readouterr().out.splitlines()
+        if len(words := line.split()) == 8
     }
-    assert sorted(lines) == sorted([*plans.NAMES, "together"])
+    assert sorted(lines) == sorted([*set(plans.NAMES) - set(plans.BY_NAME), "together"])
     assert lines.pop("together") < sum(lines.values())
     assert not list(tmp_path.iterdir())
 
