@@ -144,12 +144,30 @@ def size_ratio(agent: AgentConfig, growth_steps: int) -> float:
     return _experts(agent, growth_steps) / _experts(agent, 0)
 
 
+def networks(agent: AgentConfig, growth_steps: int) -> int:
+    """Return the experts of each layer in all networks of the predictor, after a number of growth steps.
+
+    A single model has 1, and so has an agent that is neither an ensemble nor a mixture of this package. An ensemble has
+    one for each member, and a mixture one for each expert of a layer.
+
+    >>> networks(AgentConfig({"id": "ens", "members": 5, "backbone": "mlp"}), 0)
+    5
+    >>> networks(AgentConfig({"id": "gens", "members": 1, "backbone": "mlp"}), 3)
+    4
+    """
+    members = int(agent.record.get("members", 1))
+    return _experts(agent, growth_steps) * members * (1 + growth_steps if agent.id in _GROW_BY_MEMBERS else 1)
+
+
+_GROW_BY_MEMBERS = ("gens", "gens-moe")
+
+
 def _experts(agent: AgentConfig, growth_steps: int) -> int:
     """Return the number of experts in each layer of the trained network; for text, in each Switch layer."""
     if agent.id == "gmoe":
-        by = agent.record["grow_by"]
+        by = agent.record.get("grow_by", 1)
         added = [by] if isinstance(by, int) else list(by)
-        first: int = (agent.width or 1) if agent.backbone == "switch" else agent.record["init_experts"]
+        first: int = (agent.width or 1) if agent.backbone == "switch" else agent.record.get("init_experts", 1)
         return int(first + sum(added[min(step, len(added) - 1)] for step in range(growth_steps)))
     if agent.backbone == "switch":
         return int(agent.width or 1)

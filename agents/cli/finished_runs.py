@@ -13,6 +13,7 @@ from agents.analysis import measures, tables, tables_text
 from agents.analysis.labels import labels_of
 from agents.cli.console import draw_curves
 from agents.policies.validation import key_values
+from agents.reproduction.outcome import recorded_files
 from agents.runs import archive, load
 from agents.runs.load import FinishedRun
 from agents.sweeps.progress import say
@@ -75,8 +76,15 @@ def pack(options: argparse.Namespace, console: Console) -> int:
 
 
 def chosen_runs(options: argparse.Namespace, console: Console) -> list[FinishedRun]:
-    """The finished runs that ``PATH`` and ``--where`` choose, at least one; print each run that is left out."""
-    runs, left_out = load.find(*options.paths)
+    """The finished runs that ``PATH``, ``--recorded`` and ``--where`` choose; print each run that is left out.
+
+    Raises:
+        ValueError: no path is given, or there is no such run.
+    """
+    paths = [*options.paths, *(recorded_files() if options.recorded else ())]
+    if not paths:
+        raise ValueError("no PATH: give folders of runs or packed files, or --recorded for the runs of the package")
+    runs, left_out = load.find(*paths)
     say(console, *left_out)
     where = {key: _several(value) for key, value in key_values(options.where, "--where", "width=4,16").items()}
     for key, value in where.items():
@@ -88,7 +96,7 @@ def chosen_runs(options: argparse.Namespace, console: Console) -> list[FinishedR
     kept = [run for run in runs if all(_has(run, key, value) for key, value in where.items())]
     if not kept:
         what = f"none of {len(runs)} finished runs with {' '.join(options.where)}" if where else "no finished run"
-        raise ValueError(f"{' '.join(map(str, options.paths))}: {what}; finish one first, or choose other runs")
+        raise ValueError(f"{' '.join(map(str, paths))}: {what}; finish one first, or choose other runs")
     return kept
 
 

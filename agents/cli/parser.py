@@ -30,12 +30,16 @@ FIGURES = {
     "errors": "the error over time (figures 1, 3, 7 of the paper)",
     "tradeoff": "CER against training FLOPs and against parameters (figure 2)",
     "replay": "CER and Comp with and without replay (figures 4, 8)",
-    "perplexity": "text: average perplexity against parameters, FLOPs, time (figure 5)",
+    "perplexity": "text: average perplexity against parameters, FLOPs, time",
+    "trajectories": "error after each quarter of the stream against FLOPs, parameters, experts (figure 5)",
     "radar": "all measures of each method (first version of the paper)",
     "gating": "the gates of a mixture over a map of the digits (first version)",
     "pareto": "CER against Comp with the Pareto front, and against price",
     "regret": "the error minus the error of the oracle, or of the best run in hindsight, at every tick",
     "best-wait": "the best waiting time, by width and length of the stream",
+    "best-wait-by-width": "the best waiting time by width, data set and replay, and those that are not excluded",
+    "savings": "CER against training FLOPs at the best waiting time, and what a doubling of the FLOPs saves",
+    "equal-flops": "the order of methods at equal FLOPs, as the paper counts and by Comp",
 }
 EXECUTION = ("workers", "threads", "per_gpu", "ray", "fresh", "track")  # keywords of `agents.sweep`
 _RECORD = (
@@ -244,7 +248,7 @@ def _add_plot(commands: Any) -> None:
         "plot:plot",
         "draw figures of finished runs",
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="kinds:\n" + "".join(f"  {kind:12}{shows}\n" for kind, shows in FIGURES.items()),
+        epilog="kinds:\n" + "".join(f"  {kind:20}{shows}\n" for kind, shows in FIGURES.items()),
     )
     add = plot.add_argument
     add("kind", metavar="KIND", help="kind of figure, see below")
@@ -273,7 +277,8 @@ def _add_table(commands: Any) -> None:
 def _add_choice_of_runs(parser: argparse.ArgumentParser) -> None:
     """Add the options that `agents.cli.finished_runs.chosen_runs` reads."""
     paths = "folders of runs, or files written by `alma pack`"
-    parser.add_argument("paths", type=Path, nargs="+", metavar="PATH", help=paths)
+    parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help=paths)
+    parser.add_argument("--recorded", action="store_true", help="also the runs that come with the package")
     where = (
         "only runs with these values of env, agent, width, wait, replay, seed or a dotted name of config.json; "
         "several values as width=4,16"

@@ -16,7 +16,7 @@ from agents.sweeps.progress import say
 
 
 def plot(options: argparse.Namespace, console: Console) -> int:
-    """Draw one kind of figure of finished runs, one file per stream."""
+    """Draw one kind of figure of finished runs: one file per stream, or one file if the kind shows several streams."""
     require_formats(options.format)
     if options.out.suffix.removeprefix(".") in figures.FORMATS:
         raise ValueError(
@@ -39,9 +39,11 @@ def plot(options: argparse.Namespace, console: Console) -> int:
         name, runs = next(iter(of.items()))
         figures.require_measure(kind, name, runs[0])
     say(console, *(f"{name}: left out, because {kind} cannot show its measure" for name in of if name not in fitting))
-    for name, runs in fitting.items():
+    together = figures.KINDS[kind].several_streams and len(fitting) > 1
+    drawn = {", ".join(fitting): [run for runs in fitting.values() for run in runs]} if together else fitting
+    for name, runs in drawn.items():
         drawing = figures.draw(kind, runs, **given)
-        stem = kind if len(fitting) == 1 else "-".join([kind, re.sub(r"[^\w.=-]+", "-", name)])
+        stem = kind if len(drawn) == 1 else "-".join([kind, re.sub(r"[^\w.=-]+", "-", name)])
         say(console, *drawing.notes)
         files = figures.save(drawing, options.out / stem, options.format)
         say(console, *(f"{file}: {kind} of {len(runs)} runs on {name}" for file in files))

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agents.analysis.measures import ERROR_RATE, PERPLEXITY, Measure, measure_of
-from agents.analysis.seed_groups import find_seed_groups, streams
+from agents.analysis.seed_groups import SeedGroup, find_seed_groups, streams
 from agents.figures.files import FORMATS, Drawing, save
 from agents.runs.load import FinishedRun
 from alma_env import Ledger
@@ -27,6 +27,8 @@ class Kind:
     function: str  # as module.function of this package
     measures: tuple[Measure, ...] = (ERROR_RATE,)
     options: tuple[str, ...] = ()
+    several_streams: bool = False  # whether one figure shows all streams
+    has_table: bool = False  # whether the drawing has a table, see `Drawing`
 
 
 _BOTH = (ERROR_RATE, PERPLEXITY)
@@ -36,16 +38,20 @@ KINDS: dict[str, Kind] = {
     "tradeoff": Kind("costs.draw_tradeoff"),
     "replay": Kind("replay.draw"),
     "perplexity": Kind("costs.draw_perplexity", (PERPLEXITY,)),
+    "trajectories": Kind("trajectories.draw", _BOTH),
     "radar": Kind("radar.draw", _BOTH),
     "gating": Kind("gating.draw", options=("layer",)),
     "pareto": Kind("pareto.draw", options=("flops_price", "parameter_price")),
     "regret": Kind("regret.draw", _BOTH),
     "best-wait": Kind("best_wait.draw"),
+    "best-wait-by-width": Kind("best_wait_by_width.draw", several_streams=True, has_table=True),
+    "savings": Kind("savings.draw", has_table=True),
+    "equal-flops": Kind("equal_flops.draw", has_table=True),
 }
 
 
 def draw(kind: str, runs: Sequence[FinishedRun], **options: Any) -> Drawing:
-    """Draw finished runs of one stream.
+    """Draw finished runs of one stream; some kinds draw several streams.
 
     Args:
         kind: one of `KINDS`.
@@ -62,7 +68,7 @@ def draw(kind: str, runs: Sequence[FinishedRun], **options: Any) -> Drawing:
     found, by_stream = KINDS[kind], streams(runs)
     if not runs:
         raise ValueError(f"{kind} of 0 runs: there is nothing to draw; finish a run first")
-    if len(by_stream) > 1:
+    if len(by_stream) > 1 and not found.several_streams:
         raise ValueError(
             f"{kind} of runs on {len(by_stream)} streams ({'; '.join(by_stream)}): a figure shows one stream; "
             "draw one stream at a time, as `alma plot` does"
@@ -72,12 +78,17 @@ def draw(kind: str, runs: Sequence[FinishedRun], **options: Any) -> Drawing:
             raise TypeError(
                 f"{name}={options[name]!r}: {kind} has no such option; its options are {list(found.options) or 'none'}"
             )
-    ((title, _),) = by_stream.items()
-    require_measure(kind, title, runs[0])
-    groups, notes = find_seed_groups(runs)
-    module, _, function = found.function.partition(".")
-    drawing: Drawing = getattr(importlib.import_module(f"agents.figures.{module}"), function)(groups, title, **options)
-    return Drawing(drawing.figure, drawing.rows, (*notes, *drawing.notes))
+    groups: dict[str, list[SeedGroup]] = {}
+    notes: list[str] = []
+    for title, own in by_stream.items():
+        require_measure(kind, title, own[0])
+        groups[title], duplicates = find_seed_groups(own)
+        notes += duplicates
+    module, _, name = found.function.partition(".")
+    function = getattr(importlib.import_module(f"agents.figures.{module}"), name)
+    ((title, of_one),) = list(groups.items())[:1]
+    drawing: Drawing = function(groups) if found.several_streams else function(of_one, title, **options)
+    return replace(drawing, notes=(*notes, *drawing.notes))
 
 
 def draw_error_curves(groups: Mapping[str, Sequence[Ledger]], title: str, measure: Measure = ERROR_RATE) -> Drawing:

@@ -1,4 +1,4 @@
-"""Errors against costs: a line joins the widths of one method and schedule (figures 2 and 5 of the ALMA paper)."""
+"""Errors against costs: a line joins the widths of one method and schedule (figure 2 of the ALMA paper)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def draw_tradeoff(groups: Sequence[SeedGroup], title: str) -> Drawing:
 
 
 def draw_perplexity(groups: Sequence[SeedGroup], title: str) -> Drawing:
-    """Average perplexity over ticks 1..B against parameters, training FLOPs, and seconds (figure 5).
+    """Average perplexity over ticks 1..B against parameters, training FLOPs, and seconds: one point for each run.
 
     FLOPs are those of `draw_tradeoff`. The seconds depend on the machines that computed the runs.
     """

@@ -16,22 +16,36 @@ FORMATS = ("png", "svg", "pdf", "csv")
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, the drawn numbers as rows with equal columns, and notes for the reader, such as runs left out."""
+    """A figure with its numbers.
+
+    Attributes:
+        figure: the figure.
+        rows: the drawn numbers, as rows with equal columns.
+        notes: for the reader, such as runs that were left out.
+        table: the findings of the figure as Markdown; empty for most kinds.
+    """
 
     figure: Figure
     rows: list[dict[str, Any]]
     notes: tuple[str, ...] = ()
+    table: str = ""
 
 
 def save(drawing: Drawing, stem: Path, formats: Sequence[str] = ("png",)) -> list[Path]:
-    """Write a drawing as STEM.png, STEM.csv and so on, and create the folder. Equal runs give equal bytes.
+    """Write a drawing as STEM.png, STEM.csv and so on, its table as STEM.md if it has one, and create the folder.
+
+    Equal runs give equal bytes.
 
     Raises:
         ValueError: a format is not one of png, svg, pdf, csv.
     """
     require_formats(formats)
     stem.parent.mkdir(parents=True, exist_ok=True)
-    return [_save(drawing, stem.with_name(f"{stem.name}.{form}"), form) for form in formats]
+    files = [_save(drawing, stem.with_name(f"{stem.name}.{form}"), form) for form in formats]
+    if drawing.table:
+        files.append(stem.with_name(f"{stem.name}.md"))
+        files[-1].write_text(drawing.table, encoding="utf-8")
+    return files
 
 
 def require_formats(formats: Sequence[str]) -> None:

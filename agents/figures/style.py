@@ -49,6 +49,18 @@ def strokes(names: Iterable[Hashable]) -> dict[Any, Stroke]:
     return out
 
 
+def by_replay(stroke: Stroke, replay: bool | None) -> dict[str, Any]:
+    """Return colour, dashes and marker as keywords of Matplotlib's lines.
+
+    With replay the line is dashed and the marker hollow; without it the line is solid. For None, which is for figures
+    whose runs are alike in this, the line has its own dashes.
+    """
+    look: dict[str, Any] = {"color": stroke.colour, "marker": stroke.marker, "linestyle": stroke.dashes}
+    if replay is not None:
+        look["linestyle"] = "--" if replay else "-"
+    return look | ({"markerfacecolor": "white"} if replay else {})
+
+
 def blank(width: float, height: float) -> Figure:
     """Return an empty figure of this size in inches with constrained layout."""
     return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(wspace=0.04, hspace=0.04))
@@ -174,9 +186,25 @@ def unbroken(text: str) -> str:
     return text.replace(" ", "\xa0")
 
 
-def handles(strokes: Mapping[str, Stroke], *, markers: bool = False) -> dict[str, Line2D]:
-    """Return the lines of a legend by name, with or without their markers."""
+def replay_handles() -> dict[str, Line2D]:
+    """Return the entries of a legend for the lines of `by_replay`."""
+    grey = Stroke(GREY, "-", "o")
     return {
-        name: Line2D([], [], **stroke.line, marker=stroke.marker if markers else None, markersize=5)
+        f"{which} replay": Line2D([], [], **by_replay(grey, which == "with"), markersize=5)
+        for which in ("without", "with")
+    }
+
+
+def handles(strokes: Mapping[str, Stroke], *, markers: bool = False, lines: bool = True) -> dict[str, Line2D]:
+    """Return the entries of a legend by name, with or without their markers and lines."""
+    return {
+        name: Line2D(
+            [],
+            [],
+            color=stroke.colour,
+            linestyle=stroke.dashes if lines else "",
+            marker=stroke.marker if markers else None,
+            markersize=5,
+        )
         for name, stroke in strokes.items()
     }

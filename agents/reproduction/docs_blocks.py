@@ -7,6 +7,8 @@ A block is the text between two comments. The first comment is the command that 
 
 ``python -m agents.reproduction.docs_blocks docs/reproduction.md`` computes the blocks of a page again. Without
 ``--print``, a block has the scores and the findings of a plan. ``all --dry-run`` has the costs of all scales.
+
+``alma plot KIND --recorded --where env=ENV`` has the table of a figure; without ``--where`` it shows all streams.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from agents import figures
+from agents.analysis.measures import measure_of
 from agents.policies.validation import key_values
 from agents.reproduction import report
 from agents.reproduction.cost import cost_of
@@ -23,11 +27,12 @@ from agents.reproduction.outcome import Outcome, recorded_runs
 from agents.reproduction.plans import BY_NAME, NAMES, SCALES, read
 from agents.reproduction.printed import PARTS, printed
 
-_BLOCK = re.compile(r"<!-- alma reproduce (?P<arguments>[^>]*?) -->\n.*?<!-- end -->", re.DOTALL)
+_BLOCK = re.compile(r"<!-- alma (?P<command>reproduce|plot) (?P<arguments>[^>]*?) -->\n.*?<!-- end -->", re.DOTALL)
 _RECORDED = re.compile(
     rf"({'|'.join(NAMES)}|all) --scale ({'|'.join(SCALES)}) --recorded"
     rf"(?: --print ({'|'.join(PARTS)}))?(?: --set (\S+(?: \S+)*))?"
 )
+_TABLE = re.compile(r"(\S+) --recorded(?: --where env=(\S+))?")
 COSTS = "all --dry-run"
 
 
@@ -37,10 +42,13 @@ def fill(text: str) -> str:
     Raises:
         ValueError: no block is computed for the command of a comment.
     """
-    return _BLOCK.sub(
-        lambda found: f"<!-- alma reproduce {found['arguments']} -->\n\n{_block(found['arguments'])}\n<!-- end -->",
-        text,
-    )
+
+    def filled(found: re.Match[str]) -> str:
+        command, arguments = found["command"], found["arguments"]
+        block = _table(arguments) if command == "plot" else _block(arguments)
+        return f"<!-- alma {command} {arguments} -->\n\n{block}\n<!-- end -->"
+
+    return _BLOCK.sub(filled, text)
 
 
 def commands(text: str) -> list[str]:
@@ -68,6 +76,22 @@ def _block(arguments: str) -> str:
         Outcome.of(plan, scale, plan.specs(scale, settings=given), _recorded_runs(), recorded=True) for plan in plans
     ]
     return "\n".join(printed(one, outcomes) for one in ([part] if part else ["scores", "findings"]))
+
+
+@cache
+def _table(arguments: str) -> str:
+    """Return the table of a figure of the recorded runs."""
+    found = _TABLE.fullmatch(arguments)
+    with_table = [name for name, kind in figures.KINDS.items() if kind.has_table]
+    if found is None or found[1] not in with_table:
+        raise ValueError(
+            f"<!-- alma plot {arguments} -->: no block is computed for this command; write KIND --recorded "
+            f"[--where env=ENV] with one of {', '.join(with_table)}"
+        )
+    kind, env = found.groups()
+    measures = figures.KINDS[kind].measures
+    runs = [run for run in _recorded_runs() if measure_of(run.run_config.protocol) in measures]
+    return figures.draw(kind, [run for run in runs if env in (None, run.run_config.env)]).table
 
 
 _recorded_runs = cache(recorded_runs)

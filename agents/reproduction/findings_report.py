@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from agents.analysis.markdown import table
 from agents.reproduction.claims.combined import needs_seeds, seeds_text
 from agents.reproduction.claims.findings import (
     DOES_NOT_HOLD,
@@ -15,7 +16,6 @@ from agents.reproduction.claims.findings import (
 from agents.reproduction.claims.verdicts import CONTRADICTED, HOLDS, NO_EQUAL, NOT_RUN, UNDECIDED, PairedComparison
 from agents.reproduction.missing import missing_cost
 from agents.reproduction.report import hours
-from agents.reproduction.tables import table
 
 DATA = {
     "cifar": "CIFAR-10",

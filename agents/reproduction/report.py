@@ -8,13 +8,14 @@ from pathlib import Path
 from agents import figures
 from agents.analysis import tables as line_tables
 from agents.analysis import tables_text
+from agents.analysis.markdown import table
 from agents.analysis.measures import UNITS
 from agents.reproduction.claims.findings import family
 from agents.reproduction.claims.setups import read_setup
 from agents.reproduction.cost import Cost, cost_of
 from agents.reproduction.outcome import Outcome
 from agents.reproduction.plans import Plan
-from agents.reproduction.tables import cer_by_wait, perplexities, table
+from agents.reproduction.tables import cer_by_wait, perplexities
 from agents.runs.load import FinishedRun
 
 

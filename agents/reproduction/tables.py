@@ -7,22 +7,16 @@ compared by order only.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
+from agents.analysis.markdown import table
 from agents.analysis.seed_groups import find_seed_groups, streams
 from agents.analysis.statistics import Interval
 from agents.catalogue.run_config import RunConfig
 from agents.runs.load import FinishedRun
-
-
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """Return a Markdown table that ends with a line end; the columns with the numbers ``right`` are right-aligned."""
-    ruler = ["---:" if column in right else "---" for column in range(len(headings))]
-    lines = [[group.replace("|", "\\|") for group in line] for line in (headings, ruler, *rows)]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def cer_by_wait(runs: Sequence[FinishedRun]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,33 @@ def fake_run(
             Row(tick, error, parameters, 2, 2.0 * parameters, flops, sum(flops.values()), (), digest, False, 0.01)
         )
     return finished_run(Path(folder) / f"{agent}-{width}-{wait}-{seed}", config, Ledger(rows), stages)
+
+
+def measured_run(
+    agent: str,
+    width: int,
+    wait: int,
+    seed: int,
+    error: float,
+    *,
+    training: int = 0,
+    validation: int = 0,
+    growth: int = 0,
+    replay: bool = False,
+) -> FinishedRun:
+    """Return a run on 20 ticks with this error at every tick and these FLOPs at its first training.
+
+    A third of the paper's count of training is not executed.
+    """
+    made = fake_run(agent, width, wait, seed, replay=replay)
+    flops = {"training": training * 2 // 3, "validation": validation, "growth": growth}
+    rows = [
+        replace(row, error=error, flops=flops, paper_flops=training + growth)
+        if row.tick == wait
+        else replace(row, error=error, flops={}, paper_flops=0)
+        for row in made.ledger
+    ]
+    return finished_run(made.folder, made.config, Ledger(rows), made.stages)
 
 
 def write(run: FinishedRun, folder: Path) -> Path:

@@ -27,6 +27,25 @@ def test_alma_plot_writes_separate_files_per_stream(tmp_path: Path, capsys: pyte
     assert "Digits-ALMA-v0: left out, because perplexity cannot show its measure" in capsys.readouterr().out
 
 
+def test_a_kind_that_shows_several_streams_writes_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    longer = [fake_run("sm", 4, wait, seed, ticks=40) for wait in (1, 5) for seed in (0, 1)]
+    load.pack([*NO_REPLAY, *longer, *TEXT], tmp_path / "all.jsonl.xz")
+    words = [str(tmp_path / "all.jsonl.xz"), "--out", str(tmp_path / "out"), "--format", "csv"]
+    assert main(["plot", "best-wait-by-width", *words]) == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"best-wait-by-width.csv", "best-wait-by-width.md"}
+    shown = capsys.readouterr().out
+    assert "Text-ALMA-v0: left out, because best-wait-by-width cannot show its measure" in shown
+    assert f"best-wait-by-width of {len(NO_REPLAY) + len(longer)} runs" in shown
+
+
+def test_the_runs_of_the_package_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--out", str(tmp_path), "--format", "csv", "--where", "env=Text-ALMA-v0"]
+    assert main(["plot", "errors", "--recorded", *words]) == 0
+    assert "errors of 9 runs on Text-ALMA-v0" in capsys.readouterr().out
+    assert main(["plot", "errors"]) == 2
+    assert "no PATH: give folders of runs or packed files, or --recorded" in capsys.readouterr().err
+
+
 def test_runs_are_chosen_by_one_value_or_several(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     load.pack([*GRID, fake_run("umix", 5, 2, seed=9, members=2)], tmp_path / "some.jsonl.xz")
     words = ["plot", "errors", str(tmp_path / "some.jsonl.xz"), "--out", str(tmp_path), "--format", "csv", "--where"]

@@ -44,3 +44,15 @@ def test_a_block_with_an_unknown_command_is_refused():
     for arguments in ("fig9 --recorded", "fig7 --scale cpu --recorded --print nothing"):
         with pytest.raises(ValueError, match=f"{arguments} -->: no block.*write"):
             docs_blocks.fill(f"<!-- alma reproduce {arguments} -->\n<!-- end -->")
+    for arguments in ("errors --recorded", "savings"):  # a kind without a table, and no runs
+        with pytest.raises(ValueError, match=f"alma plot {arguments} -->: no block.*write KIND --recorded"):
+            docs_blocks.fill(f"<!-- alma plot {arguments} -->\n<!-- end -->")
+
+
+def test_a_block_of_a_figure_has_its_table_of_the_recorded_runs():
+    text = docs_blocks.fill("<!-- alma plot best-wait-by-width --recorded -->\n<!-- end -->")
+    assert "| MNIST-ALMA-v0 | SM | " in text
+    assert "| CIFAR10-ALMA-v0 | SM | " in text
+    one = docs_blocks.fill("<!-- alma plot savings --recorded --where env=MNIST-ALMA-v0 -->\n<!-- end -->")
+    assert "CER saved per doubling" in one
+    assert docs_blocks.fill(one) == one

@@ -1,0 +1,109 @@
+"""What training FLOPs buy: the CER that a doubling of the training FLOPs saves, by method.
+
+A method has a point for each width, at the waiting time that is best for this width. Training FLOPs are the paper's: 6
+per forward multiply-add of a training example, plus growth. The slope of a method is that of a least-squares line
+through its points: CER against the base-2 logarithm of the FLOPs. The line is fitted seed by seed, so the interval of
+the slope is over seeds. A line through the logarithms of the CER gives the saved part of the CER. The points of a
+method are on neither line, so each step between neighbouring widths has its own slope.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from agents.analysis.best_waits import best_waits
+from agents.analysis.seed_groups import SeedGroup
+from agents.analysis.statistics import Interval
+
+SAME_FLOPS = 1.05  # points whose FLOPs differ by a smaller factor have no slope
+
+
+@dataclass(frozen=True)
+class Step:
+    """The step from one width of a method to the next wider one.
+
+    Attributes:
+        start, end: the two widths.
+        flops: geometric mean of the training FLOPs of the two.
+        saved: CER saved per doubling of the training FLOPs; None if the two share no seed.
+    """
+
+    start: int
+    end: int
+    flops: float
+    saved: Interval | None
+
+
+@dataclass(frozen=True)
+class Savings:
+    """The points of one method, in ascending order of training FLOPs, and its slopes.
+
+    Attributes:
+        method: the method, with the hyper-parameters in which the settings of the stream differ.
+        replay: whether it trains with replay.
+        points: the runs of each width at its best waiting time.
+        saved: CER saved per doubling of the training FLOPs, fitted to all points; None for one point, for points with
+            equal FLOPs, and if no seed has all points.
+        part_saved: part of the CER saved per doubling, between 0 and 1 where more FLOPs save CER.
+        steps: the same between neighbouring widths.
+    """
+
+    method: str
+    replay: bool
+    points: Sequence[SeedGroup]
+    saved: Interval | None
+    part_saved: Interval | None
+    steps: Sequence[Step]
+
+
+def savings(groups: Sequence[SeedGroup]) -> list[Savings]:
+    """Return the savings of each method with each choice of replay; runs without training FLOPs are left out."""
+    methods: dict[tuple[str, bool], list[SeedGroup]] = {}
+    for one in best_waits(groups, several=False):
+        if training_flops(one.best) > 0:
+            methods.setdefault((one.method, one.replay), []).append(one.best)
+    return [_savings(method, replay, points) for (method, replay), points in methods.items()]
+
+
+def training_flops(group: SeedGroup) -> float:
+    """Return the mean training FLOPs of a seed group, by the paper's rule."""
+    return group.interval(lambda score: score.paper_flops).mean
+
+
+def _savings(method: str, replay: bool, points: Sequence[SeedGroup]) -> Savings:
+    ordered = sorted(points, key=training_flops)
+    steps = [
+        Step(one.width or 0, other.width or 0, math.sqrt(training_flops(one) * training_flops(other)), saved)
+        for one, other in pairwise(ordered)
+        if training_flops(other) >= SAME_FLOPS * training_flops(one)
+        for saved in [_slope([one, other], lambda total: total)]
+    ]
+    saved = _slope(ordered, lambda total: total)
+    elasticity = _by_seed(ordered, math.log2)
+    part = Interval.of([1 - 2**-slope for slope in elasticity]) if elasticity else None
+    return Savings(method, replay, ordered, saved, part, steps)
+
+
+def _slope(points: Sequence[SeedGroup], of: Callable[[float], float]) -> Interval | None:
+    slopes = _by_seed(points, of)
+    return Interval.of(slopes) if slopes else None
+
+
+def _by_seed(points: Sequence[SeedGroup], of: Callable[[float], float]) -> list[float]:
+    """Return minus the slope of a function of the CER on log2 FLOPs, for each seed that all points have."""
+    if len(points) < 2 or training_flops(points[-1]) < SAME_FLOPS * training_flops(points[0]):
+        return []
+    seeds = sorted(set.intersection(*(set(group.runs) for group in points)))
+    measure = points[0].measure
+    slopes = []
+    for seed in seeds:
+        scores = [group.runs[seed].score for group in points]
+        x = np.log2([float(score.paper_flops) for score in scores])
+        y = np.array([of(measure.sum(score)) for score in scores])
+        slopes.append(-float(np.polyfit(x, y, 1)[0]))
+    return slopes
