@@ -124,6 +124,16 @@ def test_comp_and_mem_of_a_growing_mixture_equal_the_closed_forms(replay: bool, 
     assert [row.inference_flops for row in ledger] == [2 * (macs + (k - 1) * more_macs) for k in experts]
 
 
+@pytest.mark.parametrize("engine", ["plain", "native"])
+def test_a_network_that_firefly_grew_can_be_deployed(engine: str) -> None:
+    """The network is so wide that each of its weights has more numbers than the meter lets pass without a source."""
+    env = images()
+    ledger = run(env, make("ff", env, width=16, engine=engine))
+    sizes = list(dict.fromkeys(row.parameters for row in ledger))
+    assert sizes == sorted(sizes)
+    assert len(sizes) == 3
+
+
 def test_mem_of_firefly_reaches_the_target_of_every_growth_step() -> None:
     env = images()
     agent = make("ff", env)
