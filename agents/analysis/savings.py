@@ -4,13 +4,14 @@ A method has a point for each width, at the waiting time that is best for this w
 per forward multiply-add of a training example, plus growth. The slope of a method is that of a least-squares line
 through its points: CER against the base-2 logarithm of the FLOPs. The line is fitted seed by seed, so the interval of
 the slope is over seeds. A line through the logarithms of the CER gives the saved part of the CER. The points of a
-method are on neither line, so each step between neighbouring widths has its own slope.
+method are on neither line, so each step between neighbouring widths has its own slope. Members, experts and replay cost
+FLOPs, too: each point also has the slope from the single model of its width, without replay.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,10 +26,10 @@ SAME_FLOPS = 1.05  # points whose FLOPs differ by a smaller factor have no slope
 
 @dataclass(frozen=True)
 class Step:
-    """The step from one width of a method to the next wider one.
+    """The step from one point to another one with more training FLOPs.
 
     Attributes:
-        start, end: the two widths.
+        start, end: the widths of the two.
         flops: geometric mean of the training FLOPs of the two.
         saved: CER saved per doubling of the training FLOPs; None if the two share no seed.
     """
@@ -50,7 +51,9 @@ class Savings:
         saved: CER saved per doubling of the training FLOPs, fitted to all points; None for one point, for points with
             equal FLOPs, and if no seed has all points.
         part_saved: part of the CER saved per doubling, between 0 and 1 where more FLOPs save CER.
-        steps: the same between neighbouring widths.
+        steps: from each width to the next wider one.
+        from_single: from the single model of each width, without replay, to the method; empty if the stream has no
+            such runs, or several kinds of them.
     """
 
     method: str
@@ -59,6 +62,7 @@ class Savings:
     saved: Interval | None
     part_saved: Interval | None
     steps: Sequence[Step]
+    from_single: Sequence[Step]
 
 
 def savings(groups: Sequence[SeedGroup]) -> list[Savings]:
@@ -67,7 +71,9 @@ def savings(groups: Sequence[SeedGroup]) -> list[Savings]:
     for one in best_waits(groups, several=False):
         if training_flops(one.best) > 0:
             methods.setdefault((one.method, one.replay), []).append(one.best)
-    return [_savings(method, replay, points) for (method, replay), points in methods.items()]
+    single = [points for (_, replay), points in methods.items() if points[0].agent == "sm" and not replay]
+    by_width = {point.width: point for point in single[0]} if len(single) == 1 else {}
+    return [_savings(method, replay, points, by_width) for (method, replay), points in methods.items()]
 
 
 def training_flops(group: SeedGroup) -> float:
@@ -75,22 +81,33 @@ def training_flops(group: SeedGroup) -> float:
     return group.interval(lambda score: score.paper_flops).mean
 
 
-def _savings(method: str, replay: bool, points: Sequence[SeedGroup]) -> Savings:
+def _savings(method: str, replay: bool, points: Sequence[SeedGroup], single: Mapping[int | None, SeedGroup]) -> Savings:
     ordered = sorted(points, key=training_flops)
-    steps = [
-        Step(one.width or 0, other.width or 0, math.sqrt(training_flops(one) * training_flops(other)), saved)
-        for one, other in pairwise(ordered)
-        if training_flops(other) >= SAME_FLOPS * training_flops(one)
-        for saved in [_slope([one, other], lambda total: total)]
-    ]
-    saved = _slope(ordered, lambda total: total)
     elasticity = _by_seed(ordered, math.log2)
-    part = Interval.of([1 - 2**-slope for slope in elasticity]) if elasticity else None
-    return Savings(method, replay, ordered, saved, part, steps)
+    return Savings(
+        method,
+        replay,
+        ordered,
+        saved=_slope(ordered),
+        part_saved=Interval.of([1 - 2**-slope for slope in elasticity]) if elasticity else None,
+        steps=_steps(pairwise(ordered)),
+        from_single=_steps((single[point.width], point) for point in ordered if point.width in single),
+    )
 
 
-def _slope(points: Sequence[SeedGroup], of: Callable[[float], float]) -> Interval | None:
-    slopes = _by_seed(points, of)
+def _steps(pairs: Iterable[tuple[SeedGroup, SeedGroup]]) -> list[Step]:
+    """Return the steps between points; a pair whose second point does not have more FLOPs is no step."""
+    steps = []
+    for one, other in pairs:
+        flops = training_flops(one), training_flops(other)
+        if flops[1] >= SAME_FLOPS * flops[0]:
+            between = math.sqrt(flops[0] * flops[1])
+            steps.append(Step(one.width or 0, other.width or 0, between, _slope([one, other])))
+    return steps
+
+
+def _slope(points: Sequence[SeedGroup]) -> Interval | None:
+    slopes = _by_seed(points, lambda total: total)
     return Interval.of(slopes) if slopes else None
 
 

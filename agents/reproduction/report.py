@@ -110,5 +110,7 @@ def _figure(kind: str, runs: Sequence[FinishedRun], stem: Path, formats: Sequenc
         return f"{kind}: not drawn. {error}\n"
     files = figures.save(drawing, stem, formats)
     shown = next((file for file in files if file.suffix in (".png", ".svg")), None)
-    links = " ".join(f"[{file.suffix[1:]}]({file.name})" for file in files if file != shown)
-    return (f"![{kind}]({shown.name})\n" if shown else "") + (f"\n{links}\n" if links else "")
+    others = [file for file in files if file != shown and file.suffix != ".md"]  # the table is in the report
+    links = " ".join(f"[{file.suffix[1:]}]({file.name})" for file in others)
+    parts = [f"![{kind}]({shown.name})\n" if shown else "", f"{links}\n" if links else "", drawing.table]
+    return "\n".join(filter(None, parts))

@@ -45,6 +45,27 @@ def test_the_best_wait_of_each_width_is_a_point_and_replay_is_a_method_of_its_ow
     assert (found[0].saved.mean, found[0].saved.half) == (pytest.approx(TICKS * 0.3), None)
 
 
+def test_members_and_replay_are_steps_from_the_single_model_of_the_same_width() -> None:
+    runs = [
+        measured_run(agent, 4, 5, seed, error + 0.01 * seed, training=training, replay=replay)
+        for agent, error, training, replay in (
+            ("sm", 0.6, 300, False),
+            ("sm", 0.5, 600, True),
+            ("ens", 0.2, 1_200, False),
+            ("gens", 0.4, 300, False),
+        )
+        for seed in (0, 1)
+    ]
+    found = {(one.method, one.replay): one.from_single for one in savings(find_seed_groups(runs)[0])}
+    assert not found["SM", False]
+    assert not found["gEns", False]  # no more FLOPs
+    (replayed,), (members,) = found["SM", True], found["Ens", False]
+    assert (replayed.start, replayed.end, members.end) == (4, 4, 4)
+    assert replayed.saved is not None
+    assert members.saved is not None
+    assert (replayed.saved.mean, members.saved.mean) == pytest.approx((TICKS * 0.1, TICKS * 0.4 / 2))
+
+
 def test_equal_flops_missing_seeds_and_single_widths_have_no_slope() -> None:
     equal = [measured_run("sm", width, 5, 0, 0.5, training=300) for width in (4, 8)]
     apart = [measured_run("ens", width, 5, seed, 0.5, training=300 * width) for width, seed in ((4, 0), (8, 1))]

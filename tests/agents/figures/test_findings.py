@@ -52,8 +52,8 @@ def test_savings_have_the_cer_of_each_width_and_the_slope_between_widths() -> No
         assert row["cer"] == pytest.approx(runs.interval(lambda score: score.cer).mean)
         assert row["training_flops"] == pytest.approx(runs.interval(lambda score: score.paper_flops).mean)
     wide = rows["SM", 16]
-    assert wide["step"] == pytest.approx(wide["saved"])  # two widths have one step
-    assert rows["SM", 4]["step"] is None
+    assert wide["step_mean"] == pytest.approx(wide["saved_mean"])  # two widths have one step
+    assert rows["SM", 4]["step_mean"] is None
     (legend,) = figures.draw("savings", GRID).figure.legends
     assert [text.get_text() for text in legend.get_texts()] == ["SM", "Ens", "gMoE", "without replay", "with replay"]
     assert "| SM | " in drawing.table
