@@ -19,6 +19,7 @@ import leaderboard.cli
 from agents.catalogue import backbones
 from agents.catalogue.methods import methods_for
 from agents.catalogue.recipes import recipe_for
+from agents.catalogue.spec import RunSpec, resolve
 from agents.cli.parser import build_parser
 from agents.policies.specs import policy_from
 from agents.policies.validation import key_values
@@ -31,6 +32,7 @@ from .documentation import EXECUTED, NOT_RUN, PAGES, ROOT, Block, blocks, comman
 PROGRAMS = {"alma": agents.cli, "alma-leaderboard": leaderboard.cli}
 PARSERS = {"alma": build_parser, "alma-leaderboard": leaderboard.cli._parser}
 PACKAGES = ("alma_env", "agents", "leaderboard")
+PLACEHOLDERS = ("STEM",)  # names in capitals that stand for a name of the user
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
@@ -100,6 +102,31 @@ def test_the_paths_and_names_in_a_pages_prose_exist(page):
             assert (ROOT / code).exists(), f"{page}: {code}"
         elif re.fullmatch(rf"({'|'.join(PACKAGES)})(\.\w+)+", code):
             assert _exists(code), f"{page}: {code}"
+
+
+def test_the_options_of_the_differences_from_the_paper_exist():
+    """Each option is resolved like that of a run, which checks names and types."""
+    options = [code for code in inline_code(PAGES["differences.md"]) if " --" in f" {code}"]
+    for code in options:
+        words = code.removeprefix("alma run ").split()
+        env = [] if words[0].endswith("-v0") else ["CIFAR10-ALMA-v0"]
+        given = build_parser().parse_args(["run", *env, *words])
+        spec = RunSpec(given.env, given.agent, replay=given.replay, settings=key_values(given.set))
+        assert resolve(spec, spec.known_facts()).agent.id == given.agent, code
+    assert len(options) > 15
+
+
+def test_no_file_cites_a_document_outside_of_the_repository():
+    """Documents have names in capitals here, and a citation has the end of a file name or a section, as in B.2."""
+    files = [
+        file
+        for folder in (*PACKAGES, "docs", "tests")
+        for file in (ROOT / folder).rglob("*")
+        if file.suffix in (".py", ".md", ".toml", ".html")
+    ]
+    for file in [*files, *ROOT.glob("*.toml"), *ROOT.glob("*.yml"), *ROOT.glob("*.md")]:
+        for name in re.findall(r"\b([A-Z]{4,})(?:\.md\b| [A-Z]\.\d)", file.read_text(encoding="utf-8")):
+            assert name in PLACEHOLDERS or (ROOT / f"{name}.md").exists(), f"{file.relative_to(ROOT)}: {name}"
 
 
 def test_the_glossary_defines_each_term_once():

@@ -58,7 +58,7 @@ RECIPES: dict[str, Recipe] = {
     "EMNIST": Recipe("mlp", 32, (1, 5, 50), _ADADELTA),
     "CIFAR10": Recipe("vgg19", 32, (2, 10, 100), _SGD),
     "CIFAR100": Recipe("vgg19", 32, (1, 5, 50), replace(_SGD, epochs=200)),
-    # METHODS E.3
+    # ALMA paper, section 5, text; docs/differences.md has what differs.
     TEXT: Recipe("switch", 4, (1, 4), _ADAM),
     "Digits": Recipe("mlp", 32, (1, 5, 20), _ADADELTA),
 }

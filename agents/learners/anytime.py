@@ -85,8 +85,8 @@ class StageRecord:
 class AnytimeAgent:
     """Gathers mega-batches and (grows and) trains on them when the policy decides to: Algorithm 1, corrected.
 
-    The corrections: it runs to the last tick inclusive, does not grow before the first stage, and grows before it
-    trains.
+    The corrections, which docs/differences.md explains: it runs to the last tick inclusive, does not grow before the
+    first stage, and grows before it trains.
 
     Args:
         learner: how to train and grow.

@@ -66,7 +66,9 @@ def _cost(spec: RunSpec) -> Cost:
 def _throughput(config: RunConfig, data: str) -> tuple[float, float]:
     """Return the FLOPs per second of a run on one core, and the seconds before its first stage."""
     table = _measured()[_AS_FAST_ON.get(data, data)]
-    rates = table[_AS_FAST_AS.get(config.agent.id, config.agent.id)]
+    agent = _AS_FAST_AS.get(config.agent.id, config.agent.id)
+    of_wait = table.get(str(config.agent.wait), {})
+    rates = of_wait.get(agent, table[agent])
     # Linear in the logarithms between two measured widths, constant beyond the outermost widths.
     widths = [int(width) for width in rates]
     log_rate = np.interp(math.log(config.get("width")), np.log(widths), np.log(list(rates.values())))

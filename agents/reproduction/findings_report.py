@@ -15,6 +15,7 @@ from agents.reproduction.claims.findings import (
 )
 from agents.reproduction.claims.verdicts import CONTRADICTED, HOLDS, NO_EQUAL, NOT_RUN, UNDECIDED, PairedComparison
 from agents.reproduction.missing import missing_cost
+from agents.reproduction.plans import NAMES, read
 from agents.reproduction.report import hours
 
 DATA = {
@@ -57,16 +58,17 @@ def summary(judged: Sequence[JudgedFinding]) -> str:
 def _summary(judged: Sequence[JudgedFinding], start: str) -> str:
     verdicts = [one.verdict for one in judged]
     in_part = verdicts.count(HOLDS_WHERE_RUN)
-    holding = f"{verdicts.count(HOLDS) + in_part} hold" + (
-        f" ({in_part} of them in the part that was run)" * bool(in_part)
-    )
+    holding = verdicts.count(HOLDS) + in_part
+    parts = [
+        f"{holding} {'holds' if holding == 1 else 'hold'}" + f" ({in_part} in the part that was run)" * bool(in_part)
+    ]
     refuted, mixed, undecided, not_run = map(verdicts.count, (DOES_NOT_HOLD, MIXED, UNDECIDED, NOT_RUN))
-    others = [
+    parts += [
         f"{refuted} {'does' if refuted == 1 else 'do'} not hold",
         f"{mixed} {'is' if mixed == 1 else 'are'} mixed",
         f"{undecided} {'is' if undecided == 1 else 'are'} undecided",
     ]
-    return f"{start}, {holding}, {', '.join(others)}, and {not_run} {'was' if not_run == 1 else 'were'} not run."
+    return f"{start}, {', '.join(parts)}, and {not_run} {'was' if not_run == 1 else 'were'} not run."
 
 
 def findings_table(judged: Iterable[JudgedFinding], scale: str) -> str:
@@ -98,9 +100,8 @@ def verdict_text(judged: JudgedFinding, scale: str) -> str:
         return f"{verdict}; {seeds_text(judged.seeds_needed)} seeds would decide"
     if verdict == NOT_RUN or (verdict == HOLDS_WHERE_RUN and judged.missing):
         cost = missing_cost(judged, scale)
-        return (
-            f"{verdict}; {cost.runs:,} {'run' if cost.runs == 1 else 'runs'} of {hours(cost.seconds)} hours are missing"
-        )
+        runs = f"{cost.runs:,} {'run' if cost.runs == 1 else 'runs'}"
+        return f"{verdict}; missing: {runs}, {hours(cost.seconds)} hours"
     return verdict
 
 
@@ -151,9 +152,8 @@ def comparisons_text(judged: Iterable[JudgedFinding], scale: str) -> str:
     parts = []
     for one in judged:
         if one.with_runs:
-            head = (
-                f"{verdict_text(one, scale)}. Combined: {combined_text(one) or 'one seed'}. Weakest: {weakest(one)}.\n"
-            )
+            combined = f"On the paper's side by {combined_text(one)}. " if one.combined else ""
+            head = f"**{verdict_text(one, scale)}**. {combined}Weakest: {weakest(one)}. {_command(one, scale)}\n"
             parts += [f"### {one.finding.id}: {one.finding.statement}\n", head, comparisons_table(one)]
             if one.count(NOT_RUN):
                 parts.append(f"{one.count(NOT_RUN)} more comparisons were not run.\n")
@@ -161,6 +161,12 @@ def comparisons_text(judged: Iterable[JudgedFinding], scale: str) -> str:
             if unequal:
                 parts.append(f"Comparisons {NO_EQUAL}: {'; '.join(unequal)}.\n")
     return "\n".join(parts)
+
+
+def _command(judged: JudgedFinding, scale: str) -> str:
+    """Return the command that computes the runs of a finding."""
+    plan = next(name for name in NAMES if judged.finding.id in read(name).findings)
+    return f"Command: `alma reproduce {plan} --scale {scale}`."
 
 
 def findings_section(judged: Sequence[JudgedFinding], scale: str) -> str:

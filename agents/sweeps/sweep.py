@@ -100,7 +100,8 @@ def sweep(
     out = Path(out).resolve()
     planned = plan(specs, out, fresh=fresh)
     report = SweepReport(dict(planned.finished), skipped=len(planned.finished))
-    order = {spec.digest(): number for number, spec in enumerate(specs)} if in_order else None
+    digests = dict.fromkeys(spec.digest() for spec in specs)
+    order = {digest: number for number, digest in enumerate(digests)} if in_order else None
     jobs = _jobs(planned, out, tuple(track), order)
     if jobs:
         out.mkdir(parents=True, exist_ok=True)  # an error here is reported once, not by every run

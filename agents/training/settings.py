@@ -15,8 +15,9 @@ class StageSettings:
     """The settings of a stage.
 
     An epoch is better if its `select` criterion is below the best so far by more than `min_delta`. Among equal epochs
-    the first stays the best. `patience` ends the stage after this number of epochs without a better one (None: never).
-    `keep_initial` makes the weights from before the stage a candidate for the best epoch.
+    the first stays the best; docs/differences.md compares this rule with the paper. `patience` ends the stage after
+    this number of epochs without a better one (None: never). `keep_initial` makes the weights from before the stage a
+    candidate for the best epoch.
 
     `momentum` applies to sgd, `rho` to adadelta, `beta1` and `beta2` to adam, `eps` to adadelta and adam. `clip` is the
     maximum norm of the gradient, `balance` the factor of the balance loss of a Switch Transformer. `padding` is in

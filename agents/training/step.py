@@ -87,9 +87,10 @@ def new_optimizer(
 
 
 def rate_factor(settings: StageSettings, done: int) -> float:
-    """Return the learning rate of the next update as a fraction of the peak, after `done` updates (METHODS E.3).
+    """Return the learning rate of the next update as a fraction of the peak, after `done` updates.
 
-    For update u of U and a warm-up of W updates it is u / W up to update W, then (U − u) / (U − W).
+    For update u of U and a warm-up of W updates it is u / W up to update W, then (U − u) / (U − W) (ALMA paper, section
+    5, text).
 
     >>> settings = StageSettings(epochs=1, updates=6, warmup=2, schedule="linear")
     >>> [rate_factor(settings, done) for done in range(6)]

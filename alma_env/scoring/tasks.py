@@ -61,7 +61,7 @@ class Classification:
 
 @dataclass(frozen=True)
 class LanguageModelling:
-    """The next token at each position of a sequence; the error is the perplexity per token (METHODS E.4, F.2)."""
+    """The next token at each position of a sequence; its error is the perplexity (ALMA paper, tables 1 and 2)."""
 
     vocabulary: int
     shape: ClassVar[str] = "(batch, tokens, vocabulary)"  # of the logits, for messages

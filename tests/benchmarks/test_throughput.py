@@ -23,6 +23,8 @@ SECONDS = 4.0  # measured after the first stage; at least one stage
 LEARNERS = ("sm", "ens", "umix", "gens", "gmoe")
 CASES = [
     *(("MNIST", agent, width, 10, {}) for agent in LEARNERS for width in (4, 16, 64)),
+    *(("MNIST", agent, width, 1, {}) for agent in LEARNERS[:-1] for width in (4, 16, 64)),
+    *(("MNIST", "gmoe", width, 1, {"init_experts": 250}) for width in (4, 8)),
     # Waiting times by width: two stages of a wide network take minutes.
     *(("CIFAR10", agent, width, wait, {"epochs": 5}) for agent in LEARNERS for width, wait in ((4, 10), (16, 4))),
     *(("CIFAR10", "sm", width, wait, {"epochs": 5}) for width, wait in ((8, 10), (32, 4), (64, 2))),
@@ -60,7 +62,7 @@ def test_flops_per_second_of_one_core(
     engine = learner.config["engine"]
     benchmark.extra_info.update(rate=rate, stages=len(seconds), engine=engine)
     print(
-        f"\n[{data}] {agent} = {{ {width} = {rate:.3g} }}  # {engine}, start = {before:.1f}, "
+        f"\n[{data}, w = {wait}] {agent} = {{ {width} = {rate:.3g} }}  # {engine}, start = {before:.1f}, "
         f"{len(seconds)} stages in {sum(seconds):.1f} s"
     )
 

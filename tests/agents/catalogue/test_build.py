@@ -73,8 +73,8 @@ def test_a_restart_at_any_tick_gives_the_same_curve(
     goes_on_after_any_tick(stream, lambda env: make(id, env))
 
 
-# Parameters and multiply-adds by METHODS.md, B.0 and C, of MLP-4 on the digits and of VGG19-2 on the images: of the
-# single model, and of one more expert per mixture.
+# Parameters and multiply-adds by hand, of MLP-4 on the digits and of VGG19-2 on the images: of the single model, and of
+# one more expert per mixture.
 SIZES = {
     digits: (4**2 + (64 + 10 + 2) * 4 + 10, 64 * 4 + 4 * 4 + 4 * 10),
     images: (135 * 2**2 + 85 * 2 + 10, 16848 * 2**2 + 27658 * 2),
@@ -122,6 +122,16 @@ def test_comp_and_mem_of_a_growing_mixture_equal_the_closed_forms(replay: bool, 
     assert score.comp_by_phase["growth"] == growth
     assert score.mem == sum(parameters + (k - 1) * more_parameters for k in experts)
     assert [row.inference_flops for row in ledger] == [2 * (macs + (k - 1) * more_macs) for k in experts]
+
+
+@pytest.mark.parametrize("engine", ["plain", "native"])
+def test_a_network_that_firefly_grew_can_be_deployed(engine: str) -> None:
+    """The network is so wide that each of its weights has more numbers than the meter lets pass without a source."""
+    env = images()
+    ledger = run(env, make("ff", env, width=16, engine=engine))
+    sizes = list(dict.fromkeys(row.parameters for row in ledger))
+    assert sizes == sorted(sizes)
+    assert len(sizes) == 3
 
 
 def test_mem_of_firefly_reaches_the_target_of_every_growth_step() -> None:

@@ -288,6 +288,6 @@ def test_envs_and_agents_list_every_id(capsys, monkeypatch):
 
 
 def test_stages_are_as_long_as_the_papers():
-    """METHODS A.11, table of hyper-parameters."""
+    """ALMA paper, section 5 and appendix; CIFAR-100 and EMNIST: its first version."""
     expected = {"MNIST": 100, "CIFAR10": 100, "EMNIST-byclass": 100, "CIFAR100": 200}
     assert {name: recipe_for(name).settings.epochs for name in expected} == expected

@@ -85,7 +85,7 @@ def equal(first: torch.nn.Module, second: torch.nn.Module) -> bool:
     return list(ours) == list(theirs) and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-# --- identities with the single model (METHODS F.2: 4, 5, 6, 7) --------------------------------------
+# --- identities with the single model ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_the_gradient_of_a_mixture_is_one_nth_of_that_at_the_same_output() -> No
         answer = mixture(x)
         reversed_answer = UniformMixture(list(mixture.members)[::-1], reduce)(x)  # type: ignore[arg-type]
         torch.testing.assert_close(reversed_answer, answer, rtol=0, atol=1e-14)
-        # (1/N) J_jᵀ (softmax(g) − onehot(y)) for the mean: METHODS B.3.
+        # The gradient of member j is (1/N) J_jᵀ (softmax(g) − onehot(y)) for the mean, N times that for the sum.
         cotangent = (answer.detach().softmax(1) - F.one_hot(y, 10)) / len(x)
         F.cross_entropy(answer, y).backward()
         gradients[reduce] = [parameter.grad.clone() for parameter in mixture.members[1].parameters()]

@@ -1,4 +1,4 @@
-"""Firefly's growth step follows METHODS.md, section D, and its identities hold."""
+"""Firefly's growth step follows Wu et al. 2020 with the ALMA paper's budget, and its identities hold."""
 
 from __future__ import annotations
 
@@ -453,8 +453,8 @@ def test_the_cost_of_the_overgrown_network_equals_the_closed_form(width: int, ca
     overgrown = overgrow(FireflyVGG19([width] * 16, 10, generator=seeded()), candidates)
     flops = metering.count(overgrown, torch.zeros(1, 3, 32, 32)).total
     every = width + candidates
-    outline = 9 * every**2 * 1872 + 27 * every * 1024 + 10 * every  # METHODS.md, D.4
-    directions = 9 * width**2 * 1872 + 27 * width * 1024  # the separate convolution with V, which METHODS.md leaves out
+    outline = 9 * every**2 * 1872 + 27 * every * 1024 + 10 * every  # one network of this width
+    directions = 9 * width**2 * 1872 + 27 * width * 1024  # the convolution with V is separate
     assert flops == 2 * (outline + directions)
     by_layer = layer_multiply_adds((width,) * 16, candidates)
     assert flops == 2 * (sum(map(sum, by_layer)) + 10 * every)

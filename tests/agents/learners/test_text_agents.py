@@ -190,7 +190,7 @@ def test_the_experts_with_the_largest_losses_on_the_validation_set_are_copied(en
 
 
 def test_the_perplexity_of_an_ensemble_averages_probabilities(env: AlmaEnv) -> None:
-    """METHODS F.2, row 13: at most the geometric mean of the members' perplexities."""
+    """By Jensen's inequality it is at most the geometric mean of the members' perplexities."""
     agent = make("ens", env, members=3)
     observation, _ = env.reset(seed=0)
     with env.meter:

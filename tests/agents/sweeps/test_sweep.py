@@ -259,7 +259,7 @@ def test_a_failed_run_is_exit_status_1(tmp_path, capsys, monkeypatch):
     assert "0 runs are finished" in out
 
 
-def test_the_longest_runs_start_first(tmp_path, monkeypatch):
+def test_the_longest_runs_start_first_unless_an_order_is_given(tmp_path, monkeypatch):
     started = []
 
     def none(jobs, variables):
@@ -273,6 +273,17 @@ def test_the_longest_runs_start_first(tmp_path, monkeypatch):
     growing = replace(often, agent="gmoe")
     sweep([GOOD, wide, often, several, replayed, growing], tmp_path, console=new_console())
     assert started == [several, replayed, growing, often, wide, GOOD]
+    started.clear()
+    in_order = [
+        GOOD,
+        replace(wide, seed=1),
+        often,
+        wide,
+        several,
+        GOOD,
+    ]  # two seeds of a setting, not one after the other
+    sweep(in_order, tmp_path, in_order=True, console=new_console())
+    assert started == in_order[:-1]
 
 
 def test_a_job_reports_its_progress_up_to_the_end(tmp_path, monkeypatch):

@@ -1,0 +1,86 @@
+"""The report says how many findings hold, why the others do not, and what is missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from agents.catalogue.spec import RunSpec
+from agents.reproduction import findings_report, plans
+from agents.reproduction.claims.findings import JudgedFinding, judge
+from agents.reproduction.cost import cost_of
+from agents.reproduction.missing import missing_cost
+from agents.runs.load import FinishedRun
+
+from .synthetic import constant
+
+
+def _runs(error: Callable[[RunSpec], float], seeds: range = range(3)) -> list[FinishedRun]:
+    specs = plans.read("fig7").specs("smoke", seeds)
+    return [constant(spec, error(spec) + 0.001 * (spec.seed + len(spec.agent)) ** 2) for spec in specs]
+
+
+def _judged(id: str, error: Callable[[RunSpec], float], seeds: range = range(3)) -> JudgedFinding:
+    (judged,) = judge({id: _runs(error, seeds)}, "smoke")
+    return judged
+
+
+def test_the_summary_counts_the_findings_of_the_paper_and_the_others():
+    runs = _runs(lambda spec: 0.9 if spec.wait == 10 else 0.5)
+    judged = judge({"mnist-tardy": runs, "mnist-final": runs, "mnist-ens": (), "fashion-tardy": runs}, "smoke")
+    assert findings_report.summary(judged) == (
+        "Of 3 findings of the paper, 1 holds, 1 does not hold, 0 are mixed, 0 are undecided, and 1 was not run.\n"
+        "Of 1 of these findings repeated on Fashion-MNIST, 1 holds, 0 do not hold, 0 are mixed, 0 are undecided, and "
+        "0 were not run.\n"
+    )
+
+
+def test_a_mixed_verdict_names_the_contradicted_comparisons():
+    judged = _judged(
+        "mnist-ens", lambda spec: 0.4 + 0.2 * (spec.agent == "sm") + 0.3 * (spec.agent, spec.width).count(16)
+    )
+    text = findings_report.verdict_text(judged, "smoke")
+    assert text == "holds"
+    wide = _judged("mnist-ens", lambda spec: 0.4 + (0.1 if (spec.agent == "sm") == (spec.width == 4) else 0))
+    text = findings_report.verdict_text(wide, "smoke")
+    assert text == "mixed; contradicted: 16, w=1: ens − sm; 16, w=2: ens − sm; 16, w=5: ens − sm and 1 more"
+
+
+def test_an_undecided_verdict_names_the_seeds_that_would_decide_it():
+    noise = {0: 0.05, 1: -0.04, 2: 0.01}
+    judged = _judged(
+        "mnist-large", lambda spec: 0.5 + 0.04 * (spec.wait == 1) + (noise[spec.seed] if spec.wait == 1 else 0)
+    )
+    text = findings_report.verdict_text(judged, "smoke")
+    assert re.fullmatch(r"undecided; (\d+|more than 100) seeds would decide", text), text
+    one = _judged("mnist-large", lambda spec: 0.5, range(1))
+    assert findings_report.verdict_text(one, "smoke") == "undecided; one seed"
+    assert findings_report.combined_text(one) == ""
+
+
+def test_missing_runs_have_the_price_of_the_plans_that_have_them():
+    (judged,) = judge({"cifar-g": ()}, "cpu")
+    specs = [spec for spec in plans.read("fig2").specs("gpu") if spec.agent in ("sm", "ens")]
+    assert missing_cost(judged, "cpu") == cost_of(specs)
+    hours = findings_report.hours(cost_of(specs).seconds)
+    assert findings_report.verdict_text(judged, "cpu") == f"not run; missing: 90 runs, {hours} hours"
+    of_one_width = [constant(spec, 0.5) for spec in plans.read("fig2").specs("cpu") if spec.width == 4]
+    (judged,) = judge({"cifar-g": of_one_width}, "cpu")
+    assert missing_cost(judged, "cpu") == cost_of(spec for spec in specs if spec.width != 4)
+
+
+def test_every_comparison_with_runs_is_shown_with_its_corrected_p_value():
+    judged = _judged("mnist-tardy", lambda spec: 0.9 if spec.wait == 10 else 0.5)
+    text = findings_report.comparisons_text([judged], "smoke")
+    lines = [line for line in text.splitlines() if line.startswith(("| sm", "| ens"))]
+    assert len(lines) == len(judged.comparisons)
+    assert all(re.search(r"\| 3 \| (< 0\.001|0\.\d{3}) \| holds \|  \|$", line) for line in lines)
+    assert "Command: `alma reproduce fig7 --scale smoke`." in text
+    assert "**holds**. On the paper's side by +" in text
+
+
+@pytest.mark.parametrize("name", plans.NAMES)
+def test_each_family_of_a_plan_has_a_name(name):
+    assert {id.partition("-")[0] for id in plans.read(name).findings} <= set(findings_report.DATA)
