@@ -88,6 +88,11 @@ def sample(tensor: Tensor) -> int | None:
     return xxhash.xxh3_64_intdigest(_memory(storage, start, size))
 
 
+def is_opaque(tensor: Tensor) -> bool:
+    """Return whether a tensor has content that only its own library can read."""
+    return bool(tensor.is_mkldnn)
+
+
 def covers(tensor: Tensor) -> bool:
     """Return whether a tensor without overlaps spans its whole storage."""
     return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
