@@ -142,8 +142,8 @@ def _packed(run: SandboxedRun) -> Iterator[CodeAndText]:
     worst = max(run.evidence, key=lambda evidence: evidence.packed, default=None)
     if worst is not None and worst.packed > PACKED:
         text = (
-            f"tick {worst.tick}: {worst.packed:.0%} of the test examples get another class if each parameter is rounded "
-            f"to {KEPT_BITS} significant bits; a parameter may hold several numbers, and Mem counts it once"
+            f"tick {worst.tick}: {worst.packed:.0%} of the test examples get another class if each parameter is "
+            f"rounded to {KEPT_BITS} significant bits; a parameter may hold several numbers, and Mem counts it once"
         )
         yield "packed", text
 
