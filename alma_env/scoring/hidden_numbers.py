@@ -93,6 +93,7 @@ class _Search:
         self._kept: list[Any] = []  # so that the ids in `_seen` stay those of these objects
         self._bits = 0  # of the choices in the place that is searched
         self._choices: list[bytes] = []  # these choices
+        self._start = 0  # how many objects were found before this place
         self._inside = False  # whether this place is an attribute of the predictor
 
     def module(self, module: nn.Module) -> None:
@@ -113,8 +114,9 @@ class _Search:
             elif numbers:
                 rest += (name.encode(errors="surrogatepass"), *found)
                 count += numbers
-            bits += self._bits
-            choices += self._choices
+            if self._bits <= _CHOICES:
+                bits += self._bits
+                choices += self._choices
         if count:
             self._place(self.found.places, rest, count)
         if bits > _NAMES:
@@ -123,9 +125,10 @@ class _Search:
 
     def _numbers_in(self, value: Any, parts: list[bytes], *, inside: bool, choices: bool = True) -> int:
         """Write the content of a place to `parts`, and return how many numbers it has."""
-        before, self._bits, self._choices, self._inside = self._inside, 0, [], inside
+        before = self._inside, self._start
+        self._bits, self._choices, self._inside, self._start = 0, [], inside, len(self._seen)
         numbers = self._numbers(value, parts)
-        self._inside = before
+        self._inside, self._start = before
         if choices and self._bits > _CHOICES:
             self._place(self.found.choices, self._choices, self._bits // 32)
         return numbers
@@ -144,7 +147,7 @@ class _Search:
         """Write the numbers in a value to `parts`, and return how many they are."""
         if value is None or isinstance(value, bool | type | types.ModuleType | nn.Module | Tensor):
             named = isinstance(value, type | types.ModuleType)
-            self._choose(value.__name__ if named else type(value).__name__, 8 if named else 1)
+            self._choose((value.__name__ if named else f"{type(value)} {value is True}").encode(), 8 if named else 1)
             parts.append(repr(value).encode() if value is None or isinstance(value, bool) else b"")
             return 0
         if isinstance(value, _SCALARS):
@@ -157,7 +160,7 @@ class _Search:
             content = value.encode(errors="surrogatepass") if isinstance(value, str) else bytes(value)
             parts.append(content)
             if len(content) <= FEW * _TEXT_PER_NUMBER:
-                self._choose("", 8 * len(content))
+                self._choose(content, 8 * len(content))
                 return 0
             return -(-len(content) // _TEXT_PER_NUMBER)
         if isinstance(value, np.ndarray):
@@ -166,7 +169,7 @@ class _Search:
             parts.append(value.tobytes())
             return int(value.size)
         first = self._first(value)
-        self._choose(f"{type(value).__name__} {self._seen[id(value)]}", 1)
+        self._choose(f"{type(value).__name__} {max(-1, self._seen[id(value)] - self._start)}".encode(), 1)
         if not first:
             return 0
         if isinstance(value, dict):
@@ -176,9 +179,9 @@ class _Search:
             return sum(self._numbers(one, parts) for one in value)
         return sum(self._numbers(one, parts) for one in self._parts_of(value, parts))
 
-    def _choose(self, choice: str, bits: int) -> None:
+    def _choose(self, choice: bytes, bits: int) -> None:
         self._bits += bits
-        self._choices.append(choice.encode(errors="surrogatepass"))
+        self._choices.append(choice)
 
     def _parts_of(self, value: Any, parts: list[bytes]) -> Iterator[Any]:
         """Yield what an object holds."""
