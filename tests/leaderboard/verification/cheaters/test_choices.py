@@ -218,9 +218,11 @@ def test_what_changes_of_choices_counts(env, kind):
 @attack("keeps learned numbers in thousands of short texts", "the numbers count as buffers")
 def test_very_many_choices_count_as_buffers(env):
     model = hiding_in(*WRITTEN["a list of short texts"])()
+    env.reset(seed=0, options={"predictor": model})
+    before = env.ledger[0].buffers
     model.words = [f"{n:020}" for n in range(1000)]
     env.reset(seed=0, options={"predictor": model})
-    assert env.ledger[0].buffers == 1000 * 20 * 8 // 32
+    assert env.ledger[0].buffers == before + 1000 * 20 * 8 // 32
 
 
 def test_honest_choices_may_change_and_count_nothing(env):
