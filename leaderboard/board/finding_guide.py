@@ -56,7 +56,7 @@ _ROWS = (
         "Whether the predictor is in evaluation mode. Else it learns from the test inputs.",
     ),
     (
-        *("packed", "Many examples get another class if each parameter is rounded to 12 significant bits."),
+        *("packed", "Many examples get another class if each parameter is rounded to 10 significant bits."),
         "Parameters that are places in a table, or that nearly cancel each other.",
         "How the forward pass reads its parameters. Shifts, remainders and floors unpack several numbers from one.",
     ),

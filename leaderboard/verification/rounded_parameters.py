@@ -13,7 +13,8 @@ from torch import Tensor
 
 from leaderboard.program.graph import Program
 
-KEPT_BITS = 12  # bfloat16 has 8
+KEPT_BITS = 10  # of a number; bfloat16 has 8
+KEPT_PLACES = 20  # of the binary places of the largest number in a tensor: exponents can hold numbers, too
 
 
 def with_rounded_parameters(program: Program) -> Program:
@@ -26,15 +27,17 @@ def with_rounded_parameters(program: Program) -> Program:
 
 
 def rounded(tensor: Tensor) -> Tensor:
-    """Return a tensor whose numbers have at most `KEPT_BITS` significant bits.
+    """Return a tensor whose numbers have at most `KEPT_BITS` significant bits, the last one not below `KEPT_PLACES`.
 
-    >>> rounded(torch.tensor([4095, 4097, -70001]))
-    tensor([  4095,   4096, -70000])
+    >>> rounded(torch.tensor([1023, 1025, -70001]))
+    tensor([  1023,   1024, -70016])
     """
     if tensor.dtype is torch.bool:
         return tensor
     mantissa, exponent = torch.frexp(tensor.double())
-    kept = torch.ldexp(torch.round(mantissa * 2.0**KEPT_BITS), exponent - KEPT_BITS)
+    lowest = torch.frexp(tensor.double().abs().max())[1] - KEPT_PLACES
+    last = torch.maximum(exponent - KEPT_BITS, lowest)
+    kept = torch.ldexp(torch.round(torch.ldexp(mantissa, exponent - last)), last)
     if not tensor.is_floating_point():
         limits = torch.iinfo(tensor.dtype)
         kept = kept.clamp(limits.min, limits.max if limits.bits < 64 else 2.0**62)

@@ -51,6 +51,24 @@ class InCopies(nn.Module):
         return sum(x[:, 21 * i : 21 * i + 21] @ copy[:210].view(21, 10) for i, copy in enumerate(copies))
 
 
+class InExponents(nn.Module):
+    """One weight in the significant bits, and another one in the exponent."""
+
+    def __init__(self):
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        bits, exponents = (torch.randint(-60, 60, (320,), generator=generator) for _ in range(2))
+        self.packed = nn.Parameter((1.5 + bits / 128) * 2.0**exponents)
+
+    def forward(self, x):
+        x = x.flatten(1) / 16
+        known = self.packed + 0 * x.sum(1, keepdim=True)
+        exponents = torch.floor(torch.log2(known))
+        weights = torch.cat([known / torch.exp2(exponents) - 1.5, exponents / 120], 1).view(-1, 64, 10)
+        square = x.unsqueeze(2) @ x.unsqueeze(1)
+        return (x.unsqueeze(1) @ weights).squeeze(1) + 0 * (square @ square).sum((1, 2))[:, None]
+
+
 class InDtypes(nn.Module):
     """The lowest 8 bits are one weight: what remains is another one."""
 
@@ -100,7 +118,13 @@ def in_an_enlarged_copy():
             {"packed"},
         ),
         case("unpacks in place in several copies", "findings `buffers` and `packed`", InCopies, {"buffers", "packed"}),
-        case("keeps a second weight in the dtype of a copy", "finding `buffers`", InDtypes, {"buffers"}),
+        case("keeps a second weight in the exponent of each parameter", "finding `packed`", InExponents, {"packed"}),
+        case(
+            "keeps a second weight in the dtype of a copy",
+            "findings `buffers` and `packed`",
+            InDtypes,
+            {"buffers", "packed"},
+        ),
     ],
 )
 def test_packed_parameters_are_found(env, make, expected):
@@ -152,3 +176,6 @@ def test_rounding_keeps_short_numbers(dtype):
         long = torch.tensor([2**20 + 1, -(2**20) - 1]).to(dtype)
         assert rounded(long).tolist() == [2**20, -(2**20)]
         assert KEPT_BITS < 20
+    if dtype.is_floating_point and dtype.itemsize >= 4:
+        assert rounded(torch.tensor([1.0, 2.0**-18, 2.0**-25], dtype=dtype)).tolist() == [1.0, 2.0**-18, 0.0]
+        assert rounded(torch.tensor([torch.inf, 1.0], dtype=dtype))[0] == torch.inf
