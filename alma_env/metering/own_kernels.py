@@ -35,7 +35,7 @@ def has_own_kernel(operation: OpOverload) -> bool:
 
 
 def _python_files(operation: OpOverload) -> Iterator[str]:
-    for line in torch._C._dispatch_dump(operation.name()).splitlines():
+    for line in torch._C._dispatch_dump(str(operation._name)).splitlines():
         found = _REGISTRATION.match(line)
         if found and found["key"] not in _WITHOUT_WORK and found["path"].endswith((".py", ">")):
             yield found["path"]

@@ -122,8 +122,10 @@ class ProvenanceStore:
             for part in parts_of(tensor):
                 if part is not tensor:
                     yield from self._look_at(part)
-                elif why := self._hidden.get(tensor, UNKNOWN if is_opaque(tensor) else ""):
-                    yield why
+                elif tensor in self._hidden:
+                    yield from filter(None, [self._hidden[tensor]])
+                elif is_opaque(tensor) and not self.explained:
+                    yield UNKNOWN
             return
         touched = self.touched.get(key)
         if touched is None:

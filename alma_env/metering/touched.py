@@ -113,13 +113,13 @@ def selects_examples(source: Touched, args: tuple[Any, ...]) -> bool:
 def numbers_written(touched: Touched, tensor: Tensor, flow: Flow, inputs: Inputs, args: tuple[Any, ...]) -> int:
     """Return how many numbers from outside an operation wrote into a part of a storage; an equal one counts once."""
     last = args[-1] if args else 0
-    scalar = None
+    scalar: float | None = None
     if inputs.numbers == 1 and flow.overwrites and isinstance(last, Tensor) and last.dim() == 0:
         scalar = sample(last)  # `x[0] = 0.5` fills with a tensor
     if scalar is None and inputs.numbers:
         return min(tensor.numel(), FEW + 1) if tensor.numel() <= FEW else 0
     if scalar is None:
-        scalar = last if isinstance(last, int | float) and flow.copies is None else 0
+        scalar = last if isinstance(last, int | float) and flow.copies is None else 0.0
         if not flow.overwrites or inputs.anything or scalar in (0, 1, -1):
             return 0
     if scalar in touched.scalars:

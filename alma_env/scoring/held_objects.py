@@ -54,7 +54,8 @@ def is_library_function(function: types.FunctionType) -> bool:
 
 def is_tool(value: object) -> bool:
     """Return whether an object is one of PyTorch, NumPy or this project."""
-    return is_in(type(value), _TOOLS)
+    kind: type[Any] = type(value)
+    return is_in(kind, _TOOLS)
 
 
 def function_of(value: Any) -> Any:
@@ -75,7 +76,7 @@ def filled(cell: types.CellType) -> bool:
 
 def parts(value: Any) -> Iterator[Any]:
     """Yield the attributes of an object; of an object without attributes, what its pickle holds."""
-    kind = type(value)
+    kind: Any = type(value)
     own = kind in copyreg.dispatch_table or kind.__reduce__ is not object.__reduce__
     slots = [name for base in kind.__mro__ for name in _slots(base)]
     if hasattr(value, "__dict__") or slots:

@@ -146,8 +146,10 @@ class _Search:
     def _numbers(self, value: Any, parts: list[bytes]) -> int:
         """Write the numbers in a value to `parts`, and return how many they are."""
         if value is None or isinstance(value, bool | type | types.ModuleType | nn.Module | Tensor):
-            named = isinstance(value, type | types.ModuleType)
-            self._choose((value.__name__ if named else f"{type(value)} {value is True}").encode(), 8 if named else 1)
+            if isinstance(value, type | types.ModuleType):
+                self._choose(value.__name__.encode(), 8)
+            else:
+                self._choose(f"{type(value)} {value is True}".encode(), 1)
             parts.append(repr(value).encode() if value is None or isinstance(value, bool) else b"")
             return 0
         if isinstance(value, _SCALARS):
