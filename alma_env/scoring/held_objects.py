@@ -54,7 +54,7 @@ def is_library_function(function: types.FunctionType) -> bool:
 
 def is_tool(value: object) -> bool:
     """Return whether an object is one of PyTorch, NumPy or this project."""
-    kind: type[Any] = type(value)
+    kind: Any = type(value)
     return is_in(kind, _TOOLS)
 
 
