@@ -46,6 +46,7 @@ _CHOICES = 2048
 _MANY_CHOICES = 4096  # in one place: the names of thousands of classes
 _NAMES = 8192  # in one module
 _LITERALS = 8192  # in the code of one function
+_CONSTANTS = {None: b"None", False: b"False", True: b"True"}
 _SCALARS = (int, float, complex, np.generic)
 _TEXTS = (str, bytes, bytearray, memoryview)
 _COLLECTIONS = (list, tuple, set, frozenset, collections.deque, array.array)
@@ -102,8 +103,8 @@ class _Search:
         attributes = attributes_of(module)
         names = [name for name in attributes if name not in _REGISTRIES]
         names += [name for kind in _NAMED for name in attributes[kind] if not name.isdigit()]
-        choices = [name.encode(errors="surrogatepass") for name in names]
-        count, bits = 0, 8 * sum(map(len, choices))
+        choices = [" ".join(names).encode(errors="surrogatepass")]
+        count, bits = 0, 8 * len(choices[0])
         for name, value in attributes.items():
             if name in _REGISTRIES and not (value and name.endswith("_hooks")):
                 continue
@@ -146,11 +147,10 @@ class _Search:
     def _numbers(self, value: Any, parts: list[bytes]) -> int:
         """Write the numbers in a value to `parts`, and return how many they are."""
         if value is None or isinstance(value, bool | type | types.ModuleType | nn.Module | Tensor):
-            if isinstance(value, type | types.ModuleType):
-                self._choose(value.__name__.encode(), 8)
-            else:
-                self._choose(f"{type(value)} {value is True}".encode(), 1)
-            parts.append(repr(value).encode() if value is None or isinstance(value, bool) else b"")
+            content = _CONSTANTS[value] if value is None or isinstance(value, bool) else b""
+            named = isinstance(value, type | types.ModuleType)
+            self._choose(content or getattr(value if named else type(value), "__name__").encode(), 8 if named else 1)  # noqa: B009
+            parts.append(content)
             return 0
         if isinstance(value, _SCALARS):
             if isinstance(value, int) and value.bit_length() > _BITS_PER_NUMBER:
