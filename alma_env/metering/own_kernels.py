@@ -18,7 +18,7 @@ _REGISTRATION = re.compile(r"^(?P<key>[^:]*): registered at (?P<path>.*):\d+(?: 
 _FOLDER = os.path.dirname(torch.__file__) + os.sep
 _BY_USERS = tuple(_FOLDER + name for name in ("library.py", f"_library{os.sep}"))  # they register for their callers
 # PyTorch itself registers `prims` and `rngprims` with `torch.library`; these functions have other names in Python.
-_OF_TORCH = frozenset({"prims::uniform", "prims::view_of_dtype", "rngprims::philox_rand"})
+_OF_TORCH = frozenset({"prims::uniform", "prims::view_of_dtype", "prims::_unsafe_index_put_", "rngprims::philox_rand"})
 _WITHOUT_WORK = frozenset({"Meta"})
 
 
