@@ -24,6 +24,7 @@ from alma_env.metering.conditional_formulas import CONDITIONS
 from alma_env.metering.cost_formulas import Formula, by_qualified_name
 from alma_env.metering.free_operations import FREE
 from alma_env.metering.number_formats import format_factor
+from alma_env.metering.own_kernels import has_own_kernel
 
 T = TypeVar("T")
 
@@ -65,10 +66,11 @@ def rule(operation: OpOverload | HigherOrderOperator) -> Formula | str | None:
     for key in (full, name):
         if key in _REGISTERED:
             return _REGISTERED[key]
-    for key in (full, name, name.removesuffix("_")):
-        if key in FORMULAS:
-            return FORMULAS[key]
-    return _free_reason(name)
+    found: Formula | str | None = next(
+        (FORMULAS[key] for key in (full, name, name.removesuffix("_")) if key in FORMULAS), None
+    )
+    found = found or _free_reason(name)
+    return None if found is not None and isinstance(operation, OpOverload) and has_own_kernel(operation) else found
 
 
 @cached_until_registration

@@ -20,7 +20,7 @@ from alma_env.metering.backward_passes import passes
 from alma_env.metering.content_flow import Flow
 from alma_env.metering.records import Provenance, Records
 from alma_env.metering.released_data import ReleasedData
-from alma_env.metering.storages import WeakStorage, checksum, covers, key_of, parts_of, sample
+from alma_env.metering.storages import WeakStorage, checksum, covers, is_opaque, key_of, parts_of, sample
 from alma_env.metering.touched import (
     FEW,
     Inputs,
@@ -52,7 +52,7 @@ class ProvenanceStore:
         self.explained = False  # work was declared: until `taken`, nothing is foreign
         self._unwritten: dict[int, WeakStorage] = {}  # created by the running block, without content
         self._lifted: dict[int, WeakStorage] = {}  # made PyTorch's by the running block, with any content
-        self._hidden: WeakIdKeyDictionary = WeakIdKeyDictionary()  # foreign tensors without a storage, and why
+        self._hidden: WeakIdKeyDictionary = WeakIdKeyDictionary()  # tensors without a storage, and why they are foreign
         self.records = Records()
         self._unseen = passes().unseen()
         self._prune_at = _PRUNE_AT
@@ -123,7 +123,9 @@ class ProvenanceStore:
                 if part is not tensor:
                     yield from self._look_at(part)
                 elif tensor in self._hidden:
-                    yield self._hidden[tensor]
+                    yield from filter(None, [self._hidden[tensor]])
+                elif is_opaque(tensor) and not self.explained:
+                    yield UNKNOWN
             return
         touched = self.touched.get(key)
         if touched is None:
@@ -198,8 +200,7 @@ class ProvenanceStore:
     def _create(self, tensor: Tensor, flow: Flow, inputs: Inputs) -> None:
         key = key_of(tensor)
         if key is None:
-            if inputs.foreign:
-                self._hidden[tensor] = inputs.foreign
+            self._hide(tensor, inputs)
             return
         touched = self.touched.get(key)
         if flow.unwritten and touched is None:
@@ -218,8 +219,7 @@ class ProvenanceStore:
     def _write(self, tensor: Tensor, flow: Flow, inputs: Inputs, args: tuple[Any, ...]) -> None:
         key = key_of(tensor)
         if key is None:
-            if inputs.foreign:
-                self._hidden[tensor] = inputs.foreign
+            self._hide(tensor, inputs)
             return
         touched = self.touched.get(key)
         whole = covers(tensor)
@@ -231,7 +231,7 @@ class ProvenanceStore:
             touched.foreign = touched.foreign or inputs.foreign
             touched.data &= inputs.data
             if not whole or flow.writes_parts:
-                touched.numbers += numbers_written(tensor, flow, inputs, args)
+                touched.numbers += numbers_written(touched, tensor, flow, inputs, args)
             else:
                 touched.numbers = max(touched.numbers, inputs.numbers)
             if touched.numbers > FEW:
@@ -240,6 +240,10 @@ class ProvenanceStore:
         touched.written = touched.made = flow.copies is None or inputs.made
         touched.released = False
         touched.sample = None if flow.leaves else sample(tensor)
+
+    def _hide(self, tensor: Tensor, inputs: Inputs) -> None:
+        if inputs.foreign or is_opaque(tensor):
+            self._hidden[tensor] = inputs.foreign
 
     def _new_reference(self, key: int, tensor: Tensor) -> WeakStorage:
         self._unwritten.pop(key, None)
@@ -348,5 +352,5 @@ class ProvenanceStore:
         self.explained = True
         for one in self.touched.values():
             one.foreign = ""
-        self._hidden.clear()
+        self._hidden.update(dict.fromkeys(self._hidden, ""))
         self.records.explain()

@@ -58,10 +58,18 @@ def checksum(storage: torch.UntypedStorage) -> int:
 def bytes_of(storage: torch.UntypedStorage) -> Any:
     """Return a buffer of the bytes of a storage: its memory, or on another device a copy on the host."""
     if storage.device.type == "cpu":
-        size = storage.nbytes() if storage.data_ptr() else 0
+        size = storage.nbytes() if in_memory(storage) else 0
         return _memory(storage, 0, size) if size else b""
     with torch.no_grad():
         return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage).cpu().numpy().data
+
+
+def in_memory(storage: torch.UntypedStorage) -> bool:
+    """Return whether a storage has memory: the zeros of forward differentiation, for example, have none."""
+    try:
+        return bool(storage.data_ptr())
+    except RuntimeError:
+        return False
 
 
 def _memory(storage: torch.UntypedStorage, start: int, size: int) -> Any:
@@ -85,7 +93,15 @@ def sample(tensor: Tensor) -> int | None:
     if not size:
         return None
     start, size = (0, size) if size <= _SAMPLE else (int(_PLACE * (size - _SAMPLE)), _SAMPLE)
-    return xxhash.xxh3_64_intdigest(_memory(storage, start, size))
+    try:
+        return xxhash.xxh3_64_intdigest(_memory(storage, start, size))
+    except RuntimeError:  # not in memory
+        return None
+
+
+def is_opaque(tensor: Tensor) -> bool:
+    """Return whether a tensor has content that only its own library can read."""
+    return bool(tensor.is_mkldnn)
 
 
 def covers(tensor: Tensor) -> bool:

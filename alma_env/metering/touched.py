@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from alma_env.metering.content_flow import Flow
-from alma_env.metering.storages import WeakStorage, bytes_of
+from alma_env.metering.storages import WeakStorage, bytes_of, sample
 
 FEW = 16  # numbers from outside of the block that a tensor may hold, such as the mean of each channel
 
@@ -27,6 +27,7 @@ class Touched:
         "reference",
         "released",
         "sample",
+        "scalars",
         "written",
     )
 
@@ -39,6 +40,7 @@ class Touched:
         self.released = False  # data that the environment handed out
         self.data = False  # computed from such data alone
         self.numbers = 0  # numbers from outside that it holds
+        self.scalars: frozenset[float] = frozenset()  # those of them that were written one at a time
         self.sample: int | None = None  # of the content after the last operation
         self.content: int | None = None  # checksum at the first look
 
@@ -108,9 +110,19 @@ def selects_examples(source: Touched, args: tuple[Any, ...]) -> bool:
     return source.data and x.numel() >= len(x) * (FEW // 2)
 
 
-def numbers_written(tensor: Tensor, flow: Flow, inputs: Inputs, args: tuple[Any, ...]) -> int:
-    """Return how many numbers from outside an operation wrote into a part of a storage."""
-    scalar = args[-1] if args and isinstance(args[-1], int | float) and flow.copies is None else 0
-    if inputs.numbers:
+def numbers_written(touched: Touched, tensor: Tensor, flow: Flow, inputs: Inputs, args: tuple[Any, ...]) -> int:
+    """Return how many numbers from outside an operation wrote into a part of a storage; an equal one counts once."""
+    last = args[-1] if args else 0
+    scalar: float | None = None
+    if inputs.numbers == 1 and flow.overwrites and isinstance(last, Tensor) and last.dim() == 0:
+        scalar = sample(last)  # `x[0] = 0.5` fills with a tensor
+    if scalar is None and inputs.numbers:
         return min(tensor.numel(), FEW + 1) if tensor.numel() <= FEW else 0
-    return int(flow.overwrites and not inputs.anything and scalar not in (0, 1, -1))
+    if scalar is None:
+        scalar = last if isinstance(last, int | float) and flow.copies is None else 0.0
+        if not flow.overwrites or inputs.anything or scalar in (0, 1, -1):
+            return 0
+    if scalar in touched.scalars:
+        return 0
+    touched.scalars |= {scalar}
+    return 1

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from alma_env.errors import PredictorError
 from alma_env.scoring.ensemble import Ensemble
+from alma_env.scoring.held_objects import is_in
 from alma_env.scoring.hidden_numbers import FEW, hidden_numbers
 from alma_env.scoring.module_copy import is_empty_registry
 from alma_env.scoring.module_tree import named_buffers, named_parameters
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+_SHIPPED = frozenset({"torch", "builtins"})
 Kind = tuple[str, int, int]  # structure, parameters and buffers of a predictor
 
 
@@ -114,7 +116,7 @@ def _class_content(kind: type) -> tuple[Any, ...]:
     """Return the name of a class and the content of its definition and its bases: a class can be redefined."""
     content: list[Any] = [kind.__module__, kind.__qualname__]
     for base in kind.__mro__:
-        if base.__module__.partition(".")[0] in ("torch", "builtins"):
+        if is_in(base, _SHIPPED):
             continue
         for name, value in vars(base).items():
             function = value.fget if isinstance(value, property) else value
@@ -213,7 +215,7 @@ def fingerprint(predictor: nn.Module) -> Fingerprint:
         parameters=parameters,
         buffers=elements - parameters + hidden.many + sum(one.size for one in hidden.arrays),
         arrays=(*description.arrays, *(_array_hash(one) for one in hidden.arrays)),
-        numbers=tuple(hidden.places),
+        numbers=(*hidden.places, *hidden.choices),
     )
 
 

@@ -12,7 +12,6 @@ import contextvars
 import functools
 import io
 import os
-import sys
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,16 +21,32 @@ import numpy as np
 import xxhash
 from torch import Tensor, nn
 
+from alma_env.scoring.held_objects import (
+    filled,
+    function_of,
+    is_library_class,
+    is_library_function,
+    is_library_module,
+    is_tool,
+    literals_in,
+    names_in,
+)
+from alma_env.scoring.held_objects import parts as held_parts
 from alma_env.scoring.module_tree import attributes_of, submodules
 
 FEW = 16  # numbers that may change without a charge, such as a counter or a temperature
 MANY = 64  # more numbers than these in one place count as buffers
 
+_NAMED = ("_parameters", "_buffers", "_modules")
 _REGISTRIES = frozenset(vars(nn.Module()))  # parameters, buffers, submodules, hooks and the training flag
-_TOOLS = frozenset({"torch", "numpy", "alma_env", "agents", "leaderboard"})  # their objects are no hiding places
-_LIBRARIES = frozenset(sys.stdlib_module_names) | _TOOLS
 _TEXT_PER_NUMBER = 4  # bytes
 _BITS_PER_NUMBER = 64  # of a Python integer
+# Truth values, short texts, names and nested lists are choices. So many bits of them in one place are numbers.
+_CHOICES = 2048
+_MANY_CHOICES = 4096  # in one place: the names of thousands of classes
+_NAMES = 8192  # in one module
+_LITERALS = 8192  # in the code of one function
+_CONSTANTS = {None: b"None", False: b"False", True: b"True"}
 _SCALARS = (int, float, complex, np.generic)
 _TEXTS = (str, bytes, bytearray, memoryview)
 _COLLECTIONS = (list, tuple, set, frozenset, collections.deque, array.array)
@@ -43,18 +58,21 @@ class HiddenNumbers:
 
     Attributes:
         places: for each place with numbers, a hash of its content and how many numbers it has.
+        choices: the same for truth values, short texts, names and nested lists, in scalars of 32 bits.
         tensors: tensors outside of the predictor that its code reads.
         arrays: arrays outside of the predictor that its code reads.
     """
 
     places: list[tuple[str, int]] = field(default_factory=list)
+    choices: list[tuple[str, int]] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
     arrays: list[Any] = field(default_factory=list)
 
     @property
     def many(self) -> int:
         """How many numbers are in places with many of them."""
-        return sum(count for _, count in self.places if count > MANY)
+        in_choices = sum(count for _, count in self.choices if count > _MANY_CHOICES)
+        return sum(count for _, count in self.places if count > MANY) + in_choices
 
 
 def hidden_numbers(predictor: nn.Module) -> HiddenNumbers:
@@ -72,41 +90,67 @@ def hidden_numbers(predictor: nn.Module) -> HiddenNumbers:
 class _Search:
     def __init__(self) -> None:
         self.found = HiddenNumbers()
-        self._seen: set[int] = set()
+        self._seen: dict[int, int] = {}  # by id: in which order the objects were found
         self._kept: list[Any] = []  # so that the ids in `_seen` stay those of these objects
+        self._bits = 0  # of the choices in the place that is searched
+        self._choices: list[bytes] = []  # these choices
+        self._start = 0  # how many objects were found before this place
+        self._inside = False  # whether this place is an attribute of the predictor
 
     def module(self, module: nn.Module) -> None:
         """Search the attributes of one module: many numbers are a place of their own, the others are one place."""
         rest: list[bytes] = []
-        count = 0
-        for name, value in attributes_of(module).items():
+        attributes = attributes_of(module)
+        names = [name for name in attributes if name not in _REGISTRIES]
+        names += [name for kind in _NAMED for name in attributes[kind] if not name.isdigit()]
+        choices = [" ".join(names).encode(errors="surrogatepass")]
+        count, bits = 0, 8 * len(choices[0])
+        for name, value in attributes.items():
             if name in _REGISTRIES and not (value and name.endswith("_hooks")):
                 continue
-            parts: list[bytes] = []
-            numbers = self._numbers(value, parts)
+            found: list[bytes] = []
+            numbers = self._numbers_in(value, found, inside=True)
             if numbers > MANY:
-                self._place(parts, numbers)
+                self._place(self.found.places, found, numbers)
             elif numbers:
-                rest += (name.encode(), *parts)
+                rest += (name.encode(errors="surrogatepass"), *found)
                 count += numbers
+            if self._bits <= _CHOICES:
+                bits += self._bits
+                choices += self._choices
         if count:
-            self._place(rest, count)
+            self._place(self.found.places, rest, count)
+        if bits > _NAMES:
+            self._place(self.found.choices, choices, bits // 32)
         self._class(type(module))
 
-    def _place(self, parts: list[bytes], numbers: int) -> None:
-        self.found.places.append((xxhash.xxh3_128_hexdigest(b"\0".join(parts)), numbers))
+    def _numbers_in(self, value: Any, parts: list[bytes], *, inside: bool, choices: bool = True) -> int:
+        """Write the content of a place to `parts`, and return how many numbers it has."""
+        before = self._inside, self._start
+        self._bits, self._choices, self._inside, self._start = 0, [], inside, len(self._seen)
+        numbers = self._numbers(value, parts)
+        self._inside, self._start = before
+        if choices and self._bits > _CHOICES:
+            self._place(self.found.choices, self._choices, self._bits // 32)
+        return numbers
+
+    def _place(self, places: list[tuple[str, int]], parts: list[bytes], numbers: int) -> None:
+        places.append((xxhash.xxh3_128_hexdigest(b"\0".join(parts)), numbers))
 
     def _first(self, value: Any) -> bool:
         if id(value) in self._seen:
             return False
-        self._seen.add(id(value))
+        self._seen[id(value)] = len(self._seen)
         self._kept.append(value)
         return True
 
     def _numbers(self, value: Any, parts: list[bytes]) -> int:
         """Write the numbers in a value to `parts`, and return how many they are."""
         if value is None or isinstance(value, bool | type | types.ModuleType | nn.Module | Tensor):
-            parts.append(repr(value).encode() if value is None or isinstance(value, bool) else b"")
+            content = _CONSTANTS[value] if value is None or isinstance(value, bool) else b""
+            named = isinstance(value, type | types.ModuleType)
+            self._choose(content or getattr(value if named else type(value), "__name__").encode(), 8 if named else 1)  # noqa: B009
+            parts.append(content)
             return 0
         if isinstance(value, _SCALARS):
             if isinstance(value, int) and value.bit_length() > _BITS_PER_NUMBER:
@@ -117,14 +161,18 @@ class _Search:
         if isinstance(value, _TEXTS):
             content = value.encode(errors="surrogatepass") if isinstance(value, str) else bytes(value)
             parts.append(content)
-            # A short text is a name or a choice.
-            return 0 if len(content) <= FEW * _TEXT_PER_NUMBER else -(-len(content) // _TEXT_PER_NUMBER)
+            if len(content) <= FEW * _TEXT_PER_NUMBER:
+                self._choose(content, 8 * len(content))
+                return 0
+            return -(-len(content) // _TEXT_PER_NUMBER)
         if isinstance(value, np.ndarray):
             if value.size > FEW or value.dtype.kind not in "biu":
                 return 0  # the fingerprint has it
             parts.append(value.tobytes())
             return int(value.size)
-        if not self._first(value):
+        first = self._first(value)
+        self._choose(f"{type(value).__name__} {max(-1, self._seen[id(value)] - self._start)}".encode(), 1)
+        if not first:
             return 0
         if isinstance(value, dict):
             total = sum(self._numbers(one, parts) for pair in value.items() for one in pair)
@@ -133,12 +181,18 @@ class _Search:
             return sum(self._numbers(one, parts) for one in value)
         return sum(self._numbers(one, parts) for one in self._parts_of(value, parts))
 
+    def _choose(self, choice: bytes, bits: int) -> None:
+        self._bits += bits
+        self._choices.append(choice)
+
     def _parts_of(self, value: Any, parts: list[bytes]) -> Iterator[Any]:
         """Yield what an object holds."""
         if isinstance(value, types.FunctionType):
-            yield from (cell.cell_contents for cell in value.__closure__ or () if _filled(cell))
+            yield from (cell.cell_contents for cell in value.__closure__ or () if filled(cell))
             yield from (value.__defaults__, value.__kwdefaults__, value.__dict__)
-            yield from _literals(value.__code__)
+            before = self._bits
+            yield from literals_in(value.__code__)
+            self._bits = before + max(0, self._bits - before - _LITERALS)
             self._globals(value)
         elif isinstance(value, functools.partial):
             yield from (value.func, value.args, value.keywords)
@@ -151,20 +205,17 @@ class _Search:
             yield value.getvalue()
         elif isinstance(value, contextvars.ContextVar):
             yield value.get(None)
-        elif not _is_tool(value):
-            yield getattr(value, "__dict__", None)
-            for kind in type(value).__mro__:
-                for name in _slots(kind):
-                    yield getattr(value, name, None)
+        elif self._inside or not is_tool(value):
+            yield from held_parts(value)
 
     def _class(self, kind: type) -> None:
-        if _is_library(kind.__module__) or not self._first(kind):
+        if is_library_class(kind) or not self._first(kind):
             return
         functions: dict[str, list[types.FunctionType]] = {}
         for base in kind.__mro__:
-            if not _is_library(base.__module__):
+            if not is_library_class(base):
                 for name, value in vars(base).items():
-                    function = _function_of(value)
+                    function = function_of(value)
                     if isinstance(function, types.FunctionType):
                         functions.setdefault(name, []).append(function)
                     elif not name.startswith("__"):
@@ -173,12 +224,12 @@ class _Search:
         waiting = [name for name in functions if name == "forward" or (name.startswith("__") and name != "__init__")]
         while waiting:
             for function in functions.pop(waiting.pop(), ()):
-                waiting += _names(function.__code__)
+                waiting += names_in(function.__code__)
                 self.outside(function)
 
     def _globals(self, function: types.FunctionType) -> None:
         """Search the global variables that the code of a function reads, and those of the functions that it calls."""
-        names = _names(function.__code__)
+        names = names_in(function.__code__)
         for name in names:
             if name in function.__globals__:
                 value = function.__globals__[name]
@@ -190,24 +241,26 @@ class _Search:
 
     def _in_module(self, module: types.ModuleType, name: str) -> None:
         value = vars(module).get(name)
-        library = _is_library(module.__name__)
+        library = is_library_module(module)
         if isinstance(value, (Tensor, np.ndarray, dict, bytearray, *_COLLECTIONS)) or not library:
-            self.outside(value)
+            self.outside(value, choices=not library)
 
-    def outside(self, value: Any) -> None:
+    def outside(self, value: Any, *, choices: bool = True) -> None:
         """Search a value that belongs to no module: few numbers are not counted, because they may be a counter."""
         if value is None or isinstance(value, (*_SCALARS, types.ModuleType, types.BuiltinFunctionType)):
             return
         if isinstance(value, type):
             self._class(value)
-        elif isinstance(value, types.FunctionType) and _is_library(value.__module__ or ""):
+        elif isinstance(value, types.FunctionType) and is_library_function(value):
             return
         else:
             self._tensors(value, 0)
             parts: list[bytes] = []
-            numbers = self._numbers(value, parts)
+            before = self._bits, self._choices
+            numbers = self._numbers_in(value, parts, inside=False, choices=choices)
+            self._bits, self._choices = before
             if numbers > MANY:
-                self._place(parts, numbers)
+                self._place(self.found.places, parts, numbers)
 
     def _tensors(self, value: Any, depth: int) -> None:
         """Collect the tensors and arrays in a value outside of the predictor."""
@@ -228,59 +281,16 @@ class _Search:
             elif isinstance(value, list | tuple | set | frozenset | collections.deque):
                 inner = value
             elif isinstance(value, types.FunctionType):
-                inner = [cell.cell_contents for cell in value.__closure__ or () if _filled(cell)]
+                inner = [cell.cell_contents for cell in value.__closure__ or () if filled(cell)]
                 inner += [value.__defaults__, value.__kwdefaults__, value.__dict__]
             elif isinstance(value, functools.partial):
                 inner = [value.func, value.args, value.keywords]
             elif isinstance(value, contextvars.ContextVar):
                 inner = [value.get(None)]
-            elif hasattr(value, "__dict__") and not isinstance(value, type | types.ModuleType) and not _is_tool(value):
+            elif hasattr(value, "__dict__") and not isinstance(value, type | types.ModuleType) and not is_tool(value):
                 inner = vars(value).values()
             else:
                 return
             for one in list(inner):
                 if not isinstance(one, (*_SCALARS, *_TEXTS)):
                     self._tensors(one, depth + 1)
-
-
-def _is_library(module: str) -> bool:
-    return module.partition(".")[0] in _LIBRARIES
-
-
-def _function_of(value: Any) -> Any:
-    """Return the function in a method, class method, static method, property or decorated function."""
-    value = getattr(value, "__func__", value)
-    value = value.fget if isinstance(value, property) else value
-    return getattr(value, "__wrapped__", value)
-
-
-def _is_tool(value: object) -> bool:
-    return type(value).__module__.partition(".")[0] in _TOOLS
-
-
-def _slots(kind: type) -> tuple[str, ...]:
-    slots = vars(kind).get("__slots__", ())
-    return (slots,) if isinstance(slots, str) else tuple(slots)
-
-
-def _filled(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 - an empty cell raises
-    except ValueError:
-        return False
-    return True
-
-
-@functools.lru_cache(maxsize=4096)
-def _names(code: types.CodeType) -> tuple[str, ...]:
-    inner = [name for value in code.co_consts if isinstance(value, types.CodeType) for name in _names(value)]
-    return (*code.co_names, *inner)
-
-
-@functools.lru_cache(maxsize=4096)
-def _literals(code: types.CodeType) -> tuple[Any, ...]:
-    """Return the numbers and texts in the code of a function, without its documentation."""
-    values = [value for value in code.co_consts if not isinstance(value, types.CodeType)]
-    documented = bool(code.co_consts) and isinstance(code.co_consts[0], str)
-    inner = [one for value in code.co_consts if isinstance(value, types.CodeType) for one in _literals(value)]
-    return (*values[documented:], *inner)

@@ -56,6 +56,11 @@ _ROWS = (
         "Whether the predictor is in evaluation mode. Else it learns from the test inputs.",
     ),
     (
+        *("packed", "Many examples get another class if each parameter is rounded to 10 significant bits."),
+        "Parameters that are places in a table, or that nearly cancel each other.",
+        "How the forward pass reads its parameters. Shifts, remainders and floors unpack several numbers from one.",
+    ),
+    (
         *("uneven", "Examples cost more, or less, in another order."),
         "A mixture whose gate sends some classes through larger experts.",
         "On what the cost depends. A cost that depends on the order of the test set is no honest one.",

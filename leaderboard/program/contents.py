@@ -114,7 +114,7 @@ def _constants(
         others = [run_shapes(program, shape, dtype, n) for n in (run.n + run.n // 2 + 1, 2 * run.n)]
         fixed = frozenset(name for name in run.shapes if not _per_example(name, [run, *others]))
         found = run_shapes(program, shape, dtype, run.n, fixed)
-        most = max(most, sum(found.made.values()) + sum(stored[name] for name in found.met))
+        most = max(most, sum(found.made.values()) + sum(stored[name] for name, _ in found.met))
     return max(0, math.ceil(most - sum(stored.values())))
 
 

@@ -46,7 +46,7 @@ class ShapeRun:
         shapes: of the results, by name.
         made: scalars of the tensors that do not depend on the input and meet one that does, by storage; of a tensor
             with a part for each example, the scalars of one part.
-        met: names of the stored tensors that meet a tensor which depends on the input.
+        met: the stored tensors that meet a tensor which depends on the input, each with the dtype that shortened it.
     """
 
     n: int
@@ -55,7 +55,7 @@ class ShapeRun:
     data_dependent: bool = False
     shapes: dict[str, list[tuple[int, ...]]] = field(default_factory=dict)
     made: dict[int, float] = field(default_factory=dict)
-    met: set[str] = field(default_factory=set)
+    met: set[tuple[str, torch.dtype | None]] = field(default_factory=set)
 
 
 def run_shapes(
@@ -85,13 +85,14 @@ class _Runner:
         self.values: dict[str, Any] = {}
         self.depends: set[str] = {program.input}  # names of results that depend on the values of the input
         self.tainted: set[int] = set()  # storages to which such values were written
-        self.origin: dict[int, str | int] = {}  # storage → stored tensor, or the storage of which it is a copy
+        # storage → stored tensor, or the storage of which it is a copy, and the dtype that shortened its numbers
+        self.origin: dict[int, tuple[str | int, torch.dtype | None]] = {}
 
     def run(self, x: Tensor) -> None:
         program, found = self.program, self.found
         for name, tensor in program.tensors.items():
             self.values[name] = torch.empty(tensor.shape, dtype=tensor.dtype, device=_META)
-            self.origin[_storage(self.values[name])] = name
+            self.origin[_storage(self.values[name])] = name, None
         self.values |= {name: self.values[other] for name, other in program.aliases.items()}
         self.values[program.input] = x
         tally, elements, deadline = Tally("inference"), FreeElements(), time.monotonic() + SECONDS
@@ -133,11 +134,17 @@ class _Runner:
             for name in set(node.references) - set(depending):
                 self._meets(name)
         if schema is not None:
+            written = {_storage(tensor) for tensor in _written(schema, args, kwargs)}
             if depending:
-                self.tainted |= {_storage(tensor) for tensor in _written(schema, args, kwargs)}
+                self.tainted |= written
+            for storage in written:
+                self.origin.pop(storage, None)  # what was a copy holds other numbers now
             if schema.name in _COPIES and args and isinstance(args[0], Tensor) and results:
                 copied = _storage(args[0])
-                self.origin.setdefault(_storage(results[0]), self.origin.get(copied, copied))
+                origin, short = self.origin.get(copied, (copied, None))
+                if _shortens(args[0].dtype, results[0].dtype):
+                    short = results[0].dtype
+                self.origin.setdefault(_storage(results[0]), (origin, short))
 
     def _depends(self, name: str) -> bool:
         if name in self.fixed:
@@ -149,9 +156,10 @@ class _Runner:
         if self._depends(name):
             return
         for tensor in _tensors(self.values[name]):
-            origin = self.origin.get(_storage(tensor), _storage(tensor))
+            origin, short = self.origin.get(_storage(tensor), (_storage(tensor), None))
             if isinstance(origin, str):
-                self.found.met.add(origin)
+                # Some bits of a number can be one number, and all of its bits another one.
+                self.found.met.add((origin, short))
             else:
                 elements = tensor.untyped_storage().nbytes() // tensor.dtype.itemsize
                 held = scalars(elements, tensor.dtype) / (1 if name in self.fixed else self.found.n)
@@ -161,6 +169,12 @@ class _Runner:
 def scalars(elements: int, dtype: torch.dtype) -> float:
     """Return how many scalars of 32 bits so many elements are; a shorter number counts as one, a bit as a bit."""
     return elements / 32 if dtype is torch.bool else elements * max(1.0, dtype.itemsize / 4)
+
+
+def _shortens(before: torch.dtype, after: torch.dtype) -> bool:
+    """Return whether a conversion drops bits of a number."""
+    dropped = torch.promote_types(before, after) != after
+    return dropped or (not before.is_floating_point and after.is_floating_point and before.itemsize >= after.itemsize)
 
 
 def _storage(tensor: Tensor) -> int:

@@ -16,6 +16,7 @@ from leaderboard.verification.cpu_witness import floor_rate, overhead_seconds, u
 from leaderboard.verification.evidence import Evidence
 from leaderboard.verification.one_run import SandboxedRun
 from leaderboard.verification.result import Finding
+from leaderboard.verification.rounded_parameters import KEPT_BITS
 
 # FLOPs per second far above those of any CPU core: FLOPs that took less CPU time were not executed.
 FASTEST_CORE = 1e12
@@ -26,6 +27,8 @@ LUCK = 0.7
 PLAIN_GRAPH = 100
 # Cost per example on a random part of the test set, as a multiple of the cost on the test set in its order.
 UNEVEN = 1.5
+# Share of examples that may get another class by rounded parameters: those between two classes.
+PACKED = 0.1
 
 CodeAndText = tuple[str, str]  # of a finding
 
@@ -134,6 +137,17 @@ def _batch_dependent(run: SandboxedRun) -> Iterator[CodeAndText]:
         yield "batch-dependent", text
 
 
+def _packed(run: SandboxedRun) -> Iterator[CodeAndText]:
+    """Find parameters that hold several numbers each: the answers then need all of their bits."""
+    worst = max(run.evidence, key=lambda evidence: evidence.packed, default=None)
+    if worst is not None and worst.packed > PACKED:
+        text = (
+            f"tick {worst.tick}: {worst.packed:.0%} of the test examples get another class if each parameter is "
+            f"rounded to {KEPT_BITS} significant bits; a parameter may hold several numbers, and Mem counts it once"
+        )
+        yield "packed", text
+
+
 def _uneven(run: SandboxedRun) -> Iterator[CodeAndText]:
     """Find predictors that cost less where their cost is counted than on a random part of the test set."""
     for evidence in run.evidence:
@@ -239,6 +253,7 @@ _CHECKS = (
     _free_inference,
     _uneven,
     _batch_dependent,
+    _packed,
     _time,
     _paper_flops,
     _buffers,

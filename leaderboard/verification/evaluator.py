@@ -27,9 +27,10 @@ from alma_env.scoring.evaluation import freeze, reproducible, run
 from alma_env.scoring.tasks import Classification
 from leaderboard.errors import ProgramError
 from leaderboard.program.free_elements import FreeElements
-from leaderboard.program.graph import read
+from leaderboard.program.graph import Program, read
 from leaderboard.program.interpreter import ProgramModule
 from leaderboard.sandbox.channel import Channel, ChannelError, Message, array_header, as_array, as_blob
+from leaderboard.verification.rounded_parameters import with_rounded_parameters
 
 PROBED = 1_000  # examples; a small part of the cost of an answer
 UNSCORABLE = (
@@ -71,7 +72,7 @@ class Evaluator:
                 )
             if not module.same_tensors(program):
                 raise ProgramError("the program changed its own tensors")
-            probe = self._probe(module, logits)
+            probe = self._probe(module, program, logits)
         except UnknownCostError:
             raise  # the text names only an operation
         except AlmaError as error:
@@ -81,8 +82,10 @@ class Evaluator:
         self._steady = graph if steady else None, flops, free_elements
         return logits, {"flops": flops, "free_elements": free_elements, **probe}
 
-    def _probe(self, module: ProgramModule, logits: Tensor) -> dict[str, float]:
-        """Return the cost of a random batch, and the share of its examples whose answer depends on their batch.
+    def _probe(self, module: ProgramModule, program: Program, logits: Tensor) -> dict[str, float]:
+        """Return the cost of a random batch, and the shares of its examples whose answer depends on other things.
+
+        These are the other examples of the batch, and the last bits of the parameters.
 
         The batch has different test examples in a random order and number, so that a program cannot recognise it by an
         example that occurs twice. The answers are compared with the first answers. The *lead* is the
@@ -105,7 +108,19 @@ class Evaluator:
             "probe_flops": tally.total() / len(rows),
             "probe_elements": elements.count / len(rows),
             "batch_dependent": float((changed | ~(difference <= rounding)).double().mean()),
+            "packed": _packed(program, self.x[rows], again),
         }
+
+
+def _packed(program: Program, x: NDArray[Any], answers: Tensor) -> float:
+    """Return the share of examples whose predicted class is another one after the parameters were rounded."""
+    module = freeze(ProgramModule(with_rounded_parameters(program)))
+    try:
+        with reproducible(torch.device("cpu")), torch.no_grad():
+            again = module(torch.from_numpy(x))
+        return float((again.argmax(1) != answers.argmax(1)).double().mean())
+    except (AlmaError, IndexError, RuntimeError):
+        return 1.0  # the parameters hold what must not be rounded, such as places in another tensor
 
 
 def _lead(logits: Tensor) -> tuple[Tensor, Tensor]:

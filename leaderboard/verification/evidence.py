@@ -27,6 +27,7 @@ class Evidence:
         answer_flops: FLOPs per example on the test set in its order, as measured together with ``answer_elements``.
         answer_elements: free elements per example there.
         batch_dependent: share of test examples whose answer changes in another batch.
+        packed: share of test examples with another class after the parameters were rounded.
     """
 
     tick: int
@@ -45,6 +46,7 @@ class Evidence:
     probe_flops: float = 0.0
     probe_elements: float = 0.0
     batch_dependent: float = 0.0
+    packed: float = 0.0
 
     @property
     def held(self) -> int:

@@ -30,7 +30,7 @@ from leaderboard.verification.tensor_digests import TensorDigests, changed_scala
 
 ANSWER_SECONDS = 600.0  # time limit of the evaluator for one program
 REFUSALS = 20  # limit of programs per tick that cannot be scored
-_MEASURED = ("flops", "free_elements", "probe_flops", "probe_elements", "batch_dependent")  # by the evaluator
+_MEASURED = ("flops", "free_elements", "probe_flops", "probe_elements", "batch_dependent", "packed")  # by the evaluator
 Blob = bytes | bytearray | memoryview
 
 

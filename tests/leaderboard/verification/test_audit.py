@@ -46,6 +46,7 @@ def test_an_honest_run_has_no_findings(env):
         (HONEST, {"answer_elements": 1280.0, "probe_elements": 10.0}, "uneven"),
         (HONEST, {"inference": 0.0, "free_elements": 1350.0}, "free-inference"),
         (HONEST, {"batch_dependent": 0.3}, "batch-dependent"),
+        (HONEST, {"packed": 0.3}, "packed"),
         (HONEST, {"paper": 0}, "paper-flops"),
         (HONEST, {"paper": 500_000}, "paper-flops"),
     ],

@@ -88,6 +88,7 @@ MEASURED = {
     "probe_flops": 1.0,
     "probe_elements": 1.0,
     "batch_dependent": 0.0,
+    "packed": 0.0,
 }
 
 

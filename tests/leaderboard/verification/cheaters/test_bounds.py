@@ -148,7 +148,7 @@ def test_the_judge_believes_no_number_that_it_can_derive(env, lie):
             channel.receive()
             logits = np.zeros((len(env.data.test_y), 10), np.float32)
             costs = {"flops": 1280.0, "probe_flops": 1280.0, "free_elements": 128.0, "probe_elements": 128.0}
-            fields = {**costs, "batch_dependent": 0.0, "logits": array_header(logits)} | lie
+            fields = {**costs, "batch_dependent": 0.0, "packed": 0.0, "logits": array_header(logits)} | lie
             channel.send(Message("answered", fields, [as_blob(logits)]))
 
     run, refused = deploy(env, [without_flops(SMALL), linear(SMALL)], evaluate=lying)

@@ -14,7 +14,7 @@ from leaderboard.verification.judge import Judge
 from ...hand_written_programs import program
 from .gallery import attack, codes
 
-MEASURED = ("flops", "free_elements", "probe_flops", "probe_elements", "batch_dependent")
+MEASURED = ("flops", "free_elements", "probe_flops", "probe_elements", "batch_dependent", "packed")
 
 
 class Obliging:

@@ -334,6 +334,17 @@ def test_a_worker_trained_in_a_thread_cannot_hand_over(started, moved, made, ins
         env.step(model)
 
 
+@attack("brings weights into the block in a tensor that only its own library can read", REFUSED)
+def test_an_opaque_tensor_from_outside_is_foreign(started):
+    env, model, observation = started
+    opaque = torch.from_numpy(solution(observation)).to_mkldnn()
+    with env.meter, torch.no_grad():
+        charge(observation)
+        model[0].weight.copy_(opaque.to_dense())
+    with pytest.raises(UnmeteredTrainingError):
+        env.step(model)
+
+
 @attack("trains a network outside, and deploys it as a new one", REFUSED)
 def test_a_new_network_trained_outside_is_not_an_initialisation(started):
     env, _, observation = started
@@ -506,10 +517,43 @@ def after_a_copy_of_the_environment(env, model, observation):
     return copy.deepcopy(model) if False else plain(env, network(), observation)
 
 
+def with_parts_erased(env, model, observation):
+    x, y = tensors(observation)
+    x = x.clone()
+    with env.meter:
+        for row in range(40):
+            x[row, row % 9 : row % 9 + 3] = 0.25
+        nn.functional.cross_entropy(model(x.clone()), y).backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+    return model
+
+
+def in_an_opaque_format(env, model, observation):
+    with env.meter, torch.no_grad():
+        x = tensors(observation)[0].to_mkldnn().to_dense()
+        model[0].weight.add_((x.T @ nn.functional.one_hot(tensors(observation)[1], CLASSES).float()).T, alpha=0.01)
+    return model
+
+
+def with_forward_derivatives(env, model, observation):
+    x, y = tensors(observation)
+    weight, bias = (parameter.detach() for parameter in model.parameters())
+    with env.meter:
+        direction = torch.randn_like(weight)
+        loss = lambda weight: nn.functional.cross_entropy(x @ weight.T + bias, y)  # noqa: E731
+        _, slope = torch.func.jvp(loss, (weight,), (direction,))
+        with torch.no_grad():
+            model[0].weight.sub_(slope * direction, alpha=0.01)
+    return model
+
+
 @pytest.mark.parametrize(
     "learner",
     [
         plain,
+        with_parts_erased,
+        in_an_opaque_format,
+        with_forward_derivatives,
         built_outside,
         built_inside,
         with_adam,

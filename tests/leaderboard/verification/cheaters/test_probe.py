@@ -164,8 +164,10 @@ def test_the_probe_has_different_examples_in_a_random_order(env, monkeypatch):
     monkeypatch.setattr(ProgramModule, "forward", recorded)
     for _ in range(3):
         evaluator.answer(*program())
-    probes = [x.flatten(1) for x in seen if len(x) < len(env.data.test_x)]
+    parts = [x.flatten(1) for x in seen if len(x) < len(env.data.test_x)]
+    probes, again = parts[::2], parts[1::2]  # each is answered once more with rounded parameters
     assert len(probes) == 3
+    assert all(map(torch.equal, probes, again))
     kept = torch.from_numpy(env.data.test_x.reshape(397, 64).copy())
     assert len(kept.unique(dim=0)) == len(kept)
     assert all(len(rows.unique(dim=0)) == len(rows) for rows in probes)

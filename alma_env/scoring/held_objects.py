@@ -1,0 +1,116 @@
+"""What an object is, and what it holds: whether a library defined it, and its parts as copies and pickles see them."""
+
+from __future__ import annotations
+
+import copyreg
+import functools
+import operator
+import os
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+_TOOLS = frozenset({"torch", "numpy", "alma_env", "agents", "leaderboard"})
+_MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
+_LIBRARIES = frozenset(sys.stdlib_module_names) | _TOOLS
+
+
+@functools.lru_cache(maxsize=4096)
+def is_in(kind: type, packages: frozenset[str]) -> bool:
+    """Return whether a class belongs to one of these packages, and does not only claim their name."""
+    module, name = kind.__module__, kind.__qualname__
+    package = module.partition(".")[0] if isinstance(module, str) else ""
+    if package not in packages:
+        return False
+    try:
+        if operator.attrgetter(name)(sys.modules[module]) is kind:
+            return True
+    except (AttributeError, KeyError):
+        pass  # some classes of libraries are not found by their name
+    if not kind.__flags__ & _MADE_BY_PYTHON:
+        return True
+    folder = os.path.dirname(getattr(sys.modules.get(package), "__file__", None) or os.__file__)
+    functions = [value for value in vars(kind).values() if isinstance(value, types.FunctionType)]
+    return bool(functions) and all(one.__code__.co_filename.startswith(folder + os.sep) for one in functions)
+
+
+def is_library_class(kind: type) -> bool:
+    """Return whether a class is one of Python, PyTorch, NumPy or this project."""
+    return is_in(kind, _LIBRARIES)
+
+
+def is_library_module(module: types.ModuleType) -> bool:
+    """Return whether a module is one of Python, PyTorch, NumPy or this project."""
+    return module.__name__.partition(".")[0] in _LIBRARIES
+
+
+def is_library_function(function: types.FunctionType) -> bool:
+    """Return whether a function is one of Python, PyTorch, NumPy or this project."""
+    module = function.__module__ or ""
+    home = sys.modules.get(module)
+    return module.partition(".")[0] in _LIBRARIES and home is not None and function.__globals__ is vars(home)
+
+
+def is_tool(value: object) -> bool:
+    """Return whether an object is one of PyTorch, NumPy or this project."""
+    kind: Any = type(value)
+    return is_in(kind, _TOOLS)
+
+
+def function_of(value: Any) -> Any:
+    """Return the function in a method, class method, static method, property or decorated function."""
+    value = getattr(value, "__func__", value)
+    value = value.fget if isinstance(value, property) else value
+    return getattr(value, "__wrapped__", value)
+
+
+def filled(cell: types.CellType) -> bool:
+    """Return whether a variable of a closure has a value."""
+    try:
+        cell.cell_contents  # noqa: B018 - an empty cell raises
+    except ValueError:
+        return False
+    return True
+
+
+def parts(value: Any) -> Iterator[Any]:
+    """Yield the attributes of an object; of an object without attributes, what its pickle holds."""
+    kind: Any = type(value)
+    own = kind in copyreg.dispatch_table or kind.__reduce__ is not object.__reduce__
+    slots = [name for base in kind.__mro__ for name in _slots(base)]
+    if hasattr(value, "__dict__") or slots:
+        yield getattr(value, "__dict__", None)
+        yield from (getattr(value, name, None) for name in slots)
+        if not own:
+            return
+    try:
+        reduce = copyreg.dispatch_table.get(kind)
+        found = reduce(value) if reduce else value.__reduce_ex__(4)
+    except Exception:  # it cannot be copied either
+        return
+    if not isinstance(found, str):
+        _, arguments, *rest = found
+        yield arguments
+        yield from (part if number == 0 else list(part) for number, part in enumerate(rest[:3]) if part is not None)
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    slots = vars(kind).get("__slots__", ())
+    return (slots,) if isinstance(slots, str) else tuple(slots)
+
+
+@functools.lru_cache(maxsize=4096)
+def names_in(code: types.CodeType) -> tuple[str, ...]:
+    """Return the names of variables and attributes in the code of a function."""
+    inner = [name for value in code.co_consts if isinstance(value, types.CodeType) for name in names_in(value)]
+    return (*code.co_names, *inner)
+
+
+@functools.lru_cache(maxsize=4096)
+def literals_in(code: types.CodeType) -> tuple[Any, ...]:
+    """Return the numbers and texts in the code of a function, without its documentation."""
+    values = [value for value in code.co_consts if not isinstance(value, types.CodeType)]
+    documented = bool(code.co_consts) and isinstance(code.co_consts[0], str)
+    inner = [one for value in code.co_consts if isinstance(value, types.CodeType) for one in literals_in(value)]
+    return (*values[documented:], *inner)
