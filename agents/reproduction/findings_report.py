@@ -36,7 +36,8 @@ The combined test of a finding takes, for each seed, the mean of its comparisons
 the compared values, and then Student's t over seeds; for a prediction of closeness it takes what is left of the
 tolerance. A finding holds if no comparison is contradicted, and either the combined test is on the paper's side or each
 comparison holds. It does not hold if the evidence, comparisons or combined test, is only against it. It is mixed if
-there is evidence for it and against it. Otherwise it is undecided. "Where run" says that some comparisons have no runs.
+there is evidence for it and against it. Otherwise it is undecided. "Where run" says that some comparisons have no runs
+or one seed.
 
 "Seeds to decide" is the number of seeds with which the test decides with a probability of 80 %, if the measured mean
 and spread are the true ones. Missing runs are those of settings without any run; their price is in hours of one core.
