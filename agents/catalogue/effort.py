@@ -78,6 +78,7 @@ class Effort:
         steps: mini-batch steps of all stages.
         examples: training examples of all stages, counted once per epoch.
         training_flops: training FLOPs by the paper's rule, growth included.
+        growth_flops: those of them that growth steps take.
         other_flops: FLOPs of validation and of the answers on the test set.
         parameters: parameters of one network after the last growth step.
     """
@@ -86,6 +87,7 @@ class Effort:
     steps: int
     examples: int
     training_flops: float
+    growth_flops: float
     other_flops: float
     parameters: float
 
@@ -101,7 +103,7 @@ def effort_of(config: RunConfig, facts: DataFacts) -> Effort:
     members = int(agent.record.get("members", 1))
     epochs, updates, batch = (agent.stage[name] for name in ("epochs", "updates", "batch_size"))
     steps = total = 0
-    training = other = 0.0
+    training = growth = other = 0.0
     for stage in stages:
         examples = stage.mega_batches * (per_tick - valid)
         processed = examples * epochs if updates is None else updates * batch
@@ -109,9 +111,12 @@ def effort_of(config: RunConfig, facts: DataFacts) -> Effort:
         total += processed
         macs = _macs(agent, facts, stage.growth_steps)
         validated = sizes.valid if facts.is_text else stage.mega_batches * valid
-        training += 6 * members * macs * processed + _growth_flops(agent, facts, stage, examples, validated)
+        training += 6 * members * macs * processed
+        growth += _growth_flops(agent, facts, stage, examples, validated)
         other += 2 * members * macs * (validated * epochs + sizes.test)
-    return Effort(stages, steps, total, training, other, _parameters(agent, facts, stages[-1].growth_steps))
+    return Effort(
+        stages, steps, total, training + growth, growth, other, _parameters(agent, facts, stages[-1].growth_steps)
+    )
 
 
 def training_examples(env: AlmaEnv, agent: AgentConfig, until: int | None = None) -> int:

@@ -65,7 +65,8 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
     file.write_text(_markdown(outcomes, found, options), encoding="utf-8")
     say(console, *(f"{outcome.plan.name}: {outcome.coverage}" for outcome in outcomes))
     say(console, *map(_sentence, report.notes(plans, options.scale)))
-    _print_findings(console, found, options.scale)
+    if found:
+        _print_findings(console, found, options.scale)
     say(console, f"Figures, tables and every comparison: {file}")
     return 1 if failed else 0
 

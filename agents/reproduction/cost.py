@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from functools import cache
 from importlib.resources import files
@@ -55,24 +55,31 @@ def _cost(spec: RunSpec) -> Cost:
     facts = spec.known_facts()
     config = resolve(spec, facts)
     effort = effort_of(config, facts)
-    rate, start = _throughput(config, facts.data)
+    rate, growth_rate, start = _throughput(config, facts.data)
     members = int(config.agent.record.get("members", 1))
     if config.agent.id in ("gens", "gens-moe"):
         members *= 1 + effort.stages[-1].growth_steps
     size = FILE_BYTES + 2 * ROW_BYTES * (facts.ticks + 1) + 4 * effort.parameters * members
-    return Cost(1, effort.training_flops, start + (effort.training_flops + effort.other_flops) / rate, size)
+    at_rate = effort.training_flops - effort.growth_flops + effort.other_flops
+    seconds = start + at_rate / rate + effort.growth_flops / growth_rate
+    return Cost(1, effort.training_flops, seconds, size)
 
 
-def _throughput(config: RunConfig, data: str) -> tuple[float, float]:
-    """Return the FLOPs per second of a run on one core, and the seconds before its first stage."""
+def _throughput(config: RunConfig, data: str) -> tuple[float, float, float]:
+    """Return the FLOPs per second of a run on one core, those of its growth steps, and the seconds before its start."""
     table = _measured()[_AS_FAST_ON.get(data, data)]
     agent = _AS_FAST_AS.get(config.agent.id, config.agent.id)
     of_wait = table.get(str(config.agent.wait), {})
-    rates = of_wait.get(agent, table[agent])
-    # Linear in the logarithms between two measured widths, constant beyond the outermost widths.
-    widths = [int(width) for width in rates]
-    log_rate = np.interp(math.log(config.get("width")), np.log(widths), np.log(list(rates.values())))
-    return 1e9 * math.exp(log_rate), float(table["start"])
+    width = config.get("width")
+    rate = _at_width(of_wait.get(agent, table[agent]), width)
+    grows = f"{agent}-growth"
+    return rate, _at_width(table[grows], width) if grows in table else rate, float(table["start"])
+
+
+def _at_width(rates: Mapping[str, float], width: int) -> float:
+    """Return FLOPs per second: linear in the logarithms between two measured widths, constant beyond the outermost."""
+    widths = [int(measured) for measured in rates]
+    return 1e9 * math.exp(np.interp(math.log(width), np.log(widths), np.log(list(rates.values()))))
 
 
 @cache

@@ -36,7 +36,8 @@ The combined test of a finding takes, for each seed, the mean of its comparisons
 the compared values, and then Student's t over seeds; for a prediction of closeness it takes what is left of the
 tolerance. A finding holds if no comparison is contradicted, and either the combined test is on the paper's side or each
 comparison holds. It does not hold if the evidence, comparisons or combined test, is only against it. It is mixed if
-there is evidence for it and against it. Otherwise it is undecided. "Where run" says that some comparisons have no runs.
+there is evidence for it and against it. Otherwise it is undecided. "Where run" says that some comparisons have no runs
+or one seed.
 
 "Seeds to decide" is the number of seeds with which the test decides with a probability of 80 %, if the measured mean
 and spread are the true ones. Missing runs are those of settings without any run; their price is in hours of one core.
@@ -77,13 +78,19 @@ def findings_table(judged: Iterable[JudgedFinding], scale: str) -> str:
         (
             DATA[one.finding.family],
             one.finding.statement,
-            f"**{verdict_text(one, scale)}**" if one.with_runs else verdict_text(one, scale),
+            _bold(verdict_text(one, scale)) if one.with_runs else verdict_text(one, scale),
             combined_text(one) or "–",
             counts(one),
         )
         for one in judged
     ]
     return table(("data", "finding", "verdict", "on the paper's side by ± 95 %", "comparisons"), rows)
+
+
+def _bold(verdict: str) -> str:
+    """Return a verdict with its reason; the verdict is bold."""
+    word, semicolon, reason = verdict.partition("; ")
+    return f"**{word}**{semicolon}{reason}"
 
 
 def verdict_text(judged: JudgedFinding, scale: str) -> str:
@@ -153,7 +160,7 @@ def comparisons_text(judged: Iterable[JudgedFinding], scale: str) -> str:
     for one in judged:
         if one.with_runs:
             combined = f"On the paper's side by {combined_text(one)}. " if one.combined else ""
-            head = f"**{verdict_text(one, scale)}**. {combined}Weakest: {weakest(one)}. {_command(one, scale)}\n"
+            head = f"{_bold(verdict_text(one, scale))}. {combined}Weakest: {weakest(one)}. {_command(one, scale)}\n"
             parts += [f"### {one.finding.id}: {one.finding.statement}\n", head, comparisons_table(one)]
             if one.count(NOT_RUN):
                 parts.append(f"{one.count(NOT_RUN)} more comparisons were not run.\n")
@@ -170,7 +177,12 @@ def _command(judged: JudgedFinding, scale: str) -> str:
 
 
 def findings_section(judged: Sequence[JudgedFinding], scale: str) -> str:
-    """Return the section on the findings: how many hold, their table, the rule of the verdicts, and the comparisons."""
+    """Return the section on the findings: how many hold, their table, the rule of the verdicts, and the comparisons.
+
+    It is empty for plans without findings.
+    """
+    if not judged:
+        return ""
     parts = [summary(judged), findings_table(judged, scale), RULE, comparisons_text(judged, scale)]
     return "\n".join(["## The findings\n", *parts])
 

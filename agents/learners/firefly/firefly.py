@@ -35,7 +35,6 @@ from agents.training.stage import Examples
 from agents.training.trainer import Trainer
 from alma_env.metering import meter
 from alma_env.metering.function_cost import count_once
-from alma_env.scoring.module_copy import copy_module
 
 
 class Firefly(NetworkLearner[Predictor]):
@@ -68,10 +67,6 @@ class Firefly(NetworkLearner[Predictor]):
         weights = self.trainer.generator("init", stage=stage)
         body = FireflyVGG19(widths, network.classes, network.in_channels, residuals=residuals, generator=weights)
         return Predictor(copy.deepcopy(self.predictor.normalize), body.to(self.trainer.device)).eval()
-
-    def _copy(self) -> Predictor:
-        # With the meter: it knows the content of a deployed network, and a grown one was never deployed.
-        return copy_module(self.predictor)
 
     def grow(self, train: Examples, valid: Examples) -> None:
         """Widen the network before a stage, on the data of that stage without augmentation."""

@@ -85,7 +85,7 @@ FINDINGS: Findings = {
         replay.replay_is_no_better_trade,
     ),
     "cifar-replay-wait": (
-        "with replay, the best waiting time falls as the budget grows: CER at w=2 < w=10 < w=100",
+        "with replay, the best waiting time falls as the budget grows: at the budget of w=2, CER at w=2 < w=10",
         replay.replay_rewards_short_waits,
     ),
     "cifar-replay-gens": (

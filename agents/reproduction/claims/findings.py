@@ -14,6 +14,8 @@ against it is a comparison that is contradicted, or a combined test on the other
 | only for, and the combined test holds, or every comparison that was run holds | holds |
 | otherwise | undecided |
 
+A finding "holds where run" if some of its comparisons have no runs, or one seed.
+
 Most findings state an order for every width and waiting time. To require a decided comparison for each of them would
 leave a finding of 40 comparisons undecided forever: somewhere two settings are nearly equal. On the other hand an
 average alone could hide a setting in which the order is reversed. The rule asks for both: the order holds on average,
@@ -123,7 +125,8 @@ class JudgedFinding:
         if against:
             return MIXED if in_favour else DOES_NOT_HOLD
         if together == HOLDS or self.count(HOLDS) == len(self.with_runs):
-            return HOLDS_WHERE_RUN if self.count(NOT_RUN) else HOLDS
+            untested = self.count(NOT_RUN) or any(one.p_value is None for one in self.with_runs)
+            return HOLDS_WHERE_RUN if untested else HOLDS
         return UNDECIDED
 
     @property

@@ -84,9 +84,11 @@ def replay_is_no_better_trade(pick: Picker, setup: Setup) -> list[PairedComparis
 
 
 def replay_rewards_short_waits(pick: Picker, setup: Setup) -> list[PairedComparison]:
-    """With replay, a shorter waiting time costs more training and has the lower CER."""
-    pairs = [(setup.greedy, setup.middle[0]), (setup.middle[0], setup.tardy)]
-    return compare_waits(pick, setup.widths, pairs, CER, replay=True)
+    """With replay, the shortest waiting time, which takes most training then, is better than the intermediate one.
+
+    That the intermediate one is better than the longest is true without replay, too.
+    """
+    return compare_waits(pick, setup.widths, [(setup.greedy, setup.middle[0])], CER, replay=True)
 
 
 def growing_ensembles_end_at_single_models(pick: Picker, setup: Setup) -> list[PairedComparison]:

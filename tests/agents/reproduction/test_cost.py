@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import tomllib
+from importlib.resources import files
+
 import pytest
+import torch
 
 import agents
 import alma_env
 from agents.catalogue.data_facts import SIZES
+from agents.catalogue.effort import effort_of
 from agents.catalogue.spec import RunSpec, resolve
+from agents.networks.mlp_vgg import MLP, VGG19
 from agents.reproduction.cost import cost_of
 from agents.runs.run import config_of
 
@@ -72,6 +78,31 @@ def test_text_costs_six_flops_per_multiply_add_of_its_updates():
     assert env.data.classes == known.vocabulary
     per_sequence = env.ledger[0].inference_flops / 2  # two members
     assert cost_of([spec]).training == pytest.approx(2 * 2 * 24 * 3 * per_sequence, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("env", "classes"), [("FashionMNIST", 10), ("EMNIST", 62), ("CIFAR10", 10), ("CIFAR100", 100), ("MNIST", 10)]
+)
+def test_the_parameters_of_a_network_follow_from_the_number_of_classes(env, classes):
+    generator = torch.Generator()
+    network = VGG19(4, classes, generator=generator) if env[0] == "C" else MLP(784, 4, classes, generator=generator)
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    spec = RunSpec(f"{env}-ALMA-v0", "sm", 4, wait=50)
+    facts = spec.known_facts()
+    assert effort_of(resolve(spec, facts), facts).parameters == parameters
+    assert cost_of([spec]).seconds > 0
+
+
+def test_growth_of_firefly_has_its_own_rate():
+    """With more candidates only the growth steps cost more, by their FLOPs divided by the rate of growth."""
+    specs = [RunSpec("CIFAR10-ALMA-v0", "ff", 4, 10, settings={"candidates": candidates}) for candidates in (70, 140)]
+    facts = specs[0].known_facts()
+    few, many = (effort_of(resolve(spec, facts), facts) for spec in specs)
+    growth = many.growth_flops - few.growth_flops
+    assert many.training_flops - few.training_flops == pytest.approx(growth)
+    rate = growth / (cost_of(specs[1:]).seconds - cost_of(specs[:1]).seconds)
+    table = tomllib.loads((files("agents.reproduction") / "throughput.toml").read_text(encoding="utf-8"))
+    assert rate == pytest.approx(1e9 * table["CIFAR10"]["ff-growth"]["4"])
 
 
 @pytest.mark.parametrize("name", ["Digits"])
