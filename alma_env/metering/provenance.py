@@ -300,15 +300,15 @@ class ProvenanceStore:
     def note_copies(self, originals: Iterable[Tensor], copies: Iterable[Tensor]) -> None:
         """Note copies that were made where the block did not see it."""
         for original, copy in zip(originals, copies, strict=True):
-            key = key_of(copy)
-            if key is None or checksum(copy.untyped_storage()) != checksum(original.untyped_storage()):
+            key, content = key_of(copy), sample(copy)
+            if key is None or content != sample(original):
                 continue  # the first look judges it
-            for one in self._look_at(original):
+            for one in self._known(original) or self._look_at(original):
                 if isinstance(one, Touched):
                     touched = self.touched[key] = Touched(self._new_reference(key, copy))
                     touched.foreign, touched.data, touched.numbers = one.foreign, one.data, one.numbers
                     touched.written = touched.made = one.made or one.written
-                    touched.sample = sample(copy)
+                    touched.sample = content
         self._prune()
 
     def touch(self, tensors: Iterable[Tensor], charged: bool) -> None:
