@@ -18,6 +18,30 @@ from alma_env.data.image_files import datasets
 
 from . import postgresql
 
+# Files that take more than 20 seconds. They start first, so that no worker is left alone with one of them at the end.
+LONG_FILES = (
+    "test_verify.py",
+    "test_sweep.py",
+    "test_ray_cluster.py",
+    "test_malformed_programs.py",
+    "test_greed.py",
+    "test_distributed.py",
+    "test_native_library.py",
+    "test_arena.py",
+    "test_free_operations.py",
+    "test_training_elsewhere.py",
+    "test_damage.py",
+    "test_bidder.py",
+    "test_worker.py",
+    "test_storms.py",
+    "test_killed_server.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sort the tests by file: the longest files first."""
+    items.sort(key=lambda item: LONG_FILES.index(item.path.name) if item.path.name in LONG_FILES else len(LONG_FILES))
+
 
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[str]:
