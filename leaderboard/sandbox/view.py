@@ -28,6 +28,7 @@ PACKAGES = ("alma_env", "agents", "leaderboard")
 SCRATCH = "/scratch"
 PACKAGES_ROOT = Path(__file__).resolve().parents[2]
 _SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin")
+_DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))
 _PROGRAM = "/program"
 
 
@@ -74,7 +75,10 @@ def view(folders: Mapping[str, Path], private: Path, scratch: int) -> Words:
     for file in ("/etc/ld.so.cache", "/etc/alternatives"):
         words += ["--ro-bind", Path(file), file] if os.path.exists(file) else []
     words += ["--ro-bind", _write(private / "cpuinfo", _processors()), "/proc/cpuinfo"]
-    words += ["--dev", "/dev", "--size", str(scratch), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    words += ["--dev", "/dev", "--size", str(scratch), "--tmpfs", "/dev/shm", "--size", "4096", "--tmpfs", "/dev/pts"]
+    # The devices are those of the host: without this, a run could set the times of their files for the next run.
+    for place in (*_DEVICES, "/dev/pts", "/dev"):
+        words += ["--remount-ro", place]
     for name, folder in visible_folders().items():
         words += ["--ro-bind", folder, name]
     words += environment_words(private)

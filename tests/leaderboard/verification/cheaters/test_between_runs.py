@@ -108,6 +108,24 @@ LEAVES = {
         "result = os.listxattr(LARGE), os.stat(LARGE).st_mtime == 1",
         "([], False)",
     ),
+    "writes times, owners and attributes to the devices, which are those of the host": (
+        "found = set()\n"
+        "for name in sorted(os.listdir('/dev')):\n"
+        "    device = '/dev/' + name\n"
+        "    if name in ('fd', 'core', 'ptmx', 'shm', 'stdin', 'stdout', 'stderr'):\n"
+        "        continue  # links to what does not exist, and a folder of its own\n"
+        "    changes = [lambda: os.utime(device), lambda: os.utime(device, (1, 1)), lambda: os.chmod(device, 0o600)]\n"
+        "    changes += [lambda: os.chown(device, -1, os.getgid()), lambda: os.setxattr(device, 'user.a', b'1')]\n"
+        "    for change in changes:\n"
+        "        try:\n"
+        "            change()\n"
+        "            found.add('changed ' + name)\n"
+        "        except OSError as error:\n"
+        "            found.add(errno.errorcode[error.errno])\n"
+        "result = found == {'EROFS'} or found",
+        "result = any(os.stat('/dev/' + name).st_mtime == 1 for name in ('null', 'zero', 'full', 'urandom', 'tty'))",
+        "False",
+    ),
     "leaves its priority, its limits and its name": (
         "import resource\n"
         "os.setpriority(0, 0, 19)\n"
