@@ -18,7 +18,7 @@ MAXIMUM_LINES = 2_000  # of 64 KiB; a manifest has some dozen
 _TOKENS = re.compile(
     r'"""(?:\\(?:.|\Z)|[^\\])*?(?:"{3,5}|\Z)'  # a text of several lines can end with two quotes of its own
     r"|'''.*?(?:'{3,5}|\Z)"
-    r'|"(?:\\.|[^"\\\n])*(?:"|\n|\Z)'
+    r'|"(?:\\(?:.|\Z)|[^"\\\n])*(?:"|\n|\Z)'
     r"|'[^'\n]*(?:'|\n|\Z)"
     r"|\#[^\n]*"
     r"|(?P<mark>[.\[\]{}=,\n])",
