@@ -28,7 +28,7 @@ PACKAGES = ("alma_env", "agents", "leaderboard")
 SCRATCH = "/scratch"
 PACKAGES_ROOT = Path(__file__).resolve().parents[2]
 _SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin")
-_DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))
+DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))  # of the host
 _PROGRAM = "/program"
 
 
@@ -76,9 +76,7 @@ def view(folders: Mapping[str, Path], private: Path, scratch: int) -> Words:
         words += ["--ro-bind", Path(file), file] if os.path.exists(file) else []
     words += ["--ro-bind", _write(private / "cpuinfo", _processors()), "/proc/cpuinfo"]
     words += ["--dev", "/dev", "--size", str(scratch), "--tmpfs", "/dev/shm", "--size", "4096", "--tmpfs", "/dev/pts"]
-    # The devices are those of the host: without this, a run could set the times of their files for the next run.
-    for place in (*_DEVICES, "/dev/pts", "/dev"):
-        words += ["--remount-ro", place]
+    words += ["--remount-ro", "/dev/pts", "--remount-ro", "/dev"]
     for name, folder in visible_folders().items():
         words += ["--ro-bind", folder, name]
     words += environment_words(private)
