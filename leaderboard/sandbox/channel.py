@@ -148,9 +148,10 @@ def as_array(blob: bytes | bytearray | memoryview, header: Any) -> NDArray[Any]:
         ChannelError: the dtype or the shape is not allowed, or does not fit the bytes.
     """
     try:
-        dtype, shape = np.dtype(header["dtype"]), tuple(header["shape"])
-        if dtype.name not in _DTYPES or not all(type(side) is int and side >= 0 for side in shape) or len(shape) > 8:
-            raise ValueError(f"dtype {dtype.name}, shape {shape}")
-        return np.frombuffer(blob, dtype).reshape(shape)
+        dtype, shape = header["dtype"], tuple(header["shape"])
+        # NumPy gets no other text, because it evaluates some as Python.
+        if dtype not in _DTYPES or not all(type(side) is int and side >= 0 for side in shape) or len(shape) > 8:
+            raise ValueError(f"dtype {str(dtype)[:50]}, shape {str(shape)[:100]}")
+        return np.frombuffer(blob, np.dtype(dtype)).reshape(shape)
     except (ValueError, TypeError, KeyError) as error:
         raise ChannelError(f"not an array: {str(error)[:200]}") from error

@@ -28,6 +28,7 @@ PACKAGES = ("alma_env", "agents", "leaderboard")
 SCRATCH = "/scratch"
 PACKAGES_ROOT = Path(__file__).resolve().parents[2]
 _SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin")
+DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))  # of the host
 _PROGRAM = "/program"
 
 
@@ -74,7 +75,8 @@ def view(folders: Mapping[str, Path], private: Path, scratch: int) -> Words:
     for file in ("/etc/ld.so.cache", "/etc/alternatives"):
         words += ["--ro-bind", Path(file), file] if os.path.exists(file) else []
     words += ["--ro-bind", _write(private / "cpuinfo", _processors()), "/proc/cpuinfo"]
-    words += ["--dev", "/dev", "--size", str(scratch), "--tmpfs", "/dev/shm", "--remount-ro", "/dev"]
+    words += ["--dev", "/dev", "--size", str(scratch), "--tmpfs", "/dev/shm", "--size", "4096", "--tmpfs", "/dev/pts"]
+    words += ["--remount-ro", "/dev/pts", "--remount-ro", "/dev"]
     for name, folder in visible_folders().items():
         words += ["--ro-bind", folder, name]
     words += environment_words(private)

@@ -59,7 +59,7 @@ def read_claim(content: bytes, env_id: str) -> Ledger:
     for number, line in enumerate(lines, start=1):
         try:
             ledger.append(_row(line, error_limit(env_id)))
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError, RecursionError, OverflowError) as error:
             raise SubmissionError(f"line {number}: {shown(str(error), 200)}; {_REMEDY}") from error
     return ledger
 

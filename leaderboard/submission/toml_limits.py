@@ -14,10 +14,11 @@ from leaderboard.errors import SubmissionError
 MAXIMUM_KEY_PARTS = 4  # a manifest needs two: hyperparameters.wait
 MAXIMUM_DEPTH = 8  # of brackets; a manifest needs one
 MAXIMUM_LINES = 2_000  # of 64 KiB; a manifest has some dozen
+# Every alternative that begins also matches, at the latest at the end: a failed one would be tried from every quote.
 _TOKENS = re.compile(
-    r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)'  # a text of several lines can end with two quotes of its own
+    r'"""(?:\\(?:.|\Z)|[^\\])*?(?:"{3,5}|\Z)'  # a text of several lines can end with two quotes of its own
     r"|'''.*?(?:'{3,5}|\Z)"
-    r'|"(?:\\.|[^"\\\n])*(?:"|\n|\Z)'
+    r'|"(?:\\(?:.|\Z)|[^"\\\n])*(?:"|\n|\Z)'
     r"|'[^'\n]*(?:'|\n|\Z)"
     r"|\#[^\n]*"
     r"|(?P<mark>[.\[\]{}=,\n])",

@@ -78,11 +78,15 @@ def _finish(request: Request) -> Response:
     code = query.get("code", "")
     if not code or len(code) > 2_000:
         return _refused(request, 403, f"{provider.label} did not confirm the sign-in; start again, or use a token")
-    _, account_id, after = cookie.split(".")
+    try:  # a browser can derive the state of a cookie that it made itself
+        _, account_id, after = cookie.split(".")
+        began_as, place = int(account_id), base64.urlsafe_b64decode(after).decode()
+    except ValueError:
+        return _refused(request, 403, _START_AGAIN)
     secret = {kind: _derived(request, cookie, kind) for kind in ("nonce", "verifier")}
     try:
         person = providers.finish(provider, _back(request, provider), code=code, **secret)
-        return _known(request, person, int(account_id), base64.urlsafe_b64decode(after).decode())
+        return _known(request, person, began_as, place)
     except SignInError as error:
         spend(request, "log_ins")
         return _refused(request, 502, str(error))

@@ -94,6 +94,18 @@ def depth(value: object) -> int:
     return 1 + max(map(depth, value), default=0) if isinstance(value, list) else 0
 
 
+@pytest.mark.parametrize("quotes", ['"', "'", '"""', "'''", "#"])
+@pytest.mark.parametrize("rest", ["", "\\", '\\"\\', '\\"' * 9 + "\\", "\\\\\\", "x", "\n\\", "'\\", '""\\'])
+def test_a_text_without_an_end_is_read_once(quotes, rest):
+    # A text that did not match would be tried again from each of its quotes: 10 s for 64 KiB.
+    assert toml_limits._TOKENS.match(quotes + rest) is not None
+
+
+@given(st.sampled_from(['"', "'", '"""', "'''", "#"]), st.text("\\\"'\nx.", max_size=20))
+def test_every_text_that_begins_is_a_token(quotes, rest):
+    assert toml_limits._TOKENS.match(quotes + rest) is not None
+
+
 def test_an_error_lists_few_problems():
     text = manifest_text().replace("[0, 1, 2]", "[" + "-1," * 15_000 + "]")
     with pytest.raises(SubmissionError) as caught:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import time
 from contextlib import closing
 from urllib.parse import parse_qs, urlsplit
@@ -185,6 +187,18 @@ def test_only_the_browser_that_began_can_finish(client, engine, server):
     assert len(names(engine)) == 1
     client.cookies["alma-sign-in"] = state
     back(client, address, 403)  # the browser has a session now, so the state is another one
+
+
+@pytest.mark.parametrize("made", ["x", "a.b", "a.b.c.d", "a.x.YQ==", "a.0.YQ", "a.0._w==", f"a.{'9' * 5_000}.YQ=="])
+def test_a_cookie_that_the_browser_made_itself_is_refused(client, made):
+    client.get("/login")
+    visit = client.cookies["alma-visit"]
+    key = f"{made}\0{visit}\0orcid".encode()
+    state = hmac.new(key, b"alma state", hashlib.sha256).hexdigest()
+    client.cookies.set("alma-sign-in", made)
+    response = client.get(f"/sign-in/orcid/callback?state={state}&code=x")
+    assert response.status_code == 403
+    assert "began in another browser" in response.text
 
 
 def test_a_code_is_used_once_and_needs_the_secret_of_its_flow(client, engine, server):

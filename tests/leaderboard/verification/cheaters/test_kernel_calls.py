@@ -157,6 +157,8 @@ ARGUMENTS = {
         "EPERM",
     ),
     "lets itself be traced": ("result = named(libc.prctl(0x59616D61, -1, 0, 0, 0))", "EPERM"),
+    "fills the kernel's memory for connections of the machine": ("socket.socket(socket.AF_INET)", "EPERM"),
+    "takes the pseudo-terminals of the machine": ("os.open('/dev/ptmx', os.O_RDWR)", "ENOENT"),
     "connects to the hypervisor": ("socket.socket(40, socket.SOCK_STREAM)", "EPERM"),
     "uses the kernel's cryptography": ("socket.socket(38, socket.SOCK_SEQPACKET)", "EPERM"),
     "listens to events of devices and to the audit": (
@@ -212,6 +214,7 @@ ATTEMPTS = {
     **(X86 if platform.machine() == "x86_64" else {}),
 }
 TEXTS = {
+    "ENOENT": "there are none there",
     "EPERM": "refused",
     "ENOSYS": "the call does not exist there",
     "SIGSYS": "the process ends",
