@@ -1,8 +1,10 @@
 """Packed files: finished runs in one small file, without checkpoints.
 
 A packed file is JSON Lines, compressed with LZMA. A line is a run, ``{"config", "rows", "stages"}``. Ledger and stages
-are stored by columns, because repeated values then compress to almost nothing. Wall-clock seconds are rounded to
-milliseconds; every other number is exact. A column ``registered`` without content is left out.
+are stored by columns, because repeated values then compress to almost nothing. What does not compress is shortened:
+wall-clock seconds to milliseconds, the floats of stages to nine significant digits, which tell all float32 apart, and
+digests of predictors to eight digits, which still tell whether a run repeats another. All else is exact. A column
+``registered`` without content is left out.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from agents.runs.ledger_columns import NAMES, LedgerColumns
 from alma_env.files import replacing
 
 SUFFIX = ".jsonl.xz"
+DIGEST_DIGITS = 8
 _STAGE = tuple(field.name for field in dataclasses.fields(StageRecord))
 
 Run = tuple[dict[str, Any], LedgerColumns, Sequence[StageRecord]]  # configuration, ledger, stages
@@ -68,7 +71,13 @@ def _to_record(config: dict[str, Any], columns: LedgerColumns, stages: Sequence[
     phases = sorted({phase for flops in columns.flops for phase in flops})
     rows["flops"] = {phase: [flops.get(phase) for flops in columns.flops] for phase in phases}
     rows["seconds"] = [round(seconds, 3) for seconds in columns.seconds]
-    return {"config": config, "rows": rows, "stages": {name: [getattr(one, name) for one in stages] for name in _STAGE}}
+    rows["digest"] = [digest[:DIGEST_DIGITS] for digest in columns.digest]
+    by_name = {name: [_shortened(getattr(one, name)) for one in stages] for name in _STAGE}
+    return {"config": config, "rows": rows, "stages": by_name}
+
+
+def _shortened(value: Any) -> Any:
+    return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
 def _from_record(record: dict[str, Any]) -> Run:

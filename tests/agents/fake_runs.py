@@ -59,7 +59,7 @@ def fake_run(
             error = floor + (error - floor) / (1.2 + 0.1 * every) + 0.01 * ((7 * seed + 3 * width + tick) % 5) / width
             parameters += 50 * width * (growth == "every" and len(stages) > 0)
             seen = tick if replay else every
-            stages.append(StageRecord(tick, every, 80 * seen, replay, 0, error, error))
+            stages.append(StageRecord(tick, every, 80 * seen, replay, 0, round(error, 9), round(error, 9)))
         flops = {"training": 600 * parameters * stages[-1].examples, "validation": parameters} if trains else {}
         digest = f"{agent}{width}{seed}{len(stages)}"
         rows.append(

@@ -7,11 +7,12 @@ import lzma
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import agents
 from agents.cli import main
-from agents.runs import load
+from agents.runs import archive, load
 from agents.runs.ledger_columns import LedgerColumns
 from alma_env import Ledger
 
@@ -42,7 +43,19 @@ def test_a_run_read_by_columns_has_equal_rows_score_and_stages(folder: Path) -> 
         assert run.columns.comp.tolist() == [row.comp for row in made.ledger]
 
 
-def test_a_packed_run_equals_the_run_except_for_fractions_of_milliseconds(folder: Path, tmp_path: Path) -> None:
+def test_a_packed_run_shortens_times_digests_and_validation_results_only(tmp_path: Path) -> None:
+    made = RUNS[0]
+    stage = dataclasses.replace(made.stages[0], validation_loss=0.12345678901, validation_error=float(np.float32(0.1)))
+    row = dataclasses.replace(made.ledger[1], seconds=1.23456, digest="0123456789abcdef", error=0.12345678901)
+    columns = LedgerColumns.from_ledger(Ledger([made.ledger[0], row]))
+    archive.write([(made.config, columns, [stage])], tmp_path / "run.jsonl.xz")
+    ((_, read_columns, read_stages),) = archive.read(tmp_path / "run.jsonl.xz")
+    assert read_columns.to_ledger()[1] == dataclasses.replace(row, seconds=1.235, digest="01234567")
+    assert read_stages == [dataclasses.replace(stage, validation_loss=0.123456789, validation_error=0.100000001)]
+    assert np.float32(read_stages[0].validation_error) == np.float32(0.1)
+
+
+def test_a_packed_run_of_short_numbers_equals_the_run(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "runs.jsonl.xz"
     assert main(["pack", str(folder), "--out", str(file)]) == 0
     found, left_out = load.find(file)
