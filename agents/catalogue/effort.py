@@ -173,7 +173,7 @@ def _experts(agent: AgentConfig, growth_steps: int) -> int:
         by = agent.record.get("grow_by", 1)
         added = [by] if isinstance(by, int) else list(by)
         first: int = (agent.width or 1) if agent.backbone == "switch" else agent.record.get("init_experts", 1)
-        return int(first + sum(added[min(step, len(added) - 1)] for step in range(growth_steps)))
+        return int(first + sum(added[:growth_steps]) + max(growth_steps - len(added), 0) * added[-1])
     if agent.backbone == "switch":
         return int(agent.width or 1)
     return int({"moe": agent.record.get("init_experts"), "gens-moe": agent.record.get("experts")}.get(agent.id) or 1)
