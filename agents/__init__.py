@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # the public names; each is imported on first use
     from agents.policies.waiting import BudgetPaced as BudgetPaced
     from agents.policies.waiting import Doubling as Doubling
     from agents.policies.waiting import FixedWait as FixedWait
+    from agents.policies.waiting import Geometric as Geometric
     from agents.policies.waiting import RandomWait as RandomWait
     from agents.policies.waiting import ValidationTriggered as ValidationTriggered
     from agents.policies.waiting import fixed_wait as fixed_wait

@@ -78,8 +78,8 @@ class AgentConfig:
         return None if "name" in self.schedule else self.schedule.get("wait")
 
     @property
-    def replay(self) -> bool | None:
-        """Whether every stage trains on all data so far; None if not recorded."""
+    def replay(self) -> bool | str | None:
+        """Which earlier data every stage trains on: False none, True all, or ``last:k``; None if not recorded."""
         return self.schedule.get("replay")
 
     @property
@@ -113,7 +113,8 @@ class AgentConfig:
         else:
             own = [f"{name}={value}" for name, value in schedule.items() if name not in ("name", "replay", "growth")]
             text = f"{schedule.get('name', 'policy')}({', '.join(own)})"
-        return text + (", replay" if schedule.get("replay") else "")
+        replay = schedule.get("replay")
+        return text + (", replay" if replay is True else f", replay {replay}" if replay else "")
 
     @property
     def label(self) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from agents.policies import Decision, Policy, Progress, StatefulPolicy
+from agents.policies.progress import megabatches_of
 from agents.training.stage import Examples
 from alma_env.metering import meter
 
@@ -50,6 +51,9 @@ class Learner(Protocol):
     def grow(self, train: Examples, valid: Examples) -> None:
         """Add capacity before a stage, given the data of that stage."""
 
+    def restart(self) -> None:
+        """Let the next stage start from a new random initialisation; called directly before it."""
+
     def state_dict(self) -> dict[str, Any]:
         """Return everything that later stages depend on."""
 
@@ -64,12 +68,14 @@ class StageRecord:
     Attributes:
         tick: tick of the stage, 1..B.
         pending: mega-batches gathered since the stage before.
-        examples: number of training examples; with `replay` those of all ``tick`` mega-batches.
+        examples: number of training examples; with `replay` also those of earlier mega-batches.
         grow: growth steps before the stage.
         validation_loss: mean cross-entropy of the best epoch.
         validation_error: fraction of wrong validation answers at that epoch.
         held_out_error: error of the deployed predictor on the validation parts of the whole stream; None unless the run
             was started with ``record``.
+        window: with `replay`, the number of earlier mega-batches at most; None is all.
+        restart: whether the stage started from a new random initialisation.
     """
 
     tick: int
@@ -80,6 +86,13 @@ class StageRecord:
     validation_loss: float
     validation_error: float
     held_out_error: float | None = None
+    window: int | None = None
+    restart: bool = False
+
+    @property
+    def megabatches(self) -> int:
+        """Number of mega-batches of the stage."""
+        return megabatches_of(self.tick, self.pending, replay=self.replay, window=self.window)
 
 
 class AnytimeAgent:
@@ -153,13 +166,17 @@ class AnytimeAgent:
         """
         if not decision.train:
             return None
-        recent = self._gathered if decision.replay else self._gathered[-self.pending :]
+        size = megabatches_of(self.tick, self.pending, replay=decision.replay, window=decision.window)
+        recent = self._gathered[-size:]
         train = join_parts([megabatch["train"] for megabatch in recent])
         valid = join_parts([megabatch["valid"] for megabatch in (recent[-1:] if self.held_out_valid else recent)])
         self.training_on = len(train)
         growth_steps = decision.grow if self.stages else 0
         for _ in range(growth_steps):
             self.learner.grow(train, valid)
+        restart = decision.restart and self.stages > 0
+        if restart:
+            self.learner.restart()
         report = self.learner.train(train, valid)
         self.history.append(
             StageRecord(
@@ -170,6 +187,8 @@ class AnytimeAgent:
                 grow=growth_steps,
                 validation_loss=report.best_loss,
                 validation_error=report.best_error,
+                window=decision.window if decision.replay else None,
+                restart=restart,
             )
         )
         self.pending = 0
@@ -191,7 +210,7 @@ class AnytimeAgent:
             previous_validation_loss=before.validation_loss if before else None,
             previous_validation_error=before.validation_error if before else None,
             last_pending=last.pending if last else 0,
-            processed=sum(record.tick if record.replay else record.pending for record in self.history),
+            processed=sum(record.megabatches for record in self.history),
             guess_loss=math.log(self.classes) if self.classes else None,
             parameters=self._parameters,
             first_parameters=self._first_parameters,

@@ -56,12 +56,15 @@ class GEns(NetworkLearner[Ensemble]):
         return ensemble
 
     def train(self, train: Examples, valid: Examples) -> MembersReport:
-        """Train copies of the newest members and keep their own best epochs. Older members are shared, not copied."""
+        """Train copies of the newest members, or after `restart` untrained ones, and keep their own best epochs.
+
+        Older members are shared, not copied.
+        """
         bodies, normalize = list(self.predictor.members), self.predictor.prepare
-        newest = copy.deepcopy(bodies[-self.newest :])
+        newest = self._untrained(self.newest) if self.restarts else copy.deepcopy(bodies[-self.newest :])
         report = self.trainer.train_members(normalize, newest, train, valid, self.stage + 1)
         self.predictor = self._ensemble([*bodies[: -self.newest], *newest], normalize)
-        self.stage, self._grown = self.stage + 1, False
+        self.stage, self._grown, self.restarts = self.stage + 1, False, False
         return report
 
     def grow(self, train: Examples, valid: Examples) -> None:
@@ -71,10 +74,13 @@ class GEns(NetworkLearner[Ensemble]):
         if self.warm_start:
             new = copy.deepcopy(bodies[-self.members :])
         else:
-            untrained = initialise_members(self.build, self.trainer, before + self.members, self.stage + 1)
-            new = [predictor.body for predictor in untrained[before:]]
+            new = self._untrained(before + self.members)[before:]
         self.newest, self._grown = before + self.members, True
         self.predictor = self._ensemble([*bodies, *new], self.predictor.prepare)
+
+    def _untrained(self, members: int) -> list[nn.Module]:
+        """Return untrained members for the next stage."""
+        return [one.body for one in initialise_members(self.build, self.trainer, members, self.stage + 1)]
 
     def state_dict(self) -> dict[str, Any]:
         """Return weights and buffers of all members, the number of stages, and which members train next."""

@@ -31,6 +31,7 @@ class NetworkLearner(Generic[P]):
     from_scratch: bool = False
     stage: int = field(default=0, init=False)  # stages so far
     predictor: P = field(init=False, repr=False)
+    restarts: bool = field(default=False, init=False)  # whether the next stage starts from a random initialisation
 
     def __post_init__(self) -> None:
         self.predictor = self.initialise(stage=1)
@@ -43,12 +44,16 @@ class NetworkLearner(Generic[P]):
         """Add capacity before a stage, given the data of that stage."""
         raise NotImplementedError
 
+    def restart(self) -> None:
+        """Let the next stage start from a new random initialisation, as with `from_scratch`."""
+        self.restarts = True
+
     def train(self, train: Examples, valid: Examples) -> Report:
-        """Run one stage on a copy of the predictor, or with `from_scratch` on an untrained one; keep its best epoch."""
-        initialise = self.from_scratch and self.stage > 0
+        """Run one stage on a copy of the predictor, or after `restart` on an untrained one; keep its best epoch."""
+        initialise = (self.from_scratch or self.restarts) and self.stage > 0
         predictor = self.initialise(self.stage + 1) if initialise else self._copy()
         report = self.optimise(predictor, train, valid)
-        self.stage, self.predictor = self.stage + 1, predictor.eval()
+        self.stage, self.predictor, self.restarts = self.stage + 1, predictor.eval(), False
         return report
 
     def _copy(self) -> P:

@@ -56,24 +56,41 @@ class Decision:
 
     Attributes:
         train: run a stage on the gathered mega-batches; False waits.
-        replay: train on all earlier mega-batches too.
+        replay: train on earlier mega-batches too.
         grow: number of growth steps before the stage; True is 1. It has no effect while the agent waits and before the
             first stage.
+        window: with `replay`, the number of earlier mega-batches, the newest ones; None is all.
+        restart: train from a new random initialisation. It has no effect at the first stage.
 
     Raises:
-        ValueError: the number of growth steps is negative or not a whole number.
+        ValueError: the number of growth steps is negative or not a whole number, or the window is less than 1.
     """
 
     train: bool
     replay: bool = False
     grow: int = 0
+    window: int | None = None
+    restart: bool = False
 
     def __post_init__(self) -> None:
+        if self.window is not None and self.window < 1:
+            raise ValueError(f"window={self.window}: must be at least 1 mega-batch; use None for all, or replay=False")
         if not isinstance(self.grow, Integral) or self.grow < 0:
             raise ValueError(
                 f"grow={self.grow!r}: the number of growth steps must be a whole number, 0 or more; use grow=1"
             )
         object.__setattr__(self, "grow", int(self.grow))
+
+
+def megabatches_of(tick: int, pending: int, *, replay: bool, window: int | None = None) -> int:
+    """Return the number of mega-batches of a stage: the gathered ones, and with replay earlier ones.
+
+    >>> megabatches_of(10, 2, replay=True), megabatches_of(10, 2, replay=True, window=3)
+    (10, 5)
+    """
+    if not replay:
+        return pending
+    return tick if window is None else min(tick, pending + window)
 
 
 class Policy(Protocol):

@@ -39,7 +39,7 @@ def describe(policy: Policy) -> str | None:
 
     >>> from agents.policies import Decision, fixed_wait
     >>> describe(fixed_wait(5))
-    "agents.policies.waiting.FixedWait(replay=False, growth='never', wait=5)"
+    "agents.policies.waiting.FixedWait(replay=False, growth='never', stop=1.0, wait=5)"
     >>> describe(lambda now: Decision(train=True)) is None
     True
     """

@@ -6,10 +6,13 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from agents.policies.exploring import Exploring
 from agents.policies.learned import LearnedPolicy
 from agents.policies.progress import Policy
 from agents.policies.validation import literal
 from agents.policies.waiting import SCHEDULES
+
+EXPLORING = "exploring"
 
 
 def policy_from(spec: str, *, grows: bool = False) -> Policy:
@@ -22,16 +25,17 @@ def policy_from(spec: str, *, grows: bool = False) -> Policy:
         ValueError: the policy does not exist, or a field is unknown or out of range.
 
     >>> policy_from("doubling:first=5,replay=true")
-    Doubling(replay=True, growth='never', factor=2.0, first=5)
+    Doubling(replay=True, growth='never', stop=1.0, factor=2.0, first=5)
     """
     name, _, rest = spec.partition(":")
     if name.endswith(".zip"):
         fields = _fields(spec, rest, ("replay", "growth"))
         return LearnedPolicy(name, grows=grows, **fields)
+    if name == EXPLORING:
+        return Exploring(**_fields(spec, rest, ("seed",)), grows=grows)
     if name not in SCHEDULES:
-        raise ValueError(
-            f"--policy {spec}: unknown policy; choose one of {', '.join(SCHEDULES)}, or give the path of a .zip file"
-        )
+        names = ", ".join((*SCHEDULES, EXPLORING))
+        raise ValueError(f"--policy {spec}: unknown policy; choose one of {names}, or give the path of a .zip file")
     schedule = SCHEDULES[name]
     fields = _fields(spec, rest, [field.name for field in dataclasses.fields(schedule)])
     if grows:

@@ -3,65 +3,87 @@
 >>> from agents.policies import Progress
 >>> every_ten = fixed_wait(10)
 >>> every_ten(Progress(tick=10, ticks=100, pending=10, stages=0))
-Decision(train=True, replay=False, grow=0)
+Decision(train=True, replay=False, grow=0, window=None, restart=False)
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 import numpy as np
 
 from agents.policies.growing import growth as read_growth
-from agents.policies.progress import Decision, Progress
+from agents.policies.progress import Decision, Progress, megabatches_of
 from agents.policies.records import describe
+from agents.policies.replaying import replayed, shortest
 from agents.policies.validation import check_types
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """Base class of the policies in this module. A schedule also trains at the last tick, except `BudgetPaced`.
+    """Base class of the policies in this module. A schedule also trains at its last tick, except `BudgetPaced`.
 
     Attributes:
-        replay: train on everything gathered so far.
+        replay: which earlier mega-batches a training repeats: ``none`` or False, ``all`` or True, or ``last:k``, the k
+            newest ones.
         growth: when to grow, see ``agents.policies.growing``.
+        stop: the share of the stream after which it never trains. Its last tick is the last one within this share: a
+            late training improves few answers.
 
     Raises:
         ValueError: a value breaks its rule, or the growth schedule does not exist.
     """
 
-    replay: bool = False
+    replay: bool | str = False
     growth: str = "never"
+    stop: float = 1.0
 
     def __post_init__(self) -> None:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         for name, value in check_types(fields, get_type_hints(type(self)), _EXAMPLES).items():
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "replay", shortest(self.replay))
         read_growth(self.growth)
+        if not 0 < self.stop <= 1:
+            raise ValueError(f"stop={self.stop}: the share of the stream must be above 0 and at most 1; use stop=1")
 
     def due(self, now: Progress) -> bool:
-        """Return whether to train at this tick. The base class does not call it at the last tick."""
+        """Return whether to train at this tick. The base class does not call it at the last tick or later."""
         raise NotImplementedError
 
     def as_plain_data(self) -> Any:
-        """Return the record of this policy: its name and fields; for a fixed wait only the fields."""
+        """Return the record of this policy: its name and fields, without ``stop`` if it never stops.
+
+        The record of a fixed wait has no name, unless it has a window of replay or stops.
+        """
         for name, schedule in SCHEDULES.items():
             if type(self) is schedule:
                 fields = dataclasses.asdict(self)
-                return fields if schedule is FixedWait else {"name": name, **fields}
+                plain = self.stop == 1 and isinstance(self.replay, bool)
+                if self.stop == 1:
+                    del fields["stop"]
+                return fields if schedule is FixedWait and plain else {"name": name, **fields}
         return describe(self)  # a custom schedule
 
     def __call__(self, now: Progress, /) -> Decision:
         """Decide to train if training is due or this is the last tick."""
-        return self._decision(now, train=now.last or self.due(now))
+        last = self._last_tick(now)
+        return self._decision(now, train=now.tick == last or (now.tick < last and self.due(now)))
+
+    def _last_tick(self, now: Progress) -> int:
+        return max(math.floor(self.stop * now.ticks), 1)
 
     def _decision(self, now: Progress, *, train: bool) -> Decision:
-        return Decision(train, self.replay, grow=read_growth(self.growth)(now) if train else 0)
+        if not train:
+            return Decision(train=False)
+        repeated = replayed(self.replay)
+        return Decision(True, repeated.any, read_growth(self.growth)(now), repeated.window)
 
 
-_EXAMPLES = {"growth": "every", "probability": 0.1, "budget": 1e12, "factor": 2.0, "seed": 0}
+_EXAMPLES = {"growth": "every", "stop": 0.8, "probability": 0.1, "budget": 1e12, "factor": 2.0, "seed": 0}
 
 
 @dataclass(frozen=True)
@@ -70,8 +92,6 @@ class FixedWait(Schedule):
 
     Attributes:
         wait: waiting time w in mega-batches.
-        replay: train on everything gathered so far.
-        growth: when to grow, see ``agents.policies.growing``.
     """
 
     wait: int = 1
@@ -86,17 +106,17 @@ class FixedWait(Schedule):
 
 
 @dataclass(frozen=True)
-class Doubling(Schedule):
-    """Train when the tick is at least `factor` times the tick of the last stage: 1, 2, 4, 8, … for a factor of 2.
+class Geometric(Schedule):
+    """Train when the tick is at least `factor` times the tick of the last stage.
+
+    So a training waits for data in proportion to the data so far.
 
     Attributes:
         factor: above 1.
         first: tick of the first stage.
-        replay: train on everything gathered so far.
-        growth: when to grow, see ``agents.policies.growing``.
     """
 
-    factor: float = 2.0
+    factor: float = 1.6
     first: int = 1
 
     def __post_init__(self) -> None:
@@ -113,6 +133,13 @@ class Doubling(Schedule):
 
 
 @dataclass(frozen=True)
+class Doubling(Geometric):
+    """Train at the ticks 1, 2, 4, 8, …: the geometric schedule with a factor of 2."""
+
+    factor: float = 2.0
+
+
+@dataclass(frozen=True)
 class ValidationTriggered(Schedule):
     """Multiply the waiting time by `factor` after each stage that did not lower the validation loss.
 
@@ -120,8 +147,6 @@ class ValidationTriggered(Schedule):
         wait: waiting time in mega-batches until a stage fails to lower the validation loss.
         factor: above 1.
         least: smallest relative decrease of the validation loss that counts as an improvement.
-        replay: train on everything gathered so far.
-        growth: when to grow, see ``agents.policies.growing``.
     """
 
     wait: int = 1
@@ -157,8 +182,6 @@ class BudgetPaced(Schedule):
 
     Attributes:
         budget: FLOPs for the whole stream.
-        replay: train on everything gathered so far.
-        growth: when to grow, see ``agents.policies.growing``.
     """
 
     budget: float = 1e12
@@ -176,13 +199,14 @@ class BudgetPaced(Schedule):
             )
         if not now.processed:
             return True
-        next_stage = now.tick if self.replay else now.pending
+        repeated = replayed(self.replay)
+        next_stage = megabatches_of(now.tick, now.pending, replay=repeated.any, window=repeated.window)
         expected = now.flops * (now.processed + next_stage)  # times `processed`, so that integers stay integers
         return expected * now.ticks <= self.budget * now.tick * now.processed
 
     def __call__(self, now: Progress, /) -> Decision:
         """Decide to train if training is due; the budget also holds at the last tick."""
-        return self._decision(now, train=self.due(now))
+        return self._decision(now, train=now.tick <= self._last_tick(now) and self.due(now))
 
 
 @dataclass(frozen=True)
@@ -192,8 +216,6 @@ class RandomWait(Schedule):
     Attributes:
         probability: from 0 to 1; 1 / w gives a mean waiting time of w mega-batches.
         seed: 0 or more.
-        replay: train on everything gathered so far.
-        growth: when to grow, see ``agents.policies.growing``.
     """
 
     probability: float = 0.1
@@ -211,7 +233,7 @@ class RandomWait(Schedule):
         return bool(np.random.default_rng([self.seed, now.tick]).random() < self.probability)
 
 
-def fixed_wait(wait: int, *, replay: bool = False, growth: str = "never") -> FixedWait:
+def fixed_wait(wait: int, *, replay: bool | str = False, growth: str = "never") -> FixedWait:
     """Return the policy ``FixedWait``: train after every ``wait`` mega-batches and at the last tick.
 
     Raises:
@@ -228,6 +250,7 @@ def _require_wait(wait: int) -> None:
 # Schedules by the names that `alma run --policy` accepts.
 SCHEDULES: dict[str, type[Schedule]] = {
     "fixed": FixedWait,
+    "geometric": Geometric,
     "doubling": Doubling,
     "validation": ValidationTriggered,
     "budget": BudgetPaced,

@@ -22,7 +22,10 @@ from alma_env.files import replacing
 
 SUFFIX = ".jsonl.xz"
 DIGEST_DIGITS = 8
-_STAGE = tuple(field.name for field in dataclasses.fields(StageRecord))
+_STAGE = {
+    field.name: None if field.default is dataclasses.MISSING else field.default
+    for field in dataclasses.fields(StageRecord)
+}  # the defaults, for files of earlier versions
 
 Run = tuple[dict[str, Any], LedgerColumns, Sequence[StageRecord]]  # configuration, ledger, stages
 
@@ -85,6 +88,7 @@ def _from_record(record: dict[str, Any]) -> Run:
     by_phase = rows.pop("flops")
     ticks = range(len(rows["error"]))
     flops = [{phase: values[tick] for phase, values in by_phase.items() if values[tick] is not None} for tick in ticks]
-    stage_rows = zip(*(stages[name] for name in _STAGE), strict=True)
+    count = len(stages["tick"])
+    stage_rows = zip(*(stages.get(name, [default] * count) for name, default in _STAGE.items()), strict=True)
     columns = LedgerColumns(tick=ticks, flops=flops, **{"registered": [()] * len(ticks), **rows})
     return record["config"], columns, [StageRecord(*values) for values in stage_rows]

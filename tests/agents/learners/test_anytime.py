@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
@@ -37,6 +39,9 @@ class Recorder:
     def grow(self, train, valid):
         self.calls.append(("grow", len(train), len(valid)))
 
+    def restart(self):
+        self.calls.append(("restart",))
+
 
 @pytest.mark.parametrize("replay", [False, True])
 def test_a_stage_trains_on_the_gathered_or_with_replay_on_all_mega_batches(env, replay):
@@ -52,6 +57,71 @@ def test_a_stage_trains_on_the_gathered_or_with_replay_on_all_mega_batches(env, 
     n, v = sizes[0]
     last = 6 if replay else 2
     assert learner.calls == [("train", 4 * n, 4 * v), ("train", last * n, last * v)]
+
+
+@pytest.mark.parametrize(("window", "sizes"), [(1, [2, 3, 3]), (3, [2, 4, 5]), (100, [2, 4, 6])])
+def test_a_window_of_replay_repeats_the_newest_earlier_mega_batches(env, window, sizes):
+    learner = Recorder()
+    agent = AnytimeAgent(learner, fixed_wait(2, replay=f"last:{window}"), TICKS)
+    observation, _ = env.reset(seed=0)
+    for tick in range(1, TICKS + 1):
+        marked = {part: {"x": examples["x"] * 0 + tick, "y": examples["y"]} for part, examples in observation.items()}
+        agent.observe(marked)
+    n, v = (len(observation[part]["y"]) for part in ("train", "valid"))
+    assert learner.calls == [("train", size * n, size * v) for size in sizes]
+    assert [record.megabatches for record in agent.history] == sizes
+    assert [record.window for record in agent.history] == [window] * 3
+    assert agent.progress().processed == sum(sizes)
+
+
+def test_a_restart_comes_after_growth_and_never_before_the_first_stage(env):
+    learner = Recorder()
+    agent = AnytimeAgent(learner, lambda now: Decision(train=True, grow=True, restart=now.tick < 3), TICKS)
+    observation, _ = env.reset(seed=0)
+    for _ in range(3):
+        agent.observe(observation)
+    assert [call[0] for call in learner.calls] == ["train", "grow", "restart", "train", "grow", "train"]
+    assert [record.restart for record in agent.history] == [False, True, False]
+
+
+@pytest.mark.parametrize("id", ["sm", "ens", "umix", "gmoe"])
+def test_a_restart_at_every_stage_equals_training_from_scratch(env, id):
+    """At a stage without a restart, the learner goes on from the weights of the stage before."""
+    settings = {"width": 4, "epochs": 2} | ({"members": 2} if id in ("ens", "umix") else {})
+
+    def errors(policy=None, **keywords):
+        agent = agents.make(id, env, policy=policy, **settings, **keywords)
+        return [row.digest for row in agents.run(env, agent, 0)]
+
+    grow = id == "gmoe"
+    scratch = errors(wait=2, replay=True, from_scratch=True)
+    assert errors(Restarting(every=1, grow=grow)) == scratch
+    once, warm = errors(Restarting(every=2, grow=grow)), errors(Restarting(every=9, grow=grow))
+    assert once[:6] == scratch[:6]
+    assert once[6] != scratch[6]
+    assert once[4] != warm[4]
+
+
+@dataclass(frozen=True)
+class Restarting:
+    """Trains at every second tick with replay, and restarts at every `every`-th of these stages but the first."""
+
+    every: int
+    grow: bool
+
+    def __call__(self, now):
+        restart = now.stages % self.every == 0 if self.every == 1 else now.stages == 1 < self.every < 9
+        return Decision(now.tick % 2 == 0, replay=True, grow=self.grow, restart=restart)
+
+
+def test_a_growing_ensemble_restarts_its_newest_members_only(env):
+    agent = agents.make("gens", env, width=4, epochs=2, policy=lambda now: Decision(True, restart=now.stages == 1))
+    agents.run(env, agent, 0)
+    errors = [row.error for row in env.ledger]
+    assert [record.restart for record in agent.history] == [False, True] + [False] * (TICKS - 2)
+    alone = agents.make("sm", env, width=4, epochs=2, policy=lambda now: Decision(True, restart=now.stages == 1))
+    rows = agents.run(env, alone, 0)
+    assert errors == [row.error for row in rows]
 
 
 def test_growth_comes_before_training_and_never_before_the_first_stage(env):

@@ -7,7 +7,10 @@ import pytest
 
 import agents
 import alma_env
-from agents import BudgetPaced, Doubling, FixedWait, Progress, RandomWait, ValidationTriggered, fixed_wait
+from agents import BudgetPaced, Doubling, FixedWait, Geometric, Progress, RandomWait, ValidationTriggered, fixed_wait
+from agents.catalogue.run_config import AgentConfig
+from agents.policies import Decision
+from agents.policies.progress import megabatches_of
 
 
 def trained_at(policy, ticks=32, *, losses=None, cost=10.0, fixed_cost=0.0) -> list[int]:
@@ -33,7 +36,7 @@ def trained_at(policy, ticks=32, *, losses=None, cost=10.0, fixed_cost=0.0) -> l
         )
         decision = policy(now)
         if decision.train:
-            size = tick if decision.replay else pending
+            size = megabatches_of(tick, pending, replay=decision.replay, window=decision.window)
             at.append(tick)
             processed, last_pending, flops = processed + size, pending, flops + cost * size + fixed_cost
     return at
@@ -46,6 +49,11 @@ def trained_at(policy, ticks=32, *, losses=None, cost=10.0, fixed_cost=0.0) -> l
         (Doubling(first=3), [3, 6, 12, 24, 32]),
         (Doubling(factor=1.5), [1, 2, 3, 5, 8, 12, 18, 27, 32]),
         (Doubling(factor=100), [1, 32]),
+        (Geometric(), [1, 2, 4, 7, 12, 20, 32]),
+        (Geometric(factor=3, first=2, stop=0.8), [2, 6, 18, 25]),
+        (FixedWait(10, stop=0.65), [10, 20]),
+        (FixedWait(10, stop=0.01), [1]),
+        (RandomWait(probability=1, stop=0.1), [1, 2, 3]),
         (FixedWait(10), [10, 20, 30, 32]),
         (RandomWait(probability=1), list(range(1, 33))),
         (RandomWait(probability=0), [32]),
@@ -109,6 +117,8 @@ def test_a_paced_run_stays_within_its_budget():
         (lambda: RandomWait(probability=1.5), "probability=1.5.*from 0 to 1"),
         (lambda: RandomWait(seed=-1), "seed=-1.*0 or more"),
         (lambda: RandomWait(probability="much"), "probability='much'.*a number"),
+        (lambda: Geometric(stop=0), "stop=0.*above 0 and at most 1.*stop=1"),
+        (lambda: Geometric(stop=1.5), "stop=1.5.*above 0"),
         (lambda: Doubling(growth="often"), "growth='often'.*one of never"),
     ],
 )
@@ -130,5 +140,26 @@ def test_a_fixed_wait_with_a_wrong_value_raises():
         fixed_wait(0)
     with pytest.raises(ValueError, match=r"wait=2\.5.*whole number"):
         fixed_wait(2.5)
-    with pytest.raises(ValueError, match="replay='no'.*True or False"):
-        FixedWait(2, replay="no")
+    for wrong in ("no", "last:0", "last:-1", "last:two", "last", None, 3):
+        with pytest.raises(ValueError, match=f"replay={wrong!r}.*none.*all.*last:k.*use 'last:5'"):
+            FixedWait(2, replay=wrong)
+
+
+def test_replay_is_recorded_in_one_way_and_the_record_of_a_plain_wait_has_no_name():
+    assert FixedWait(2, replay="all") == FixedWait(2, replay=True)
+    assert FixedWait(2, replay="none") == FixedWait(2)
+    assert FixedWait(2).as_plain_data() == {"replay": False, "growth": "never", "wait": 2}
+    windowed = FixedWait(2, replay="last:05")
+    assert windowed.as_plain_data() == {"name": "fixed", "replay": "last:5", "growth": "never", "wait": 2}
+    assert windowed(Progress(tick=2, ticks=9, pending=2, stages=0)) == Decision(True, replay=True, window=5)
+    stops = FixedWait(2, stop=0.5).as_plain_data()
+    assert stops == {"name": "fixed", "replay": False, "growth": "never", "stop": 0.5, "wait": 2}
+    assert AgentConfig({"id": "sm", "policy": stops}).label == "sm, fixed(stop=0.5, wait=2)"
+    assert AgentConfig({"id": "sm", "policy": windowed.as_plain_data()}).label == "sm, fixed(wait=2), replay last:5"
+    assert AgentConfig({"policy": stops}).wait is None
+
+
+def test_a_budget_is_kept_with_a_window_of_replay_and_not_spent_after_the_stop():
+    at = trained_at(BudgetPaced(budget=1_000, replay="last:4", stop=0.5))
+    assert len(at) > 1
+    assert max(at) <= 16
