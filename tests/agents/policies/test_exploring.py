@@ -7,8 +7,8 @@ import pytest
 
 import agents
 import alma_env
-from agents.policies.exploring import Exploring
-from agents.policies.progress import Decision, Progress
+from agents.policies.exploring import PASSES, Exploring
+from agents.policies.progress import Decision, Progress, megabatches_of
 from agents.policies.specs import policy_from
 
 TICKS = 60
@@ -16,11 +16,12 @@ TICKS = 60
 
 def stages(seed: int, *, grows: bool = True, ticks: int = TICKS) -> list[tuple[int, int, Decision]]:
     """Return tick, gathered mega-batches and decision of the stages of a run."""
-    policy, done, last = Exploring(seed, grows), [], 0
+    policy, done, last, processed = Exploring(seed, grows), [], 0, 0
     for tick in range(1, ticks + 1):
-        decision = policy(Progress(tick, ticks, pending=tick - last, stages=len(done)))
+        decision = policy(Progress(tick, ticks, pending=tick - last, stages=len(done), processed=processed))
         if decision.train:
             done.append((tick, tick - last, decision))
+            processed += megabatches_of(tick, tick - last, replay=decision.replay, window=decision.window)
             last = tick
     return done
 
@@ -49,6 +50,12 @@ def test_the_runs_cover_what_a_policy_can_do():
         shares = np.array([np.mean([done(decision) for *_, decision in run]) for run in runs])
         assert (shares == 0).mean() > 0.1
         assert (shares > 0.2).mean() > 0.1
+    passes = [
+        sum(megabatches_of(tick, pending, replay=d.replay, window=d.window) for tick, pending, d in run) / TICKS
+        for run in runs
+    ]
+    assert max(passes) <= PASSES
+    assert np.mean(np.array(passes) > 2) > 0.15
     windows = [(tick - pending, decision.window) for run in runs for tick, pending, decision in run if decision.window]
     assert all(1 <= window <= before for before, window in windows)
 
