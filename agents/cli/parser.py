@@ -42,6 +42,7 @@ FIGURES = {
     "equal-flops": "the order of methods at equal FLOPs, as the paper counts and by Comp",
 }
 EXECUTION = ("workers", "threads", "per_gpu", "ray", "fresh", "track")  # keywords of `agents.sweep`
+_DRY_RUN = "list the runs and which are finished; run none"
 _RECORD = (
     "also score on the validation parts of the whole stream; `alma surrogate fit` needs these scores for policies that "
     "are not tuned on the test set"
@@ -111,7 +112,7 @@ def _add_sweep(commands: Any) -> None:
     add("--engine", nargs="+", choices=ENGINES, help="how to train")
     add("--device", nargs="+", help="cpu, cuda, …; default auto")
     add("--record", action="store_const", const=True, help=_RECORD)
-    sweep.add_argument("--dry-run", action="store_true", help="list the runs and which are finished; run none")
+    sweep.add_argument("--dry-run", action="store_true", help=_DRY_RUN)
     _add_execution(sweep)
 
 
@@ -188,6 +189,16 @@ def _add_reproduce(commands: Any) -> None:
 def _add_surrogate(commands: Any) -> None:
     surrogate = commands.add_parser("surrogate", help="fit surrogates to recorded runs, and compare them with the runs")
     kinds = surrogate.add_subparsers(dest="kind", required=True)
+    record = _command(kinds, "record", "waiting:record", "compute the runs from which a surrogate learns")
+    add = record.add_argument
+    add("env", help="id of a stream, such as MNIST-ALMA-v0")
+    add("--learner", default="sm", help="agent id, default sm")
+    add("--width", type=int, nargs="+", help="units or channels; default: the recipe's")
+    add("--seeds", type=int, nargs="+", help="seeds of the streams, default 100 to 119")
+    add("--runs-per-seed", type=int, default=10, help="runs of each width and seed, default 10")
+    _add_set(record, "hyper-parameters of the agent and keywords of the environment, e.g. epochs=20")
+    add("--dry-run", action="store_true", help=_DRY_RUN)
+    _add_execution(record)
     fit = _command(kinds, "fit", "waiting:fit", "gather finished runs into one file, for recorded=FILE")
     fit.add_argument("runs", type=Path, nargs="+", help="folders of runs, such as runs/MNIST-ALMA-v0")
     fit.add_argument("--out", type=Path, required=True, help="file to write, .npz")

@@ -103,6 +103,11 @@ def _specs(options: argparse.Namespace) -> list[RunSpec]:
 def run_grid(options: argparse.Namespace, console: Console) -> int:
     """Run a grid in several processes or on a cluster; with --dry-run list its runs."""
     specs = grid.read(options.file) if options.file and not _given(options) else grid.expand(_table(options))
+    return compute(specs, options, console)
+
+
+def compute(specs: Sequence[RunSpec], options: argparse.Namespace, console: Console) -> int:
+    """Compute runs as the options of execution say, or list them; return the exit status."""
     if options.dry_run:
         _list(specs, options, console)
         return 0

@@ -21,12 +21,13 @@ from agents.analysis.prices import Prices
 from agents.catalogue.data_facts import facts_of
 from agents.catalogue.spec import RunSpec, resolve
 from agents.cli.finished_runs import picture_folder
-from agents.cli.run_sweep import require_settings, run_in_turn
+from agents.cli.run_sweep import compute, require_settings, run_in_turn
 from agents.figures import waiting
 from agents.policies.validation import key_values
 from agents.rl import export as minari_export
 from agents.rl import fidelity, recordings
 from agents.rl.learning_curve import fit as fit_curve
+from agents.rl.recording_plan import SEEDS, recording_specs
 from agents.rl.train import train_policy
 from agents.runs import load
 from agents.sweeps import grid
@@ -35,6 +36,19 @@ from agents.sweeps.progress import say
 
 def _recordings(given: str) -> list[recordings.Recording]:
     return recordings.load(Path(given) if Path(given).is_file() else recordings.shipped_file(given))
+
+
+def record(options: argparse.Namespace, console: Console) -> int:
+    """Compute the runs from which a surrogate learns; with --dry-run list them."""
+    specs = recording_specs(
+        options.env,
+        options.learner,
+        options.width or (None,),
+        seeds=options.seeds or SEEDS,
+        runs_per_seed=options.runs_per_seed,
+        **key_values(options.set),
+    )
+    return compute(specs, options, console)
 
 
 def fit(options: argparse.Namespace, console: Console) -> int:
