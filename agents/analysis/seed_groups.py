@@ -162,6 +162,7 @@ def _method_paths(settings: Sequence[Setting]) -> list[str]:
 def _seed_group(method: str, setting: Setting, runs: Mapping[int, FinishedRun]) -> SeedGroup:
     agent = next(iter(runs.values())).run_config.agent
     when = f"w = {agent.wait}" if agent.wait is not None else agent.when.removesuffix(", replay")
+    when = when.replace(", replay last:", ", window ")  # the name of a group says that it replays
     by_seed = dict(sorted(runs.items()))
     return SeedGroup(method, agent.id, agent.width, agent.wait, when, bool(agent.replay), by_seed, setting)
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from agents.policies.progress import Decision, Progress, megabatches_of
+from agents.policies.validation import check_types
 
 REPLAY = (0.0, 0.3, 0.7, 1.0)  # shares of the stages with replay, of which each run has one
 RESTART = (0.0, 0.0, 0.1, 0.5)  # shares of the stages that restart
@@ -31,12 +32,16 @@ class Exploring:
     Attributes:
         seed: 0 or more.
         grows: whether the learner can grow.
+
+    Raises:
+        ValueError: the seed is not a whole number, or negative.
     """
 
     seed: int = 0
     grows: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "seed", check_types({"seed": self.seed}, {"seed": int}, {"seed": 0})["seed"])
         if self.seed < 0:
             raise ValueError(f"seed={self.seed}: must be 0 or more; use seed=0")
 

@@ -8,7 +8,7 @@ A block is the text between two comments. The first comment is the command that 
 ``python -m agents.reproduction.docs_blocks docs/reproduction.md`` computes the blocks of a page again. Without
 ``--print``, a block has the scores and the findings of a plan. ``all --dry-run`` has the costs of all scales.
 
-``alma plot KIND --recorded --where env=ENV`` has the table of a figure; without ``--where`` it shows all streams.
+``alma plot KIND --recorded --where KEY=VALUE`` has the table of a figure; without ``--where`` it shows all streams.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _RECORDED = re.compile(
     rf"({'|'.join(NAMES)}|all) --scale ({'|'.join(SCALES)}) --recorded"
     rf"(?: --print ({'|'.join(PARTS)}))?(?: --set (\S+(?: \S+)*))?"
 )
-_TABLE = re.compile(r"(\S+) --recorded(?: --where env=(\S+))?")
+_TABLE = re.compile(r"(\S+) --recorded(?: --where (\S+(?: \S+)*))?")
 COSTS = "all --dry-run"
 
 
@@ -86,12 +86,14 @@ def _table(arguments: str) -> str:
     if found is None or found[1] not in with_table:
         raise ValueError(
             f"<!-- alma plot {arguments} -->: no block is computed for this command; write KIND --recorded "
-            f"[--where env=ENV] with one of {', '.join(with_table)}"
+            f"[--where KEY=VALUE ...] with one of {', '.join(with_table)}"
         )
-    kind, env = found.groups()
-    measures = figures.KINDS[kind].measures
-    runs = [run for run in _recorded_runs() if measure_of(run.run_config.protocol) in measures]
-    return figures.draw(kind, [run for run in runs if env in (None, run.run_config.env)]).table
+    kind, where = found.groups()
+    values = key_values((where or "").split(), "--where", "width=64")
+    configs = [(run, run.run_config) for run in _recorded_runs()]
+    configs = [(run, config) for run, config in configs if measure_of(config.protocol) in figures.KINDS[kind].measures]
+    chosen = [run for run, config in configs if all(config.get(key, None) == value for key, value in values.items())]
+    return figures.draw(kind, chosen).table
 
 
 _recorded_runs = cache(recorded_runs)

@@ -10,6 +10,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files
+from statistics import median
 from typing import NamedTuple
 
 from agents.analysis.markdown import table
@@ -42,8 +43,12 @@ def _cer_table(runs: Sequence[FinishedRun]) -> str:
     caption = f"CER, mean ± 95 % interval over {seeds} {'seeds' if seeds > 1 else 'seed'}"
     if any(interval.n < seeds for interval in intervals):
         caption += ", or over the number of seeds in brackets"
+    caption += ". Bold: the lowest mean of a line."
+    halves = [interval.half / interval.mean for interval in intervals if interval.half is not None and interval.mean]
+    if halves:
+        caption += f" Over {len(halves)} settings, the median of ± is {100 * median(halves):.1f} % of the CER."
     headings = ("method and width", *(f"w = {wait}" for wait in waits))
-    return table(headings, rows, right=range(1, len(headings))) + f"\n{caption}. Bold: the lowest mean of a line.\n"
+    return table(headings, rows, right=range(1, len(headings))) + f"\n{caption}\n"
 
 
 def _cer_texts(line: Mapping[int, Interval], waits: Sequence[int], seeds: int) -> list[str]:

@@ -92,7 +92,8 @@ def read_run(folder: Path) -> Recording:
     """Return the recording of a finished run.
 
     Raises:
-        ValueError: the run is not finished, exceeded a budget, is a run on text, or its files cannot be read.
+        ValueError: the run is not finished, exceeded a budget, is a run on text, replays a part of the earlier data,
+            restarts, or its files cannot be read.
     """
     config, ledger = run_folder.read_config(folder), run_folder.read_ledger(folder)
     if len(ledger) != config.ticks + 1:
@@ -103,6 +104,11 @@ def read_run(folder: Path) -> Recording:
         )
     trainings = []
     for stage in run_folder.read_stages(folder):
+        if stage.window is not None or stage.restart:
+            raise ValueError(
+                f"{folder}: at tick {stage.tick} it replays a part of the data, or restarts, which no decision "
+                "environment does; record runs whose replay is none or all"
+            )
         row = ledger[stage.tick]
         trainings.append([*(getattr(stage, name) for name in FIELDS), row.error, row.comp, row.parameters])
     recording = Recording(

@@ -53,6 +53,17 @@ def test_settings_have_distinct_names() -> None:
     assert "gMoE-4, agent.policy=ours.Mine(3), Mine(3)" in names
 
 
+def test_a_window_of_replay_is_a_part_of_the_name() -> None:
+    policies = [{"name": "fixed", "wait": 2, "replay": replay} for replay in ("last:5", "last:9", True, False)]
+    names = [one.name for one in find_seed_groups([fake_run(policy=policy) for policy in policies])[0]]
+    assert sorted(names) == [
+        "SM-4, fixed(wait=2)",
+        "SM-4, fixed(wait=2), replay",
+        "SM-4, fixed(wait=2), window 5, replay",
+        "SM-4, fixed(wait=2), window 9, replay",
+    ]
+
+
 def test_streams_are_named_by_their_differences() -> None:
     runs = [fake_run(ticks=20), fake_run(ticks=10), fake_run(env="MNIST-ALMA-v0")]
     assert list(streams(runs)) == ["Digits-ALMA-v0, ticks=20", "Digits-ALMA-v0, ticks=10", "MNIST-ALMA-v0"]

@@ -67,6 +67,8 @@ def test_the_policy_has_a_name_on_the_command_line():
         policy_from("exploring:wait=3")
     with pytest.raises(ValueError, match="seed=-1.*0 or more"):
         policy_from("exploring:seed=-1")
+    with pytest.raises(ValueError, match="seed='much'.*whole number"):
+        policy_from("exploring:seed=much")
 
 
 def test_a_learner_explores_a_stream_and_the_run_folder_names_the_policy(tmp_path):

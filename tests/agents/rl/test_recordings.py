@@ -91,6 +91,18 @@ def test_unusable_runs_are_refused_by_name(run_folder, tmp_path):
         recordings.read_run(tmp_path)
 
 
+@pytest.mark.parametrize("change", [{"window": 2}, {"restart": True}])
+def test_a_run_with_decisions_that_no_environment_has_is_refused(run_folder, tmp_path, change):
+    for file in (run_folder / "c").iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    stages = [json.loads(line) for line in (tmp_path / "stages.jsonl").read_text().splitlines()]
+    stages[1] |= change
+    (tmp_path / "stages.jsonl").write_text("".join(json.dumps(stage) + "\n" for stage in stages))
+    with pytest.raises(ValueError, match="at tick 6 it replays a part of the data, or restarts.*none or all"):
+        recordings.read_run(tmp_path)
+
+
 @pytest.mark.parametrize("kind", ["train", "multi"])
 def test_an_exported_episode_equals_the_episode_of_the_environment(kind, tmp_path):
     decide = {"train": lambda t: (t % 2 == 0, 0, 0), "multi": lambda t: (t % 2 == 0, t == 4, t >= 4)}[kind]
