@@ -195,7 +195,7 @@ def _add_surrogate(commands: Any) -> None:
     add("--learner", default="sm", help="agent id, default sm")
     add("--width", type=int, nargs="+", help="units or channels; default: the recipe's")
     add("--seeds", type=int, nargs="+", help="seeds of the streams, default 100 to 119")
-    add("--runs-per-seed", type=int, default=10, help="runs of each width and seed, default 10")
+    add("--exploring", type=int, default=4, help="exploring runs of each width and seed, default 4")
     _add_set(record, "hyper-parameters of the agent and keywords of the environment, e.g. epochs=20")
     add("--dry-run", action="store_true", help=_DRY_RUN)
     _add_execution(record)

@@ -45,7 +45,7 @@ def record(options: argparse.Namespace, console: Console) -> int:
         options.learner,
         options.width or (None,),
         seeds=options.seeds or SEEDS,
-        runs_per_seed=options.runs_per_seed,
+        exploring=options.exploring,
         **key_values(options.set),
     )
     return compute(specs, options, console)

@@ -91,8 +91,15 @@ def fit(recordings: Sequence[Recording], reward_on: str = "test") -> Curve:
             stream, so that a policy learned on the curve is not tuned on the test set.
 
     Raises:
-        ValueError: there are too few trainings, or the validation error was not recorded.
+        ValueError: there are too few trainings, the validation error was not recorded, or a run replays a part of the
+            earlier data or restarts.
     """
+    for recording in recordings:
+        if recording.explores:
+            raise ValueError(
+                f"a run of {recording.learner!r} with {recording.schedule!r}: it replays a part of the data, or "
+                "restarts, which this surrogate cannot do; record runs whose replay is none or all"
+            )
     if reward_on not in _ERRORS:
         raise ValueError(f"reward_on={reward_on!r}: must be 'test' or 'validation'")
     column = _ERRORS[reward_on]

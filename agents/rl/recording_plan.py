@@ -1,6 +1,7 @@
-"""The runs from which a surrogate learns: exploring runs, and the schedules that a policy is compared with.
+"""The runs from which a surrogate learns, and by which it is judged.
 
-Each seed of the stream has runs of its own, so no schedule occurs with all seeds, and none with one seed only.
+Each of the structured schedules has runs with half of the seeds, so that their mean CER are known well enough to rank
+them. The exploring runs all differ: they try decisions at moments at which no schedule makes them.
 """
 
 from __future__ import annotations
@@ -11,11 +12,9 @@ from collections.abc import Sequence
 from agents.catalogue.spec import RunSpec
 
 SEEDS = range(100, 120)  # the seeds 0 to 99 are for comparisons
-RUNS_PER_SEED = 10
-STRUCTURED_PER_SEED = 3  # the others explore
-WAITS = (1, 1 / 100, 1 / 50, 1 / 20, 1 / 10, 1 / 4, 1.0)  # mega-batches; below 1 and as 1.0 shares of the stream
+EXPLORING_PER_SEED = 4
 FACTORS = (1.2, 1.6, 2.0, 3.0)
-STOPS = (1.0, 0.8)
+STOP = 0.8
 
 
 def recording_specs(
@@ -24,7 +23,7 @@ def recording_specs(
     widths: Sequence[int | None] = (None,),
     *,
     seeds: Sequence[int] = SEEDS,
-    runs_per_seed: int = RUNS_PER_SEED,
+    exploring: int = EXPLORING_PER_SEED,
     **settings: object,
 ) -> list[RunSpec]:
     """Return the runs to record, for each width those of the first seed first.
@@ -33,39 +32,34 @@ def recording_specs(
         stream: id of the environment.
         learner: id of the agent. If it grows, exploring runs grow at random, and schedules at every stage.
         widths: widths of the agent; None is that of the recipe.
-        seeds: seeds of streams and agents.
-        runs_per_seed: at least 1. Of ten runs, three have a schedule, and seven explore.
+        seeds: seeds of streams and agents; each has every second schedule, in turn the even and the odd ones.
+        exploring: number of exploring runs of each seed.
         settings: hyper-parameters of the agent and keywords of the environment.
 
     Raises:
-        ValueError: a number of runs is out of range.
+        ValueError: the number of exploring runs is negative.
     """
-    if runs_per_seed < 1:
-        raise ValueError(f"runs_per_seed={runs_per_seed}: must be at least 1; use {RUNS_PER_SEED}")
+    if exploring < 0:
+        raise ValueError(f"exploring={exploring}: must be 0 or more; the default is {EXPLORING_PER_SEED}")
     schedules = structured(RunSpec(stream, learner, settings=settings).known_facts().ticks)
-    specs = []
-    for width in widths:
-        rotation = itertools.cycle(schedules)
-        for seed in seeds:
-            exploring = (f"exploring:seed={seed * 1_000 + number}" for number in itertools.count())
-            for number in range(runs_per_seed):
-                policy = next(rotation if number % RUNS_PER_SEED < STRUCTURED_PER_SEED else exploring)
-                specs.append(RunSpec(stream, learner, width, policy=policy, seed=seed, settings=settings, record=True))
-    return specs
+    return [
+        RunSpec(stream, learner, width, policy=policy, seed=seed, settings=settings, record=True)
+        for width in widths
+        for turn, seed in enumerate(seeds)
+        for policy in (
+            *schedules[turn % 2 :: 2],
+            *(f"exploring:seed={seed * 1_000 + number}" for number in range(exploring)),
+        )
+    ]
 
 
 def structured(ticks: int) -> list[str]:
-    """Return schedules for a stream of this length, in the form of ``--policy``.
+    """Return 16 schedules for a stream of this length, in the form of ``--policy``.
 
-    They alternate between kinds, so that a part of them has all kinds.
+    They are geometric with and without replay, some with a stop, and two fixed waiting times.
     """
-    waits = dict.fromkeys(wait if wait is WAITS[0] else max(round(wait * ticks), 1) for wait in WAITS)
-    fixed = [f"fixed:wait={wait}" for wait in waits]
-    fixed += [f"fixed:wait={wait},replay=all" for wait in waits if wait >= ticks / 20]
     replays = ("none", "all", f"last:{max(ticks // 10, 1)}")
-    geometric = [
-        f"geometric:factor={factor},replay={replay},stop={stop}"
-        for stop, replay, factor in itertools.product(STOPS, replays, FACTORS)
-    ]
-    pairs = itertools.zip_longest(fixed, geometric[::2], geometric[1::2])
-    return [schedule for group in pairs for schedule in group if schedule is not None]
+    geometric = [f"geometric:factor={factor},replay={replay}" for factor, replay in itertools.product(FACTORS, replays)]
+    stopped = [f"geometric:factor={FACTORS[1]},replay={replay},stop={STOP}" for replay in replays[:2]]
+    waits = sorted({max(ticks // 50, 1), max(ticks // 10, 2)})
+    return [*geometric, *stopped, *(f"fixed:wait={min(wait, ticks)}" for wait in waits)]

@@ -20,7 +20,8 @@ from agents.runs import run_folder
 
 # Fields of a StageRecord; the other columns come from the ledger.
 FIELDS = ("tick", "pending", "examples", "replay", "grow", "validation_loss", "validation_error", "held_out_error")
-COLUMNS = (*FIELDS, "error", "flops", "parameters")
+COLUMNS = (*FIELDS, "error", "flops", "parameters", "window", "restart")
+EARLIER = 11  # columns of files of earlier versions, which have no windows and restarts
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Recording:
         seed: of stream and agent.
         error: of the untrained predictor, at tick 0.
         parameters: of the untrained predictor.
-        trainings: float64 (trainings, 11) with the columns `COLUMNS`; NaN for a held-out error that was not recorded.
+        trainings: float64 (trainings, 13) with the columns `COLUMNS`; NaN for a held-out error that was not recorded,
+            and for the window of a training without one.
     """
 
     env: str
@@ -80,7 +82,14 @@ class Recording:
     @property
     def sizes(self) -> NDArray[np.float64]:
         """Mega-batches that each training trained on, float64 (trainings,)."""
-        return np.where(self.column("replay") > 0, self.column("tick"), self.column("pending"))
+        tick, pending, window = (self.column(name) for name in ("tick", "pending", "window"))
+        replayed = np.where(np.isnan(window), tick, np.minimum(pending + window, tick))
+        return np.where(self.column("replay") > 0, replayed, pending)
+
+    @property
+    def explores(self) -> bool:
+        """Whether a training replays a part of the earlier data, or restarts."""
+        return bool(np.isfinite(self.column("window")).any() or self.column("restart").any())
 
     @property
     def cer(self) -> float:
@@ -92,8 +101,7 @@ def read_run(folder: Path) -> Recording:
     """Return the recording of a finished run.
 
     Raises:
-        ValueError: the run is not finished, exceeded a budget, is a run on text, replays a part of the earlier data,
-            restarts, or its files cannot be read.
+        ValueError: the run is not finished, exceeded a budget, is a run on text, or its files cannot be read.
     """
     config, ledger = run_folder.read_config(folder), run_folder.read_ledger(folder)
     if len(ledger) != config.ticks + 1:
@@ -104,13 +112,9 @@ def read_run(folder: Path) -> Recording:
         )
     trainings = []
     for stage in run_folder.read_stages(folder):
-        if stage.window is not None or stage.restart:
-            raise ValueError(
-                f"{folder}: at tick {stage.tick} it replays a part of the data, or restarts, which no decision "
-                "environment does; record runs whose replay is none or all"
-            )
         row = ledger[stage.tick]
-        trainings.append([*(getattr(stage, name) for name in FIELDS), row.error, row.comp, row.parameters])
+        known = (getattr(stage, name) for name in FIELDS)
+        trainings.append([*known, row.error, row.comp, row.parameters, stage.window, stage.restart])
     recording = Recording(
         env=config.env,
         learner=config.agent.id,
@@ -170,13 +174,20 @@ def load(file: Path) -> list[Recording]:
     try:
         with np.load(file, allow_pickle=False) as saved:
             heads: list[dict[str, Any]] = json.loads(str(saved["heads"]))
-            tables = np.split(saved["trainings"], np.cumsum(saved["lengths"])[:-1])
+            tables = np.split(_with_all_columns(saved["trainings"]), np.cumsum(saved["lengths"])[:-1])
     except (OSError, ValueError, KeyError) as error:
         raise ValueError(
             f"recorded={str(file)!r}: cannot be read as recorded runs ({error}); write the file with "
             "`alma surrogate fit RUNS --out FILE.npz`"
         ) from error
     return [Recording(**head, trainings=table) for head, table in zip(heads, tables, strict=True)]
+
+
+def _with_all_columns(trainings: NDArray[np.float64]) -> NDArray[np.float64]:
+    if trainings.shape[1] != EARLIER:
+        return trainings
+    none = np.full((len(trainings), 1), np.nan), np.zeros((len(trainings), 1))
+    return np.concatenate([trainings, *none], 1)
 
 
 def shipped_file(stream: str) -> Path:

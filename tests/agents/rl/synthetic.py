@@ -33,8 +33,9 @@ def recorded(schedule, decide, seed=0, noise=0.0, width=4):
         parameters = 100 * (1 + grown)
         flops = 1e6 * (1 + grown) * (2 + size)
         rate = 1 / (1 + math.exp(-last))
-        rows.append([tick, size, 9 * size, replay, grow, math.exp(loss), wrong, rate / 2, rate, flops, parameters])
-        rows[-1][1] = tick - (rows[-2][0] if len(rows) > 1 else 0)
+        pending = tick - (rows[-1][0] if rows else 0)
+        row = [tick, pending, 9 * size, replay, grow, math.exp(loss), wrong, rate / 2, rate, flops, parameters]
+        rows.append([*row, math.nan, 0.0])
     return Recording(
         env="Digits-ALMA-v0",
         learner="sm",

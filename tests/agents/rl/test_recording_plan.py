@@ -10,47 +10,46 @@ from agents.rl import recordings
 from agents.rl.recording_plan import SEEDS, recording_specs, structured
 
 
-def test_two_hundred_different_runs_are_planned_for_each_width():
+def test_each_schedule_has_half_of_the_seeds_and_every_exploring_run_differs():
     specs = recording_specs("MNIST-ALMA-v0", widths=(4, 64))
-    assert len(specs) == len({spec.digest() for spec in specs}) == 400
-    assert {spec.seed for spec in specs} == set(SEEDS)
-    narrow = [spec.policy for spec in specs if spec.width == 4]
-    assert narrow == [spec.policy for spec in specs if spec.width == 64]
-    exploring = [policy for policy in narrow if policy.startswith("exploring")]
-    assert len(exploring) == len(set(exploring)) == 140
-    assert {policy for policy in narrow if not policy.startswith("exploring")} == set(structured(500))
+    assert len(specs) == len({spec.digest() for spec in specs}) == 480
+    narrow = [(spec.policy, spec.seed) for spec in specs if spec.width == 4]
+    assert narrow == [(spec.policy, spec.seed) for spec in specs if spec.width == 64]
+    seeds = {policy: sorted(seed for other, seed in narrow if other == policy) for policy, _ in narrow}
+    exploring = [policy for policy in seeds if policy.startswith("exploring")]
+    assert len(exploring) == 80
+    assert {policy: len(own) for policy, own in seeds.items() if policy not in exploring} == dict.fromkeys(
+        structured(500), len(SEEDS) // 2
+    )
     for spec in specs:
         resolve(spec, spec.known_facts())  # every policy can be read
 
 
-@pytest.mark.parametrize("ticks", [1, 4, 20, 100, 500])
+@pytest.mark.parametrize("ticks", [2, 4, 20, 100, 500])
 def test_the_schedules_fit_the_length_of_the_stream(ticks):
     schedules = structured(ticks)
-    assert len(schedules) == len(set(schedules))
-    waits = [int(one.removeprefix("fixed:wait=").partition(",")[0]) for one in schedules if one.startswith("fixed")]
-    assert {1, ticks} <= set(waits)
-    assert max(waits) == ticks
-    kinds = {tuple(word.partition("=")[0] for word in one.split(",")) for one in schedules[:6]}
-    assert len(kinds) > 1
+    assert len(schedules) == len(set(schedules)) == 16
+    waits = [int(one.removeprefix("fixed:wait=")) for one in schedules if one.startswith("fixed")]
+    assert 1 <= min(waits) < max(waits) <= ticks
 
 
-def test_a_wrong_number_of_runs_is_refused():
-    with pytest.raises(ValueError, match="runs_per_seed=0.*at least 1"):
-        recording_specs("Digits-ALMA-v0", runs_per_seed=0)
+def test_a_negative_number_of_runs_is_refused():
+    with pytest.raises(ValueError, match="exploring=-1.*0 or more"):
+        recording_specs("Digits-ALMA-v0", exploring=-1)
 
 
 def test_a_command_records_the_runs_and_goes_on_where_it_stopped(tmp_path, capsys):
     command = ["surrogate", "record", "Digits-ALMA-v0", "--learner", "gens", "--width", "4", "--seeds", "100", "101"]
-    command += ["--runs-per-seed", "4", "--set", "ticks=5", "epochs=1", "--workers", "1", "--out", str(tmp_path)]
+    command += ["--exploring", "2", "--set", "ticks=5", "epochs=1", "--workers", "1", "--out", str(tmp_path)]
     assert main([*command, "--dry-run"]) == 0
-    assert "8 runs" in capsys.readouterr().out
+    assert "20 runs" in capsys.readouterr().out
     assert main(command) == 0
     made = recordings.read_runs(tmp_path)
-    assert len(made) == 8
+    assert len(made) == 20
     assert {one.seed for one in made} == {100, 101}
     assert any(one.column("grow").any() for one in made)
     assert all((one.column("held_out_error") > 0).all() for one in made)
     assert main(command) == 0
-    assert "8 of them from before" in capsys.readouterr().out
-    assert main(["surrogate", "record", "Digits-ALMA-v0", "--runs-per-seed", "0", "--out", str(tmp_path)]) == 2
-    assert "runs_per_seed=0" in capsys.readouterr().err
+    assert "20 of them from before" in capsys.readouterr().out
+    assert main(["surrogate", "record", "Digits-ALMA-v0", "--exploring", "-1", "--out", str(tmp_path)]) == 2
+    assert "exploring=-1" in capsys.readouterr().err

@@ -16,6 +16,7 @@ from agents.analysis.prices import Prices
 from agents.policies.waiting import Decision, fixed_wait
 from agents.rl import recordings
 from agents.rl.export import episode_of, to_minari
+from agents.rl.learning_curve import fit
 
 from .synthetic import recorded
 
@@ -92,15 +93,28 @@ def test_unusable_runs_are_refused_by_name(run_folder, tmp_path):
 
 
 @pytest.mark.parametrize("change", [{"window": 2}, {"restart": True}])
-def test_a_run_with_decisions_that_no_environment_has_is_refused(run_folder, tmp_path, change):
+def test_a_run_with_windows_or_restarts_is_read_and_not_fitted_by_the_first_surrogate(run_folder, tmp_path, change):
     for file in (run_folder / "c").iterdir():
         if file.is_file():
             (tmp_path / file.name).write_bytes(file.read_bytes())
     stages = [json.loads(line) for line in (tmp_path / "stages.jsonl").read_text().splitlines()]
     stages[1] |= change
     (tmp_path / "stages.jsonl").write_text("".join(json.dumps(stage) + "\n" for stage in stages))
-    with pytest.raises(ValueError, match="at tick 6 it replays a part of the data, or restarts.*none or all"):
-        recordings.read_run(tmp_path)
+    recording = recordings.read_run(tmp_path)
+    assert recording.sizes.tolist() == [3, 5 if "window" in change else 6]
+    assert recording.column("restart").tolist() == [0, "restart" in change]
+    with pytest.raises(ValueError, match="'gens' with .* replays a part of the data, or restarts.*none or all"):
+        fit([recording])
+    recordings.save([recording], tmp_path / "one.npz")
+    (again,) = recordings.load(tmp_path / "one.npz")
+    np.testing.assert_array_equal(again.trainings, recording.trainings)
+
+
+def test_a_file_of_an_earlier_version_has_no_windows_and_restarts(run_folder, tmp_path):
+    made = recordings.read_run(run_folder / "c")
+    recordings.save([dataclasses.replace(made, trainings=made.trainings[:, :11])], tmp_path / "old.npz")
+    (read,) = recordings.load(tmp_path / "old.npz")
+    np.testing.assert_array_equal(read.trainings, made.trainings)
 
 
 @pytest.mark.parametrize("kind", ["train", "multi"])
