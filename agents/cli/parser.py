@@ -123,8 +123,8 @@ def _add_combinations(parser: argparse._ActionsContainer) -> None:
         "--policy",
         nargs="+",
         default=[],
-        help="when to train, instead of --wait: doubling, validation, random, budget, or NAME:field=value,… to change "
-        "defaults; or a learned policy PATH.zip",
+        help="when to train, instead of --wait: fixed, geometric, doubling, validation, random, budget, exploring, or "
+        "NAME:field=value,… to change defaults; or a learned policy PATH.zip",
     )
     _add_set(
         parser,

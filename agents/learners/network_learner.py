@@ -49,7 +49,10 @@ class NetworkLearner(Generic[P]):
         self.restarts = True
 
     def train(self, train: Examples, valid: Examples) -> Report:
-        """Run one stage on a copy of the predictor, or after `restart` on an untrained one; keep its best epoch."""
+        """Run one stage on a copy of the predictor, and keep its best epoch.
+
+        After `restart`, and with `from_scratch`, the predictor is an untrained one.
+        """
         initialise = (self.from_scratch or self.restarts) and self.stage > 0
         predictor = self.initialise(self.stage + 1) if initialise else self._copy()
         report = self.optimise(predictor, train, valid)

@@ -80,6 +80,8 @@ class Decision:
                 f"grow={self.grow!r}: the number of growth steps must be a whole number, 0 or more; use grow=1"
             )
         object.__setattr__(self, "grow", int(self.grow))
+        for name in ("train", "replay", "restart"):  # NumPy's bool cannot be recorded
+            object.__setattr__(self, name, bool(getattr(self, name)))
 
 
 def megabatches_of(tick: int, pending: int, *, replay: bool, window: int | None = None) -> int:

@@ -72,19 +72,26 @@ def _summary(judged: Sequence[JudgedFinding], start: str) -> str:
     return f"{start}, {', '.join(parts)}, and {not_run} {'was' if not_run == 1 else 'were'} not run."
 
 
-def findings_table(judged: Iterable[JudgedFinding], scale: str) -> str:
-    """Return a table of findings: verdict, combined test, and number of comparisons by verdict."""
-    rows = [
-        (
-            DATA[one.finding.family],
-            one.finding.statement,
-            _bold(verdict_text(one, scale)) if one.with_runs else verdict_text(one, scale),
-            combined_text(one) or "–",
-            counts(one),
-        )
-        for one in judged
-    ]
-    return table(("data", "finding", "verdict", "on the paper's side by ± 95 %", "comparisons"), rows)
+def findings_table(judged: Sequence[JudgedFinding], scale: str) -> str:
+    """Return a table of findings: verdict, combined test, and number of comparisons by verdict.
+
+    A column names the data if the findings are on several.
+    """
+    columns = {
+        "data": [DATA[one.finding.family] for one in judged],
+        "finding": [one.finding.statement for one in judged],
+        "verdict": [_verdict_cell(one, scale) for one in judged],
+        "on the paper's side by ± 95 %": [combined_text(one) or "–" for one in judged],
+        "comparisons": [counts(one) for one in judged],
+    }
+    if len(set(columns["data"])) == 1:
+        del columns["data"]
+    return table(tuple(columns), list(zip(*columns.values(), strict=True)))
+
+
+def _verdict_cell(judged: JudgedFinding, scale: str) -> str:
+    text = verdict_text(judged, scale)
+    return _bold(text) if judged.with_runs else text
 
 
 def _bold(verdict: str) -> str:

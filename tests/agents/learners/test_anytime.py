@@ -31,8 +31,10 @@ class Recorder:
     def __init__(self) -> None:
         self.predictor = torch.nn.Identity()
         self.calls: list[tuple] = []
+        self.inputs: list[torch.Tensor] = []
 
     def train(self, train, valid):
+        self.inputs.append(train.x)
         self.calls.append(("train", len(train), len(valid)))
         return StageReport((0.5,), (0.25,), 1)
 
@@ -64,11 +66,12 @@ def test_a_window_of_replay_repeats_the_newest_earlier_mega_batches(env, window,
     learner = Recorder()
     agent = AnytimeAgent(learner, fixed_wait(2, replay=f"last:{window}"), TICKS)
     observation, _ = env.reset(seed=0)
-    for tick in range(1, TICKS + 1):
-        marked = {part: {"x": examples["x"] * 0 + tick, "y": examples["y"]} for part, examples in observation.items()}
-        agent.observe(marked)
+    for tick in range(1, TICKS + 1):  # the images of mega-batch t are all t
+        agent.observe({part: {**own, "x": np.full_like(own["x"], tick)} for part, own in observation.items()})
     n, v = (len(observation[part]["y"]) for part in ("train", "valid"))
     assert learner.calls == [("train", size * n, size * v) for size in sizes]
+    newest = [list(range(tick - size + 1, tick + 1)) for tick, size in zip((2, 4, 6), sizes, strict=True)]
+    assert [sorted(set(x.flatten().tolist())) for x in learner.inputs] == newest
     assert [record.megabatches for record in agent.history] == sizes
     assert [record.window for record in agent.history] == [window] * 3
     assert agent.progress().processed == sum(sizes)
@@ -84,44 +87,46 @@ def test_a_restart_comes_after_growth_and_never_before_the_first_stage(env):
     assert [record.restart for record in agent.history] == [False, True, False]
 
 
-@pytest.mark.parametrize("id", ["sm", "ens", "umix", "gmoe"])
-def test_a_restart_at_every_stage_equals_training_from_scratch(env, id):
-    """At a stage without a restart, the learner goes on from the weights of the stage before."""
-    settings = {"width": 4, "epochs": 2} | ({"members": 2} if id in ("ens", "umix") else {})
-
-    def errors(policy=None, **keywords):
-        agent = agents.make(id, env, policy=policy, **settings, **keywords)
-        return [row.digest for row in agents.run(env, agent, 0)]
-
-    grow = id == "gmoe"
-    scratch = errors(wait=2, replay=True, from_scratch=True)
-    assert errors(Restarting(every=1, grow=grow)) == scratch
-    once, warm = errors(Restarting(every=2, grow=grow)), errors(Restarting(every=9, grow=grow))
-    assert once[:6] == scratch[:6]
-    assert once[6] != scratch[6]
-    assert once[4] != warm[4]
-
-
 @dataclass(frozen=True)
 class Restarting:
-    """Trains at every second tick with replay, and restarts at every `every`-th of these stages but the first."""
+    """Trains at every second tick with replay, and restarts before the stages that are listed, counted from 0."""
 
-    every: int
+    stages: tuple[int, ...]
     grow: bool
 
     def __call__(self, now):
-        restart = now.stages % self.every == 0 if self.every == 1 else now.stages == 1 < self.every < 9
-        return Decision(now.tick % 2 == 0, replay=True, grow=self.grow, restart=restart)
+        return Decision(now.tick % 2 == 0, replay=True, grow=self.grow, restart=now.stages in self.stages)
+
+
+@pytest.mark.parametrize("id", ["sm", "ens", "umix", "gmoe"])
+def test_a_restart_at_every_stage_equals_training_from_scratch(env, id):
+    """After a stage with a restart, a stage without one goes on from its weights."""
+    settings = {"width": 4, "epochs": 2} | ({"members": 2} if id in ("ens", "umix") else {})
+
+    def digests(*restarts, **keywords):
+        policy = None if keywords else Restarting(restarts, grow=id == "gmoe")
+        agent = agents.make(id, env, policy=policy, **settings, **keywords)
+        return [row.digest for row in agents.run(env, agent, 0)]
+
+    scratch = digests(wait=2, replay=True, from_scratch=True)
+    assert digests(0, 1, 2) == scratch
+    once, never = digests(1), digests()
+    assert once[:6] == scratch[:6]
+    assert once[6] != scratch[6]
+    assert once[4] != never[4]
 
 
 def test_a_growing_ensemble_restarts_its_newest_members_only(env):
-    agent = agents.make("gens", env, width=4, epochs=2, policy=lambda now: Decision(True, restart=now.stages == 1))
-    agents.run(env, agent, 0)
-    errors = [row.error for row in env.ledger]
-    assert [record.restart for record in agent.history] == [False, True] + [False] * (TICKS - 2)
-    alone = agents.make("sm", env, width=4, epochs=2, policy=lambda now: Decision(True, restart=now.stages == 1))
-    rows = agents.run(env, alone, 0)
-    assert errors == [row.error for row in rows]
+    def members(*restarts):
+        policy = lambda now: Decision(True, grow=now.stages == 1, restart=now.stages in restarts)  # noqa: E731
+        agent = agents.make("gens", env, width=4, epochs=2, policy=policy)
+        agents.run(env, agent, 0)
+        assert [record.restart for record in agent.history] == [stage in restarts for stage in range(TICKS)]
+        return [torch.nn.utils.parameters_to_vector(member.parameters()) for member in agent.predictor.members]
+
+    (old, new), (same, other) = members(), members(2)
+    assert torch.equal(old, same)
+    assert not torch.equal(new, other)
 
 
 def test_growth_comes_before_training_and_never_before_the_first_stage(env):

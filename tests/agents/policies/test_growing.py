@@ -75,7 +75,9 @@ def test_a_policy_grows_by_any_number_of_steps():
     assert grown(lambda now: Decision(train=True, grow=now.tick == 3), ticks=4) == [3]
     assert grown(lambda now: Decision(train=True, grow=3 if now.tick == 2 else 0), ticks=4) == [2, 2, 2]
     assert Decision(train=True, grow=True) == Decision(train=True, grow=1)
-    assert type(Decision(train=True, grow=np.int64(2)).grow) is int
+    assert repr(Decision(train=np.True_, replay=np.False_, grow=np.int64(2), restart=np.True_)) == repr(
+        Decision(train=True, replay=False, grow=2, restart=True)
+    )
     for bad in (-1, 0.5, "yes"):
         with pytest.raises(ValueError, match=f"grow={bad!r}.*growth steps.*0 or more.*grow=1"):
             Decision(train=True, grow=bad)

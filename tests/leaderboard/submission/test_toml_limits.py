@@ -66,8 +66,8 @@ def test_a_hostile_text_does_not_reach_the_parser(name, monkeypatch):
     ],
 )
 def test_texts_and_comments_may_have_dots_and_brackets(text):
-    require_small(text)
-    tomllib.loads(text)
+    require_small(text)  # raises nothing
+    assert tomllib.loads(text)
 
 
 _PIECES = st.sampled_from([*"\"'#.[]{}=,\n\\ a1", '"""', "'''", "a = 1\n", '\\"', "x.y"])
