@@ -211,11 +211,17 @@ class AnytimeAgent:
             previous_validation_error=before.validation_error if before else None,
             last_pending=last.pending if last else 0,
             processed=sum(record.megabatches for record in self.history),
+            processed_since_restart=sum(record.megabatches for record in self._since_restart()),
+            last_size=last.megabatches if last else 0,
             guess_loss=math.log(self.classes) if self.classes else None,
             parameters=self._parameters,
             first_parameters=self._first_parameters,
             flops=running.total if running else None,
         )
+
+    def _since_restart(self) -> list[StageRecord]:
+        starts = [number for number, record in enumerate(self.history) if record.restart]
+        return self.history[starts[-1] if starts else 0 :]
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of learner, policy (if it has one) and stream, without data, which the stream repeats."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
@@ -88,12 +89,23 @@ def features_of(now: Progress) -> NDArray[np.float32]:
     Raises:
         ValueError: the progress has no loss of the uniform guess or no FLOPs.
     """
+    return features(**arguments_of(now))
+
+
+def arguments_of(now: Progress) -> dict[str, Any]:
+    """Return the arguments of `features` for one run.
+
+    Raises:
+        ValueError: the progress has no loss of the uniform guess or no FLOPs.
+    """
     for name, remedy in (
         ("guess_loss", "give AnytimeAgent the argument classes="),
         ("flops", "call the policy inside `with env.meter:`"),
     ):
         if getattr(now, name) is None:
             raise ValueError(f"{name}=None in the progress: the observation of a learned policy needs it; {remedy}")
-    values: dict[str, Any] = {name: math.nan if value is None else value for name, value in vars(now).items()}
-    del values["last_pending"], values["processed"]  # no feature depends on them
-    return features(**values)
+    values = {name: getattr(now, name) for name in _ARGUMENTS}
+    return {name: math.nan if value is None else value for name, value in values.items()}
+
+
+_ARGUMENTS = tuple(inspect.signature(features).parameters)

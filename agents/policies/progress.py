@@ -19,6 +19,8 @@ class Progress:
         last_pending: value of ``pending`` at the last stage; 0 before the first stage.
         processed: number of mega-batches that all stages so far trained on. With replay, a mega-batch counts once per
             stage.
+        processed_since_restart: the same number, without the stages before the last restart.
+        last_size: number of mega-batches that the last stage trained on; 0 before the first stage.
         validation_loss: mean cross-entropy of the best epoch of the last stage; None before the first stage.
         validation_error: fraction of wrong validation answers at that epoch; None before the first stage.
         previous_validation_loss: ``validation_loss`` of the stage before the last; None before the second stage.
@@ -39,6 +41,8 @@ class Progress:
     previous_validation_error: float | None = None
     last_pending: int = 0
     processed: int = 0
+    processed_since_restart: int = 0
+    last_size: int = 0
     guess_loss: float | None = None
     parameters: int = 0
     first_parameters: int = 0

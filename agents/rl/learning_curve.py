@@ -100,10 +100,7 @@ def fit(recordings: Sequence[Recording], reward_on: str = "test") -> Curve:
                 f"a run of {recording.learner!r} with {recording.schedule!r}: it replays a part of the data, or "
                 "restarts, which this surrogate cannot do; record runs whose replay is none or all"
             )
-    if reward_on not in _ERRORS:
-        raise ValueError(f"reward_on={reward_on!r}: must be 'test' or 'validation'")
-    column = _ERRORS[reward_on]
-    x, y, sizes, ticks_held = _examples(recordings, column)
+    x, y, sizes, ticks_held = _examples(recordings, reward_on)
     if len(x) < 2 * POOLS:
         raise ValueError(
             f"{len(x)} trainings in {len(recordings)} runs: a curve needs at least {2 * POOLS}; record runs with other "
@@ -119,11 +116,11 @@ def fit(recordings: Sequence[Recording], reward_on: str = "test") -> Curve:
     generator = np.random.default_rng(0)  # chooses among the residuals if there are more than the pools hold
     pools = [_pool(residuals, np.log(sizes), edges, pool, generator) for pool in range(POOLS)]
     first = recordings[0]
-    parameters, flops = _costs(recordings)
+    parameters, flops = costs_of(recordings)
     return Curve(
         ticks=first.ticks,
         guess_loss=math.log(first.classes),
-        first_error=float(np.mean([_untrained(recording, column) for recording in recordings])),
+        first_error=float(np.mean([recording.errors_on(reward_on)[1] for recording in recordings])),
         weights=weights,
         low=y.min(0) - 0.1,
         high=y.max(0) + 0.1,
@@ -151,6 +148,13 @@ def curves_for(
     Raises:
         ValueError: no such runs were recorded, or runs of one width differ in more than schedule and seed.
     """
+    return [fit(runs, reward_on) for runs in recorded_groups(stream, learner, width, recorded)]
+
+
+def recorded_groups(
+    stream: str, learner: str, width: int | Sequence[int] | None, recorded: str | Path | None
+) -> list[list[Recording]]:
+    """Return the recorded runs of one learner on a stream, one list per width; see `curves_for`."""
     file = Path(recorded) if recorded is not None else shipped_file(stream)
     found = groups(one for one in load(file) if one.env == stream and one.learner == learner)
     recorded_widths = sorted(key[2] for key in found)
@@ -168,30 +172,18 @@ def curves_for(
             f"stream={stream!r}, learner={learner!r}: no runs in {file.name}; record such runs, and write them to a "
             "file with alma surrogate fit RUNS --out FILE.npz"
         )
-    return [fit(runs, reward_on) for key, runs in sorted(found.items()) if key[2] in widths]
+    return [runs for key, runs in sorted(found.items()) if key[2] in widths]
 
 
-_ERRORS = {"test": "error", "validation": "held_out_error"}
-
-
-def _untrained(recording: Recording, column: str) -> float:
-    """Return the error at tick 0; the validation error is that of a guess, because only trainings record it."""
-    return recording.error if column == "error" else 1 - 1 / recording.classes
-
-
-def _examples(recordings: Sequence[Recording], column: str) -> tuple[Array, Array, Array, Array]:
+def _examples(recordings: Sequence[Recording], reward_on: str) -> tuple[Array, Array, Array, Array]:
     """Return terms (n, terms), outputs (n, 3), sizes (n,) and ticks until the next training (n,) of all trainings."""
     x, y, sizes, held = [], [], [], []
     for recording in recordings:
-        tick, replay, error = recording.column("tick"), recording.column("replay"), recording.column(column)
+        error, untrained = recording.errors_on(reward_on)
+        tick, replay = recording.column("tick"), recording.column("replay")
         if not len(tick):
             continue
-        if np.isnan(error).any():
-            raise ValueError(
-                f"reward_on='validation': a run of {recording.learner!r} with {recording.schedule!r} has no validation "
-                "error; run it again with `alma run --record --fresh`, or use reward_on='test'"
-            )
-        before = logit(np.concatenate([[_untrained(recording, column)], error[:-1]]))
+        before = logit(np.concatenate([[untrained], error[:-1]]))
         stages, grown = np.arange(len(tick), dtype=np.float64), np.cumsum(recording.column("grow"))
         x.append(terms(before, recording.sizes, tick, stages, replay, grown))
         loss = np.log(np.maximum(recording.column("validation_loss"), 1e-6))
@@ -212,7 +204,7 @@ def _pool(residuals: Array, log_sizes: Array, edges: Array, pool: int, generator
     return np.asarray(inside[np.resize(rows, POOL_SIZE)])
 
 
-def _costs(recordings: Sequence[Recording]) -> tuple[Array, Array]:
+def costs_of(recordings: Sequence[Recording]) -> tuple[Array, Array]:
     """Return parameters and FLOPs by number of growth steps, interpolated between the recorded numbers."""
     grown = np.concatenate([np.cumsum(recording.column("grow")) for recording in recordings]).astype(int)
     sizes = np.concatenate([recording.sizes for recording in recordings])

@@ -91,6 +91,28 @@ class Recording:
         """Whether a training replays a part of the earlier data, or restarts."""
         return bool(np.isfinite(self.column("window")).any() or self.column("restart").any())
 
+    def errors_on(self, reward_on: str) -> tuple[NDArray[np.float64], float]:
+        """Return the error after each training, float64 (trainings,), and the error of the untrained predictor.
+
+        Args:
+            reward_on: ``test``: on the test set; ``validation``: on the validation parts of the whole stream, where the
+                untrained predictor has the error of a guess, because only trainings record the error.
+
+        Raises:
+            ValueError: another word, or no validation error was recorded.
+        """
+        if reward_on == "test":
+            return self.column("error"), self.error
+        if reward_on != "validation":
+            raise ValueError(f"reward_on={reward_on!r}: must be 'test' or 'validation'")
+        errors = self.column("held_out_error")
+        if np.isnan(errors).any():
+            raise ValueError(
+                f"reward_on='validation': a run of {self.learner!r} with {self.schedule!r} has no validation error; "
+                "run it again with `alma run --record --fresh`, or use reward_on='test'"
+            )
+        return errors, 1 - 1 / self.classes
+
     @property
     def cer(self) -> float:
         """Cumulative error rate, ticks 0..B."""

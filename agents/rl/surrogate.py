@@ -135,8 +135,8 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
 
     def _start(self, rows: NDArray[np.int64]) -> None:
         """Start episodes: tick 0 is scored and D_1 has arrived."""
-        if len(self.curves) > 1:
-            self._curve[rows] = self.np_random.integers(len(self.curves), size=len(rows))
+        if len(self._first_error) > 1:
+            self._curve[rows] = self.np_random.integers(len(self._first_error), size=len(rows))
         for state in (self._stages, self._grown, self._flops):
             state[rows] = 0
         self._tick[rows] = self._pending[rows] = 1
@@ -163,9 +163,14 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         self, flags: NDArray[np.bool_]
     ) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """Do a `step` with decisions instead of actions: (train, replay, grow), bool (n, 3)."""
-        spent = self._train(np.flatnonzero(flags[:, 0]), flags)
+        return self._answer(self._train(np.flatnonzero(flags[:, 0]), flags))
+
+    def _answer(
+        self, spent: NDArray[np.float64]
+    ) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """Score the tick, on which an episode spent these FLOPs, and go on to the next tick."""
         self._cer += self._error
-        parts = reward_vector(self._error, spent, self._parameters())
+        parts, rewards = self._rewards(spent)
         ended = self._tick == self.ticks
         self._pending += 1
         self._tick += 1
@@ -182,7 +187,12 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
             infos["_final_info"] = ended
             self._start(rows)
         infos |= self._infos(parts)
-        return self._observations(), self.prices.reward(parts), ended, np.zeros_like(ended), infos
+        return self._observations(), rewards, ended, np.zeros_like(ended), infos
+
+    def _rewards(self, spent: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return the reward vectors (n, 3) and the rewards (n,) of a tick."""
+        parts = reward_vector(self._error, spent, self._parameters())
+        return parts, self.prices.reward(parts)
 
     def _train(self, rows: NDArray[np.int64], flags: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Train in the episodes of these rows; return the FLOPs of all episodes."""

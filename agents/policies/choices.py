@@ -1,0 +1,97 @@
+"""The ten decisions of the second version of the decision environments, as a Gymnasium action space with a mask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from agents.policies.progress import Decision
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A kind of decision.
+
+    Attributes:
+        name: of the choice.
+        train: run a stage.
+        replay: ``none``, ``last`` (the newest tenth of the stream) or ``all``: the earlier mega-batches it trains on.
+        restart: train from a new random initialisation.
+        grow: grow before training.
+    """
+
+    name: str
+    train: bool = True
+    replay: str = "none"
+    restart: bool = False
+    grow: bool = False
+
+
+CHOICES = (
+    Choice("wait", train=False),
+    Choice("train"),
+    Choice("train, replay last", replay="last"),
+    Choice("train, replay all", replay="all"),
+    Choice("restart", restart=True),
+    Choice("restart, replay last", replay="last", restart=True),
+    Choice("restart, replay all", replay="all", restart=True),
+    Choice("grow", grow=True),
+    Choice("grow, replay last", replay="last", grow=True),
+    Choice("grow, replay all", replay="all", grow=True),
+)
+TRAIN, RESTART, GROW = (np.array([getattr(one, name) for one in CHOICES]) for name in ("train", "restart", "grow"))
+REPLAY_LAST, REPLAY_ALL = (np.array([one.replay == replay for one in CHOICES]) for replay in ("last", "all"))
+_WINDOW_SHARE = 10  # "last" is the newest tenth of the stream
+
+
+def choice_space() -> spaces.Discrete:
+    """Return the action space, Discrete(10); a new object at each call."""
+    return spaces.Discrete(len(CHOICES))
+
+
+def window(ticks: int) -> int:
+    """Return the number of mega-batches that the choices with ``replay last`` repeat, in a stream of this length."""
+    return max(ticks // _WINDOW_SHARE, 1)
+
+
+def decision_of(choice: Any, ticks: int) -> Decision:
+    """Return the decision of a choice, 0..9, in a stream of ``ticks`` mega-batches.
+
+    >>> decision_of(5, ticks=500)
+    Decision(train=True, replay=True, grow=0, window=50, restart=True)
+    """
+    one = CHOICES[int(choice)]
+    last = window(ticks) if one.replay == "last" else None
+    return Decision(one.train, one.replay != "none", one.grow, last, one.restart)
+
+
+def sizes_of(choices: NDArray[np.int64], tick: Any, pending: Any, ticks: int) -> NDArray[np.int64]:
+    """Return the number of mega-batches on which these choices train, int64 (n,); that of a wait has no meaning."""
+    recent = np.minimum(tick, pending + window(ticks) * REPLAY_LAST[choices])
+    return np.where(REPLAY_ALL[choices], tick, recent)
+
+
+def allowed(tick: Any, pending: Any, stages: Any, *, grows: bool, replays: bool = True, restarts: bool = True) -> Any:
+    """Return which choices have an effect of their own, bool (10,) or (n, 10).
+
+    A void choice does the same as another: replay without earlier mega-batches, restart and growth before the first
+    training, growth of a learner that cannot grow.
+
+    Args:
+        tick: current tick, or those of n episodes, (n,).
+        pending: mega-batches gathered since the last training, () or (n,).
+        stages: trainings so far, () or (n,).
+        grows: whether the learner can grow.
+        replays: whether replay is possible; False for a surrogate whose runs never replayed.
+        restarts: whether restarts are possible.
+    """
+    trained, earlier = np.greater(stages, 0)[..., None], np.less(pending, tick)[..., None]
+    mask = np.ones((*np.shape(tick), len(CHOICES)), bool)
+    mask &= ~(REPLAY_LAST | REPLAY_ALL) | (earlier & replays)
+    mask &= ~RESTART | (trained & restarts)
+    mask &= ~GROW | (trained & grows)
+    return mask

@@ -1,0 +1,138 @@
+"""Fidelity of the second surrogate, on runs whose schedule and whose seed were both held out of the fit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
+from agents.rl.recordings import Recording
+from agents.rl.training_model import TrainingModel, fit_trainings
+
+NEAR = 1.15  # a schedule is near the best if its CER is at most this many times the CER of the best
+_BAND = (0.05, 0.95)
+_FEWEST = 2  # runs of a schedule whose spread can be compared
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The runs of one schedule, and their simulations by models that saw neither the schedule nor the seed.
+
+    Attributes:
+        schedule: as text.
+        real: CER of each run, (runs,).
+        simulated: CER of the simulated episodes of each run, (runs, episodes).
+    """
+
+    schedule: str
+    real: NDArray[np.float64]
+    simulated: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Fidelity:
+    """How well simulations agree with held-out runs.
+
+    Attributes:
+        schedules: number of schedules that are ranked.
+        ranks: Spearman's correlation of their mean CER, real and simulated; NaN with fewer than 3 schedules.
+        near: number of schedules that are near the best.
+        near_ranks: the correlation among these.
+        level: mean quotient of simulated and real mean CER.
+        spread: quotient of the standard deviations over runs of a schedule, simulated and real (root mean squares).
+        coverage: share of all runs, exploring runs included, inside the 90 % band of their simulations.
+        reliability: rank correlation of the real mean CER in two halves of the seeds, corrected for the half number of
+            runs (Spearman and Brown): what a perfect model would reach is about its square root.
+    """
+
+    schedules: int
+    ranks: float
+    near: int
+    near_ranks: float
+    level: float
+    spread: float
+    coverage: float
+    reliability: float
+
+
+def simulate(model: TrainingModel, recording: Recording, episodes: int, seed: int) -> NDArray[np.float64]:
+    """Return the cumulative error rates, float64 (episodes,), of a run's decisions on a model."""
+    env = DecisionSurrogateVectorEnv(episodes, models=[model])
+    env.reset(seed=seed)
+    sizes, restart, grow = (np.zeros(recording.ticks, int) for _ in range(3))
+    tick = recording.column("tick").astype(int) - 1
+    sizes[tick], restart[tick], grow[tick] = recording.sizes, recording.column("restart"), recording.column("grow")
+    for decision in zip(sizes > 0, sizes, restart > 0, grow, strict=True):
+        *_, infos = env.decide(*(np.full(episodes, value) for value in decision))
+    return np.asarray(infos["final_info"]["cer"])
+
+
+def held_out(
+    recordings: Sequence[Recording], episodes: int = 64, seed: int = 0, reward_on: str = "test"
+) -> list[HeldOut]:
+    """Simulate each run on a model fitted to runs of the other schedules with the other half of the seeds.
+
+    Every exploring run is a schedule of its own.
+
+    Raises:
+        ValueError: there are fewer than two seeds.
+    """
+    seeds = sorted({recording.seed for recording in recordings})
+    if len(seeds) < 2:
+        raise ValueError(f"seeds {seeds}: must be at least two, so that some are held out; record runs of more seeds")
+    # Pairs of seeds take turns, because a recording plan gives the even seeds other schedules than the odd ones.
+    half = {one: number // 2 % 2 if len(seeds) > 3 else number % 2 for number, one in enumerate(seeds)}
+    schedules: dict[str, list[Recording]] = {}
+    for recording in recordings:
+        schedules.setdefault(recording.schedule, []).append(recording)
+    results = []
+    models: dict[tuple[str, int], TrainingModel] = {}
+    for schedule, runs in schedules.items():
+        real, simulated = [], []
+        for number, run in enumerate(runs):
+            key = ("" if len(runs) < _FEWEST else schedule, half[run.seed])
+            if key not in models:
+                known = [one for one in recordings if half[one.seed] != key[1] and one.schedule != key[0]]
+                models[key] = fit_trainings(known, reward_on)
+            simulated.append(simulate(models[key], run, episodes, seed + number))
+            real.append(run.cer)
+        results.append(HeldOut(schedule, np.array(real), np.array(simulated)))
+    return results
+
+
+def fidelity(compared: Sequence[HeldOut]) -> Fidelity:
+    """Return how well simulations agree with the runs of `held_out`."""
+    ranked = [one for one in compared if len(one.real) >= _FEWEST]
+    real, simulated = (np.array([getattr(one, name).mean() for one in ranked]) for name in ("real", "simulated"))
+    near = real <= NEAR * real.min() if len(real) else np.zeros(0, bool)
+    spreads = np.array([(one.simulated.std(ddof=1), one.real.std(ddof=1)) for one in ranked]).reshape(-1, 2)
+    inside = [
+        (_BAND[0] < (episodes < cer).mean() < _BAND[1])
+        for one in compared
+        for cer, episodes in zip(one.real, one.simulated, strict=True)
+    ]
+    halves = np.array([(one.real[::2].mean(), one.real[1::2].mean()) for one in ranked]).reshape(-1, 2)
+    between = spearman(*halves.T)
+    return Fidelity(
+        schedules=len(ranked),
+        ranks=spearman(real, simulated),
+        near=int(near.sum()),
+        near_ranks=spearman(real[near], simulated[near]),
+        level=float(np.mean(simulated / real)) if len(real) else math.nan,
+        spread=float(math.sqrt((spreads[:, 0] ** 2).mean() / (spreads[:, 1] ** 2).mean())) if len(real) else math.nan,
+        coverage=float(np.mean(inside)),
+        reliability=2 * between / (1 + between),
+    )
+
+
+def spearman(real: NDArray[np.float64], simulated: NDArray[np.float64]) -> float:
+    """Return Spearman's rank correlation; NaN with fewer than 3 values, or if one side is constant."""
+    from scipy.stats import spearmanr  # slow to import
+
+    if len(real) < 3 or len(set(real)) == 1 or len(set(simulated)) == 1:
+        return math.nan
+    return float(spearmanr(real, simulated).statistic)
