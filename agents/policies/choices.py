@@ -72,7 +72,7 @@ def decision_of(choice: Any, ticks: int) -> Decision:
 def sizes_of(choices: NDArray[np.int64], tick: Any, pending: Any, ticks: int) -> NDArray[np.int64]:
     """Return the number of mega-batches on which these choices train, int64 (n,); that of a wait has no meaning."""
     recent = np.minimum(tick, pending + window(ticks) * REPLAY_LAST[choices])
-    return np.where(REPLAY_ALL[choices], tick, recent)
+    return np.asarray(np.where(REPLAY_ALL[choices], tick, recent))
 
 
 def allowed(tick: Any, pending: Any, stages: Any, *, grows: bool, replays: bool = True, restarts: bool = True) -> Any:

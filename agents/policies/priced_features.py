@@ -1,4 +1,4 @@
-"""The observation of the second version of the decision environments: nineteen bounded numbers, prices among them.
+"""The observation of the second version of the decision environments: eighteen bounded numbers, prices among them.
 
 No number identifies the stream or the learner, so a policy can decide on streams and learners that it never saw.
 """
@@ -22,7 +22,6 @@ FEATURES: tuple[tuple[str, float, float, str], ...] = (
     *(feature for feature in first_version.FEATURES if feature[0] != "flops"),
     ("last_size", 0, 1, "ln(1 + mega-batches on which the last stage trained) / ln(1 + B)"),
     ("processed", 0, 1, "ln(1 + mega-batches of all stages since the last restart) / ln(1 + B²)"),
-    ("passes", 0, 1, "ln(1 + FLOPs charged so far / FLOPs of a full pass) / ln(1 + B)"),
     ("pass_price", 0, 1, "ln(1 + errors that a full pass costs) / ln(1 + 1000)"),
     ("pending_price", 0, 1, "ln(1 + errors that a stage on the gathered mega-batches costs) / ln(1 + 1000)"),
     ("memory_price", 0, 1, "errors per tick that the size of the untrained predictor costs; at most 1"),
@@ -33,7 +32,7 @@ _OLD = [first_version.NAMES.index(name) for name in NAMES if name in first_versi
 
 
 def feature_space() -> spaces.Box:
-    """Return the space of `features`, float32 (19,); a new object at each call."""
+    """Return the space of `features`, float32 (18,); a new object at each call."""
     low, high = (np.array([feature[side] for feature in FEATURES], np.float32) for side in (1, 2))
     return spaces.Box(low, high, dtype=np.float32)
 
@@ -42,49 +41,44 @@ def features(
     *,
     last_size: Any,
     processed: Any,
-    pass_flops: Any,
     pass_price: Any,
     memory_price: Any,
     grows: Any,
     **progress: Any,
 ) -> NDArray[np.float32]:
-    """Return nineteen numbers in the order of `FEATURES`, each within its bounds, float32 (19,) or (n, 19).
+    """Return eighteen numbers in the order of `FEATURES`, each within its bounds, float32 (18,) or (n, 18).
 
     Args:
         last_size: mega-batches on which the last stage trained; 0 before the first stage.
         processed: mega-batches of all stages since the last restart.
-        pass_flops: FLOPs of a full pass: one stage of the untrained network on the whole stream.
-        pass_price: errors that a full pass costs.
+        pass_price: errors that a full pass costs: one stage of the untrained network on each mega-batch.
         memory_price: errors per tick that a predictor of the size of the untrained one costs.
         grows: whether the learner can grow.
         progress: the arguments of `agents.policies.features.features`.
     """
-    ticks, pending, flops = (progress[name] for name in ("ticks", "pending", "flops"))
+    ticks, pending = progress["ticks"], progress["pending"]
     old = first_version.features(**progress)[..., _OLD]
     highest = math.log1p(HIGHEST_PASS_PRICE)
     new = np.empty((*np.shape(progress["tick"]), len(FEATURES) - len(_OLD)), np.float32)
     new[..., 0] = np.log1p(last_size) / math.log1p(ticks)
     new[..., 1] = np.log1p(processed) / math.log1p(ticks**2)
-    new[..., 2] = np.log1p(flops / pass_flops) / math.log1p(ticks)
-    new[..., 3] = np.log1p(pass_price) / highest
-    new[..., 4] = np.log1p(np.multiply(pass_price, pending) / ticks) / highest
-    new[..., 5] = np.divide(memory_price, HIGHEST_MEMORY_PRICE)
-    new[..., 6] = grows
+    new[..., 2] = np.log1p(pass_price) / highest
+    new[..., 3] = np.log1p(np.multiply(pass_price, pending) / ticks) / highest
+    new[..., 4] = np.divide(memory_price, HIGHEST_MEMORY_PRICE)
+    new[..., 5] = grows
     return np.concatenate([old, np.clip(new, 0, 1)], -1)
 
 
-def features_of(now: Progress, *, pass_flops: float, pass_price: float, memory_price: float, grows: bool) -> Any:
-    """Return the features of one run, float32 (19,).
+def features_of(now: Progress, *, pass_price: float, memory_price: float, grows: bool) -> NDArray[np.float32]:
+    """Return the features of one run, float32 (18,).
 
     Raises:
         ValueError: the progress has no loss of the uniform guess or no FLOPs.
     """
-    progress = first_version.arguments_of(now)
     return features(
-        **progress,
+        **first_version.arguments_of(now),
         last_size=now.last_size,
         processed=now.processed_since_restart,
-        pass_flops=pass_flops,
         pass_price=pass_price,
         memory_price=memory_price,
         grows=grows,

@@ -151,7 +151,7 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
         self._grown[rows] += grow * self._grows[self._curve[rows]]
         inputs = Trainings(
             last=self._logit[rows],
-            size=size.astype(np.float64),
+            size=size,
             tick=self._tick[rows],
             pending=self._pending[rows],
             stages=self._stages[rows],
@@ -203,7 +203,7 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
         passes = spent / self._pass_flops[self._curve]
         size = self._parameters() / self._parameter_steps[self._curve, 0]
         parts = -np.stack([self._error, passes, size], -1)
-        return parts, parts[:, 0] + (self._prices.T * parts[:, 1:]).sum(1)
+        return parts, np.asarray(parts[:, 0] + (self._prices.T * parts[:, 1:]).sum(1))
 
     def _observations(self, rows: Any = slice(None)) -> Observations:
         loss, error, previous_loss, previous_error = self._validation[:, rows]
@@ -223,7 +223,6 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
             flops=self._flops[rows],
             last_size=self._size[rows],
             processed=self._processed[rows],
-            pass_flops=self._pass_flops[curve],
             pass_price=self._prices[0, rows],
             memory_price=self._prices[1, rows],
             grows=self._grows[curve],

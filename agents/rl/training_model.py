@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,14 +47,14 @@ class Trainings:
         grows: growth steps directly before this training.
     """
 
-    last: Array
-    size: Array
-    tick: Array
-    pending: Array
-    stages: Array
-    processed: Array
-    grown: Array
-    grows: Array
+    last: NDArray[Any]
+    size: NDArray[Any]
+    tick: NDArray[Any]
+    pending: NDArray[Any]
+    stages: NDArray[Any]
+    processed: NDArray[Any]
+    grown: NDArray[Any]
+    grows: NDArray[Any]
 
     def warm(self) -> Array:
         """Return the terms of a training that continues from trained weights, float64 (n, terms)."""

@@ -115,14 +115,14 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
         protocol, self._hyperparameters = split_keywords(stream, keywords)
         self.alma = alma_env.make(stream, **protocol)
         self.learner = learner
-        self.prices = Prices(flops_price, parameter_price)
+        self.prices: Any = Prices(flops_price, parameter_price)
         self.reward_on = reward_on
         method = method_for(learner, recipe_for(self.alma.data.name).backbone)
         if method.always:
             raise ValueError(
                 f"learner={learner!r}: it trains at every tick, so there is no decision; choose another learner"
             )
-        self.actions = Actions(actions, method.grows, replay, grow)
+        self.actions: Any = Actions(actions, method.grows, replay, grow)
         self.action_space = self.actions.space()
         self.observation_space = cast("gym.Space[NDArray[np.float32]]", feature_space())
         self.reward_space = reward_space()
@@ -196,7 +196,10 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
             "comp": self.ledger.comp,
             "cer": self._cer,
             "refused": last.refused,
-            "reward_vector": reward_vector(
+            "reward_vector": self._reward_vector(
                 self._error * rows, sum(row.comp for row in new), sum(row.parameters for row in new)
             ),
         }
+
+    def _reward_vector(self, error: float, flops: int, parameters: int) -> NDArray[np.float64]:
+        return reward_vector(error, flops, parameters)

@@ -1,0 +1,143 @@
+"""The second version of the decision environment: when to wait, replay, restart, grow and stop, at given prices."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import gymnasium as gym
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.policies import Decision
+from agents.policies.choices import allowed, choice_space, decision_of
+from agents.policies.priced_features import feature_space, features_of
+from agents.rl.full_pass import full_pass_flops
+from agents.rl.price_range import PriceRange, relative_reward_space
+from agents.rl.wait_env import WaitEnv
+
+
+@dataclass(frozen=True)
+class _Choices:
+    """The choices of `agents.policies.choices`, in the place of `agents.policies.actions.Actions`."""
+
+    ticks: int
+
+    def decision(self, action: Any) -> Decision:
+        return decision_of(action, self.ticks)
+
+
+@dataclass(frozen=True)
+class _RelativePrices:
+    """The prices of one episode."""
+
+    full_pass: float
+    memory: float
+
+    def reward(self, parts: NDArray[np.float64]) -> Any:
+        return parts @ np.array([1.0, self.full_pass, self.memory])
+
+
+class DecisionEnv(WaitEnv):
+    """All decisions of a learner on a real stream: wait, train, replay, restart, grow; stopping is waiting to the end.
+
+    ## Action Space
+    ``Discrete(10)``; `agents.policies.choices.CHOICES` names them: wait; train on the gathered mega-batches, also with
+    replay of the newest tenth of the stream or of everything; the same three from a new random initialisation; the same
+    three after a growth step. ``action_masks()`` and ``info["action_mask"]``, bool (10,), say which choices have an
+    effect of their own; a void choice does the same as an unmasked one.
+
+    ## Observation Space
+    ``Box`` float32 (18,), bounded; `agents.policies.priced_features.FEATURES` has names, bounds and formulas. The
+    prices are part of it, and the names of stream and learner are not: one policy can serve all of them.
+
+    ## Rewards
+    −(error + ``pass_price`` · full passes since the tick before + ``memory_price`` · size). A *full pass* is the FLOPs
+    of one stage of the untrained network on the whole stream, and *size* is the number of parameters divided by that of
+    the untrained predictor. A full pass thus costs ``pass_price`` errors, which is the unit of the CER: with
+    ``pass_price=40`` a learner may train on every mega-batch once if this saves 40 errors.
+    ``info["reward_vector"]``, float64 (3,), holds −(error, full passes, size).
+
+    ## Arguments
+    * ``stream``, ``learner``, ``reward_on`` and others: those of `WaitEnv`.
+    * ``pass_price``, ``memory_price``: a number, or two numbers between which each episode draws (log-uniformly).
+
+    Starting state, episode end and the rest of ``info`` are those of `WaitEnv`; ``info`` also holds ``pass_price`` and
+    ``memory_price`` of the episode.
+
+    Raises:
+        ValueError: a price is negative or infinite, or the size of the data set is unknown.
+    """
+
+    def __init__(
+        self,
+        stream: str,
+        learner: str = "sm",
+        *,
+        pass_price: float | tuple[float, float] = 0.0,
+        memory_price: float | tuple[float, float] = 0.0,
+        reward_on: str = "test",
+        render_mode: None = None,
+        **keywords: Any,
+    ) -> None:
+        for name in ("actions", "replay", "grow", "flops_price", "parameter_price"):
+            if name in keywords:
+                raise ValueError(
+                    f"{name}={keywords[name]!r}: an argument of Wait-v0; each action decides about replay and growth, "
+                    "and the prices are pass_price and memory_price"
+                )
+        self._price_ranges = PriceRange.of("pass_price", pass_price), PriceRange.of("memory_price", memory_price)
+        super().__init__(stream, learner, reward_on=reward_on, render_mode=render_mode, **keywords)
+        self.grows = self.actions.grows
+        self.actions: Any = _Choices(self.alma.ticks)
+        self.prices: Any = _RelativePrices(0.0, 0.0)
+        self.action_space = choice_space()
+        self.observation_space = cast("gym.Space[NDArray[np.float32]]", feature_space())
+        self.reward_space = relative_reward_space()
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Start a new stream with a new learner and, where ranges are given, new prices.
+
+        Raises:
+            ValueError: options are given; this environment has none.
+        """
+        gym.Env.reset(self, seed=seed)
+        prices = [float(price.draw(self.np_random, 1)[0]) for price in self._price_ranges]
+        self.prices = _RelativePrices(*prices)
+        run_seed = int(self.np_random.integers(2**31)) if seed is None else seed
+        return super().reset(seed=run_seed, options=options)
+
+    @cached_property
+    def pass_flops(self) -> int:
+        """FLOPs of a full pass; known after the first ``reset``."""
+        return full_pass_flops(self.learner, self.alma, self._hyperparameters)
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Return which choices have an effect of their own at this tick, bool (10,)."""
+        return np.asarray(allowed(self.agent.tick, self.agent.pending, self.agent.stages, grows=self.grows))
+
+    def _observation(self) -> NDArray[np.float32]:
+        progress = dataclasses.replace(self.agent.progress(), flops=self.alma.meter.total)
+        return np.asarray(
+            features_of(
+                progress,
+                pass_price=self.prices.full_pass,
+                memory_price=self.prices.memory,
+                grows=self.grows,
+            )
+        )
+
+    def _reward_vector(self, error: float, flops: int, parameters: int) -> NDArray[np.float64]:
+        first = self.ledger[0].parameters
+        return -np.array([error, flops / self.pass_flops, parameters / first])
+
+    def _info(self, rows: int) -> dict[str, Any]:
+        return super()._info(rows) | {
+            "pass_price": self.prices.full_pass,
+            "memory_price": self.prices.memory,
+            "action_mask": self.action_masks(),
+        }
