@@ -58,15 +58,17 @@ def window(ticks: int) -> int:
     return max(ticks // _WINDOW_SHARE, 1)
 
 
-def decision_of(choice: Any, ticks: int) -> Decision:
+def decision_of(choice: Any, ticks: int, *, grows: bool = True) -> Decision:
     """Return the decision of a choice, 0..9, in a stream of ``ticks`` mega-batches.
+
+    A learner that cannot grow (``grows=False``) trains without growth.
 
     >>> decision_of(5, ticks=500)
     Decision(train=True, replay=True, grow=0, window=50, restart=True)
     """
     one = CHOICES[int(choice)]
     last = window(ticks) if one.replay == "last" else None
-    return Decision(one.train, one.replay != "none", one.grow, last, one.restart)
+    return Decision(one.train, one.replay != "none", one.grow and grows, last, one.restart)
 
 
 def sizes_of(choices: NDArray[np.int64], tick: Any, pending: Any, ticks: int) -> NDArray[np.int64]:

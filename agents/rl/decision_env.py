@@ -24,9 +24,10 @@ class _Choices:
     """The choices of `agents.policies.choices`, in the place of `agents.policies.actions.Actions`."""
 
     ticks: int
+    grows: bool
 
     def decision(self, action: Any) -> Decision:
-        return decision_of(action, self.ticks)
+        return decision_of(action, self.ticks, grows=self.grows)
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ class DecisionEnv(WaitEnv):
         self._price_ranges = PriceRange.of("pass_price", pass_price), PriceRange.of("memory_price", memory_price)
         super().__init__(stream, learner, reward_on=reward_on, render_mode=render_mode, **keywords)
         self.grows = self.actions.grows
-        self.actions: Any = _Choices(self.alma.ticks)
+        self.actions: Any = _Choices(self.alma.ticks, self.grows)
         self.prices: Any = _RelativePrices(0.0, 0.0)
         self.action_space = choice_space()
         self.observation_space = cast("gym.Space[NDArray[np.float32]]", feature_space())

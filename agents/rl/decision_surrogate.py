@@ -18,7 +18,7 @@ from agents.policies.choices import GROW, REPLAY_ALL, REPLAY_LAST, RESTART, TRAI
 from agents.policies.priced_features import feature_space, features
 from agents.rl.learning_curve import logit
 from agents.rl.price_range import PriceRange, relative_reward_space
-from agents.rl.surrogate import Observations, SurrogateVectorEnv
+from agents.rl.surrogate import Observations, SurrogateEnv, SurrogateVectorEnv
 from agents.rl.training_model import POOL_SIZE, TrainingModel, Trainings, models_for, validation_terms
 
 
@@ -197,7 +197,7 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
         """Return terms (n, t) · the weights of each episode's model, (models, t) or (models, t, k)."""
         if len(self.models) == 1:
             return np.asarray(terms @ weights[0])
-        return np.einsum("nt,nt...->n...", terms, weights[model])
+        return np.asarray(np.einsum("nt,nt...->n...", terms, weights[model]))
 
     def _rewards(self, spent: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         passes = spent / self._pass_flops[self._curve]
@@ -242,3 +242,14 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
     def _infos(self, parts: NDArray[np.float64] | None = None) -> dict[str, Any]:
         present = np.ones(self.num_envs, bool)
         return super()._infos(parts) | {"action_mask": self.action_masks(), "_action_mask": present}
+
+
+class DecisionSurrogateEnv(SurrogateEnv):
+    """A single environment: one episode of `DecisionSurrogateVectorEnv`, with the same arguments but ``num_envs``."""
+
+    _vector_class = DecisionSurrogateVectorEnv
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Return which choices have an effect of their own at this tick, bool (10,)."""
+        assert isinstance(self.vector, DecisionSurrogateVectorEnv)
+        return np.asarray(self.vector.action_masks()[0])

@@ -13,18 +13,22 @@ from alma_env.registration import STREAM_IDS, TEXT_ID
 
 
 def register() -> None:
-    """Register ``X-ALMA-Wait-v0`` and ``X-ALMA-Wait-Surrogate-v0`` for each stream ``X-ALMA-v0``.
+    """Register ``X-ALMA-Wait-v0``, ``-v1`` and ``X-ALMA-Wait-Surrogate-v0``, ``-v1`` for each stream ``X-ALMA-v0``.
 
     Text has no surrogate.
     """
     for stream in STREAM_IDS:
         name = stream.removesuffix("-v0")
-        if f"{name}-Wait-v0" not in gymnasium.registry:
-            gymnasium.register(f"{name}-Wait-v0", entry_point="agents.rl.wait_env:WaitEnv", kwargs={"stream": stream})
-        if stream != TEXT_ID and f"{name}-Wait-Surrogate-v0" not in gymnasium.registry:
-            gymnasium.register(
-                f"{name}-Wait-Surrogate-v0",
-                entry_point="agents.rl.surrogate:SurrogateEnv",
-                vector_entry_point="agents.rl.surrogate:SurrogateVectorEnv",
-                kwargs={"stream": stream},
-            )
+        for version, real, surrogate in (
+            ("v0", "wait_env:WaitEnv", "surrogate:Surrogate"),
+            ("v1", "decision_env:DecisionEnv", "decision_surrogate:DecisionSurrogate"),
+        ):
+            if f"{name}-Wait-{version}" not in gymnasium.registry:
+                gymnasium.register(f"{name}-Wait-{version}", entry_point=f"agents.rl.{real}", kwargs={"stream": stream})
+            if stream != TEXT_ID and f"{name}-Wait-Surrogate-{version}" not in gymnasium.registry:
+                gymnasium.register(
+                    f"{name}-Wait-Surrogate-{version}",
+                    entry_point=f"agents.rl.{surrogate}Env",
+                    vector_entry_point=f"agents.rl.{surrogate}VectorEnv",
+                    kwargs={"stream": stream},
+                )

@@ -256,9 +256,11 @@ class SurrogateEnv(gym.Env[Observations, Any]):
 
     metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as gymnasium.Env declares it
 
+    _vector_class: type[SurrogateVectorEnv] = SurrogateVectorEnv
+
     def __init__(self, *, render_mode: None = None, **keywords: Any) -> None:
         refuse_rendering(render_mode)
-        self.vector = SurrogateVectorEnv(1, **keywords)
+        self.vector = self._vector_class(1, **keywords)
         self.action_space = self.vector.single_action_space
         self.observation_space = self.vector.single_observation_space
         self.reward_space = self.vector.reward_space

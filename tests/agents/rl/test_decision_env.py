@@ -1,0 +1,173 @@
+"""The second decision environment and its surrogate: bookkeeping, prices, masks, checkers of other libraries."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+from agents.policies.choices import CHOICES
+from agents.policies.priced_features import NAMES
+from agents.rl import recordings
+from agents.rl.decision_env import DecisionEnv
+from agents.rl.decision_surrogate import DecisionSurrogateEnv, DecisionSurrogateVectorEnv
+from agents.rl.learning_curve import logit
+from agents.rl.training_model import TrainingModel, Trainings, fit_trainings
+
+from .synthetic import TICKS, waits
+
+FAST = {"width": 4, "epochs": 1}
+VALIDATION = [NAMES.index(name) for name in ("validation_loss", "validation_error", "loss_trend", "error_trend")]
+
+
+def every_decision(choices: bool = True) -> TrainingModel:
+    """A model of trainings that replay, restart and grow."""
+    model = fit_trainings(waits(noise=0.1, seeds=(0, 1)))
+    steps = np.arange(TICKS + 1)
+    return dataclasses.replace(
+        model,
+        replays=choices,
+        restarts=choices,
+        grows=choices,
+        parameters=100.0 * (1 + steps),
+        flops=np.stack([0 * steps, 1e6 * (1 + steps)], -1),
+    )
+
+
+@pytest.fixture(scope="module")
+def model() -> TrainingModel:
+    return every_decision()
+
+
+@pytest.mark.parametrize("learner", ["sm", "gens"])
+def test_real_stream_and_surrogate_count_the_same(learner, model):
+    """All features that do not depend on validation are equal after the same choices, and so are the masks."""
+    real = DecisionEnv("Digits-ALMA-v0", learner, pass_price=7.0, memory_price=0.25, **FAST)
+    model = dataclasses.replace(model, grows=learner == "gens", parameters=330.0 * (1 + np.arange(TICKS + 1)))
+    ours = DecisionSurrogateVectorEnv(1, models=[model], pass_price=7.0, memory_price=0.25)
+    seen, info = real.reset(seed=0)
+    simulated, infos = ours.reset(seed=0)
+    draw = np.random.default_rng(1)
+    counted = np.delete(np.arange(len(NAMES)), VALIDATION)
+    for tick in range(TICKS):
+        assert np.array_equal(info["action_mask"], infos["action_mask"][0])
+        assert np.array_equal(info["action_mask"], real.action_masks())
+        choice = draw.integers(len(CHOICES))
+        seen, _, _, _, info = real.step(choice)
+        simulated, _, _, _, infos = ours.step([choice])
+        last = infos["final_obs"][0] if tick == TICKS - 1 else simulated[0]
+        assert seen in real.observation_space
+        assert np.allclose(seen[counted], last[counted], atol=1e-6), NAMES
+
+
+def test_a_full_pass_costs_its_price_on_a_real_stream():
+    env = DecisionEnv("Digits-ALMA-v0", pass_price=40.0, **FAST)
+    env.reset(seed=0)
+    total, errors = 0.0, 0.0
+    for _ in range(20):
+        _, reward, _, _, info = env.step(1)
+        total, errors = total + reward, errors + info["error"]
+    assert total == pytest.approx(-errors - 40.0)
+
+
+def test_a_full_pass_costs_its_price_on_a_surrogate(model):
+    env = DecisionSurrogateVectorEnv(3, models=[model], pass_price=40.0, memory_price=0.5)
+    env.reset(seed=0)
+    total = np.zeros(3)
+    for _ in range(TICKS):
+        _, rewards, _, _, infos = env.step([1] * 3)
+        total += rewards
+        assert np.allclose(infos["reward_vector"][:, 2], -1)
+    assert np.allclose(total, -(infos["final_info"]["cer"] - model.first_error) - 40.0 - 0.5 * TICKS)
+
+
+def test_growth_makes_memory_and_trainings_dearer(model):
+    env = DecisionSurrogateVectorEnv(2, models=[model], pass_price=1.0, memory_price=1.0)
+    env.reset(seed=0)
+    env.step([1, 1])
+    *_, infos = env.step([1, 7])
+    assert infos["reward_vector"][:, 2].tolist() == [-1, -2]
+    assert infos["reward_vector"][1, 1] == pytest.approx(2 * infos["reward_vector"][0, 1])
+
+
+def test_prices_of_a_range_differ_by_episode_and_are_observed(model):
+    env = DecisionSurrogateVectorEnv(4_000, models=[model], pass_price=(0, 100), memory_price=(0.1, 1))
+    observations, _ = env.reset(seed=0)
+    price, memory = (observations[:, NAMES.index(name)] for name in ("pass_price", "memory_price"))
+    assert 0.05 < (price == 0).mean() < 0.15
+    errors = np.expm1(price[price > 0] * np.log(1001))
+    assert errors.min() > 0.0999
+    assert errors.max() < 100.01
+    assert 2 < np.median(errors) < 5  # the middle of a logarithmic range
+    assert 0.0999 < memory.min() < memory.max() < 1.0001
+    again, _ = env.reset(seed=0)
+    assert np.array_equal(observations, again)
+
+
+def test_real_prices_are_drawn_from_the_seed():
+    env = DecisionEnv("Digits-ALMA-v0", pass_price=(0.1, 100), **FAST)
+    prices = [env.reset(seed=seed)[1]["pass_price"] for seed in (0, 1, 0)]
+    assert prices[0] == prices[2] != prices[1]
+
+
+def test_restart_begins_with_the_trainings_of_a_random_initialisation(model):
+    env = DecisionSurrogateVectorEnv(2_000, models=[model])
+    env.reset(seed=0)
+    for _ in range(9):
+        env.step([1] * 2_000)
+    env.step([4] * 1_000 + [6] * 1_000)  # restart on one mega-batch, and on all ten
+    one = Trainings(*([np.array([size])] for size in (0.0, 1.0, 10.0, 1.0, 9.0, 0.0, 0.0, 0.0))).__dict__
+    cold = Trainings(**{name: np.ravel(value) for name, value in one.items()})
+    expected = (cold.cold() @ model.cold)[0] + model.cold_residuals[0, :, 0].mean()
+    assert abs(logit(env._error[:1_000]).mean() - expected) < 0.05
+    assert env._error[1_000:].mean() < env._error[:1_000].mean()
+
+
+def test_choices_that_no_recorded_run_has_are_masked():
+    env = DecisionSurrogateVectorEnv(1, models=[every_decision(choices=False)])
+    env.reset(seed=0)
+    env.step([1])
+    assert np.flatnonzero(env.action_masks()[0]).tolist() == [0, 1]
+
+
+def test_each_episode_draws_one_of_several_models(model):
+    worse = dataclasses.replace(model, first_error=0.5)
+    env = DecisionSurrogateVectorEnv(100, models=[model, worse])
+    _, infos = env.reset(seed=0)
+    assert set(infos["cer"]) == {model.first_error, 0.5}
+    env.step([1] * 100)
+
+
+@pytest.mark.parametrize("id", ["Digits-ALMA-Wait-v1", "Digits-ALMA-Wait-Surrogate-v1"])
+def test_the_checkers_of_gymnasium_and_stable_baselines3_pass(id, tmp_path, recwarn):
+    check_env_of_sb3 = pytest.importorskip("stable_baselines3.common.env_checker").check_env
+    if "Surrogate" in id:
+        recordings.save(waits(noise=0.1), tmp_path / "waits.npz")
+        keywords = {"recorded": str(tmp_path / "waits.npz")}
+    else:
+        keywords = FAST
+    env = gym.make(f"alma_env:{id}", pass_price=(0, 100), **keywords).unwrapped
+    check_env(env, skip_render_check=True)
+    check_env_of_sb3(env)
+    assert not [str(warning.message) for warning in recwarn if issubclass(warning.category, UserWarning)]
+    assert env.action_masks().shape == (10,)
+
+
+def test_wrong_arguments_are_refused(model):
+    with pytest.raises(ValueError, match=r"pass_price=\(5, 1\): must be a price .* use pass_price=40"):
+        DecisionSurrogateVectorEnv(1, models=[model], pass_price=(5, 1))
+    with pytest.raises(ValueError, match=r"memory_price=-1: must be a price"):
+        DecisionEnv("Digits-ALMA-v0", memory_price=-1, **FAST)
+    with pytest.raises(ValueError, match=r"flops_price=1: an argument of Wait-v0"):
+        DecisionEnv("Digits-ALMA-v0", flops_price=1, **FAST)
+    with pytest.raises(ValueError, match="20, 5 mega-batches: the models of one environment"):
+        DecisionSurrogateVectorEnv(1, models=[model, dataclasses.replace(model, ticks=5)])
+    env = DecisionSurrogateEnv(models=[model])
+    with pytest.raises(RuntimeError, match="call reset"):
+        env.step(0)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="action=10: not in"):
+        env.step(10)
