@@ -1,0 +1,162 @@
+"""The model of trainings: fitted to episodes of a known model, it finds that model again."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from agents.policies.choices import RESTART, TRAIN, decision_of, sizes_of
+from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
+from agents.rl.faithfulness import HeldOut, fidelity, held_out, simulate
+from agents.rl.learning_curve import logit
+from agents.rl.recordings import Recording, load, save
+from agents.rl.training_model import POOL_SIZE, TrainingModel, fit_trainings
+
+from .synthetic import waits
+
+TICKS = 40
+
+
+@pytest.fixture(scope="module")
+def truth() -> TrainingModel:
+    """A model whose trainings have a quality of 0.3 and residuals of 0.1."""
+    fitted = fit_trainings(waits(noise=0.05, seeds=range(4)))
+    draw = np.random.default_rng(0)
+    residuals = np.zeros((8, POOL_SIZE, 3))
+    residuals[..., 0] = 0.1 * draw.standard_normal((8, POOL_SIZE))
+    warm = np.zeros_like(fitted.warm)
+    warm[[0, 1, 3, 5]] = -0.4, -0.3, 0.5, -0.2
+    cold = np.array([1.0, -0.6, 0.0, 0.0, 0.0])
+    return dataclasses.replace(
+        fitted,
+        ticks=TICKS,
+        warm=warm,
+        cold=cold,
+        low=-8.0,
+        high=4.0,
+        quality=0.3,
+        warm_residuals=residuals,
+        cold_residuals=3 * residuals[:6],
+        replays=True,
+        restarts=True,
+    )
+
+
+def record(truth: TrainingModel, schedule: str, seed: int) -> Recording:
+    """An episode of a model as a recording: ``random`` choices, or trainings at every ``wait``-th tick."""
+    env = DecisionSurrogateVectorEnv(1, models=[truth])
+    env.reset(seed=seed)
+    draw = np.random.default_rng(seed)
+    rows = []
+    for tick in range(1, TICKS + 1):
+        if schedule == "random":
+            choice = draw.integers(7) if draw.random() < 0.5 else 0
+        else:
+            choice = int(tick % int(schedule.split()[1]) == 0)
+        pending, stages = int(env._pending[0]), int(env._stages[0])
+        size = int(sizes_of(np.array([choice]), tick, pending, TICKS)[0])
+        one = decision_of(choice, TICKS)
+        *_, infos = env.step([choice])
+        ended = "final_info" in infos
+        if TRAIN[choice] and not ended:  # the last tick's error is overwritten by the next episode
+            error, loss, wrong = float(env._error[0]), *env._validation[:2, 0]
+            window = math.nan if one.window is None else one.window
+            restart = bool(RESTART[choice]) and stages > 0
+            rows.append(
+                [tick, pending, 9 * size, one.replay, 0, loss, wrong, error, error, 1e6 * size, 100, window, restart]
+            )
+    return Recording("Digits-ALMA-v0", "sm", 4, "{}", schedule, seed, TICKS, 10, 0.9, 100, np.array(rows, np.float64))
+
+
+@pytest.fixture(scope="module")
+def episodes(truth) -> list[Recording]:
+    schedules = ["random", "random", "wait 1", "wait 2", "wait 4", "wait 8", "wait 13"]
+    return [
+        dataclasses.replace(record(truth, schedule, 100 * number + seed), seed=seed)
+        for number, schedule in enumerate(schedules)
+        for seed in range(24)
+    ]
+
+
+def test_the_fit_finds_the_model_of_the_episodes(truth, episodes):
+    fitted = fit_trainings(episodes)
+    assert fitted.quality == pytest.approx(0.3, rel=0.2)
+    assert fitted.warm_residuals[..., 0].std() == pytest.approx(0.1, rel=0.15)
+    assert fitted.cold_residuals[..., 0].std() == pytest.approx(math.hypot(0.3, 0.0), rel=0.15)
+    draw = np.random.default_rng(5)
+    env = DecisionSurrogateVectorEnv(512, models=[fitted])
+    other = DecisionSurrogateVectorEnv(512, models=[truth])
+    env.reset(seed=0)
+    other.reset(seed=1)
+    for tick in range(1, TICKS):
+        choice = draw.integers(7) if draw.random() < 0.5 else 0
+        for one in (env, other):
+            one.step([choice] * 512)
+        if tick in (5, 15, 39):
+            ours, theirs = (logit(one._error) for one in (env, other))
+            assert abs(ours.mean() - theirs.mean()) < 0.12, tick
+            assert ours.std() == pytest.approx(theirs.std(), rel=0.2), tick
+
+
+def test_held_out_runs_of_the_same_law_are_simulated_faithfully(episodes):
+    found = fidelity(held_out(episodes, episodes=32))
+    assert found.schedules == 6  # 5 waits, and the random choices, which share a name
+    assert found.ranks > 0.9
+    assert 0.97 < found.level < 1.03
+    assert 0.8 < found.spread < 1.25
+    assert 0.82 < found.coverage < 0.97
+
+
+def test_fidelity_counts_what_it_says():
+    """Three schedules, simulated without error, and one whose simulations are too low and too narrow."""
+    exact = [
+        HeldOut(f"wait {wait}", np.array([wait, wait + 1.0]), np.array([[wait - 1.0, wait, wait + 2]] * 2))
+        for wait in (10, 11, 30)
+    ]
+    wrong = HeldOut("doubling", np.array([20.0, 22.0]), np.array([[5.0, 5.0, 5.0]] * 2))
+    found = fidelity([*exact, wrong])
+    assert (found.schedules, found.near) == (4, 2)
+    assert math.isnan(found.near_ranks)  # two schedules have no rank correlation
+    assert found.ranks == pytest.approx(0.4)
+    assert found.coverage == pytest.approx(6 / 8)
+    assert found.reliability == pytest.approx(1)
+
+
+def test_a_simulation_repeats_the_decisions_of_a_run(truth):
+    """Without residuals and quality, the simulated CER is that of the run."""
+    still = dataclasses.replace(
+        truth,
+        quality=0.0,
+        first_error=0.9,
+        warm_residuals=np.zeros_like(truth.warm_residuals),
+        cold_residuals=np.zeros_like(truth.cold_residuals),
+    )
+    for schedule in ("random", "wait 3"):
+        run = record(still, schedule, 3)
+        trained = run.column("tick").astype(int)
+        assert (run.column("restart").any() and np.isfinite(run.column("window")).any()) == (schedule == "random")
+        cer = simulate(still, run, episodes=2, seed=0)
+        if trained[-1] < TICKS:
+            assert np.allclose(cer, run.cer)
+
+
+def test_recordings_with_restarts_survive_the_file(episodes, tmp_path):
+    save(episodes[:3], tmp_path / "runs.npz")
+    again = load(tmp_path / "runs.npz")
+    assert all(np.array_equal(a.trainings, b.trainings, equal_nan=True) for a, b in zip(again, episodes, strict=False))
+    assert again[0].explores
+
+
+def test_too_few_trainings_are_refused(episodes):
+    with pytest.raises(ValueError, match="no training in 1 runs"):
+        fit_trainings([dataclasses.replace(episodes[0], trainings=np.zeros((0, 13)))])
+    with pytest.raises(ValueError, match=r"1 trainings from a random initialisation and \d+ others in 1 runs: a model"):
+        fit_trainings([next(one for one in episodes if one.schedule == "wait 13")])
+
+
+def test_one_seed_cannot_be_held_out(episodes):
+    with pytest.raises(ValueError, match=r"seeds \[0\]: must be at least two"):
+        held_out([one for one in episodes if one.seed == 0])
