@@ -1,7 +1,8 @@
 """The runs from which a surrogate learns, and by which it is judged.
 
-Each of the structured schedules has runs with half of the seeds, so that their mean CER are known well enough to rank
-them. The exploring runs all differ: they try decisions at moments at which no schedule makes them.
+Each structured schedule has a run with every seed of the first half. Runs of one seed have the same initial network and
+the same stream, and share most of their luck: schedules are compared seed by seed. The exploring runs all differ: they
+try decisions at moments at which no schedule makes them.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def recording_specs(
         stream: id of the environment.
         learner: id of the agent. If it grows, exploring runs grow at random, and schedules at every stage.
         widths: widths of the agent; None is that of the recipe.
-        seeds: seeds of streams and agents; each has every second schedule, in turn the even and the odd ones.
+        seeds: seeds of streams and agents; the first half of them has all structured schedules.
         exploring: number of exploring runs of each seed.
         settings: hyper-parameters of the agent and keywords of the environment.
 
@@ -47,19 +48,19 @@ def recording_specs(
         for width in widths
         for turn, seed in enumerate(seeds)
         for policy in (
-            *schedules[turn % 2 :: 2],
+            *(schedules if 2 * turn < len(seeds) else ()),
             *(f"exploring:seed={seed * 1_000 + number}" for number in range(exploring)),
         )
     ]
 
 
 def structured(ticks: int) -> list[str]:
-    """Return 16 schedules for a stream of this length, in the form of ``--policy``.
+    """Return 18 schedules for a stream of this length, in the form of ``--policy``; fewer for a short stream.
 
-    They are geometric with and without replay, some with a stop, and two fixed waiting times.
+    They are geometric with and without replay, some with a stop, and four fixed waiting times.
     """
     replays = ("none", "all", f"last:{max(ticks // 10, 1)}")
     geometric = [f"geometric:factor={factor},replay={replay}" for factor, replay in itertools.product(FACTORS, replays)]
     stopped = [f"geometric:factor={FACTORS[1]},replay={replay},stop={STOP}" for replay in replays[:2]]
-    waits = sorted({max(ticks // 50, 1), max(ticks // 10, 2)})
-    return [*geometric, *stopped, *(f"fixed:wait={min(wait, ticks)}" for wait in waits)]
+    waits = sorted({max(ticks // share, 1) for share in (50, 10, 4, 2)})
+    return [*geometric, *stopped, *(f"fixed:wait={wait}" for wait in waits)]
