@@ -9,7 +9,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import pytest
 from sqlalchemy import func, select, text, update
@@ -51,12 +50,15 @@ def job_of(engine, submission_id) -> Job:
 
 def test_killing_workers_at_random_moments_loses_and_duplicates_no_result(engine, board_url, nursery):
     numbers = random.Random(0)
-    sent = [submit(engine, package_of(name=f"number {index}"), maximum_attempts=1000).id for index in range(1, 101)]
+    sent: list[int] = []
     workers = [nursery(board_url) for _ in range(3)]
     done, kills, end = 0, 0, time.monotonic() + 400
     while done < 100:
         # Wait for some results, so that the test ends on a slow machine; then kill at any moment of a verification.
+        # Few submissions wait at a time, so that the workers are not done before they are killed.
         goal = min(100, done + numbers.randint(1, 6))
+        for index in range(len(sent) + 1, min(100, goal + 6) + 1):
+            sent.append(submit(engine, package_of(name=f"number {index}"), maximum_attempts=1000).id)
         while (done := states(engine).get("verified", 0)) < goal:
             assert time.monotonic() < end, states(engine)
             time.sleep(0.05)
@@ -66,7 +68,7 @@ def test_killing_workers_at_random_moments_loses_and_duplicates_no_result(engine
         workers.append(nursery(board_url))
     for worker in workers:
         kill(worker, signal.SIGKILL)
-    assert kills >= 17
+    assert kills >= 9
     with reading(engine) as session:
         results = {result.submission_id: result for result in session.scalars(select(Result))}
         assert sorted(results) == sent
@@ -87,20 +89,20 @@ def test_a_stopped_worker_returns_its_job_at_once(engine, board_url, nursery):
     until(lambda: job_of(engine, sent).state == "running")
     time.sleep(0.1)
     kill(worker, signal.SIGTERM)
-    until(lambda: job_of(engine, sent).state == "queued", 20.0)
+    until(lambda: job_of(engine, sent).state == "queued")
     job = job_of(engine, sent)
     assert (job.attempts, job.lease_owner) == (0, None)
     assert states(engine) == {"queued": 1}
     assert queue.claim(engine, "another").submission_id == sent
     # The process has ended.
-    until(lambda: subprocess.run(["kill", "-0", str(worker)], capture_output=True).returncode != 0, 20.0)
+    until(lambda: subprocess.run(["kill", "-0", str(worker)], capture_output=True).returncode != 0)
 
 
 def test_an_idle_worker_stops_on_sigterm(engine, board_url, nursery):
     worker = nursery(board_url)
     time.sleep(0.3)
     kill(worker, signal.SIGTERM)
-    until(lambda: subprocess.run(["kill", "-0", str(worker)], capture_output=True).returncode != 0, 20.0)
+    until(lambda: subprocess.run(["kill", "-0", str(worker)], capture_output=True).returncode != 0)
 
 
 def test_a_long_verification_keeps_its_lease_and_reports_progress(engine):
@@ -114,12 +116,12 @@ def test_a_long_verification_keeps_its_lease_and_reports_progress(engine):
         def renewed_and_reported() -> bool:
             thieves.append(queue.claim(engine, "thief"))
             job = job_of(engine, sent)
-            return datetime.now(UTC) > first_end and job.progress == "half way"
+            return job.lease_until > first_end and job.progress == "half way"
 
         until(renewed_and_reported)
         return verification_of()
 
-    assert work(engine, slow, lease_seconds=3.0, until_empty=True) == 1
+    assert work(engine, slow, lease_seconds=9.0, until_empty=True) == 1
     assert set(thieves) == {None}
     assert states(engine) == {"verified": 1}
 

@@ -153,7 +153,7 @@ def test_an_operation_outside_the_table_is_refused(target, message):
         operation(target)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(graph=st.binary(max_size=300), tensors=st.binary(max_size=300))
 def test_random_bytes_raise_a_program_error(graph, tensors):
     with pytest.raises(ProgramError):
@@ -167,7 +167,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data())
 def test_a_graph_with_any_value_anywhere_runs_or_raises_a_program_error(small, data):
     graph = json.loads(small.graph_bytes())

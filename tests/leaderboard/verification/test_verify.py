@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
@@ -20,7 +21,7 @@ AGENT = """
 import agents
 
 def make_agent(env):
-    return agents.make({method!r}, env, width=4, wait=4, epochs=3, seed=env.run_seed{more})
+    return agents.make({method!r}, env, width=4, wait={wait}, epochs=3, seed=env.run_seed{more})
 """
 MANIFEST = """
 name = "Small"
@@ -37,7 +38,7 @@ def values_of(ledger):
     return [[getattr(row, name) for name in COLUMNS] for row in ledger]
 
 
-SM = AGENT.format(method="sm", more="")
+SM = AGENT.format(method="sm", wait=4, more="")
 
 
 def submission(folder, agent=SM, **files):
@@ -52,27 +53,28 @@ def submission(folder, agent=SM, **files):
 def test_a_verified_ledger_equals_that_of_a_local_run_to_the_last_bit(tmp_path):
     report = static_check.check_path(submission(tmp_path / "sent"))
     messages = []
-    found = verify(report.package, report.manifest, messages.append)
+    # Two seeds are enough here, and too few for a submission.
+    found = verify(report.package, dataclasses.replace(report.manifest, seeds=(3, 4)), messages.append)
     assert found.worst == "info"
     assert found.environment["isolation"] == ISOLATED
-    assert "run 3 of 3, seed 5, tick 20 of 20" in messages
+    assert "run 2 of 2, seed 4, tick 20 of 20" in messages
     assert [finding.code for finding in found.findings] == ["seeds"]
     assert "CPU seconds" in found.environment["used"]
     for run in found.runs:
         env = alma_env.make("Digits-ALMA-v0")
         agent = agents.make("sm", env, width=4, wait=4, epochs=3, seed=run.seed)
         assert values_of(run.ledger) == values_of(agents.run(env, agent, seed=run.seed))
-    assert [run.seed for run in found.runs] == [3, 4, 5]
+    assert [run.seed for run in found.runs] == [3, 4]
 
 
 @pytest.mark.parametrize(("method", "more"), [("gens", ""), ("gmoe", ""), ("ens", ", members=2")])
 def test_methods_that_grow_or_average_run_as_programs(tmp_path, method, more):
-    folder = submission(tmp_path / "sent", AGENT.format(method=method, more=more))
-    env = alma_env.make("Digits-ALMA-v0", ticks=8)
-    run = run_sandboxed(env, folder, 1, Limits(wall_seconds=300))
+    folder = submission(tmp_path / "sent", AGENT.format(method=method, wait=2, more=more))
+    env = alma_env.make("Digits-ALMA-v0", ticks=4)
+    run = run_sandboxed(env, folder, 1, Limits(wall_seconds=1800))
     assert run.failure is None
     arguments = {"members": 2} if more else {}
-    agent = agents.make(method, env, width=4, wait=4, epochs=3, seed=1, **arguments)
+    agent = agents.make(method, env, width=4, wait=2, epochs=3, seed=1, **arguments)
     assert values_of(run.ledger) == values_of(agents.run(env, agent, seed=1))
 
 
@@ -99,7 +101,7 @@ def make_agent(env):
     (folder / "ledgers").mkdir()
     for seed in (3, 4, 5):
         env = alma_env.make("Digits-ALMA-v0")
-        ledger = agents.run(env, agents.make("sm", env, width=4, wait=4, epochs=3, seed=seed), seed=seed)
+        ledger = agents.run(env, agents.make("sm", env, width=4, wait=4, epochs=1, seed=seed), seed=seed)
         (folder / "ledgers" / f"seed-{seed}.jsonl").write_text(ledger.to_json())
     report = static_check.check_path(folder)
     assert report.ok

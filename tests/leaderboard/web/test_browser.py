@@ -47,7 +47,7 @@ def browser():
     if not os.access(CHROMIUM, os.X_OK):
         pytest.skip(f"{CHROMIUM} is not installed; on Debian: apt-get install chromium")
     with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS), timeout=120_000)
         yield opened
         opened.close()
 
@@ -103,7 +103,7 @@ def visit(browser, site):
     def open_page(path: str, **options):
         options = {"viewport": DESK, "base_url": site.address} | options
         contexts.append(browser.new_context(**options))
-        contexts[-1].set_default_timeout(15_000)
+        contexts[-1].set_default_timeout(60_000)
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda line: errors.append(line.text) if "Security Policy" in line.text else None)

@@ -40,7 +40,7 @@ def is_dominated(index, found: Cloud) -> bool:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=30))
 def test_the_front_has_exactly_the_points_that_no_point_dominates(pairs):
     found = cloud(*zip(*pairs, strict=True))
@@ -90,7 +90,7 @@ def test_a_chart_has_a_title_and_a_description():
     assert "style" not in "".join(attribute for one in chart.iter() for attribute in one.attrib)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(numbers, numbers), max_size=12))
 def test_the_dots_of_any_numbers_lie_inside_the_chart(pairs):
     found = cloud(*zip(*pairs, strict=True)) if pairs else cloud([], [])
@@ -100,7 +100,7 @@ def test_the_dots_of_any_numbers_lie_inside_the_chart(pairs):
         assert 0 <= float(dot.get("cy")) <= 340
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(numbers, min_size=1, max_size=5))
 def test_logarithmic_marks_are_sorted_and_zero_is_the_low_end(values):
     scale = logarithmic(values, 0, 100)
@@ -112,7 +112,7 @@ def test_logarithmic_marks_are_sorted_and_zero_is_the_low_end(values):
         assert scale(0.0) == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.floats(-1e12, 1e12), st.floats(-1e12, 1e12))
 def test_linear_marks_are_few_and_inside_the_scale(low, high):
     scale = linear(low, high, 0, 100)

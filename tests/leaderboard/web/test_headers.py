@@ -108,7 +108,7 @@ def test_no_value_of_a_header_makes_the_server_fail(apps, name):
             assert status < 500, (name, value, method, path, text)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(
         st.tuples(st.sampled_from(NAMES).map(str.encode), st.one_of(st.sampled_from(BAD), st.binary(max_size=40))),
