@@ -52,12 +52,12 @@ def test_gymnasium_makes_them_by_id_also_in_worker_processes(installed):
         "import gymnasium\n"
         "if __name__ == '__main__':\n"
         "    env = gymnasium.make('alma_env:Digits-ALMA-Wait-v0', width=2, ticks=2)\n"
-        "    envs = gymnasium.make_vec('alma_env:Digits-ALMA-Wait-v0', num_envs=2, vectorization_mode='async',\n"
+        "    envs = gymnasium.make_vec('alma_env:Digits-ALMA-Wait-v0', num_envs=1, vectorization_mode='async',\n"
         "        vector_kwargs={'context': 'spawn'}, width=2, ticks=2)\n"
         "    print(env.reset(seed=0)[0].shape, envs.reset(seed=0)[0].shape)\n"
         "    envs.close()\n"
     )
-    assert run(script, installed) == "(13,) (2, 13)"
+    assert run(script, installed) == "(13,) (1, 13)"
 
 
 def test_a_spec_that_names_the_former_module_is_made():

@@ -159,7 +159,7 @@ def test_alma_run_and_alma_sweep_find_each_others_runs(swept, capsys, computed_h
     [(signal.SIGINT, 130, "stopped; the same command goes on from here\n"), (signal.SIGKILL, -signal.SIGKILL, "")],
 )
 def test_a_stopped_sweep_leaves_no_process_and_its_runs_continue(tmp_path, capsys, ended_by, status, printed):
-    for epochs in (50, 200, 800):  # on a busy machine, a run can end before this process sees its rows
+    for epochs in (100, 400, 1600):  # on a busy machine, a run can end before this process sees its rows
         out = tmp_path / str(epochs)
         grid = ["--width", "4", "--wait", "1", "--set", f"epochs={epochs}", "ticks=8", "--engine", "plain"]
         spec = replace(ENDLESS, settings={"epochs": epochs, "ticks": 8})
