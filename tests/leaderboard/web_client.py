@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 from leaderboard.accounts.accounts import make_account
 from leaderboard.accounts.tokens import issue_token
 from leaderboard.web.app import create_app
+from leaderboard.web.guard.limits import Limiter
 from leaderboard.web.guard.settings import Rate, Settings
 
 UNLIMITED = Rate(0, 1)
@@ -33,6 +34,12 @@ SETTINGS = Settings(
 def client_of(engine: Engine, **changes: object) -> TestClient:
     """Return a client of an application with this database, without a server."""
     return TestClient(create_app(engine, replace(SETTINGS, **changes)), base_url="http://board", follow_redirects=False)
+
+
+def at_one_moment(client: TestClient) -> TestClient:
+    """Stop the clock of the rate limits, so that no bucket gains a token while a test runs."""
+    client.app.state.limiter = Limiter(lambda: 0.0)
+    return client
 
 
 @dataclass(frozen=True)

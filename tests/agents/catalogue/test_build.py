@@ -26,13 +26,18 @@ def digits() -> AlmaEnv:
     return alma_env.make("Digits-ALMA-v0", ticks=TICKS)
 
 
-def images() -> AlmaEnv:
+def images(ticks: int = TICKS) -> AlmaEnv:
     """Return colour images under the name of CIFAR-10, so that the agents use VGG19 and its recipe."""
     generator = np.random.default_rng(0)
     y = generator.integers(0, 10, 144)
     x = (20 * y[:, None, None, None] + generator.integers(0, 60, (144, 3, 32, 32))).astype(np.uint8)
     data = alma_env.from_arrays((x[:120], y[:120]), (x[120:], y[120:]), classes=10, name="CIFAR10")
-    return AlmaEnv(data, TICKS)
+    return AlmaEnv(data, ticks)
+
+
+def few_images() -> AlmaEnv:
+    """Return the images in two stages."""
+    return images(4)
 
 
 MEMBERS = {digits: 5, images: 2}  # of ensembles; five are the default
@@ -59,7 +64,8 @@ def curve(ledger: Ledger) -> list[tuple[Any, ...]]:
 
 
 EVERYWHERE = pytest.mark.parametrize(
-    ("id", "stream"), [(id, stream) for stream in (digits, images) for id in METHODS if (id, stream) != ("ff", digits)]
+    ("id", "stream"),
+    [(id, stream) for stream in (digits, few_images) for id in METHODS if (id, stream) != ("ff", digits)],
 )
 
 

@@ -23,6 +23,8 @@ from leaderboard.errors import LeaseLostError, SubmissionError
 from .. import fake_verify
 from ..conftest import package_of, verification_of
 
+COUNT = 60  # submissions while workers are killed
+
 
 def kill(pid: int, number: int) -> None:
     try:
@@ -53,11 +55,11 @@ def test_killing_workers_at_random_moments_loses_and_duplicates_no_result(engine
     sent: list[int] = []
     workers = [nursery(board_url) for _ in range(3)]
     done, kills, end = 0, 0, time.monotonic() + 400
-    while done < 100:
+    while done < COUNT:
         # Wait for some results, so that the test ends on a slow machine; then kill at any moment of a verification.
         # Few submissions wait at a time, so that the workers are not done before they are killed.
-        goal = min(100, done + numbers.randint(1, 6))
-        for index in range(len(sent) + 1, min(100, goal + 6) + 1):
+        goal = min(COUNT, done + numbers.randint(1, 6))
+        for index in range(len(sent) + 1, min(COUNT, goal + 6) + 1):
             sent.append(submit(engine, package_of(name=f"number {index}"), maximum_attempts=1000).id)
         while (done := states(engine).get("verified", 0)) < goal:
             assert time.monotonic() < end, states(engine)
@@ -68,19 +70,19 @@ def test_killing_workers_at_random_moments_loses_and_duplicates_no_result(engine
         workers.append(nursery(board_url))
     for worker in workers:
         kill(worker, signal.SIGKILL)
-    assert kills >= 9
+    assert kills >= 5
     with reading(engine) as session:
         results = {result.submission_id: result for result in session.scalars(select(Result))}
         assert sorted(results) == sent
-        assert session.scalar(select(func.count()).select_from(Result)) == 100
-        assert session.scalar(select(func.count()).select_from(ResultRun)) == 300
+        assert session.scalar(select(func.count()).select_from(Result)) == COUNT
+        assert session.scalar(select(func.count()).select_from(ResultRun)) == 3 * COUNT
         for submission_id, result in results.items():
             number = fake_verify.number_in(session.get(Submission, submission_id).name)
             assert [(run.seed, run.comp) for run in result.runs] == [(seed, 20 * number) for seed in (0, 1, 2)]
         verified = select(Event.submission_id).where(Event.kind == "verified")
         assert sorted(session.scalars(verified)) == sent
         claims = session.scalar(select(func.count()).select_from(Event).where(Event.kind == "claimed"))
-        assert claims > 100  # some jobs were interrupted and claimed again
+        assert claims > COUNT  # some jobs were interrupted and claimed again
 
 
 def test_a_stopped_worker_returns_its_job_at_once(engine, board_url, nursery):
