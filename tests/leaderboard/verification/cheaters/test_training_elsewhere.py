@@ -10,7 +10,7 @@ from leaderboard.verification import audit
 
 from .gallery import case, codes, printed
 
-# The first way solves the problem at once, and the others go on from there.
+# The first way solves the problem at once. Where nothing is refused, the others go on from there.
 TRAINS_ELSEWHERE = {
     "in NumPy": """
         x, y = observation["train"]["x"].reshape(-1, 64) / 16, observation["train"]["y"]
@@ -33,9 +33,13 @@ class Elsewhere(Learner):
     def __init__(self, env):
         super().__init__(env)
         self.step, env.step = env.step, self.step_or_wait
+        self.initial = {name: value.clone() for name, value in self.predictor.state_dict().items()}
 
     def observe(self, observation):
-        return (self.way0, self.way1, self.way2)[self.env.tick](observation)
+        if BEGINS_AGAIN:
+            self.predictor.load_state_dict(self.initial)
+        ways = self.way0, self.way1, self.way2, super().observe
+        return ways[self.env.tick](observation)
 
     def step_or_wait(self, predictor):
         try:
@@ -46,25 +50,32 @@ class Elsewhere(Learner):
 """
 
 
-def source() -> str:
-    """Return a learner that trains in one of the ways at each tick, and waits where its predictor is refused."""
+def source(begins_again: bool) -> str:
+    """Return a learner that trains in one of the ways at each tick, and waits where its predictor is refused.
+
+    The last way is honest.
+    """
     ways = ""
     for number, body in enumerate(TRAINS_ELSEWHERE.values()):
         indented = textwrap.indent(textwrap.dedent(body).strip(), " " * 8)
         ways += f"\n    def way{number}(self, observation):\n{indented}\n        return self.predictor\n"
     imports = "import threading\nimport numpy as np\nfrom torch.utils._python_dispatch import _disable_current_modes\n"
-    return imports + AGENT + ways + "\ndef make_agent(env):\n    return Elsewhere(env)\n"
+    return (
+        f"{imports}BEGINS_AGAIN = {begins_again}\n{AGENT}"
+        + ways
+        + "\ndef make_agent(env):\n    return Elsewhere(env)\n"
+    )
 
 
 @pytest.fixture(scope="module")
 def refused(shared_run):
-    return shared_run(source(), ticks=len(TRAINS_ELSEWHERE))
+    return shared_run(source(begins_again=True), ticks=len(TRAINS_ELSEWHERE) + 1)
 
 
 @pytest.fixture(scope="module")
 def flagged(shared_run):
     patch = "import alma_env.env\nalma_env.env.require_metered = lambda *arguments: None\n"
-    return shared_run(patch + source(), ticks=len(TRAINS_ELSEWHERE))
+    return shared_run(patch + source(begins_again=False), ticks=len(TRAINS_ELSEWHERE))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +91,7 @@ def flagged(shared_run):
 )
 def test_training_outside_the_meter_is_refused_and_flagged_if_the_refusal_is_patched(refused, flagged, number):
     assert printed(refused, f"tick {number}") == "UnmeteredTrainingError"
-    assert refused.ledger[number + 1].digest == refused.ledger[0].digest
+    assert refused.ledger[number + 1].digest == refused.ledger[0].digest != refused.ledger[-1].digest
 
     assert flagged.failure is None
     assert flagged.ledger.score().comp == 0
