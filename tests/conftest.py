@@ -26,23 +26,28 @@ from . import postgresql
 hypothesis.settings.register_profile("tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("tests")
 
-# Files that take more than 20 seconds. They start first, so that no worker is left alone with one of them at the end.
+# Files that take more than ten seconds. They start first, so that no worker is left alone with one of them at the end.
 LONG_FILES = (
     "test_verify.py",
+    "test_build.py",
     "test_sweep.py",
-    "test_ray_cluster.py",
-    "test_malformed_programs.py",
     "test_greed.py",
-    "test_distributed.py",
-    "test_native_library.py",
-    "test_arena.py",
-    "test_free_operations.py",
-    "test_training_elsewhere.py",
-    "test_damage.py",
-    "test_bidder.py",
+    "test_docs.py",
     "test_worker.py",
+    "test_ray_cluster.py",
+    "test_distributed.py",
     "test_storms.py",
     "test_killed_server.py",
+    "test_damage.py",
+    "test_native_library.py",
+    "test_text_agents.py",
+    "test_firefly.py",
+    "test_free_operations.py",
+    "test_docs_blocks.py",
+    "test_reproduce.py",
+    "test_trackers.py",
+    "test_registration.py",
+    "test_run.py",
 )
 
 

@@ -38,7 +38,14 @@ def values_of(ledger):
     return [[getattr(row, name) for name in COLUMNS] for row in ledger]
 
 
-SM = AGENT.format(method="sm", wait=4, more="")
+SM = AGENT.format(method="sm", wait=2, more="")
+
+
+@pytest.fixture
+def five_ticks(monkeypatch) -> None:
+    """Shorten the streams of verifications."""
+    make = alma_env.make
+    monkeypatch.setattr(alma_env, "make", lambda id: make(id, ticks=5))
 
 
 def submission(folder, agent=SM, **files):
@@ -50,6 +57,7 @@ def submission(folder, agent=SM, **files):
     return folder
 
 
+@pytest.mark.usefixtures("five_ticks")
 def test_a_verified_ledger_equals_that_of_a_local_run_to_the_last_bit(tmp_path):
     report = static_check.check_path(submission(tmp_path / "sent"))
     messages = []
@@ -57,12 +65,12 @@ def test_a_verified_ledger_equals_that_of_a_local_run_to_the_last_bit(tmp_path):
     found = verify(report.package, dataclasses.replace(report.manifest, seeds=(3, 4)), messages.append)
     assert found.worst == "info"
     assert found.environment["isolation"] == ISOLATED
-    assert "run 2 of 2, seed 4, tick 20 of 20" in messages
+    assert "run 2 of 2, seed 4, tick 5 of 5" in messages
     assert [finding.code for finding in found.findings] == ["seeds"]
     assert "CPU seconds" in found.environment["used"]
     for run in found.runs:
         env = alma_env.make("Digits-ALMA-v0")
-        agent = agents.make("sm", env, width=4, wait=4, epochs=3, seed=run.seed)
+        agent = agents.make("sm", env, width=4, wait=2, epochs=3, seed=run.seed)
         assert values_of(run.ledger) == values_of(agents.run(env, agent, seed=run.seed))
     assert [run.seed for run in found.runs] == [3, 4]
 
@@ -112,9 +120,10 @@ def make_agent(env):
     assert all(run.ledger.score().final_error > 0.6 for run in found.runs)
 
 
+@pytest.mark.usefixtures("five_ticks")
 def test_the_first_run_that_fails_ends_the_verification(tmp_path):
     agent = "def make_agent(env):\n    if env.run_seed == 4:\n        raise RuntimeError('not this one')\n"
-    agent += "    import agents\n    return agents.make('sm', env, width=4, wait=20, epochs=1, seed=env.run_seed)\n"
+    agent += "    import agents\n    return agents.make('sm', env, width=4, wait=5, epochs=1, seed=env.run_seed)\n"
     report = static_check.check_path(submission(tmp_path / "sent", agent))
     found = verify(report.package, report.manifest)
     assert [run.seed for run in found.runs] == [3]
