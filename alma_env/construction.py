@@ -23,7 +23,7 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
     Args:
         id: for example ``"CIFAR10-ALMA-v0"``; ``alma envs`` lists the ids.
         keywords: keywords of the protocol: ``ticks``, ``valid_fraction``, ``partition``, ``flops_budget``,
-            ``parameter_budget``, ``evaluation_batch_size``. Keywords of the data: ``root``, ``download``, and ``split``
+            ``parameter_budget``, ``evaluation_batch_size``. ``render_mode``. Keywords of the data: ``root``, ``download``, and ``split``
             for EMNIST. Keywords of ``Arrays-ALMA-v0``: ``train``, ``test``, ``name``, ``classes``, ``scale``, ``mean``,
             ``std``. Keywords of ``Text-ALMA-v0``: ``train``, ``valid``, ``test``, ``sequence_length``,
             ``vocabulary_size``, ``tokenizer``, ``cache``, see `alma_env.text.stream.text_stream`. Without ``train`` and
@@ -98,10 +98,15 @@ def build_from_text(train: Any = "tiny", ticks: int = TEXT_TICKS, **keywords: An
 
 
 def _protocol(id: str, keywords: dict[str, Any]) -> dict[str, Any]:
-    """Remove the protocol's keywords from ``keywords`` and return them; the remaining ones must be the data's."""
-    allowed = keywords_of(id)
+    """Remove the keywords of `AlmaEnv` from ``keywords`` and return them; the remaining ones must be the data's."""
+    allowed = (*keywords_of(id), "render_mode")
     for name, value in keywords.items():
         if name not in allowed:
             known = ", ".join(allowed)
             raise TypeError(f"{name}={value!r}: unknown keyword of this environment; the keywords are {known}")
-    return {name: keywords.pop(name) for name in PROTOCOL_KEYWORDS if name in keywords}
+    return {name: keywords.pop(name) for name in (*PROTOCOL_KEYWORDS, "render_mode") if name in keywords}
+
+
+for _entry_point in (build, build_from_arrays, build_from_text):
+    # `gymnasium.make` reads the render modes here, for example to collect the frames of "rgb_array_list".
+    _entry_point.metadata = AlmaEnv.metadata  # type: ignore[attr-defined]
