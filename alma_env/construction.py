@@ -23,9 +23,9 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
     Args:
         id: for example ``"CIFAR10-ALMA-v0"``; ``alma envs`` lists the ids.
         keywords: keywords of the protocol: ``ticks``, ``valid_fraction``, ``partition``, ``flops_budget``,
-            ``parameter_budget``, ``evaluation_batch_size``. ``render_mode``. Keywords of the data: ``root``, ``download``, and ``split``
-            for EMNIST. Keywords of ``Arrays-ALMA-v0``: ``train``, ``test``, ``name``, ``classes``, ``scale``, ``mean``,
-            ``std``. Keywords of ``Text-ALMA-v0``: ``train``, ``valid``, ``test``, ``sequence_length``,
+            ``parameter_budget``, ``evaluation_batch_size``. ``render_mode``. Keywords of the data: ``root``,
+            ``download``, and ``split`` for EMNIST. Keywords of ``Arrays-ALMA-v0``: ``train``, ``test``, ``name``,
+            ``classes``, ``scale``, ``mean``, ``std``. Keywords of ``Text-ALMA-v0``: ``train``, ``valid``, ``test``, ``sequence_length``,
             ``vocabulary_size``, ``tokenizer``, ``cache``, see `alma_env.text.stream.text_stream`. Without ``train`` and
             ``valid``, ``Text-ALMA-v0`` streams the small text that comes with the package.
 
@@ -109,4 +109,4 @@ def _protocol(id: str, keywords: dict[str, Any]) -> dict[str, Any]:
 
 for _entry_point in (build, build_from_arrays, build_from_text):
     # `gymnasium.make` reads the render modes here, for example to collect the frames of "rgb_array_list".
-    _entry_point.metadata = AlmaEnv.metadata  # type: ignore[attr-defined]
+    vars(_entry_point)["metadata"] = AlmaEnv.metadata

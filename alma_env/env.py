@@ -354,7 +354,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             frozen = freeze(unwrap(predictor))
             return answer(frozen, x, y, task=self.data.task, batch_size=self.evaluation_batch_size).error
 
-    def render(self) -> Frame:  # type: ignore[override]
+    def render(self) -> Frame:
         """Draw the episode so far, as ``render_mode`` says.
 
         Raises:
@@ -371,7 +371,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             raise RuntimeError("render() before reset(): there is no episode to draw; call reset() first")
         title = self.data.name if self.spec is None else self.spec.id
         is_rate = not isinstance(self.data, TextCorpus)
-        return View(title, self.ticks, {"agent": Trace.of_ledger(self.ledger)}, is_rate, self.fixed_waits)
+        return View(title, self.ticks, {"agent": Trace.of_ledger(self.ledger)}, is_rate, fixed_waits=self.fixed_waits)
 
     def _deploy(self, pending: PendingAnswer) -> None:
         self._episode = self._episode.deploy(pending, self.meter)

@@ -20,8 +20,8 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocat
 from agents.analysis.measures import Measure, engineering
 from alma_env.rendering.palette import COLOURS as COLOURS
 from alma_env.rendering.palette import DASHES as DASHES
-from alma_env.rendering.palette import MARKERS as MARKERS
 from alma_env.rendering.palette import GREY as GREY
+from alma_env.rendering.palette import MARKERS as MARKERS
 
 
 @dataclass(frozen=True)

@@ -71,5 +71,6 @@ class SurrogateVecEnv(VecEnv):
         return [False] * len(list(self._get_indices(indices)))
 
     def get_images(self) -> Sequence[np.ndarray[Any, Any] | None]:
-        """Return None for each episode."""
-        return [None] * self.num_envs
+        """Return the picture of each episode; None for each if ``render_mode`` of the surrogate is not rgb_array."""
+        frames = self.env.render() if self.env.render_mode == "rgb_array" else None
+        return [None] * self.num_envs if frames is None else [np.asarray(frame) for frame in frames]

@@ -6,6 +6,7 @@ Spaces and rewards are those of `WaitEnv`; `agents.rl.learning_curve` models the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,10 +19,15 @@ from numpy.typing import NDArray
 from agents.analysis.prices import Prices, reward_space, reward_vector
 from agents.policies.actions import Actions
 from agents.policies.features import feature_space, features
+from agents.rl.episode_history import EpisodeHistory
+from agents.rl.fixed_waits import shown_waits
 from agents.rl.learning_curve import POOL_SIZE, Curve, curves_for, logit, terms
-from agents.rl.wait_env import refuse_rendering
+from alma_env.rendering.renderer import FPS, MODES, Frame, Renderer
+from alma_env.rendering.view import View
 
 Observations = NDArray[np.float32]
+
+_EPISODES_OF_A_WAIT = 64  # episodes of each fixed waiting time, whose mean error a picture shows
 
 
 class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
@@ -34,14 +40,19 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
     ``num_envs`` is the number of episodes. ``stream``, ``learner``, ``width`` and ``recorded`` are the arguments of
     `curves_for`, which are not used if ``curves`` are given. ``actions``, ``replay``, ``grow``, ``flops_price``,
     ``parameter_price`` and ``reward_on`` are those of `WaitEnv`; with ``curves``, ``reward_on`` has no effect, and the
-    error is the one to which the curves were fitted.
+    error is the one to which the curves were fitted. ``render_mode`` is ``"rgb_array"``, ``"ansi"`` or None: `render`
+    returns one picture for each episode. An episode that has ended is drawn until the next one answers a tick.
 
     Raises:
         ValueError: no runs of this stream, learner and width were recorded; or the actions replay or grow, but no
             recorded run did.
     """
 
-    metadata: dict[str, Any] = {"render_modes": [], "autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+    metadata: dict[str, Any] = {  # noqa: RUF012 - as gymnasium.vector.VectorEnv declares it
+        "render_modes": ["rgb_array", "ansi"],
+        "render_fps": FPS,
+        "autoreset_mode": AutoresetMode.SAME_STEP,
+    }
 
     def __init__(
         self,
@@ -58,6 +69,7 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         flops_price: float = 0.0,
         parameter_price: float = 0.0,
         reward_on: str = "test",
+        render_mode: str | None = None,
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs={num_envs}: must be at least 1 episode; the default is 1")
@@ -76,6 +88,14 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         self._curve, self._tick, self._pending, self._stages, self._grown = np.zeros((5, num_envs), np.int64)
         self._error, self._flops, self._cer = np.zeros((3, num_envs))
         self._validation = np.full((4, num_envs), np.nan)  # loss and error, then loss and error of the training before
+        self.render_mode = render_mode
+        self._title = ", ".join(["fitted curves"] if curves is not None else [f"surrogate of {stream}", learner])
+        self._error_of = "" if curves is not None else reward_on
+        self._renderers = [Renderer(render_mode, self.metadata["render_modes"]) for _ in self.curves]
+        self._fixed_waits: dict[int, dict[int, NDArray[np.float64]]] = {}  # by curve
+        self._history: EpisodeHistory | None = None
+        if render_mode is not None:
+            self.keep_history()
 
     def _check(self, actions: str, replay: bool, grow: bool) -> None:
         missing = [
@@ -130,7 +150,10 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
             )
         super().reset(seed=seed)
         self._started = True
-        self._start(np.flatnonzero(mask))
+        rows = np.flatnonzero(mask)
+        self._start(rows)
+        if self._history is not None:
+            self._history.start(rows, self._error, self._parameters())
         return self._observations(), self._infos()
 
     def _start(self, rows: NDArray[np.int64]) -> None:
@@ -163,7 +186,11 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         self, flags: NDArray[np.bool_]
     ) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """Do a `step` with decisions instead of actions: (train, replay, grow), bool (n, 3)."""
+        if self._history is not None:
+            self._history.start(np.flatnonzero(self._tick == 1), self._error, self._parameters())
         spent = self._train(np.flatnonzero(flags[:, 0]), flags)
+        if self._history is not None:
+            self._history.add(self._tick, self._error, self._parameters(), spent, flags[:, 0])
         self._cer += self._error
         parts = reward_vector(self._error, spent, self._parameters())
         ended = self._tick == self.ticks
@@ -183,6 +210,56 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
             self._start(rows)
         infos |= self._infos(parts)
         return self._observations(), self.prices.reward(parts), ended, np.zeros_like(ended), infos
+
+    def keep_history(self) -> EpisodeHistory:
+        """Keep the course of the episodes from the next ``reset`` on, for `view`."""
+        self._history = EpisodeHistory(self.num_envs, self.ticks)
+        return self._history
+
+    def render(self) -> tuple[Frame, ...] | None:  # type: ignore[override]
+        """Draw each episode so far, as ``render_mode`` says.
+
+        Raises:
+            RuntimeError: ``reset`` was not called.
+        """
+        if self.render_mode is None:
+            self._renderers[0].render(partial(self.view, 0))  # warns
+            return None
+        rows = enumerate(self._curve)
+        return tuple(self._renderers[curve].render(partial(self.view, row)) for row, curve in rows)
+
+    def view(self, row: int) -> View:
+        """Return what a picture of an episode shows.
+
+        Raises:
+            RuntimeError: ``reset`` was not called since the history is kept.
+        """
+        if not self._started or self._history is None:
+            raise RuntimeError("render() before reset(): there is no episode to draw; call reset() first")
+        curve = int(self._curve[row])
+        if curve not in self._fixed_waits:
+            self._fixed_waits[curve] = self._simulate_fixed_waits(self.curves[curve])
+        return View(
+            self._title,
+            self.ticks,
+            {"agent": self._history.trace(row)},
+            error_of=self._error_of,
+            fixed_waits=self._fixed_waits[curve],
+        )
+
+    def _simulate_fixed_waits(self, curve: Curve) -> dict[int, NDArray[np.float64]]:
+        """Return the mean errors of fixed waiting times at ticks 0..B; the random numbers are those of seed 0."""
+        waits = shown_waits(self.ticks)
+        of_episodes = np.repeat(waits, _EPISODES_OF_A_WAIT)
+        episodes = SurrogateVectorEnv(len(of_episodes), curves=[curve])
+        history = episodes.keep_history()
+        episodes.reset(seed=0)
+        flags = np.zeros((len(of_episodes), 3), bool)
+        for tick in range(1, self.ticks + 1):
+            flags[:, 0] = tick % of_episodes == 0
+            episodes.advance(flags)
+        means = history.errors.reshape(len(waits), _EPISODES_OF_A_WAIT, -1).mean(axis=1)
+        return dict(zip(waits, means, strict=True))
 
     def _train(self, rows: NDArray[np.int64], flags: NDArray[np.bool_]) -> NDArray[np.float64]:
         """Train in the episodes of these rows; return the FLOPs of all episodes."""
@@ -242,13 +319,19 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
 
 
 class SurrogateEnv(gym.Env[Observations, Any]):
-    """A single environment: one episode of `SurrogateVectorEnv`, with the same arguments but ``num_envs``."""
+    """A single environment: one episode of `SurrogateVectorEnv`, with the same arguments but ``num_envs``.
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as gymnasium.Env declares it
+    ``render_mode`` may also be ``"human"``, see `alma_env.AlmaEnv`.
+    """
 
-    def __init__(self, *, render_mode: None = None, **keywords: Any) -> None:
-        refuse_rendering(render_mode)
+    metadata: dict[str, Any] = {"render_modes": [*MODES], "render_fps": FPS}  # noqa: RUF012 - as Gymnasium declares it
+
+    def __init__(self, *, render_mode: str | None = None, **keywords: Any) -> None:
+        self.render_mode = render_mode
+        self._renderer = Renderer(render_mode)
         self.vector = SurrogateVectorEnv(1, **keywords)
+        if render_mode is not None:
+            self.vector.keep_history()
         self.action_space = self.vector.single_action_space
         self.observation_space = self.vector.single_observation_space
         self.reward_space = self.vector.reward_space
@@ -267,6 +350,7 @@ class SurrogateEnv(gym.Env[Observations, Any]):
         super().reset(seed=seed)
         observations, infos = self.vector.reset(seed=seed)
         self._running = True
+        self._renderer.show(self._view)
         return observations[0], _first(infos)
 
     def step(self, action: Any) -> tuple[Observations, float, bool, bool, dict[str, Any]]:
@@ -282,9 +366,25 @@ class SurrogateEnv(gym.Env[Observations, Any]):
             raise ValueError(f"action={action!r}: not in {self.action_space}")
         observations, rewards, ended, _, infos = self.vector.step(np.asarray(action)[None])
         self._running = not ended[0]
+        self._renderer.show(self._view)
         observation = observations[0] if self._running else infos["final_obs"][0]
         info = _first(infos) if self._running else _first(infos) | _first(infos["final_info"])
         return observation, float(rewards[0]), not self._running, False, info
+
+    def render(self) -> Frame:
+        """Draw the episode so far, as ``render_mode`` says.
+
+        Raises:
+            RuntimeError: there is no episode: call ``reset``.
+        """
+        return self._renderer.render(self._view)
+
+    def close(self) -> None:
+        """Give the terminal back, if ``render_mode`` is ``"human"``. The environment can be used again."""
+        self._renderer.close()
+
+    def _view(self) -> View:
+        return self.vector.view(0)
 
 
 def _first(infos: dict[str, Any]) -> dict[str, Any]:

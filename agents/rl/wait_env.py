@@ -7,7 +7,7 @@ agent's policy.
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import alma_env
+from agents.analysis.measures import ERROR_RATE, measure_of
 from agents.analysis.prices import Prices, reward_space, reward_vector
 from agents.catalogue.build import make
 from agents.catalogue.data_facts import split_keywords
@@ -24,7 +25,11 @@ from agents.learners.anytime import AnytimeAgent
 from agents.policies import Decision, Progress
 from agents.policies.actions import Actions
 from agents.policies.features import feature_space, features_of
+from agents.rl import fixed_waits
 from agents.runs.episode import play_tick
+from agents.runs.run import config_of
+from alma_env.rendering.renderer import FPS, MODES, Frame, Renderer
+from alma_env.rendering.view import FixedWaits, Trace, View
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,12 +40,6 @@ if TYPE_CHECKING:
 def decided_by_actions(now: Progress) -> Decision:
     """Policy of an agent whose decisions are the actions of a decision environment; it is never called."""
     raise RuntimeError(f"tick={now.tick}: a decision environment has no policy; give actions to step()")
-
-
-def refuse_rendering(render_mode: object) -> None:
-    """Raise TypeError for a render mode; Stable-Baselines3's ``make_vec_env`` then tries again without one."""
-    if render_mode is not None:
-        raise TypeError(f"render_mode={render_mode!r}: rendering is not supported; leave it out")
 
 
 class WaitEnv(gym.Env[NDArray[np.float32], Any]):
@@ -80,14 +79,15 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
     * ``learner``: id of the learner, see ``alma agents``.
     * ``actions``, ``flops_price``, ``parameter_price``, ``reward_on``: see above.
     * ``replay``, ``grow``: with ``actions="train"``, whether every training replays, and whether it grows first.
-    * ``render_mode``: None; rendering is not supported.
+    * ``render_mode``: ``"human"``, ``"rgb_array"``, ``"ansi"`` or None, as for `alma_env.AlmaEnv`. The fixed waits are
+      those of the recorded runs that come with the package, if runs of this learner and stream were recorded.
     * others: keywords of the stream's environment, such as ``ticks``, or of ``agents.make``, such as ``width``.
 
     ``info`` holds ``tick``, ``ticks``, ``error`` on the test set, ``parameters``, ``comp``, ``refused`` as in AlmaEnv,
     and ``cer``, the sum of errors so far. ``ledger`` and ``ledger.score()`` always report the test set.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as gymnasium.Env declares it
+    metadata: dict[str, Any] = {"render_modes": [*MODES], "render_fps": FPS}  # noqa: RUF012 - as Gymnasium declares it
 
     def __init__(
         self,
@@ -100,10 +100,11 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
         flops_price: float = 0.0,
         parameter_price: float = 0.0,
         reward_on: str = "test",
-        render_mode: None = None,
+        render_mode: str | None = None,
         **keywords: Any,
     ) -> None:
-        refuse_rendering(render_mode)
+        self.render_mode = render_mode
+        self._renderer = Renderer(render_mode)
         if reward_on not in ("test", "validation"):
             raise ValueError(f"reward_on={reward_on!r}: must be 'test' or 'validation'")
         for name in ("policy", "wait", "growth", "seed"):
@@ -152,6 +153,7 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
         self.agent.gather(arrived)
         self._error = self._error_of(self.agent.predictor)
         self._cer = 0.0
+        self._renderer.show(self._view)
         return self._observation(), self._info(rows=1)
 
     def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
@@ -174,7 +176,38 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
             self.agent.gather(arrived)
         info = self._info(rows=len(self.ledger) - answered)
         reward = float(self.prices.reward(info["reward_vector"]))
+        self._renderer.show(self._view)
         return self._observation(), reward, terminated, truncated, info
+
+    def render(self) -> Frame:
+        """Draw the episode so far, as ``render_mode`` says.
+
+        Raises:
+            RuntimeError: there is no episode: call ``reset``.
+        """
+        return self._renderer.render(self._view)
+
+    def close(self) -> None:
+        """Give the terminal back, if ``render_mode`` is ``"human"``. The environment can be used again."""
+        self._renderer.close()
+
+    @cached_property
+    def fixed_waits(self) -> FixedWaits:
+        """The errors of fixed waiting times at ticks 0..B, for pictures; another dictionary may be assigned."""
+        return fixed_waits.recorded(config_of(self.alma, self.agent, seed=0))
+
+    def _view(self) -> View:
+        if self.alma.tick < 0:
+            raise RuntimeError("render() before reset(): there is no episode to draw; call reset() first")
+        assert self.alma.spec is not None
+        name = self.alma.spec.id if self.spec is None else self.spec.id
+        return View(
+            f"{name}, {self.learner}",
+            self.alma.ticks,
+            {"agent": Trace.of_ledger(self.ledger)},
+            measure_of(self.alma.protocol()) is ERROR_RATE,
+            fixed_waits=self.fixed_waits,
+        )
 
     def _agent(self, seed: int) -> AnytimeAgent:
         return make(self.learner, self.alma, policy=decided_by_actions, seed=seed, **self._hyperparameters)

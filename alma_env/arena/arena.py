@@ -137,7 +137,7 @@ class Arena(ParallelEnv[str, Observation, Any]):
     * ``flops_budget``, ``parameter_budget``: one budget for each agent, or budgets by name, where an agent without an
       entry has no budget. Default: the budgets of ``env``.
     * ``shared_flops_budget``, ``seats``: see above; None for no shared budget.
-    * ``render_mode``: ``"human"``, ``"rgb_array"``, ``"ansi"`` or None, as for `AlmaEnv`, with the curves of all agents.
+    * ``render_mode``: ``"human"``, ``"rgb_array"``, ``"ansi"`` or None, as for ``AlmaEnv``; a picture has all agents.
 
     ## Version History
     * v0: first release.
@@ -326,7 +326,7 @@ class Arena(ParallelEnv[str, Observation, Any]):
             meter.note_data(found)
         return found
 
-    def render(self) -> Frame:  # type: ignore[override]
+    def render(self) -> Frame:
         """Draw the episode so far, as ``render_mode`` says; the manual of ``AlmaEnv`` describes the modes.
 
         Raises:
@@ -344,7 +344,7 @@ class Arena(ParallelEnv[str, Observation, Any]):
         # The ledger of an agent that broke a budget is complete.
         traces = {agent: Trace.of_ledger(ledger, self.tick) for agent, ledger in self.ledgers.items()}
         is_rate = not isinstance(next(iter(self._envs.values())).data, TextCorpus)
-        return View(self._title, self.ticks, traces, is_rate, self.fixed_waits)
+        return View(self._title, self.ticks, traces, is_rate, fixed_waits=self.fixed_waits)
 
     def _observation(self, agent: str) -> Observation:
         observation: Observation = {**self.megabatch(min(self.tick + 1, self.ticks))}

@@ -37,7 +37,7 @@ class Picture:
         rows = len(view.traces) if len(view.traces) > 1 else 0
         height = _HEIGHT + _ROW * rows
         self._figure = Figure((_WIDTH, height), dpi=_DPI, facecolor="white")
-        self._canvas = FigureCanvasAgg(self._figure)
+        self._canvas: Any = FigureCanvasAgg(self._figure)  # has no annotations
         bottom, top = (0.82 + _ROW * rows) / height, 1 - 0.62 / height
         self._axes = self._figure.add_axes((0.1, bottom, 0.87, top - bottom))
         self._set_up_axes(view)
@@ -66,7 +66,7 @@ class Picture:
             self._limits = view.limits()
             self._axes.set_ylim(*self._limits)
             self._canvas.draw()
-            self._background = self._canvas.copy_from_bbox(self._figure.bbox)  # type: ignore[no-untyped-call]
+            self._background = self._canvas.copy_from_bbox(self._figure.bbox)
         headline = f"tick {view.tick} of {view.ticks}"
         artists: list[Artist] = [self._headline]
         for name, trace in view.traces.items():
@@ -78,7 +78,7 @@ class Picture:
                 curve.numbers.set_text(f"{_short(name)}: {summary(view, trace, parameters=False)}{_stopped(trace)}")
                 artists.append(curve.numbers)
         self._headline.set_text(headline)
-        self._canvas.restore_region(self._background)  # type: ignore[no-untyped-call]
+        self._canvas.restore_region(self._background)
         for artist in artists:
             self._figure.draw_artist(artist)
         return np.asarray(self._canvas.buffer_rgba())[:, :, :3].copy()
@@ -92,7 +92,7 @@ class Picture:
         axes.set_xlim(0, view.ticks)
         axes.set_yscale("log")
         axes.set_xlabel("tick (mega-batches seen)")
-        axes.set_ylabel(f"test {view.measure}")
+        axes.set_ylabel(f"{view.error_of} {view.measure}".strip())
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
@@ -117,7 +117,7 @@ class Picture:
                 taken = box.x1 + _GAP
 
     def _add_legend(self, with_fixed_waits: bool) -> None:
-        grey = {"color": palette.GREY, "linestyle": ""}
+        grey: dict[str, Any] = {"color": palette.GREY, "linestyle": ""}
         entries = {
             "trained": Line2D([], [], marker="o", markersize=4.5, **grey),
             "grew": Line2D([], [], marker="^", markersize=8, **grey),
@@ -134,7 +134,7 @@ class _Curve:
 
     def __init__(self, axes: Any, colour: str, dashes: Any, numbers: Text | None) -> None:
         self.numbers = numbers
-        look = {"color": colour, "animated": True, "clip_on": False}
+        look: dict[str, Any] = {"color": colour, "animated": True, "clip_on": False}
         (self._line,) = axes.plot([], [], drawstyle="steps-post", linestyle=dashes, linewidth=1.8, **look)
         (self._trained,) = axes.plot([], [], linestyle="", marker="o", markersize=4.5, **look)
         (self._grown,) = axes.plot([], [], linestyle="", marker="^", markersize=8, **look)
@@ -152,7 +152,7 @@ class _Curve:
 
 def _kind(view: View) -> tuple[Any, ...]:
     waits = tuple((wait, tuple(errors)) for wait, errors in sorted(view.fixed_waits.items()))
-    return view.title, view.ticks, view.measure, tuple(view.traces), waits
+    return view.title, view.ticks, view.error_of, view.measure, tuple(view.traces), waits
 
 
 def _stopped(trace: Trace) -> str:

@@ -85,18 +85,19 @@ def _bars(errors: NDArray[np.float64], low: float, high: float, rows: int) -> li
     """Return the rows of the bars, the highest row first."""
     shares = np.log(np.clip(errors, low, high) / low) / math.log(high / low)
     eighths = np.maximum(np.round(shares * rows * 8), 1).astype(int)
-    return [
-        "".join(_BLOCKS[min(8, max(0, height - 8 * row))] for height in eighths) for row in range(rows - 1, -1, -1)
-    ]
+    return ["".join(_BLOCKS[min(8, max(0, height - 8 * row))] for height in eighths) for row in range(rows - 1, -1, -1)]
 
 
 def _marks(trace: Trace, places: NDArray[np.int64]) -> str:
-    """Return the marks below the bars; a column stands for all ticks from its own to that of the next column."""
-    ends = np.append(places[1:], places[-1] + 1)
+    """Return the marks below the bars.
+
+    A column stands for the ticks from its own to that of the next column. A tick with several columns has its mark at
+    the first column.
+    """
     out = []
-    for start, end in zip(places, np.maximum(ends, places + 1), strict=True):
-        ticks = slice(int(start), int(end))
-        first = not out or start != before  # a tick with several columns has its mark at the first column
-        out.append("▲" if first and trace.grown[ticks].any() else "·" if first and trace.trained[ticks].any() else " ")
-        before = start
+    for place, (start, end) in enumerate(zip(places, [*places[1:], places[-1] + 1], strict=True)):
+        ticks = slice(start, max(end, start + 1))
+        repeated = place > 0 and places[place - 1] == start
+        mark = "▲" if trace.grown[ticks].any() else "·" if trace.trained[ticks].any() else " "
+        out.append(" " if repeated else mark)
     return "".join(out).rstrip()

@@ -77,6 +77,7 @@ class View:
         ticks: mega-batches of the stream, B.
         traces: the learners by name.
         is_rate: whether the error is a fraction of wrong answers; else it is a perplexity.
+        error_of: the data of the error, for the axis; empty if unknown.
         fixed_waits: errors of learners that wait for a fixed number of mega-batches.
     """
 
@@ -84,6 +85,7 @@ class View:
     ticks: int
     traces: Mapping[str, Trace]
     is_rate: bool = True
+    error_of: str = "test"
     fixed_waits: FixedWaits = field(default_factory=dict)
 
     @property
