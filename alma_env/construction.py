@@ -25,9 +25,10 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
         keywords: keywords of the protocol: ``ticks``, ``valid_fraction``, ``partition``, ``flops_budget``,
             ``parameter_budget``, ``evaluation_batch_size``. ``render_mode``. Keywords of the data: ``root``,
             ``download``, and ``split`` for EMNIST. Keywords of ``Arrays-ALMA-v0``: ``train``, ``test``, ``name``,
-            ``classes``, ``scale``, ``mean``, ``std``. Keywords of ``Text-ALMA-v0``: ``train``, ``valid``, ``test``, ``sequence_length``,
-            ``vocabulary_size``, ``tokenizer``, ``cache``, see `alma_env.text.stream.text_stream`. Without ``train`` and
-            ``valid``, ``Text-ALMA-v0`` streams the small text that comes with the package.
+            ``classes``, ``scale``, ``mean``, ``std``. Keywords of ``Text-ALMA-v0``: ``train``, ``valid``, ``test``,
+            ``sequence_length``, ``vocabulary_size``, ``tokenizer``, ``cache``, see
+            `alma_env.text.stream.text_stream`. Without ``train`` and ``valid``, ``Text-ALMA-v0`` streams the small text
+            that comes with the package.
 
     Raises:
         ValueError: the id is unknown, or the value of a keyword breaks its rule.

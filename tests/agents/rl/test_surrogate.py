@@ -38,7 +38,7 @@ def file(tmp_path):
 @pytest.mark.parametrize("width", [4, [4, 9], None])
 def test_the_checkers_of_gymnasium_and_stable_baselines3_pass(file, width, recwarn):
     env = gym.make("alma_env:Digits-ALMA-Wait-Surrogate-v0", recorded=str(file), width=width)
-    check_env(env.unwrapped, skip_render_check=True)
+    check_env(env.unwrapped)
     check_env_of_sb3(env.unwrapped)
     assert not [str(warning.message) for warning in recwarn if issubclass(warning.category, UserWarning)]
 
@@ -47,7 +47,7 @@ def test_the_checkers_of_gymnasium_and_stable_baselines3_pass(file, width, recwa
 @pytest.mark.parametrize("stream", ["Digits", "MNIST"])
 def test_shipped_recordings_make_a_surrogate_without_a_file(stream, reward_on):
     env = gym.make(f"alma_env:{stream}-ALMA-Wait-Surrogate-v0", reward_on=reward_on)
-    check_env(env.unwrapped, skip_render_check=True)
+    check_env(env.unwrapped)
     check_env_of_sb3(env.unwrapped)
     assert len(env.unwrapped.vector.curves) == 2  # two widths
 
