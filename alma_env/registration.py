@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -30,6 +31,7 @@ TEXT_TICKS = 4  # the default
 TEXT_KEYWORDS = ("train", "valid", "test", "sequence_length", "vocabulary_size", "tokenizer", "cache")
 TINY_SIZES = {"sequence_length": 64, "vocabulary_size": 1_000}  # for the text that comes with the package
 STREAM_IDS = (*PROTOCOLS, ARRAYS_ID, TEXT_ID)
+NAMESPACE = "alma_env/"  # every id also exists with this prefix
 
 PROTOCOL_KEYWORDS = ("valid_fraction", "partition", "flops_budget", "parameter_budget", "evaluation_batch_size")
 
@@ -44,16 +46,24 @@ def keywords_of(id: str) -> tuple[str, ...]:
 def register_all() -> None:
     """Register the ids with Gymnasium; ``import alma_env`` does this.
 
-    No time limit is registered: an episode terminates at its last tick.
+    Each id is also registered in the namespace ``alma_env``, as in ``alma_env/CIFAR10-ALMA-v0``. No time limit is
+    registered: an episode terminates at its last tick.
     """
     for id, keywords in PROTOCOLS.items():
-        if id not in registry:
-            register(id, entry_point="alma_env.construction:build", kwargs=dict(keywords))
-    if ARRAYS_ID not in registry:
-        register(ARRAYS_ID, entry_point="alma_env.construction:build_from_arrays")
-    if TEXT_ID not in registry:
-        register(TEXT_ID, entry_point="alma_env.construction:build_from_text")
+        register_in_both_namespaces(id, entry_point="alma_env.construction:build", kwargs=keywords)
+    register_in_both_namespaces(ARRAYS_ID, entry_point="alma_env.construction:build_from_arrays")
+    register_in_both_namespaces(TEXT_ID, entry_point="alma_env.construction:build_from_text")
     _register_further_environments()
+
+
+def register_in_both_namespaces(id: str, *, kwargs: Mapping[str, Any] | None = None, **settings: Any) -> None:
+    """Register an environment as ``id`` and as ``alma_env/id``, unless it is registered.
+
+    `settings` are arguments of ``gymnasium.register``.
+    """
+    for name in (id, NAMESPACE + id):
+        if name not in registry:
+            register(name, kwargs=dict(kwargs or {}), **settings)
 
 
 def _register_further_environments() -> None:

@@ -58,11 +58,11 @@ def test_the_shipped_surrogate_of_digits_ranks_held_out_schedules():
 
 
 def test_the_spaces_equal_those_of_the_decision_environment(curve):
-    real = gym.make("alma_env:Digits-ALMA-Wait-v0", width=4).unwrapped
-    ours = SurrogateVectorEnv(3, curves=[curve])
+    real = gym.make("alma_env:Digits-ALMA-Wait-MO-v0", width=4).unwrapped
+    ours = SurrogateVectorEnv(3, curves=[curve], reward="vector")
+    assert ours.reward_space == real.reward_space
     assert ours.single_observation_space == real.observation_space
     assert ours.single_action_space == real.action_space
-    assert ours.reward_space == real.reward_space
 
 
 def test_gymnasium_makes_a_vector_environment(file):
@@ -105,7 +105,7 @@ def test_a_finished_episode_starts_again_and_reports_its_end(curve):
         returns += rewards
         assert ended.tolist() == [tick == TICKS] * 4
         assert not truncated.any()
-    spent = -infos["reward_vector"][:, 1]  # of the last tick
+    spent = -infos["vector_reward"][:, 1]  # of the last tick
     assert infos["final_info"]["cer"][1] == pytest.approx(0.9 * (TICKS + 1))
     assert returns[1] == pytest.approx(-0.9 * TICKS)
     assert spent[0] > 0
@@ -170,7 +170,7 @@ def test_recorded_replay_and_growth_have_effects():
     _, rewards, *_, infos = env.step(np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1]]))
     assert rewards[1] > rewards[0]  # replay helps, by the law
     assert rewards[2] > rewards[0]
-    assert -infos["reward_vector"][:, 2] * 1e6 == pytest.approx([100, 100, 200])
+    assert -infos["vector_reward"][:, 2] * 1e6 == pytest.approx([100, 100, 200])
     assert infos["comp"][1] > infos["comp"][0]
 
 

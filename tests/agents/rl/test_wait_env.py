@@ -14,6 +14,7 @@ from gymnasium.utils.env_checker import check_env
 
 import agents
 import alma_env
+from agents.analysis.prices import reward_space
 from agents.policies import Decision
 from agents.policies.features import NAMES, feature_space
 from alma_env.text.stream import tiny_text
@@ -220,11 +221,11 @@ def test_a_reward_is_minus_error_flops_and_parameters_at_their_prices(prices):
     rows = env.unwrapped.ledger.rows[1:]
     expected = [-(r.error + prices[0] * r.comp / 1e12 + prices[1] * r.parameters / 1e6) for r in rows]
     assert rewards == pytest.approx(expected)
-    vectors = np.stack([info["reward_vector"] for info in infos[1:]])
+    vectors = np.stack([info["vector_reward"] for info in infos[1:]])
     assert vectors[:, 0] == pytest.approx([-row.error for row in rows])
     assert vectors[:, 1] == pytest.approx([-row.comp / 1e12 for row in rows])
     assert vectors[:, 2] == pytest.approx([-row.parameters / 1e6 for row in rows])
-    assert all(env.unwrapped.reward_space.contains(vector) for vector in vectors)
+    assert all(reward_space().contains(vector) for vector in vectors)
     assert infos[-1]["cer"] == pytest.approx(env.unwrapped.ledger.score().cer)
 
 
@@ -238,8 +239,8 @@ def test_a_reward_on_validation_uses_all_validation_parts_and_does_not_change_th
     x, y = (np.concatenate([alma.megabatch(t)["valid"][name] for t in range(1, 7)]) for name in ("x", "y"))
     with torch.no_grad():
         wrong = on_validation.unwrapped.agent.predictor(torch.from_numpy(x)).argmax(1).numpy() != y
-    assert -infos[-1]["reward_vector"][0] == pytest.approx(wrong.mean())
-    assert -infos[1]["reward_vector"][0] != infos[1]["error"]
+    assert -infos[-1]["vector_reward"][0] == pytest.approx(wrong.mean())
+    assert -infos[1]["vector_reward"][0] != infos[1]["error"]
 
 
 def test_an_exceeded_budget_truncates_with_all_remaining_ticks_in_the_reward():
@@ -272,12 +273,19 @@ def test_an_exceeded_budget_truncates_with_all_remaining_ticks_in_the_reward():
             "replay=True, grow=False with actions='flat': .*leave replay and grow out",
         ),
         ({"flops_price": -1.0}, "flops_price=-1.0: a price must not be negative"),
-        ({"epoch": 3}, "'epoch': agent 'sm' has no such hyper-parameter"),
+        ({"reward": "two"}, "reward='two': must be 'scalar' or 'vector'"),
+        ({"reward": "vector", "flops_price": 0.5}, "reward='vector' with flops_price=0.5.*leave the prices out"),
     ],
 )
 def test_a_wrong_keyword_is_refused_when_the_environment_is_made(keywords, message):
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         make(**keywords)
+
+
+def test_an_unknown_keyword_is_a_type_error_as_libraries_expect():
+    """TorchRL leaves out a keyword if the error says "unexpected keyword argument"."""
+    with pytest.raises(TypeError, match="unexpected keyword argument 'epoch': agent 'sm' has no such hyper-parameter"):
+        make(epoch=3)
 
 
 def test_prices_are_numbers():
@@ -305,5 +313,5 @@ def test_make_names_the_call_that_makes_a_decision_environment():
 def test_infos_without_the_reward_vector_are_json_values():
     _, _, infos = play(make(), [1] * 6)
     for info in infos:
-        plain = {key: value for key, value in info.items() if key != "reward_vector"}
+        plain = {key: value for key, value in info.items() if key != "vector_reward"}
         assert json.loads(json.dumps(plain)) == plain

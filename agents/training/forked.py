@@ -1,0 +1,29 @@
+"""Training in a process that was forked from one which has used PyTorch."""
+
+from __future__ import annotations
+
+import multiprocessing
+from multiprocessing.context import ForkServerProcess, SpawnProcess
+
+import torch
+
+
+def use_one_thread_if_forked() -> None:
+    """Let PyTorch compute with one thread, if this process is a fork.
+
+    A fork copies the state of the parent's pool of threads (OpenMP), but not its threads. The first computation with
+    several threads in the child then waits for them for ever.
+    """
+    if is_forked() and torch.get_num_threads() > 1:
+        torch.set_num_threads(1)
+
+
+def is_forked() -> bool:
+    """Return whether `multiprocessing` started this process by a fork of another."""
+    if multiprocessing.parent_process() is None:
+        return False
+    process = multiprocessing.current_process()
+    if isinstance(process, SpawnProcess | ForkServerProcess):
+        return False
+    # A process of the default context does not say how it was started; a fork inherits the method from its parent.
+    return isinstance(process, multiprocessing.context.ForkProcess) or multiprocessing.get_start_method() == "fork"
