@@ -6,12 +6,12 @@ This module imports neither PyTorch nor the environment: Gymnasium imports `alma
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 from gymnasium.envs.registration import register, registry
+
+from alma_env import entry_points
 
 # The numbers of the protocols (ALMA paper, section 5, and its first version): the number of mega-batches B of each
 # stream, and the test examples per forward pass. The batches of images are smaller: the activations of a larger batch
@@ -69,12 +69,19 @@ def register_in_both_namespaces(id: str, *, kwargs: Mapping[str, Any] | None = N
 def _register_further_environments() -> None:
     """Call the entry points ``gymnasium.envs`` of this distribution: its other packages register environments there.
 
-    Gymnasium has not called these entry points since version 1.0.
+    Gymnasium has not called these entry points since version 1.0. If a package of the user hides the package of an
+    entry point, its ids are registered too. Making one of them raises an error that names the user's package.
     """
-    with suppress(importlib.metadata.PackageNotFoundError):  # the packages are on the path, but not installed
-        for entry_point in importlib.metadata.distribution("alma-env").entry_points.select(group="gymnasium.envs"):
-            with suppress(ModuleNotFoundError):  # this package is used without the others
-                entry_point.load()()
+    for entry_point in entry_points.of_group("gymnasium.envs"):
+        try:
+            entry_points.load(entry_point)()
+        except entry_points.HiddenPackageError as error:
+            before = set(registry)
+            entry_points.load_from_own_file(entry_point)()
+            for id in registry.keys() - before:
+                registry[id].entry_point = registry[id].vector_entry_point = entry_points.refusal(str(error))
+        except ModuleNotFoundError:  # this package is used without the others
+            continue
 
 
 def __getattr__(name: str) -> Any:

@@ -38,7 +38,9 @@ def train_policy(
     settings: dict[str, Any] | None = None,
     **keywords: Any,
 ) -> BaseAlgorithm:
-    """Train a policy. ``model.save(path)`` writes the file that `LearnedPolicy` and ``alma run --policy`` read.
+    """Train a policy.
+
+    ``agents.rl.save_policy(model, path)`` writes the file that `LearnedPolicy` and ``alma run --policy`` read.
 
     Args:
         env_id: a decision environment or a surrogate, such as ``MNIST-ALMA-Wait-Surrogate-v0``.

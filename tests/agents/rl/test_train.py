@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
+
 import gymnasium as gym
+import numpy as np
 import pytest
+import torch
 
 import agents
 import agents.runs.run_folder
 import alma_env
-from agents.rl import recordings
+from agents.policies import model_files
+from agents.rl import recordings, save_policy
 from agents.rl.train import train_policy
 
 from .synthetic import waits
@@ -63,6 +68,113 @@ def test_a_learned_policy_decides_as_its_model_does_in_the_decision_environment(
     agent = agents.make("sm", alma, width=4, epochs=1, policy=agents.LearnedPolicy(tmp_path / "policy.zip"))
     agents.run(alma, agent, 0)
     assert [record.tick for record in agent.history] == [n + 1 for n, action in enumerate(actions) if action]
+
+
+SURROGATE = "alma_env:Digits-ALMA-Wait-Surrogate-v0"
+
+
+def decisions_of(policy, **keywords):
+    """Return the actions of a learned policy in a run on the digits."""
+    alma = alma_env.make("Digits-ALMA-v0")
+    agent = agents.make("sm", alma, width=4, epochs=1, policy=policy, **keywords)
+    agents.run(alma, agent, 0)
+    trained = {record.tick for record in agent.history}
+    return [int(tick in trained) for tick in range(1, 21)]
+
+
+def decisions_in_the_environment(decide):
+    """Return the actions of ``decide(observation, mask)`` in the same run of the decision environment."""
+    env = gym.make("alma_env:Digits-ALMA-Wait-v0", width=4, epochs=1)
+    observation, _ = env.reset(seed=0)
+    ended, actions = False, []
+    while not ended:
+        actions.append(int(decide(observation, env.unwrapped.action_masks())))
+        observation, _, ended, _, _ = env.step(actions[-1])
+    return actions
+
+
+@pytest.mark.parametrize("algorithm", ["PPO", "DQN"])
+def test_a_policy_of_normalised_observations_sees_them_normalised(algorithm, file, tmp_path):
+    import stable_baselines3
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    env = VecNormalize(make_vec_env(SURROGATE, n_envs=2, env_kwargs={"recorded": str(file), "width": 4}))
+    settings = {"n_steps": 32, "batch_size": 32} if algorithm == "PPO" else {"learning_starts": 10}
+    model = getattr(stable_baselines3, algorithm)("MlpPolicy", env, seed=1, **settings).learn(128)
+    save_policy(model, tmp_path / "policy.zip")
+    expected = decisions_in_the_environment(
+        lambda seen, _: model.predict(env.normalize_obs(seen), deterministic=True)[0]
+    )
+    assert decisions_of(agents.LearnedPolicy(tmp_path / "policy.zip")) == expected
+    normalisation = model_files.load(str(tmp_path / "policy.zip"), "").normalisation
+    observation = np.linspace(0, 1, 13, dtype=np.float32)
+    assert np.array_equal(normalisation(observation), env.normalize_obs(observation))
+
+    model.save(tmp_path / "without.zip")
+    with pytest.raises(ValueError, match="VecNormalize normalised.*does not say how.*agents.rl.save_policy"):
+        agents.LearnedPolicy(tmp_path / "without.zip")
+    with pytest.raises(ValueError, match="path='policy': .*let the file name end in .zip"):
+        save_policy(model, "policy")
+
+
+def test_a_recurrent_policy_keeps_its_memory_from_tick_to_tick_and_across_a_checkpoint(tmp_path):
+    contrib = pytest.importorskip("sb3_contrib", reason="the package sb3-contrib is not installed")
+    model = contrib.RecurrentPPO("MlpLstmPolicy", gym.make(SURROGATE, width=4), n_steps=8, batch_size=8, seed=3)
+    with torch.no_grad():  # decisions that depend on the memory
+        for weight in model.policy.parameters():
+            weight.mul_(20)
+    save_policy(model, tmp_path / "policy.zip")
+    memory = None
+
+    def remember(seen, _):
+        nonlocal memory
+        action, memory = model.predict(seen, state=memory, deterministic=True)
+        return action
+
+    expected = decisions_in_the_environment(remember)
+    forgetful = decisions_in_the_environment(lambda seen, _: model.predict(seen, deterministic=True)[0])
+    assert expected != forgetful
+    policy = agents.LearnedPolicy(tmp_path / "policy.zip")
+    assert decisions_of(policy) == expected
+    assert decisions_of(policy) == expected  # a new run starts with a new memory
+
+    env = alma_env.make("Digits-ALMA-v0")
+    agent = agents.make("sm", env, width=4, epochs=1, policy=policy)
+    env.reset(seed=0, options={"predictor": agent.predictor})
+    for _ in range(10):
+        with env.meter:
+            predictor = agent.observe(env.observation())
+        env.step(predictor)
+    saved = torch.load(io.BytesIO(_saved({"env": env.state_dict(), "agent": agent.state_dict()})))
+    env = alma_env.make("Digits-ALMA-v0")
+    agent = agents.make("sm", env, width=4, epochs=1, policy=agents.LearnedPolicy(tmp_path / "policy.zip"))
+    env.load_state_dict(saved["env"])
+    agent.load_state_dict(saved["agent"], env.megabatch)
+    while not env.done:
+        with env.meter:
+            predictor = agent.observe(env.observation())
+        env.step(predictor)
+    assert [record.tick for record in agent.history] == [n + 1 for n, action in enumerate(expected) if action]
+
+
+def _saved(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("algorithm", ["MaskablePPO", "QRDQN"])
+def test_a_policy_of_sb3_contrib_decides_as_its_model_does(algorithm, tmp_path):
+    contrib = pytest.importorskip("sb3_contrib", reason="the package sb3-contrib is not installed")
+    model = getattr(contrib, algorithm)("MlpPolicy", gym.make(SURROGATE, width=4), seed=0)
+    model.save(tmp_path / "policy.zip")
+
+    def decide(seen, mask):
+        masked = {"action_masks": mask} if algorithm == "MaskablePPO" else {}
+        return model.predict(seen, deterministic=True, **masked)[0]
+
+    assert decisions_of(agents.LearnedPolicy(tmp_path / "policy.zip")) == decisions_in_the_environment(decide)
 
 
 def test_files_without_a_policy_are_refused(tmp_path):
