@@ -66,7 +66,7 @@ def load(entry_point: EntryPoint) -> Any:
 
 
 def run_command() -> int:
-    """Carry out a console script of this distribution: the entry point of the group `COMMANDS` with the script's name."""
+    """Carry out a console script of this distribution: the entry point of the group `COMMANDS` with its name."""
     name = Path(sys.argv[0]).stem
     try:
         (command,) = [entry_point for entry_point in of_group(COMMANDS) if entry_point.name == name]

@@ -48,7 +48,7 @@ class Normalisation:
     def __call__(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return the normalised observation, float32."""
         scaled = (observation - np.array(self.mean)) / np.sqrt(np.array(self.variance) + self.epsilon)
-        return np.clip(scaled, -self.clip, self.clip).astype(np.float32)
+        return np.asarray(np.clip(scaled, -self.clip, self.clip), np.float32)
 
 
 @dataclass(frozen=True)

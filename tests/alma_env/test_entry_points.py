@@ -23,7 +23,7 @@ def installed(tmp_path: Path) -> Path:
     metadata = tmp_path / "site" / "alma_env-0.1.0.dist-info"
     metadata.mkdir(parents=True)
     metadata.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: alma-env\nVersion: 0.1.0\n")
-    groups = {name: table for name, table in PROJECT["entry-points"].items()} | {"console_scripts": PROJECT["scripts"]}
+    groups = PROJECT["entry-points"] | {"console_scripts": PROJECT["scripts"]}
     lines = [f"[{group}]\n" + "".join(f"{k} = {v}\n" for k, v in table.items()) for group, table in groups.items()]
     metadata.joinpath("entry_points.txt").write_text("\n".join(lines))
     return metadata.parent

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 
 import gymnasium as gym
@@ -13,6 +14,8 @@ import agents
 import agents.runs.run_folder
 import alma_env
 from agents.policies import model_files
+from agents.policies.actions import Actions
+from agents.policies.features import features_of
 from agents.rl import recordings, save_policy
 from agents.rl.train import train_policy
 
@@ -73,24 +76,26 @@ def test_a_learned_policy_decides_as_its_model_does_in_the_decision_environment(
 SURROGATE = "alma_env:Digits-ALMA-Wait-Surrogate-v0"
 
 
-def decisions_of(policy, **keywords):
-    """Return the actions of a learned policy in a run on the digits."""
-    alma = alma_env.make("Digits-ALMA-v0")
-    agent = agents.make("sm", alma, width=4, epochs=1, policy=policy, **keywords)
+@dataclasses.dataclass
+class Watched:
+    """A learned policy, and the observations and masks that its model had."""
+
+    policy: agents.LearnedPolicy
+    seen: list = dataclasses.field(default_factory=list)
+
+    def __call__(self, now):
+        mask = Actions("train").masks(tick=now.tick, pending=now.pending, stages=now.stages)
+        self.seen.append((features_of(now), mask))
+        return self.policy(now)
+
+
+def decisions_of(policy):
+    """Play a run on the digits with a learned policy; return its actions, and what its model saw."""
+    alma, watched = alma_env.make("Digits-ALMA-v0"), Watched(policy)
+    agent = agents.make("sm", alma, width=4, epochs=1, policy=watched)
     agents.run(alma, agent, 0)
     trained = {record.tick for record in agent.history}
-    return [int(tick in trained) for tick in range(1, 21)]
-
-
-def decisions_in_the_environment(decide):
-    """Return the actions of ``decide(observation, mask)`` in the same run of the decision environment."""
-    env = gym.make("alma_env:Digits-ALMA-Wait-v0", width=4, epochs=1)
-    observation, _ = env.reset(seed=0)
-    ended, actions = False, []
-    while not ended:
-        actions.append(int(decide(observation, env.unwrapped.action_masks())))
-        observation, _, ended, _, _ = env.step(actions[-1])
-    return actions
+    return [int(tick in trained) for tick in range(1, 21)], watched.seen
 
 
 @pytest.mark.parametrize("algorithm", ["PPO", "DQN"])
@@ -103,10 +108,8 @@ def test_a_policy_of_normalised_observations_sees_them_normalised(algorithm, fil
     settings = {"n_steps": 32, "batch_size": 32} if algorithm == "PPO" else {"learning_starts": 10}
     model = getattr(stable_baselines3, algorithm)("MlpPolicy", env, seed=1, **settings).learn(128)
     save_policy(model, tmp_path / "policy.zip")
-    expected = decisions_in_the_environment(
-        lambda seen, _: model.predict(env.normalize_obs(seen), deterministic=True)[0]
-    )
-    assert decisions_of(agents.LearnedPolicy(tmp_path / "policy.zip")) == expected
+    actions, seen = decisions_of(agents.LearnedPolicy(tmp_path / "policy.zip"))
+    assert actions == [model.predict(env.normalize_obs(one), deterministic=True)[0] for one, _ in seen]
     normalisation = model_files.load(str(tmp_path / "policy.zip"), "").normalisation
     observation = np.linspace(0, 1, 13, dtype=np.float32)
     assert np.array_equal(normalisation(observation), env.normalize_obs(observation))
@@ -125,19 +128,15 @@ def test_a_recurrent_policy_keeps_its_memory_from_tick_to_tick_and_across_a_chec
         for weight in model.policy.parameters():
             weight.mul_(20)
     save_policy(model, tmp_path / "policy.zip")
-    memory = None
-
-    def remember(seen, _):
-        nonlocal memory
-        action, memory = model.predict(seen, state=memory, deterministic=True)
-        return action
-
-    expected = decisions_in_the_environment(remember)
-    forgetful = decisions_in_the_environment(lambda seen, _: model.predict(seen, deterministic=True)[0])
-    assert expected != forgetful
     policy = agents.LearnedPolicy(tmp_path / "policy.zip")
-    assert decisions_of(policy) == expected
-    assert decisions_of(policy) == expected  # a new run starts with a new memory
+    decided, seen = decisions_of(policy)
+    memory, expected = None, []
+    for observation, _ in seen:
+        action, memory = model.predict(observation, state=memory, deterministic=True)
+        expected.append(int(action))
+    assert decided == expected
+    assert decided != [model.predict(observation, deterministic=True)[0] for observation, _ in seen]
+    assert decisions_of(policy)[0] == decided  # a new run starts with a new memory
 
     env = alma_env.make("Digits-ALMA-v0")
     agent = agents.make("sm", env, width=4, epochs=1, policy=policy)
@@ -155,7 +154,7 @@ def test_a_recurrent_policy_keeps_its_memory_from_tick_to_tick_and_across_a_chec
         with env.meter:
             predictor = agent.observe(env.observation())
         env.step(predictor)
-    assert [record.tick for record in agent.history] == [n + 1 for n, action in enumerate(expected) if action]
+    assert [record.tick for record in agent.history] == [n + 1 for n, action in enumerate(decided) if action]
 
 
 def _saved(state):
@@ -174,7 +173,8 @@ def test_a_policy_of_sb3_contrib_decides_as_its_model_does(algorithm, tmp_path):
         masked = {"action_masks": mask} if algorithm == "MaskablePPO" else {}
         return model.predict(seen, deterministic=True, **masked)[0]
 
-    assert decisions_of(agents.LearnedPolicy(tmp_path / "policy.zip")) == decisions_in_the_environment(decide)
+    actions, seen = decisions_of(agents.LearnedPolicy(tmp_path / "policy.zip"))
+    assert actions == [decide(*one) for one in seen]
 
 
 def test_files_without_a_policy_are_refused(tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("minari", reason="the package minari is not installed")
+pytest.importorskip("jax", reason="the package jax is not installed, which minari[create] needs")
 import minari
 
 SMALL = {"ticks": 4, "width": 4, "epochs": 1}
@@ -19,16 +20,17 @@ SMALL = {"ticks": 4, "width": 4, "epochs": 1}
 )
 def test_the_data_collector_records_episodes(id, keywords, tmp_path, monkeypatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    env = minari.DataCollector(gym.make(id, **keywords), record_infos=True)
+    collector = minari.DataCollector(gym.make(id, **keywords), record_infos=True)
     rewards = []
     for seed in range(2):
-        env.reset(seed=seed)
+        collector.reset(seed=seed)
         ended, total = False, 0.0
         while not ended:
-            _, reward, ended, _, _ = env.step(1)
+            _, reward, ended, _, _ = collector.step(1)
             total += reward
         rewards.append(total)
-    env.create_dataset("alma/collected-v0", algorithm_name="always train")
+    collector.create_dataset("alma/collected-v0", algorithm_name="always train")
+    collector.close()
     saved = minari.load_dataset("alma/collected-v0")
     assert [episode.rewards.sum() for episode in saved.iterate_episodes()] == pytest.approx(rewards)
     assert all(np.isfinite(episode.infos["vector_reward"][1:]).all() for episode in saved.iterate_episodes())

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("mo_gymnasium", reason="the package mo-gymnasium is not installed")
 import mo_gymnasium
 from mo_gymnasium.wrappers import LinearReward, MONormalizeReward, MORecordEpisodeStatistics
-from mo_gymnasium.wrappers.vector import MOSyncVectorEnv
 from mo_gymnasium.wrappers.vector import MORecordEpisodeStatistics as MOVectorStatistics
+from mo_gymnasium.wrappers.vector import MOSyncVectorEnv
 
 SMALL = {"ticks": 4, "width": 4, "epochs": 1}
 REAL, SURROGATE = "alma_env:Digits-ALMA-Wait-MO-v0", "alma_env:Digits-ALMA-Wait-Surrogate-MO-v0"

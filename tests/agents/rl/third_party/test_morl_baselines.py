@@ -27,4 +27,5 @@ def test_pcn_learns_and_acts():
     )
     assert agent.global_step >= 100
     observation, _ = evaluation.reset(seed=0)
+    agent.set_desired_return_and_horizon(np.array([-3.0, -1e-4, -1e-2], np.float32), 20)
     assert agent.eval(observation) in evaluation.action_space
