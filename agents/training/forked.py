@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-from multiprocessing.context import ForkServerProcess, SpawnProcess
 
 import torch
 
@@ -22,8 +21,6 @@ def is_forked() -> bool:
     """Return whether `multiprocessing` started this process by a fork of another."""
     if multiprocessing.parent_process() is None:
         return False
-    process = multiprocessing.current_process()
-    if isinstance(process, SpawnProcess | ForkServerProcess):
-        return False
-    # A process of the default context does not say how it was started; a fork inherits the method from its parent.
-    return isinstance(process, multiprocessing.context.ForkProcess) or multiprocessing.get_start_method() == "fork"
+    # A process of the default context does not say how it was started; then it was by the default method.
+    method = getattr(multiprocessing.current_process(), "_start_method", None) or multiprocessing.get_start_method()
+    return bool(method == "fork")

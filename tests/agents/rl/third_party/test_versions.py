@@ -7,15 +7,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[4]
 PACKAGES = {"RLlib (ray)": "ray"}  # named otherwise in the table
-ROWS = re.findall(
-    r"^\| ([^|]+?) \| (\d[\d.]*) \|.*\| (`tests/.*) \|$", (ROOT / "docs/suites.md").read_text(), re.MULTILINE
-)
+PAGE = (ROOT / "docs/suites.md").read_text()
+ROWS = re.findall(r"^\| ([^|]+?) \| (\d[\d.]*) \|.*\| (`tests/.*) \|$", PAGE, re.MULTILINE)
 
 
 def pins():
     files = [ROOT / "constraints.txt", *Path(__file__).parent.glob("requirements*.txt")]
     lines = [line for file in files for line in file.read_text().splitlines()]
-    lines += (ROOT / "docs/suites.md").read_text().split()  # morl-baselines, which is installed without dependencies
+    lines += PAGE.split()  # morl-baselines, which is installed without dependencies
     pairs = (line.partition("==") for line in lines if "==" in line)
     return {name.lower().replace("_", "-"): version for name, _, version in pairs}
 
