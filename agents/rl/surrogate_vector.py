@@ -124,7 +124,9 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         super().reset(seed=seed)
         self._started = True
         self._start(np.flatnonzero(mask))
-        return self._observations(), self._infos()
+        return self._observations(), self._infos(
+            reward_vector(self._error, np.zeros(self.num_envs), self._parameters())
+        )
 
     def _start(self, rows: NDArray[np.int64]) -> None:
         """Start episodes: tick 0 is scored and D_1 has arrived."""
@@ -234,12 +236,9 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
             flops=self._flops[rows],
         )
 
-    def _infos(self, vectors: NDArray[np.float64] | None = None) -> dict[str, Any]:
-        present = np.ones(self.num_envs, bool)
-        infos: dict[str, Any] = {"cer": self._cer.copy(), "_cer": present, "comp": self._flops.copy(), "_comp": present}
-        if vectors is not None:
-            infos |= {"vector_reward": vectors, "_vector_reward": present}
-        return infos
+    def _infos(self, vectors: NDArray[np.float64]) -> dict[str, Any]:
+        infos = {"cer": self._cer.copy(), "comp": self._flops.copy(), "vector_reward": vectors}
+        return infos | {f"_{name}": np.ones(self.num_envs, bool) for name in infos}
 
 
 def _mode(given: AutoresetMode | str) -> AutoresetMode:

@@ -205,7 +205,8 @@ def test_a_vector_reward_is_that_of_the_infos_and_has_no_effect_on_the_episode(c
         assert np.array_equal(vectors, their_infos["vector_reward"])
         assert rewards.tolist() == vectors[:, 0].tolist()  # the prices are 0
     single = SurrogateEnv(curves=[curve], reward="vector")
-    single.reset(seed=1)
+    _, info = single.reset(seed=1)
+    assert info["vector_reward"] == pytest.approx([-0.9, 0, -1e-4])  # of tick 0
     assert single.step(1)[1] in single.reward_space
     with pytest.raises(AttributeError, match="reward_space: the rewards of this environment are numbers"):
         scalar.reward_space  # noqa: B018 - the property raises
