@@ -29,18 +29,15 @@ def installed(tmp_path: Path) -> Path:
     return metadata.parent
 
 
-@pytest.fixture(params=["folder", "file"])
-def foreign(request, tmp_path: Path):
-    """A function that makes a user's package of a name, and returns the folder in which it lies."""
+@pytest.fixture
+def foreign(tmp_path: Path):
+    """A function that makes a user's package of a name, as a folder or a file, and returns the folder it lies in."""
 
-    def make(name: str) -> Path:
+    def make(name: str, kind: str) -> Path:
         folder = tmp_path / "user"
-        if request.param == "folder":
-            folder.joinpath(name).mkdir(parents=True)
-            folder.joinpath(name, "__init__.py").write_text("")
-        else:
-            folder.mkdir()
-            folder.joinpath(f"{name}.py").write_text("")
+        file = folder / name / "__init__.py" if kind == "folder" else folder / f"{name}.py"
+        file.parent.mkdir(parents=True)
+        file.write_text("")
         return folder
 
     return make
@@ -58,18 +55,23 @@ def script(name: str, *words: str) -> str:
     return f"import sys; from {module} import {function}; sys.argv = {[f'/bin/{name}', *words]}; sys.exit({function}())"
 
 
-@pytest.mark.parametrize(("command", "package"), [("alma", "agents"), ("alma-leaderboard", "leaderboard")])
-def test_a_console_script_names_the_package_that_hides_its_own(command, package, installed, foreign):
-    done = run(script(command, "--help"), foreign(package), installed)
+@pytest.mark.parametrize(
+    ("command", "package", "kind"),
+    [("alma", "agents", "folder"), ("alma", "agents", "file"), ("alma-leaderboard", "leaderboard", "folder")],
+)
+def test_a_console_script_names_the_package_that_hides_its_own(command, package, kind, installed, foreign):
+    folder = foreign(package, kind)
+    done = run(script(command, "--help"), folder, installed)
     assert done.returncode == 2
-    assert done.stderr.startswith(f"{command}: {installed.parent / 'user' / package}")
+    name = f"{package}/__init__.py" if kind == "folder" else f"{package}.py"
+    assert done.stderr.startswith(f"{command}: {folder / name}: this package named {package!r} comes first")
     assert f"hides {ROOT / package}, which belongs to alma-env; rename" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_the_board_names_a_package_that_hides_the_agents(installed, foreign):
     words = ["baselines", "--database", "sqlite:///board.db"]
-    done = run(script("alma-leaderboard", *words), foreign("agents"), installed)
+    done = run(script("alma-leaderboard", *words), foreign("agents", "folder"), installed)
     assert done.returncode == 2
     assert f"hides {ROOT / 'agents'}, which belongs to alma-env" in done.stderr
 
@@ -89,7 +91,7 @@ def test_streams_still_work_and_a_decision_environment_names_the_package_that_hi
         "    try: gymnasium.make(f'alma_env:{id}')\n"
         "    except ImportError as error: print(error)\n"
     )
-    done = run(code, foreign("agents"), installed)
+    done = run(code, foreign("agents", "file"), installed)
     assert done.returncode == 0, done.stderr
     ticks, *errors = done.stdout.splitlines()
     assert ticks == "20"

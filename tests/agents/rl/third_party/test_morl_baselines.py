@@ -13,7 +13,8 @@ from morl_baselines.multi_policy.pcn.pcn import PCN
 SURROGATE = "alma_env:Digits-ALMA-Wait-Surrogate-MO-v0"
 
 
-def test_pcn_learns_and_acts():
+def test_pcn_learns_and_acts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # PCN writes its weights into the current folder
     env, evaluation = (mo_gymnasium.make(SURROGATE, width=4) for _ in range(2))
     agent = PCN(env, scaling_factor=np.array([1, 1, 1, 0.1]), hidden_dim=16, batch_size=8, log=False, device="cpu")
     agent.train(
