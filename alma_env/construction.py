@@ -9,7 +9,16 @@ import gymnasium as gym
 from alma_env.data.arrays import from_arrays
 from alma_env.data.datasets import load
 from alma_env.env import AlmaEnv
-from alma_env.registration import ARRAYS_ID, PROTOCOL_KEYWORDS, STREAM_IDS, TEXT_ID, TEXT_TICKS, TINY_SIZES, keywords_of
+from alma_env.registration import (
+    ARRAYS_ID,
+    NAMESPACE,
+    PROTOCOL_KEYWORDS,
+    STREAM_IDS,
+    TEXT_ID,
+    TEXT_TICKS,
+    TINY_SIZES,
+    keywords_of,
+)
 from alma_env.text.corpus import TextCorpus
 from alma_env.text.stream import tiny_text
 
@@ -21,7 +30,7 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
     """Make an environment by id, without Gymnasium's wrappers.
 
     Args:
-        id: for example ``"CIFAR10-ALMA-v0"``; ``alma envs`` lists the ids.
+        id: for example ``"CIFAR10-ALMA-v0"``; ``alma envs`` lists the ids. ``"alma_env/CIFAR10-ALMA-v0"`` is the same.
         keywords: keywords of the protocol: ``ticks``, ``valid_fraction``, ``partition``, ``flops_budget``,
             ``parameter_budget``, ``evaluation_batch_size``. ``render_mode``. Keywords of the data: ``root``,
             ``download``, and ``split`` for EMNIST. Keywords of ``Arrays-ALMA-v0``: ``train``, ``test``, ``name``,
@@ -41,6 +50,7 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
         >>> info["tick"], info["error"]
         (0, 0.9)
     """
+    id = id.removeprefix(NAMESPACE)
     if id not in STREAM_IDS:
         if id in gym.registry:
             raise ValueError(f"id={id!r}: not a stream; make this environment with gymnasium.make('alma_env:{id}')")

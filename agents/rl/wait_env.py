@@ -16,22 +16,26 @@ from numpy.typing import NDArray
 
 import alma_env
 from agents.analysis.measures import ERROR_RATE, measure_of
-from agents.analysis.prices import Prices, reward_space, reward_vector
+from agents.analysis.prices import Prices, reward_vector
 from agents.catalogue.build import make
 from agents.catalogue.data_facts import split_keywords
 from agents.catalogue.methods import method_for
 from agents.catalogue.recipes import recipe_for
+from agents.catalogue.resolve import UnknownHyperparameterError
 from agents.learners.anytime import AnytimeAgent
 from agents.policies import Decision, Progress
 from agents.policies.actions import Actions
 from agents.policies.features import feature_space, features_of
 from agents.rl import fixed_waits
+from agents.rl.rewards import Reward
 from agents.runs.episode import play_tick
 from agents.runs.run import config_of
+from agents.training.forked import use_one_thread_if_forked
 from alma_env.rendering.renderer import FPS, MODES, Frame, Renderer
 from alma_env.rendering.view import FixedWaits, Trace, View
 
 if TYPE_CHECKING:
+    from gymnasium import spaces
     from torch import nn
 
     from alma_env import Ledger
@@ -53,7 +57,8 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
     * ``"flat"``, ``Discrete(5)``: wait, train, train with replay, train after growth, train with replay after growth.
 
     Replay and growth have no effect while waiting. Growth has no effect before the first training, or if the learner
-    cannot grow.
+    cannot grow. ``action_masks()`` returns which actions have an effect of their own, in the form of sb3-contrib's
+    MaskablePPO: bool (2,), (6,) or (5,), see `agents.policies.actions.Actions.masks`.
 
     ## Observation Space
     ``Box`` float32 (13,), bounded; `agents.policies.features.FEATURES` has names, bounds and formulas. No feature
@@ -63,8 +68,9 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
     −(error + ``flops_price`` · teraFLOPs since the tick before + ``parameter_price`` · millions of parameters). The
     error is the error on the test set. With ``reward_on="validation"`` it is the error on the validation parts of all
     mega-batches, future ones included, on which no learner trains; a policy learned on it is not tuned on the test set.
-    ``info["reward_vector"]``, float64 (3,), holds −(error, teraFLOPs, millions of parameters), MO-Gymnasium's
-    convention; ``reward_space`` is its space.
+    ``info["vector_reward"]``, float64 (3,), holds −(error, teraFLOPs, millions of parameters), MO-Gymnasium's
+    convention. With ``reward="vector"``, which the ids ``…-Wait-MO-v0`` set, this vector is the reward, and
+    ``reward_space`` is its space.
 
     ## Starting State
     ``reset(seed=s)`` starts the stream of seed ``s`` with a new learner of seed ``s``, as ``alma run --seeds s`` does;
@@ -77,7 +83,7 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
     ## Arguments
     * ``stream``: id of the stream's environment, such as ``"MNIST-ALMA-v0"``; the registered ids set it.
     * ``learner``: id of the learner, see ``alma agents``.
-    * ``actions``, ``flops_price``, ``parameter_price``, ``reward_on``: see above.
+    * ``actions``, ``reward``, ``flops_price``, ``parameter_price``, ``reward_on``: see above.
     * ``replay``, ``grow``: with ``actions="train"``, whether every training replays, and whether it grows first.
     * ``render_mode``: ``"human"``, ``"rgb_array"``, ``"ansi"`` or None, as for `alma_env.AlmaEnv`. The fixed waits are
       those of the recorded runs that come with the package, if runs of this learner and stream were recorded.
@@ -85,6 +91,8 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
 
     ``info`` holds ``tick``, ``ticks``, ``error`` on the test set, ``parameters``, ``comp``, ``refused`` as in AlmaEnv,
     and ``cer``, the sum of errors so far. ``ledger`` and ``ledger.score()`` always report the test set.
+
+    An environment can be pickled, also during an episode. In a forked process it trains with one thread.
     """
 
     metadata: dict[str, Any] = {"render_modes": [*MODES], "render_fps": FPS}  # noqa: RUF012 - as Gymnasium declares it
@@ -97,6 +105,7 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
         actions: str = "train",
         replay: bool = False,
         grow: bool = False,
+        reward: str = "scalar",
         flops_price: float = 0.0,
         parameter_price: float = 0.0,
         reward_on: str = "test",
@@ -107,6 +116,10 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
         self._renderer = Renderer(render_mode)
         if reward_on not in ("test", "validation"):
             raise ValueError(f"reward_on={reward_on!r}: must be 'test' or 'validation'")
+        use_one_thread_if_forked()
+        self._arguments = {"stream": stream, "learner": learner, "actions": actions, "replay": replay, "grow": grow}
+        self._arguments |= {"reward": reward, "flops_price": flops_price, "parameter_price": parameter_price}
+        self._arguments |= {"reward_on": reward_on, **keywords}
         for name in ("policy", "wait", "growth", "seed"):
             if name in keywords:
                 raise ValueError(
@@ -114,9 +127,10 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
                     f"the seed; leave {name} out"
                 )
         protocol, self._hyperparameters = split_keywords(stream, keywords)
+        self.prices = Prices(flops_price, parameter_price)
+        self.reward = Reward(reward, self.prices)
         self.alma = alma_env.make(stream, **protocol)
         self.learner = learner
-        self.prices = Prices(flops_price, parameter_price)
         self.reward_on = reward_on
         method = method_for(learner, recipe_for(self.alma.data.name).backbone)
         if method.always:
@@ -126,8 +140,11 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
         self.actions = Actions(actions, method.grows, replay, grow)
         self.action_space = self.actions.space()
         self.observation_space = cast("gym.Space[NDArray[np.float32]]", feature_space())
-        self.reward_space = reward_space()
-        self.agent = self._agent(seed=0)  # a wrong keyword raises here
+        self._seed = 0  # of the learner
+        try:
+            self.agent = self._agent()  # a wrong keyword raises here
+        except UnknownHyperparameterError as error:  # libraries leave out a keyword if they get this TypeError
+            raise TypeError(f"unexpected keyword argument {error}") from error
         self._error = 0.0  # of the deployed predictor, on the data of `reward_on`
         self._cer = 0.0
 
@@ -135,6 +152,15 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
     def ledger(self) -> Ledger:
         """The ledger of the episode, scored on the test set."""
         return self.alma.ledger
+
+    @property
+    def reward_space(self) -> spaces.Box:
+        """The space of a reward with ``reward="vector"``; an AttributeError otherwise."""
+        return self.reward.space
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Return which actions are allowed at this tick, see `agents.policies.actions.Actions.masks`."""
+        return self.actions.masks(tick=self.agent.tick, pending=self.agent.pending, stages=self.agent.stages)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -147,16 +173,17 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
         if options:
             raise ValueError(f"options {sorted(options)}: reset of this environment has none; leave them out")
         super().reset(seed=seed)
-        run_seed = int(self.np_random.integers(2**31)) if seed is None else seed
-        self.agent = self._agent(run_seed)
-        arrived, _ = self.alma.reset(seed=run_seed, options={"predictor": self.agent.predictor})
+        use_one_thread_if_forked()
+        self._seed = int(self.np_random.integers(2**31)) if seed is None else seed
+        self.agent = self._agent()
+        arrived, _ = self.alma.reset(seed=self._seed, options={"predictor": self.agent.predictor})
         self.agent.gather(arrived)
         self._error = self._error_of(self.agent.predictor)
         self._cer = 0.0
         self._renderer.show(self._view)
         return self._observation(), self._info(rows=1)
 
-    def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[NDArray[np.float32], Any, bool, bool, dict[str, Any]]:
         """Wait or train, answer, and gather the next mega-batch.
 
         Raises:
@@ -175,7 +202,7 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
         if not (terminated or truncated):
             self.agent.gather(arrived)
         info = self._info(rows=len(self.ledger) - answered)
-        reward = float(self.prices.reward(info["reward_vector"]))
+        reward = self.reward(info["vector_reward"])
         self._renderer.show(self._view)
         return self._observation(), reward, terminated, truncated, info
 
@@ -209,8 +236,24 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
             fixed_waits=self.fixed_waits,
         )
 
-    def _agent(self, seed: int) -> AnytimeAgent:
-        return make(self.learner, self.alma, policy=decided_by_actions, seed=seed, **self._hyperparameters)
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the arguments and the state of the episode, without data."""
+        plain = {name: value for name, value in vars(self).items() if name not in ("alma", "agent")}
+        started = self.alma.tick >= 0
+        episode = {"alma": self.alma.state_dict(), "agent": self.agent.state_dict()} if started else {}
+        return plain | {"_episode": episode}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state["_arguments"])  # type: ignore[misc] # it loads the data and makes a learner
+        episode = state.pop("_episode")
+        vars(self).update(state)
+        if episode:
+            self.agent = self._agent()
+            self.alma.load_state_dict(episode["alma"])
+            self.agent.load_state_dict(episode["agent"], self.alma.megabatch)
+
+    def _agent(self) -> AnytimeAgent:
+        return make(self.learner, self.alma, policy=decided_by_actions, seed=self._seed, **self._hyperparameters)
 
     def _error_of(self, predictor: nn.Module) -> float:
         return self.alma.validation_error(predictor) if self.reward_on == "validation" else self.ledger[-1].error
@@ -229,7 +272,7 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
             "comp": self.ledger.comp,
             "cer": self._cer,
             "refused": last.refused,
-            "reward_vector": reward_vector(
+            "vector_reward": reward_vector(
                 self._error * rows, sum(row.comp for row in new), sum(row.parameters for row in new)
             ),
         }

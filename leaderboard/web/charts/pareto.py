@@ -165,7 +165,7 @@ def _labels(
     """Draw names next to dots of the front where there is space, and the leader's name in any case."""
     dots = [(x(float(cloud.cost[i])), y(float(cloud.error[i]))) for i in selection.front_dots]
     taken: list[Box] = [(dx - 6, dy - 6, dx + 6, dy + 6) for dx, dy in dots]
-    written = []
+    written: list[Markup] = []
     # The last dot is the leader.
     for (dot_x, dot_y), index in reversed(list(zip(dots, selection.front_dots, strict=True))):
         name = names[int(index)]

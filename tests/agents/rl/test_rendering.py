@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -101,6 +103,26 @@ def test_a_vector_environment_draws_each_episode_and_the_ended_ones_to_their_end
     assert [frame.split()[1] for frame in env.render()] == [f"1/{TICKS}"] * 3
     env.reset(options={"reset_mask": np.array([True, False, False])})
     assert [frame.split()[1] for frame in env.render()] == [f"0/{TICKS}", *[f"1/{TICKS}"] * 2]
+
+
+def test_an_episode_that_starts_in_the_next_step_is_drawn_from_tick_0(growing):
+    env = SurrogateVectorEnv(2, curves=growing, render_mode="ansi", autoreset_mode="NextStep")
+    env.reset(seed=0)
+    for _ in range(TICKS):
+        env.step(np.array([1, 0]))
+    shown = []
+    for _ in range(3):
+        shown.append([frame.split("  ")[0].removeprefix("tick").strip() for frame in env.render()])
+        env.step(np.array([1, 0]))
+    assert shown == [[f"{TICKS}/{TICKS}"] * 2, [f"0/{TICKS}"] * 2, [f"1/{TICKS}"] * 2]
+
+
+def test_a_pickled_environment_draws_the_same_picture():
+    env = gym.make(REAL, render_mode="rgb_array", **SMALL[REAL]).unwrapped
+    env.reset(seed=0)
+    env.step(1)
+    picture = env.render()
+    assert np.array_equal(pickle.loads(pickle.dumps(env)).render(), picture)
 
 
 def test_the_images_of_a_surrogate_reach_stable_baselines3(growing):
