@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
+from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator, StrMethodFormatter
 from numpy.typing import NDArray
 
 from alma_env.rendering import palette
@@ -65,6 +65,7 @@ class Picture:
         if self._limits != view.limits():
             self._limits = view.limits()
             self._axes.set_ylim(*self._limits)
+            self._axes.yaxis.set_major_locator(FixedLocator(view.marks()))
             self._canvas.draw()
             self._background = self._canvas.copy_from_bbox(self._figure.bbox)
         headline = f"tick {view.tick} of {view.ticks}"
@@ -94,7 +95,6 @@ class Picture:
         axes.set_xlabel("tick (mega-batches seen)")
         axes.set_ylabel(f"{view.error_of} {view.measure}".strip())
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axes.yaxis.set_minor_locator(NullLocator())
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 FixedWaits = Mapping[int, Sequence[float] | NDArray[np.float64]]  # waiting time -> errors at ticks 0..B
 
-_HEADROOM = 1.5  # space above the highest error, for the labels of the fixed waits
+_HEADROOM = 0.1  # of the axis, above the highest error, for the labels of the fixed waits
+_STEPS = (1, 1.5, 2, 3, 5, 7)
 
 
 @dataclass(frozen=True)
@@ -105,16 +106,30 @@ class View:
         return f"average perplexity {trace.errors[1:].mean():.1f}" if len(trace.errors) > 1 else "no average yet"
 
     def limits(self) -> tuple[float, float]:
-        """Return the ends of the logarithmic error axis; the lower end is 1, 2 or 5 times a power of ten.
+        """Return the ends of the logarithmic error axis.
 
-        The lower end follows the lowest error so far, so it rarely moves. An error of 0 has no place on the axis.
+        The lower end is a round number below the lowest error so far, so it rarely moves. An error of 0 has no place on
+        the axis.
         """
         curves = [trace.errors for trace in self.traces.values()]
         curves += [np.asarray(errors, np.float64) for errors in self.fixed_waits.values()]
         known = np.concatenate(curves)
         positive = known[known > 0]
         if not len(positive):
-            return 0.1, _HEADROOM
+            return 0.1, 1.0
         lowest, highest = float(positive.min()) * 0.95, float(positive.max())
         decade = 10.0 ** math.floor(math.log10(lowest))
-        return max(step * decade for step in (1, 2, 5) if step * decade <= lowest), highest * _HEADROOM
+        low = max(step * decade for step in _STEPS if step * decade <= lowest)
+        return low, highest * (highest / low) ** _HEADROOM
+
+    def marks(self) -> list[float]:
+        """Return round numbers on the error axis: at least three."""
+        low, high = self.limits()
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        found: list[float] = []
+        for steps in ((1,), (1, 2, 5), _STEPS, range(10, 100, 5), range(10, 100)):
+            found = [round(step * 10.0**decade, 12) for decade in (-1 + min(decades), *decades) for step in steps]
+            found = sorted({mark for mark in found if low <= mark <= high})
+            if len(found) >= 3:
+                break
+        return found

@@ -112,7 +112,7 @@ def test_an_episode_that_starts_in_the_next_step_is_drawn_from_tick_0(growing):
         env.step(np.array([1, 0]))
     shown = []
     for _ in range(3):
-        shown.append([frame.split("  ")[0].removeprefix("tick").strip() for frame in env.render()])
+        shown.append([frame.split("error")[0].removeprefix("tick").strip() for frame in env.render()])
         env.step(np.array([1, 0]))
     assert shown == [[f"{TICKS}/{TICKS}"] * 2, [f"0/{TICKS}"] * 2, [f"1/{TICKS}"] * 2]
 

@@ -154,8 +154,18 @@ def test_a_broken_budget_is_named_and_ends_the_curve_at_the_last_tick():
 
 def test_an_error_of_zero_is_drawn():
     view = View("stream", 2, {"agent": Trace.of([0.9, 0.0], [False, True], [1, 1], 1.0)})
-    assert view.limits()[0] == 0.5
+    assert view.limits()[0] == 0.7
     assert coloured(picture.Picture(view).draw(view), BLUE) > 0
+
+
+@pytest.mark.parametrize("errors", [[0.9, 0.83], [0.9, 0.5], [0.9, 0.03], [0.98, 0.001], [1000, 812.5], [50257, 31]])
+def test_the_error_axis_has_at_least_three_round_numbers_and_contains_the_errors(errors):
+    view = View("stream", 2, {"agent": Trace.of(errors, [False, True], [1, 1], 1.0)})
+    low, high = view.limits()
+    assert low <= min(errors) < max(errors) < high
+    marks = view.marks()
+    assert 3 <= len(marks) <= 10
+    assert all(low <= mark <= high and len(f"{mark:g}".replace(".", "").strip("0")) <= 2 for mark in marks)
 
 
 def test_perplexities_have_their_own_words():
