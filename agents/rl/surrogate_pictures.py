@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -14,6 +13,7 @@ from alma_env.rendering.renderer import Frame, Renderer
 from alma_env.rendering.view import Trace, View
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.int64]
 
 
 class SurrogatePictures:
@@ -27,19 +27,21 @@ class SurrogatePictures:
         self._curves, self._title, self._error_of = curves, title, error_of
         self._errors, self._parameters, self._flops = np.zeros((3, episodes, curves.ticks + 1))
         self._trained = np.zeros((episodes, curves.ticks + 1), bool)
+        self._curve = np.zeros(episodes, np.int64)
         self._last = np.full(episodes, -1)  # tick; -1 before the first episode
         self._fixed_waits: dict[int, dict[int, Array]] = {}  # by curve
         self._renderers: dict[int, Renderer] = {}  # by curve, because a figure shows the fixed waits of one curve
 
-    def start(self, rows: NDArray[np.int64], errors: Array, parameters: Array) -> None:
-        """Start the episodes of these rows; ``errors`` and ``parameters`` (n,) are those of all episodes."""
+    def start(self, rows: Rows, curves: Rows, errors: Array, parameters: Array) -> None:
+        """Start the episodes of these rows on these curves; the other arrays (n,) are those of all episodes."""
+        self._curve[rows] = curves[rows]
         self._errors[rows, 0], self._parameters[rows, 0] = errors[rows], parameters[rows]
         self._last[rows] = 0
 
     def add(
         self,
-        rows: NDArray[np.int64],
-        ticks: NDArray[np.int64],
+        rows: Rows,
+        ticks: Rows,
         errors: Array,
         parameters: Array,
         flops: Array,
@@ -51,8 +53,8 @@ class SurrogatePictures:
         self._flops[place], self._trained[place] = flops[rows], trained[rows]
         self._last[rows] = ticks[rows]
 
-    def view(self, row: int, curve: int) -> View:
-        """Return what a picture of an episode on a curve shows.
+    def view(self, row: int) -> View:
+        """Return what a picture of an episode shows.
 
         Raises:
             RuntimeError: there is no episode yet.
@@ -66,6 +68,7 @@ class SurrogatePictures:
             self._parameters[row, until],
             float(self._flops[row, until].sum()),
         )
+        curve = int(self._curve[row])
         if curve not in self._fixed_waits:
             self._fixed_waits[curve] = fixed_waits.simulated(self._curves, curve)
         return View(
@@ -76,9 +79,9 @@ class SurrogatePictures:
             fixed_waits=self._fixed_waits[curve],
         )
 
-    def draw(self, mode: str, curves: Sequence[int]) -> tuple[Frame, ...]:
-        """Draw each episode; ``curves`` holds the curve of each."""
+    def draw(self, mode: str) -> tuple[Frame, ...]:
+        """Draw each episode."""
         return tuple(
-            self._renderers.setdefault(curve, Renderer(mode)).render(partial(self.view, row, curve))
-            for row, curve in enumerate(curves)
+            self._renderers.setdefault(curve, Renderer(mode)).render(partial(self.view, row))
+            for row, curve in enumerate(self._curve.tolist())
         )

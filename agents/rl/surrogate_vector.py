@@ -213,7 +213,7 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
 
     def _note_start(self, rows: NDArray[np.int64]) -> None:
         if self._pictures is not None:
-            self._pictures.start(rows, self._error, self._parameters())
+            self._pictures.start(rows, self._curve, self._error, self._parameters())
 
     def view(self, row: int) -> View:
         """Return what a picture of an episode shows.
@@ -223,7 +223,7 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         """
         if self._pictures is None:
             raise RuntimeError("view() without the course of the episodes: call keep_course() before reset()")
-        return self._pictures.view(row, int(self._curve[row]))
+        return self._pictures.view(row)
 
     def render(self) -> tuple[Any, ...] | None:
         """Draw each episode so far, as ``render_mode`` says.
@@ -234,7 +234,7 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         if self._pictures is None or self.render_mode is None:
             Renderer(None).render(partial(self.view, 0))  # warns
             return None
-        return self._pictures.draw(self.render_mode, self._curve.tolist())
+        return self._pictures.draw(self.render_mode)
 
     def _restart(self, ended: NDArray[np.bool_]) -> dict[str, Any]:
         """Start the episodes again that have ended; return the infos of their ends."""

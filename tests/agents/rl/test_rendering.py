@@ -105,6 +105,16 @@ def test_a_vector_environment_draws_each_episode_and_the_ended_ones_to_their_end
     assert [frame.split()[1] for frame in env.render()] == [f"0/{TICKS}", *[f"1/{TICKS}"] * 2]
 
 
+def test_the_last_picture_has_the_fixed_waits_of_its_own_curve(growing):
+    env = SurrogateVectorEnv(8, curves=[*growing, fit(waits())], render_mode="ansi")
+    env.reset(seed=0)
+    before = [env.view(row).fixed_waits for row in range(8)]
+    assert len({id(curves) for curves in before}) == 2
+    for _ in range(TICKS):
+        env.step(np.zeros(8, int))
+    assert all(env.view(row).fixed_waits is before[row] for row in range(8))  # although new episodes have started
+
+
 def test_an_episode_that_starts_in_the_next_step_is_drawn_from_tick_0(growing):
     env = SurrogateVectorEnv(2, curves=growing, render_mode="ansi", autoreset_mode="NextStep")
     env.reset(seed=0)
