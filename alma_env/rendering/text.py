@@ -79,6 +79,9 @@ def chart(view: View, width: int) -> Iterator[tuple[str, str]]:
     end = str(view.ticks)
     yield " " * _MARGIN + "0" + end.rjust(columns - 1), ""
     yield " " * _MARGIN + "· trained  ▲ grew", ""
+    if view.fixed_waits and view.is_rate:
+        sums = {wait: float(np.sum(errors[: view.tick + 1])) for wait, errors in sorted(view.fixed_waits.items())}
+        yield "CER of fixed waits so far: " + ", ".join(f"{wait}: {total:.2f}" for wait, total in sums.items()), ""
 
 
 def _bars(errors: NDArray[np.float64], low: float, high: float, rows: int) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,11 @@ def test_a_chart_fits_its_width_and_has_marks_below_its_bars(agents, width, tick
     plots = "\n".join(lines[:-1])
     assert plots.count("▲") == (agents if answered >= 9 else 0)
     assert ("·" in plots) == (answered >= 4)
+
+
+def test_the_chart_compares_with_fixed_waits_up_to_the_tick():
+    waiting = dataclasses.replace(view(20, 2), fixed_waits={5: [0.9] * 5 + [0.1] * 16, 1: [0.9] + [0.2] * 20})
+    assert [text for text, _ in chart(waiting, 80)][-1] == "CER of fixed waits so far: 1: 1.30, 5: 2.70"
 
 
 def test_bars_fall_with_the_error():
