@@ -119,7 +119,7 @@ class View:
             return 0.1, 1.0
         lowest, highest = float(positive.min()) * 0.95, float(positive.max())
         decade = 10.0 ** math.floor(math.log10(lowest))
-        low = max(step * decade for step in _STEPS if step * decade <= lowest)
+        low = round(max(step * decade for step in _STEPS if step * decade <= lowest), 12)
         return low, highest * (highest / low) ** _HEADROOM
 
     def marks(self) -> list[float]:
