@@ -112,7 +112,7 @@ def draw(
     frame = Frame()
     x = logarithmic(cloud.cost.tolist() or [1.0], frame.left, frame.x_end)
     low, high = (float(cloud.error.min()), float(cloud.error.max())) if len(cloud.error) else (0.0, 1.0)
-    positive = low > 0  # nearly always: the first answer is a guess
+    positive = low > 0  # a CER of 0 has no logarithm; all answers would be right, also the guess before any data
     y = (
         logarithmic_plain([low, high], frame.y_end, frame.top)
         if positive
@@ -166,11 +166,11 @@ def _labels(
     dots = [(x(float(cloud.cost[i])), y(float(cloud.error[i]))) for i in selection.front_dots]
     taken: list[Box] = [(dx - 6, dy - 6, dx + 6, dy + 6) for dx, dy in dots]
     written: list[Markup] = []
-    # The last dot is the leader.
+    # The last dot is the leader, whose name takes its place first.
     for (dot_x, dot_y), index in reversed(list(zip(dots, selection.front_dots, strict=True))):
         name = names[int(index)]
         name = name if len(name) <= _LONGEST_LABEL else name[: _LONGEST_LABEL - 1] + "…"
-        is_leader = not written and index == selection.front_dots[-1]
+        is_leader = index == selection.front_dots[-1]
         width = len(name) * (_LEADER_LETTER if is_leader else _LETTER)
         places = [
             ("end", dot_x - 8, dot_y + 15),
