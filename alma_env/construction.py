@@ -9,7 +9,16 @@ import gymnasium as gym
 from alma_env.data.arrays import from_arrays
 from alma_env.data.datasets import load
 from alma_env.env import AlmaEnv
-from alma_env.registration import ARRAYS_ID, PROTOCOL_KEYWORDS, STREAM_IDS, TEXT_ID, TEXT_TICKS, TINY_SIZES, keywords_of
+from alma_env.registration import (
+    ARRAYS_ID,
+    NAMESPACE,
+    PROTOCOL_KEYWORDS,
+    STREAM_IDS,
+    TEXT_ID,
+    TEXT_TICKS,
+    TINY_SIZES,
+    keywords_of,
+)
 from alma_env.text.corpus import TextCorpus
 from alma_env.text.stream import tiny_text
 
@@ -21,13 +30,14 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
     """Make an environment by id, without Gymnasium's wrappers.
 
     Args:
-        id: for example ``"CIFAR10-ALMA-v0"``; ``alma envs`` lists the ids.
+        id: for example ``"CIFAR10-ALMA-v0"``; ``alma envs`` lists the ids. ``"alma_env/CIFAR10-ALMA-v0"`` is the same.
         keywords: keywords of the protocol: ``ticks``, ``valid_fraction``, ``partition``, ``flops_budget``,
-            ``parameter_budget``, ``evaluation_batch_size``. Keywords of the data: ``root``, ``download``, and ``split``
-            for EMNIST. Keywords of ``Arrays-ALMA-v0``: ``train``, ``test``, ``name``, ``classes``, ``scale``, ``mean``,
-            ``std``. Keywords of ``Text-ALMA-v0``: ``train``, ``valid``, ``test``, ``sequence_length``,
-            ``vocabulary_size``, ``tokenizer``, ``cache``, see `alma_env.text.stream.text_stream`. Without ``train`` and
-            ``valid``, ``Text-ALMA-v0`` streams the small text that comes with the package.
+            ``parameter_budget``, ``evaluation_batch_size``. ``render_mode``. Keywords of the data: ``root``,
+            ``download``, and ``split`` for EMNIST. Keywords of ``Arrays-ALMA-v0``: ``train``, ``test``, ``name``,
+            ``classes``, ``scale``, ``mean``, ``std``. Keywords of ``Text-ALMA-v0``: ``train``, ``valid``, ``test``,
+            ``sequence_length``, ``vocabulary_size``, ``tokenizer``, ``cache``, see
+            `alma_env.text.stream.text_stream`. Without ``train`` and ``valid``, ``Text-ALMA-v0`` streams the small text
+            that comes with the package.
 
     Raises:
         ValueError: the id is unknown, or the value of a keyword breaks its rule.
@@ -40,6 +50,7 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
         >>> info["tick"], info["error"]
         (0, 0.9)
     """
+    id = id.removeprefix(NAMESPACE)
     if id not in STREAM_IDS:
         if id in gym.registry:
             raise ValueError(f"id={id!r}: not a stream; make this environment with gymnasium.make('alma_env:{id}')")
@@ -98,10 +109,15 @@ def build_from_text(train: Any = "tiny", ticks: int = TEXT_TICKS, **keywords: An
 
 
 def _protocol(id: str, keywords: dict[str, Any]) -> dict[str, Any]:
-    """Remove the protocol's keywords from ``keywords`` and return them; the remaining ones must be the data's."""
-    allowed = keywords_of(id)
+    """Remove the keywords of `AlmaEnv` from ``keywords`` and return them; the remaining ones must be the data's."""
+    allowed = (*keywords_of(id), "render_mode")
     for name, value in keywords.items():
         if name not in allowed:
             known = ", ".join(allowed)
             raise TypeError(f"{name}={value!r}: unknown keyword of this environment; the keywords are {known}")
-    return {name: keywords.pop(name) for name in PROTOCOL_KEYWORDS if name in keywords}
+    return {name: keywords.pop(name) for name in (*PROTOCOL_KEYWORDS, "render_mode") if name in keywords}
+
+
+for _entry_point in (build, build_from_arrays, build_from_text):
+    # `gymnasium.make` reads the render modes here, for example to collect the frames of "rgb_array_list".
+    vars(_entry_point)["metadata"] = AlmaEnv.metadata

@@ -56,6 +56,10 @@ def resolve_agent(id: str, facts: DataFacts, *, policy: Policy | None = None, **
     return AgentConfig(json.loads(json.dumps(record)))
 
 
+class UnknownHyperparameterError(ValueError):
+    """A keyword is no hyper-parameter of the agent."""
+
+
 def _hyperparameters(
     id: str, method: Method, facts: DataFacts, given: Mapping[str, Any]
 ) -> tuple[dict[str, Any], StageSettings]:
@@ -66,7 +70,9 @@ def _hyperparameters(
     known = {*_STAGE_TYPES, *own}
     unknown = sorted(set(given) - known)
     if unknown:
-        raise ValueError(f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter; it has {', '.join(sorted(known))}")
+        raise UnknownHyperparameterError(
+            f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter; it has {', '.join(sorted(known))}"
+        )
     types = {name: parameter.annotation for name, parameter in network.items()} | keyword_types(method) | _STAGE_TYPES
     checked = check_types(given, types, own | dataclasses.asdict(recipe.settings))
     own |= {name: checked.pop(name) for name in list(checked) if name in own}

@@ -27,6 +27,7 @@ from agents.policies.validation import key_values
 from agents.rl import export as minari_export
 from agents.rl import fidelity, recordings
 from agents.rl.learning_curve import fit as fit_curve
+from agents.rl.saving import save_policy
 from agents.rl.train import train_policy
 from agents.runs import load
 from agents.sweeps import grid
@@ -97,7 +98,7 @@ def train(options: argparse.Namespace, console: Console) -> int:
         **keywords,
     )
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    model.save(options.out)
+    save_policy(model, options.out)
     if evaluation is None:
         say(console, f"{options.out}: alma run … --policy {_policy_word(options.out, keywords)}")
         return 0

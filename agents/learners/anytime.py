@@ -237,7 +237,7 @@ class AnytimeAgent:
         self.history = [StageRecord(**record) for record in state["history"]]
         self._first_parameters, self._parameters = state["parameters"]
         if isinstance(self.policy, StatefulPolicy):
-            self.policy.load_state_dict(state["policy"])
+            self.policy.load_state_dict(state.get("policy", {}))  # none: an earlier version had no state to save
         self.learner.load_state_dict(state["learner"])
 
 

@@ -7,24 +7,29 @@ environment when it makes one.
 
 from __future__ import annotations
 
-from gymnasium.envs import registration as gymnasium
-
-from alma_env.registration import STREAM_IDS, TEXT_ID
+from alma_env.registration import STREAM_IDS, TEXT_ID, register_in_both_namespaces
 
 
 def register() -> None:
     """Register ``X-ALMA-Wait-v0`` and ``X-ALMA-Wait-Surrogate-v0`` for each stream ``X-ALMA-v0``.
 
-    Text has no surrogate.
+    ``X-ALMA-Wait-MO-v0`` and ``X-ALMA-Wait-Surrogate-MO-v0`` have vector rewards. Each id is also registered in the
+    namespace ``alma_env``, as in ``alma_env/X-ALMA-Wait-v0``. Text has no surrogate.
     """
     for stream in STREAM_IDS:
         name = stream.removesuffix("-v0")
-        if f"{name}-Wait-v0" not in gymnasium.registry:
-            gymnasium.register(f"{name}-Wait-v0", entry_point="agents.rl.wait_env:WaitEnv", kwargs={"stream": stream})
-        if stream != TEXT_ID and f"{name}-Wait-Surrogate-v0" not in gymnasium.registry:
-            gymnasium.register(
-                f"{name}-Wait-Surrogate-v0",
+        _register(f"{name}-Wait", stream, entry_point="agents.rl.wait_env:WaitEnv")
+        if stream != TEXT_ID:
+            _register(
+                f"{name}-Wait-Surrogate",
+                stream,
                 entry_point="agents.rl.surrogate:SurrogateEnv",
                 vector_entry_point="agents.rl.surrogate:SurrogateVectorEnv",
-                kwargs={"stream": stream},
             )
+
+
+def _register(name: str, stream: str, **entry_points: str) -> None:
+    register_in_both_namespaces(f"{name}-v0", kwargs={"stream": stream}, **entry_points)
+    # Gymnasium's checker warns of every reward that is not a number.
+    of_vectors = {"stream": stream, "reward": "vector"}
+    register_in_both_namespaces(f"{name}-MO-v0", kwargs=of_vectors, disable_env_checker=True, **entry_points)

@@ -24,6 +24,7 @@ from agents.runs.run_folder import RunFolder, locked
 from agents.training import distributed
 from alma_env import AlmaEnv, Ledger, Row
 from alma_env.env import Observation
+from alma_env.registration import NAMESPACE
 
 OnTick = Callable[[Row], None]
 
@@ -123,5 +124,5 @@ def config_of(env: AlmaEnv, agent: AnytimeAgent, seed: int) -> RunConfig:
         "versions": versions(),
         "machine": {"processor": platform.machine(), "simd": torch.backends.cpu.get_cpu_capability()},
     }
-    env_id = env.spec.id if env.spec is not None else type(env).__name__
+    env_id = env.spec.id.removeprefix(NAMESPACE) if env.spec is not None else type(env).__name__
     return RunConfig(env_id, env.protocol(), AgentConfig(agent.config), seed, computation)

@@ -53,7 +53,7 @@ def test_a_recorded_run_has_the_error_on_the_validation_parts_of_the_whole_strea
     env = gym.make("alma_env:Digits-ALMA-Wait-v0", ticks=6, width=4, epochs=1, reward_on="validation")
     env.reset(seed=1)
     infos = [env.step(int(tick % 2 == 0))[-1] for tick in range(1, 7)]
-    expected = [-info["reward_vector"][0] for info in infos[1::2]]
+    expected = [-info["vector_reward"][0] for info in infos[1::2]]
     assert recordings.read_run(run_folder / "a").column("held_out_error").tolist() == expected
 
 
@@ -118,7 +118,7 @@ def test_an_exported_episode_equals_the_episode_of_the_environment(kind, tmp_pat
         observation, reward, *_, info = env.step(action)
         observations.append(observation)
         rewards.append(reward)
-        vectors.append(info["reward_vector"])
+        vectors.append(info["vector_reward"])
         actions.append(action)
     episode = episode_of(recordings.read_run(tmp_path / "run"), kind, Prices(50.0, 3.0))
     assert np.array_equal(episode.actions, np.array(actions))

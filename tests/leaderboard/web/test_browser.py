@@ -270,6 +270,20 @@ def test_every_page_is_accessible(visit, site, screen, scheme):
     assert {path: problems for path, problems in found.items() if problems} == {}
 
 
+def test_the_standings_can_be_read_on_a_phone_without_scrolling_sideways(visit, site):
+    page = visit(BOARD, viewport={"width": 390, "height": 844})
+    line = page.locator("tbody tr[data-row]").first
+    cells = line.locator("td[data-label]")
+    assert [cell.get_attribute("data-label") for cell in cells.all()] == [
+        *("CER", "Final error", "Comp", "Paper FLOPs", "Mem", "Time", "Seeds", "Method", "Wait")
+    ]
+    boxes = [cell.bounding_box() for cell in [*cells.all(), line.locator("th.name"), line.locator(".place")]]
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
+    assert page.evaluate("document.querySelector('.wide-table').scrollWidth") <= 358
+    assert "CER" in page.evaluate("getComputedStyle(document.querySelector('td[data-label]'), '::before').content")
+    assert page.locator(".names .leader").first.is_visible()  # the name of the leader in the chart
+
+
 def test_the_accessibility_audit_finds_problems(visit, site):
     page = visit("/rules", viewport=PHONE)
     page.evaluate(
