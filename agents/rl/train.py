@@ -123,8 +123,8 @@ def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[V
     trainable = [id for id in gym.registry if "-ALMA-Wait" in id and "-MO-" not in id and "/" not in id]
     if "-MO-" in name or keywords.get("reward", "scalar") != "scalar":
         raise ValueError(
-            f"env_id={env_id!r}, reward={keywords.get('reward', 'vector')!r}: the algorithms learn from rewards that are "
-            "numbers; use the id without -MO, and leave reward out"
+            f"env_id={env_id!r}, reward={keywords.get('reward', 'vector')!r}: the algorithms learn from rewards that "
+            "are numbers; use the id without -MO, and leave reward out"
         )
     if name not in trainable:
         raise ValueError(f"env_id={env_id!r}: not a decision environment; the ids are {', '.join(trainable)}")
