@@ -65,9 +65,18 @@ def load(entry_point: EntryPoint) -> Any:
     return entry_point.load()
 
 
-def run_command() -> int:
-    """Carry out a console script of this distribution: the entry point of the group `COMMANDS` with its name."""
-    name = Path(sys.argv[0]).stem
+def alma() -> int:
+    """Carry out the console script ``alma``."""
+    return _run("alma")
+
+
+def alma_leaderboard() -> int:
+    """Carry out the console script ``alma-leaderboard``."""
+    return _run("alma-leaderboard")
+
+
+def _run(name: str) -> int:
+    """Call the function that the group `COMMANDS` has under a name; say which package hides ours, if one does."""
     try:
         (command,) = [entry_point for entry_point in of_group(COMMANDS) if entry_point.name == name]
         status: int = load(command)()

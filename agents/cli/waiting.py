@@ -159,6 +159,7 @@ def _require_recipe(recorded: Sequence[recordings.Recording], stream: str, learn
 
 # Keywords of the decision environment that are no keywords of the stream or the agent.
 _DECISIONS = (
+    "reward",
     "learner",
     "width",
     "recorded",

@@ -91,8 +91,7 @@ class Actions:
             stages: number of stages so far; as `tick`.
         """
         if self.kind == "train":
-            # replay and growth are not chosen: training is always allowed
-            decisions = [Decision(False), Decision(True)]
+            decisions = [Decision(False), Decision(True)]  # no action decides about replay and growth
         elif self.kind == "flat":
             decisions = [Decision(*map(bool, flags)) for flags in FLAT]
         else:

@@ -121,11 +121,13 @@ def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[V
 
     name = env_id.removeprefix("alma_env:").removeprefix(NAMESPACE)
     trainable = [id for id in gym.registry if "-ALMA-Wait" in id and "-MO-" not in id and "/" not in id]
-    if name not in trainable or keywords.get("reward", "scalar") != "scalar":
+    if "-MO-" in name or keywords.get("reward", "scalar") != "scalar":
         raise ValueError(
-            f"env_id={env_id!r}, reward={keywords.get('reward', 'scalar')!r}: not a decision environment whose rewards "
-            f"are numbers; the ids are {', '.join(trainable)}"
+            f"env_id={env_id!r}, reward={keywords.get('reward', 'vector')!r}: the algorithms learn from rewards that "
+            "are numbers; use the id without -MO, and leave reward out"
         )
+    if name not in trainable:
+        raise ValueError(f"env_id={env_id!r}: not a decision environment; the ids are {', '.join(trainable)}")
     if gym.spec(name).vector_entry_point is not None:
         parameters = inspect.signature(SurrogateVectorEnv).parameters
         known = [parameter for parameter in parameters if parameter not in ("num_envs", "stream", "autoreset_mode")]

@@ -195,10 +195,10 @@ def test_files_without_a_policy_are_refused(tmp_path):
     [
         (
             {"env_id": "CartPole-v1"},
-            "env_id='CartPole-v1'.*: not a decision environment .*; the ids are .*Digits-ALMA-Wait-v0",
+            "env_id='CartPole-v1': not a decision environment; the ids are .*Digits-ALMA-Wait-v0",
         ),
-        ({"env_id": "Digits-ALMA-Wait-MO-v0"}, "not a decision environment whose rewards are numbers"),
-        ({"reward": "vector"}, "reward='vector': not a decision environment whose rewards are numbers"),
+        ({"env_id": "Digits-ALMA-Wait-MO-v0"}, "rewards that are numbers; use the id without -MO"),
+        ({"reward": "vector"}, "reward='vector': the algorithms learn from rewards that are numbers"),
         ({"algorithm": "sac"}, "algorithm='sac': must be one of ppo, a2c, dqn"),
         ({"steps": 0}, "steps=0: must be at least 1 decision"),
         ({"seed": -1}, "seed=-1: must be from 0 to"),

@@ -15,7 +15,7 @@ REAL, SURROGATE = "alma_env:Digits-ALMA-Wait-v0", "alma_env:Digits-ALMA-Wait-Sur
 
 
 @pytest.fixture(scope="module")
-def ray_of_two_cores(tmp_path_factory):
+def ray_of_two_cores():
     import ray
 
     ray.init(num_cpus=2, include_dashboard=False, configure_logging=False, log_to_driver=False)
