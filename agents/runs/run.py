@@ -8,10 +8,12 @@ the same rows to the last bit (except for the seconds), or the run stops with an
 from __future__ import annotations
 
 import dataclasses
+import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,7 +22,7 @@ from agents.catalogue.spec import versions
 from agents.learners.anytime import AnytimeAgent
 from agents.policies import NO_DESCRIPTION
 from agents.runs.episode import play
-from agents.runs.run_folder import RunFolder, locked
+from agents.runs.run_folder import RunFolder, finished_rows, locked
 from agents.training import distributed
 from alma_env import AlmaEnv, Ledger, Row
 from alma_env.env import Observation
@@ -52,8 +54,8 @@ def run(
         RunMismatchError: the folder holds a run with another configuration, or an unfinished run of a batch of seeds
             of an earlier version; or a repeated tick differs.
         FolderInUseError: another process writes to the folder.
-        ValueError: the agent has run before, or its configuration cannot be recorded in a folder: it is empty, or the
-            policy has no description.
+        ValueError: the agent has run before, or its configuration cannot be recorded in a folder: it is empty, it has
+            a value that is not plain data, or the policy has no description.
     """
     report = on_tick or (lambda row: None)
     if folder is None:
@@ -63,20 +65,34 @@ def run(
             f"agent.config={agent.config!r} with folder={str(folder)!r}: the folder must identify the agent by its "
             "configuration; give AnytimeAgent a config with everything that the results depend on, or leave folder out"
         )
+    _require_plain(agent.config)
     if "policy" in agent.config and agent.config["policy"] is None:
         raise ValueError(f"policy={agent.policy!r} with folder={str(folder)!r}: {NO_DESCRIPTION}")
+    path, config = Path(folder), config_of(env, agent, seed)
+    if (rows := distributed.from_first(lambda: finished_rows(path, config))) is not None:
+        return _read(rows, report)
     with ExitStack() as lock:
-        distributed.from_first(lambda: lock.enter_context(locked(Path(folder))))
-        return _run(env, agent, seed, RunFolder(Path(folder), config_of(env, agent, seed)), report, record)
+        distributed.from_first(lambda: lock.enter_context(locked(path)))
+        return _run(env, agent, seed, RunFolder(path, config), report, record)
+
+
+def _require_plain(config: Mapping[str, Any]) -> None:
+    for name, value in config.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            remedy = "record agents.policy_record(policy)" if name == "policy" else "record numbers and texts"
+            raise ValueError(
+                f"config[{name!r}] of type {type(value).__name__}: the configuration of an agent is written as JSON; "
+                f"{remedy}"
+            ) from None
 
 
 def _run(
     env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None, on_tick: OnTick, record: bool
 ) -> Ledger:
-    if files is not None and len(files.rows) == env.ticks + 1:
-        for row in files.rows:
-            on_tick(row)
-        return Ledger(files.rows)
+    if files is not None and len(files.rows) == env.ticks + 1:  # its last rows were in the checkpoint
+        return _read(files.rows, on_tick)
     observation = _start(env, agent, seed, files)
     for row in env.ledger:
         on_tick(row)
@@ -97,6 +113,12 @@ def _run(
         return env.ledger
     files.end(env)
     return Ledger(files.rows)
+
+
+def _read(rows: list[Row], on_tick: OnTick) -> Ledger:
+    for row in rows:
+        on_tick(row)
+    return Ledger(rows)
 
 
 def _start(env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None) -> Observation:

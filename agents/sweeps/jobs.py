@@ -128,7 +128,11 @@ def execute(
     config = runs.config_of(env, agent, spec.seed)
     run_index.require_record(folder, spec)
     if distributed.rank() == 0:
-        run_index.write_spec(folder, spec)
+        try:
+            run_index.write_spec(folder, spec)
+        except OSError:
+            if not run_index.is_finished(folder):  # a finished run is only read, also from a read-only folder
+                raise
     with trackers.following(track if distributed.rank() == 0 else (), folder, config) as track_row:
 
         def report(row: Row) -> None:

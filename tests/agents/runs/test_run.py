@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import agents
 import alma_env
@@ -92,7 +93,7 @@ def test_a_run_whose_last_checkpoint_fails_is_not_finished(env, tmp_path, monkey
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(run_folder.torch, "save", full)
+        patched.setattr(torch, "save", full)
         with pytest.raises(OSError, match="No space left"):
             agents.run(env, sm(env), 0, tmp_path / "full")
     assert len(run_folder.read_ledger(tmp_path / "full")) == TICKS
@@ -298,6 +299,18 @@ def test_the_same_command_continues_the_run_of_a_killed_process(tmp_path):
     one, two = (Ledger.from_json(file.read_text()) for file in (whole, killed))
     assert without_seconds(one) == without_seconds(two)
     assert two.rows[:4] == before.rows
+
+
+def test_a_configuration_that_is_no_plain_data_is_refused_before_anything_is_written(env, tmp_path):
+    complete = sm(env)
+    for config, remedy in (
+        ({"id": "mine", "policy": complete.policy}, r"agents\.policy_record\(policy\)"),
+        ({"id": "mine", "rate": {1, 2}}, "record numbers and texts"),
+    ):
+        agent = agents.AnytimeAgent(complete.learner, complete.policy, env.ticks, config)
+        with pytest.raises(ValueError, match=rf"config\['{list(config)[-1]}'\] of type .*{remedy}"):
+            agents.run(env, agent, 0, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_agent_without_a_config_runs_only_without_a_folder(env, tmp_path):
