@@ -75,6 +75,8 @@ def run_in_turn(
             on_tick = progress.begin(f"{label}, seed {spec.seed}", agent, examples_until(env, agent))
             ledger = execute(spec, env, agent, path, on_tick=on_tick, track=track)
             progress.end(ledger)
+            if distributed.rank() == 0 and (diverged := run_folder.divergence(path)):
+                say(console, f"{label}, seed {spec.seed}: {diverged}")
             groups.setdefault(label, []).append(ledger)
     if distributed.rank() > 0:
         return 0

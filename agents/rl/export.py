@@ -155,7 +155,7 @@ def to_minari(
         observation_space=feature_space(),
         action_space=Actions(kind, grows=True).space(),
         algorithm_name="schedules of alma-env",
-        description=f"Decisions when to train {first.learner} of width {widths} on {first.env}, recorded from real runs",
+        description=f"Decisions when to train {first.learner} {widths} on {first.env}, recorded from real runs",
         data_format="hdf5",
     )
 

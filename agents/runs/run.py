@@ -15,13 +15,16 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import torch
+from torch import nn
 
+from agents.catalogue.data_facts import without_wrappers
 from agents.catalogue.run_config import AgentConfig, RunConfig
 from agents.catalogue.spec import versions
 from agents.learners.anytime import AnytimeAgent
 from agents.policies import NO_DESCRIPTION
-from agents.runs.episode import play
+from agents.runs.episode import Player, play
 from agents.runs.run_folder import RunFolder, finished_rows, locked
 from agents.training import distributed
 from alma_env import AlmaEnv, Ledger, Row
@@ -31,8 +34,8 @@ OnTick = Callable[[Row], None]
 
 
 def run(
-    env: AlmaEnv,
-    agent: AnytimeAgent,
+    env: gym.Env[Any, Any],
+    agent: AnytimeAgent | Player,
     seed: int,
     folder: str | Path | None = None,
     *,
@@ -42,8 +45,10 @@ def run(
     """Run an agent through the stream of ``seed`` and return its ledger.
 
     Args:
-        env: the environment; it is reset.
-        agent: an ``AnytimeAgent`` that has not run yet.
+        env: the environment, from ``alma_env.make`` or ``gymnasium.make``; it is reset. Wrappers take no part.
+        agent: an ``AnytimeAgent`` that has not run yet; or any object with ``observe(observation)``, which is called
+            at every tick with the meter running, and returns the predictor to deploy, or None to keep the last one.
+            Such an object runs without a folder; if it has a ``predictor``, this is its untrained answer at tick 0.
         seed: seed of the stream; the seed of the agent is an argument of ``agents.make``.
         folder: the run folder. A run that was started there continues, and a finished run is read. None: write nothing.
         on_tick: called with the row of every tick, including ticks that are read from the folder.
@@ -55,9 +60,14 @@ def run(
             of an earlier version; or a repeated tick differs.
         FolderInUseError: another process writes to the folder.
         ValueError: the agent has run before, or its configuration cannot be recorded in a folder: it is empty, it has
-            a value that is not plain data, or the policy has no description.
+            a value that is not plain data, or the policy has no description. Or the agent is no ``AnytimeAgent``, but
+            `folder` or `record` is given.
+        TypeError: the environment is no stream, or the agent has no ``observe``.
     """
+    env = without_wrappers(env)
     report = on_tick or (lambda row: None)
+    if not isinstance(agent, AnytimeAgent):
+        return _play(env, agent, seed, folder, report, record)
     if folder is None:
         return _run(env, agent, seed, None, report, record)
     if not agent.config:
@@ -74,6 +84,32 @@ def run(
     with ExitStack() as lock:
         distributed.from_first(lambda: lock.enter_context(locked(path)))
         return _run(env, agent, seed, RunFolder(path, config), report, record)
+
+
+def _play(env: AlmaEnv, player: Player, seed: int, folder: str | Path | None, on_tick: OnTick, record: bool) -> Ledger:
+    """Run an object of which only ``observe`` is known, and perhaps ``predictor``."""
+    kind = type(player).__name__
+    if not callable(getattr(player, "observe", None)):
+        raise TypeError(
+            f"agent of type {kind}: must have observe(observation), which returns the predictor to deploy or None; use "
+            "agents.make, or agents.AnytimeAgent with your learner"
+        )
+    if folder is not None or record:
+        what = "record=True" if folder is None else f"folder={str(folder)!r}"
+        raise ValueError(
+            f"{what} with an agent of type {kind}: only an agents.AnytimeAgent has the configuration, the state and "
+            "the stages that this needs; leave it out, or give AnytimeAgent your learner"
+        )
+    untrained = getattr(player, "predictor", None)
+    options = {"predictor": untrained} if isinstance(untrained, nn.Module) else None
+    observation, _ = env.reset(seed=seed, options=options)
+    on_tick(env.ledger[0])
+    reported = 1
+    for _ in play(env, player, observation):
+        for row in env.ledger.rows[reported:]:
+            on_tick(row)
+        reported = len(env.ledger)
+    return env.ledger
 
 
 def _require_plain(config: Mapping[str, Any]) -> None:

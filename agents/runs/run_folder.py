@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import shutil
 import time
@@ -34,6 +35,7 @@ from alma_env.ledger import row_to_json
 
 # In configurations of earlier versions: the size of a batch of seeds, and whether members were trained side by side.
 _BATCHED, _TOGETHER = "batched", "agent.together"
+_LONGEST = 60  # characters of a value in a message
 CHECKPOINT_SECONDS = 5.0  # a killed run repeats at most this time, or one tick
 
 
@@ -93,6 +95,18 @@ def read_stages(folder: Path) -> list[StageRecord]:
         raise ValueError(f"{file}: missing; an earlier version did not write it; run again with --fresh") from None
     except (ValueError, TypeError) as error:
         raise ValueError(f"{file}: not the stages of a run ({error}); delete the folder and run again") from error
+
+
+def divergence(folder: Path) -> str | None:
+    """Return a sentence on the stages of a run whose training diverged; None if no training did."""
+    ticks = [stage.tick for stage in read_stages(folder) if not math.isfinite(stage.validation_loss)]
+    if not ticks:
+        return None
+    shown = ", ".join(map(str, ticks[:5])) + ", …" * (len(ticks) > 5)
+    return (
+        f"the training diverged at {len(ticks)} tick{'s' * (len(ticks) > 1)} ({shown}): the validation loss is not "
+        "finite; try a smaller learning_rate"
+    )
 
 
 def complete_lines(file: Path) -> bytes:
@@ -248,21 +262,36 @@ def _require_config(file: Path, config: RunConfig) -> None:
     """Raise RunMismatchError if a file of a run folder has another configuration."""
     saved, now = (dict(leaves(one.to_dict())) for one in (read_config(file.parent), config))
     names = sorted((saved.keys() | now.keys()) - {_BATCHED}, key=lambda name: (name != _TOGETHER, name))
-    for name in names:
-        if (name in saved, saved.get(name)) == (name in now, now.get(name)):
-            continue
-        before, after = (repr(values[name]) if name in values else "absent" for values in (saved, now))
-        difference = f"{name}={before} in {file}, {after} now"
-        if name == _TOGETHER or before == "'compiled'":
-            raise RunMismatchError(
-                f"{difference}: an earlier version started this run, and this version cannot continue it; use "
-                "another folder, or delete this one"
-            )
-        option = f" (--engine {saved[name]})" if name == "agent.engine" and name in saved else ""
+    names = [name for name in names if (name in saved, saved.get(name)) != (name in now, now.get(name))]
+    if not names:
+        return
+    name = names[0]
+    before, after = _differing_parts(*(repr(values[name]) if name in values else "absent" for values in (saved, now)))
+    others = f" (and {', '.join(names[1:])})" if len(names) > 1 else ""
+    difference = f"{name}={before} in {file}, {after} now{others}"
+    if name == _TOGETHER or before == "'compiled'":
         raise RunMismatchError(
-            f"{difference}: a run continues only with the configuration that it started with; give the same "
-            f"value{option}, use another folder, or delete this one"
+            f"{difference}: an earlier version started this run, and this version cannot continue it; use "
+            "another folder, or delete this one"
         )
+    option = f" (--engine {saved[name]})" if name == "agent.engine" and name in saved else ""
+    raise RunMismatchError(
+        f"{difference}: a run continues only with the configuration that it started with; give the same "
+        f"value{option}, use another folder, or delete this one"
+    )
+
+
+def _differing_parts(before: str, after: str) -> tuple[str, str]:
+    """Return two texts; of long ones, such as the fields of a policy, a part around the first difference."""
+    if max(len(before), len(after)) <= _LONGEST:
+        return before, after
+    start = max(len(os.path.commonprefix([before, after])) - _LONGEST // 4, 0)
+    return _part(before, start), _part(after, start)
+
+
+def _part(text: str, start: int) -> str:
+    stop = start + _LONGEST
+    return "…" * (start > 0) + text[start:stop] + "…" * (stop < len(text))
 
 
 def _without_seconds(rows: list[Row]) -> list[Row]:
