@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from agents.policies.records import canonical
 
@@ -28,6 +28,7 @@ _SEEDS = {"seed", "agent.seed", "agent.policy.seed"}
 BUDGETS = ("flops_budget", "parameter_budget")
 _FIXED_WAIT = {"wait", "replay", "growth", "stop"}  # the fields of a fixed waiting time; others have a name, or more
 _REQUIRED: Any = object()
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ class AgentConfig:
     @property
     def replay(self) -> bool | str | None:
         """Which earlier data every stage trains on: False none, True all, or ``last:k``; None if not recorded."""
-        return _of_type(self.schedule.get("replay"), bool | str)
+        replay = self.schedule.get("replay")
+        return replay if isinstance(replay, bool | str) else None
 
     @property
     def growth(self) -> str | None:
@@ -269,7 +271,7 @@ class RunConfig:
         return {**agent.stage, **agent.record, **agent.schedule, **named}
 
 
-def _of_type(value: Any, kind: Any) -> Any:
+def _of_type(value: object, kind: type[_T]) -> _T | None:
     """Return a recorded value, or None if a custom agent recorded something else under its name."""
     return value if isinstance(value, kind) else None
 

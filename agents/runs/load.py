@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -77,6 +78,18 @@ def read(folder: Path) -> FinishedRun:
         raise ValueError(f"{file}: {error}; restore the file, or delete the folder") from error
 
 
+def divergence(folder: Path) -> str | None:
+    """Return a sentence on the stages of a run whose training diverged; None if no training did."""
+    ticks = [stage.tick for stage in run_folder.read_stages(folder) if not math.isfinite(stage.validation_loss)]
+    if not ticks:
+        return None
+    shown = ", ".join(map(str, ticks[:5])) + ", …" * (len(ticks) > 5)
+    return (
+        f"the training diverged at {len(ticks)} tick{'s' * (len(ticks) > 1)} ({shown}): the validation loss is not "
+        "finite; try a smaller learning_rate"
+    )
+
+
 def find(*paths: str | Path, strict: bool = False) -> tuple[list[FinishedRun], list[str]]:
     """Read the finished runs in or below folders and in packed files, one for each configuration.
 
@@ -114,8 +127,8 @@ def find(*paths: str | Path, strict: bool = False) -> tuple[list[FinishedRun], l
 def _runs_of(path: Path) -> Iterator[FinishedRun | ValueError]:
     """Yield the runs of a folder or packed file, and the error in the place of a run that cannot be read."""
     if path.name.endswith(archive.SUFFIX):
-        for number, packed in enumerate(archive.read(path), start=1):
-            yield packed if isinstance(packed, ValueError) else _checked(FinishedRun(Path(f"{path}:{number}"), *packed))
+        for number, run in enumerate(archive.read(path), start=1):
+            yield run if isinstance(run, ValueError) else _checked(FinishedRun(Path(f"{path}:{number}"), *run))
         return
     files, packed = sorted(path.rglob("ledger.jsonl")), sorted(path.rglob(f"*{archive.SUFFIX}"))
     if not files and not packed:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 import os
 import shutil
 import time
@@ -95,18 +94,6 @@ def read_stages(folder: Path) -> list[StageRecord]:
         raise ValueError(f"{file}: missing; an earlier version did not write it; run again with --fresh") from None
     except (ValueError, TypeError) as error:
         raise ValueError(f"{file}: not the stages of a run ({error}); delete the folder and run again") from error
-
-
-def divergence(folder: Path) -> str | None:
-    """Return a sentence on the stages of a run whose training diverged; None if no training did."""
-    ticks = [stage.tick for stage in read_stages(folder) if not math.isfinite(stage.validation_loss)]
-    if not ticks:
-        return None
-    shown = ", ".join(map(str, ticks[:5])) + ", …" * (len(ticks) > 5)
-    return (
-        f"the training diverged at {len(ticks)} tick{'s' * (len(ticks) > 1)} ({shown}): the validation loss is not "
-        "finite; try a smaller learning_rate"
-    )
 
 
 def complete_lines(file: Path) -> bytes:
@@ -285,7 +272,8 @@ def _differing_parts(before: str, after: str) -> tuple[str, str]:
     """Return two texts; of long ones, such as the fields of a policy, a part around the first difference."""
     if max(len(before), len(after)) <= _LONGEST:
         return before, after
-    start = max(len(os.path.commonprefix([before, after])) - _LONGEST // 4, 0)
+    different = (at for at, pair in enumerate(zip(before, after, strict=False)) if len(set(pair)) > 1)
+    start = max(next(different, min(len(before), len(after))) - _LONGEST // 4, 0)
     return _part(before, start), _part(after, start)
 
 

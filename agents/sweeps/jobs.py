@@ -21,8 +21,8 @@ from agents.catalogue.recipes import recipe_for
 from agents.catalogue.run_config import AgentConfig
 from agents.catalogue.spec import RunSpec
 from agents.learners.anytime import AnytimeAgent
+from agents.runs import load
 from agents.runs import run as runs
-from agents.runs import run_folder
 from agents.runs.run import OnTick
 from agents.sweeps import process_setup, run_index, trackers
 from agents.training import distributed
@@ -118,7 +118,7 @@ def run_job(
         folder = run_index.folder_of(job.out, runs.config_of(env, agent, spec.seed))
         ledger = execute(spec, env, agent, folder, on_tick=progress.on_tick, track=job.track)
         summary = measure_of(env.protocol()).summary(ledger.score())
-        diverged = run_folder.divergence(folder)
+        diverged = load.divergence(folder)
         return Finished(number, folder, f"{summary}; {diverged}" if diverged else summary)
     except Exception:
         return Failed(number, traceback.format_exc())

@@ -405,6 +405,11 @@ def test_a_predictor_that_cannot_be_scored_does_not_change_the_episode(env, make
     assert env.ledger[1].comp == 48
 
 
+def test_an_unknown_partition_is_called_by_its_keyword():
+    with pytest.raises(ValueError, match=r"partition='other': must be one of alma, continuum"):
+        alma_env.make("Digits-ALMA-v0", partition="other")
+
+
 @pytest.mark.parametrize("within", [lambda made: made, nn.Sequential, lambda made: Ensemble([made])])
 @pytest.mark.parametrize("make", [torch.jit.script, lambda net: torch.jit.trace(net, torch.zeros(2, 1, 8, 8))])
 def test_a_torchscript_module_is_refused_with_the_remedy(env, make, within):

@@ -80,6 +80,26 @@ def test_several_paths_are_read_together_and_each_run_counts_once(folder: Path, 
     assert "some.jsonl.xz:1: the same run as" in left_out[0]
 
 
+def test_ticks_at_which_the_training_diverged_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(RUNS[0], tmp_path)
+    assert load.divergence(path) is None
+    stages = [dataclasses.replace(stage, validation_loss=float("nan")) for stage in RUNS[0].stages]
+    (path / "stages.jsonl").write_text("".join(json.dumps(dataclasses.asdict(stage)) + "\n" for stage in stages))
+    assert "diverged at 20 ticks (1, 2, 3, 4, 5, …)" in str(load.divergence(path))
+    settings = ["--set", "epochs=1", "ticks=4", "optimizer=sgd", "learning_rate=1e20"]
+    with pytest.warns(RuntimeWarning, match="finite validation loss"):
+        assert main(["run", "--width", "4", "--wait", "2", *settings, "--out", str(tmp_path / "runs")]) == 0
+    assert "seed 0: the training diverged at 2 ticks (2, 4)" in capsys.readouterr().out
+
+
+def test_waits_are_shown_in_the_order_of_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for wait in (10, 1, 2):
+        write(fake_run(wait=wait), tmp_path)
+    assert main(["show", str(tmp_path)]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "wait" in line]
+    assert [line.split("wait ")[1].split()[0] for line in lines] == ["1", "2", "10"]
+
+
 def test_an_unfinished_run_is_left_out_and_a_missing_stages_file_gives_no_stages(tmp_path: Path) -> None:
     short, whole = write(RUNS[0], tmp_path), write(RUNS[1], tmp_path)
     ledger = short / "ledger.jsonl"

@@ -313,6 +313,26 @@ def test_a_configuration_that_is_no_plain_data_is_refused_before_anything_is_wri
     assert not list(tmp_path.iterdir())
 
 
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    every: int
+    names: tuple = tuple(range(100))
+
+    def __call__(self, now):
+        return now.tick % self.every == 0
+
+
+def test_a_mismatch_shows_the_difference_and_not_whole_records(env, tmp_path):
+    agents.run(env, sm(env, policy=Listed(3)), 0, tmp_path)
+    with pytest.raises(agents.RunMismatchError) as raised:
+        agents.run(env, sm(env, policy=Listed(2), epochs=3), 0, tmp_path)
+    message = str(raised.value)
+    assert "Listed(every=3" in message
+    assert "Listed(every=2" in message
+    assert "(and agent.stage.epochs)" in message
+    assert len(message) - len(str(tmp_path)) < 400
+
+
 def test_an_agent_without_a_config_runs_only_without_a_folder(env, tmp_path):
     complete = sm(env)
     agent = agents.AnytimeAgent(complete.learner, complete.policy, env.ticks)
