@@ -96,7 +96,7 @@ def test_waits_are_shown_in_the_order_of_numbers(tmp_path: Path, capsys: pytest.
     for wait in (10, 1, 2):
         write(fake_run(wait=wait), tmp_path)
     assert main(["show", str(tmp_path)]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if "wait" in line]
+    lines = [line for line in capsys.readouterr().out.splitlines() if "wait " in line]
     assert [line.split("wait ")[1].split()[0] for line in lines] == ["1", "2", "10"]
 
 

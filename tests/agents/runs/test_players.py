@@ -13,7 +13,6 @@ from torch.nn import functional as F
 
 import agents
 import alma_env
-from agents.arena.bidder import Bidder
 from alma_env import AlmaEnv, Row
 
 TICKS = 4
@@ -109,15 +108,6 @@ def test_any_other_return_value_of_a_policy_is_refused_with_the_rule(env: AlmaEn
     agent = agents.make("sm", env, **QUICK, policy=lambda now: returned)
     with pytest.raises(TypeError, match=r"policy <lambda> returned .* at tick 1: must be an agents\.Decision, or True"):
         agents.run(env, agent, 0)
-
-
-def test_a_bidder_takes_a_policy_that_returns_a_bool() -> None:
-    env = alma_env.arena.make("Digits-ALMA-v0", agents=["a", "b"], ticks=TICKS, shared_budget=1e12)
-    observations, _ = env.reset(seed=0)
-    agent = agents.make("sm", alma_env.make("Digits-ALMA-v0", ticks=TICKS), **QUICK, policy=lambda now: now.tick > 1)
-    bidder = Bidder(agent, env.meter("a"))
-    bidder.agent.gather(observations["a"])
-    assert bidder.next_bid(observations["a"], env.ledger("a"), pool=10**12) > 0
 
 
 def test_a_policy_has_the_names_of_the_command_line(env: AlmaEnv, tmp_path: Any) -> None:
