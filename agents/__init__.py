@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # the public names; each is imported on first use
     from agents.policies.progress import Decision as Decision
     from agents.policies.progress import Policy as Policy
     from agents.policies.progress import Progress as Progress
+    from agents.policies.records import policy_record as policy_record
     from agents.policies.waiting import BudgetPaced as BudgetPaced
     from agents.policies.waiting import Doubling as Doubling
     from agents.policies.waiting import FixedWait as FixedWait

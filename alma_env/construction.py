@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -9,6 +10,7 @@ import gymnasium as gym
 from alma_env.data.arrays import from_arrays
 from alma_env.data.datasets import load
 from alma_env.env import AlmaEnv
+from alma_env.errors import ArgumentTypeError
 from alma_env.registration import (
     ARRAYS_ID,
     NAMESPACE,
@@ -56,9 +58,9 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
             raise ValueError(f"id={id!r}: not a stream; make this environment with gymnasium.make('alma_env:{id}')")
         raise ValueError(f"id={id!r}: unknown environment; the ids are {', '.join(STREAM_IDS)}")
     if "data" in keywords:
+        given = reprlib.repr(keywords["data"])
         raise TypeError(
-            f"data={keywords['data']!r}: the id {id} determines the data; choose another id, or {ARRAYS_ID} with "
-            "train=, test="
+            f"data={given}: the id {id} determines the data; choose another id, or {ARRAYS_ID} with train=, test="
         )
     env = gym.make(id, disable_env_checker=True, **keywords).unwrapped
     assert isinstance(env, AlmaEnv)
@@ -76,12 +78,12 @@ def build(data: str, ticks: int, *, root: str | Path | None = None, download: bo
 
 def build_from_arrays(train: Any = None, test: Any = None, ticks: int = 50, **keywords: Any) -> AlmaEnv:
     """Build ``Arrays-ALMA-v0``: a stream from your own arrays, ``train=(x, y), test=(x, y)``."""
+    protocol = _protocol(ARRAYS_ID, keywords)
     if train is None or test is None:
         raise ValueError(
             f"{ARRAYS_ID} without data: pass the arrays, "
             f"alma_env.make('{ARRAYS_ID}', train=(x, y), test=(x, y), ticks=50)"
         )
-    protocol = _protocol(ARRAYS_ID, keywords)
     return AlmaEnv(from_arrays(train, test, **keywords), ticks, **protocol)
 
 
@@ -114,7 +116,9 @@ def _protocol(id: str, keywords: dict[str, Any]) -> dict[str, Any]:
     for name, value in keywords.items():
         if name not in allowed:
             known = ", ".join(allowed)
-            raise TypeError(f"{name}={value!r}: unknown keyword of this environment; the keywords are {known}")
+            raise ArgumentTypeError(
+                f"{name}={reprlib.repr(value)}: unknown keyword of this environment; the keywords are {known}"
+            )
     return {name: keywords.pop(name) for name in (*PROTOCOL_KEYWORDS, "render_mode") if name in keywords}
 
 

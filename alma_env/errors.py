@@ -19,6 +19,16 @@ class UnknownCostError(AlmaError, RuntimeError):
     """An operation that computes has no entry in the table of costs."""
 
 
+class ArgumentTypeError(AlmaError, TypeError):
+    """An argument of an environment has the wrong type.
+
+    Gymnasium repeats all keywords in the text of a TypeError, which may be whole arrays; this error leaves them out.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message.partition(" was raised from the environment creator for ")[0])
+
+
 class DataUnavailableError(AlmaError, FileNotFoundError):
     """A data set is neither on disk nor available for download."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,8 @@ def load_runs(*paths: str | Path) -> pandas.DataFrame:
     Args:
         paths: folders of runs, or packed files.
 
+    A warning names each run that is left out because it is unfinished, read before, or impossible to read.
+
     Returns:
         A DataFrame with a row for each run and the columns ``env``, ``agent``, ``width``, ``wait`` (missing for another
         policy than a fixed waiting time), ``when`` (the policy as text), ``replay``, ``seed``; the fields of
@@ -30,13 +33,15 @@ def load_runs(*paths: str | Path) -> pandas.DataFrame:
 
     Raises:
         ImportError: pandas is not installed.
-        ValueError: a path holds no run, or a run cannot be read.
+        ValueError: a path holds no run, or no run can be read.
     """
     try:
         import pandas
     except ImportError as error:
         raise ImportError("load_runs needs the package pandas: pip install 'alma-env[pandas]'") from error
-    runs, _ = load.find(*paths)
+    runs, left_out = load.find(*paths)
+    if left_out:
+        warnings.warn(f"{len(left_out)} runs are left out: {'; '.join(left_out)}", stacklevel=2)
     standard = [_standard_columns(run) for run in runs]
     others = _differing_values([run.config for run in runs], {name for row in standard for name in row})
     return pandas.DataFrame.from_records([{**row, **other} for row, other in zip(standard, others, strict=True)])

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium as gym
+
 from agents.catalogue.recipes import Recipe, recipe_for
 from alma_env import AlmaEnv
 from alma_env.data.datasets import TEXT
@@ -90,6 +92,21 @@ class DataFacts:
         if name not in SIZES:
             raise ValueError(f"data={name!r}: only the sizes of {', '.join(SIZES)} are known without loading the data")
         return SIZES[name]
+
+
+def without_wrappers(env: gym.Env[Any, Any]) -> AlmaEnv:
+    """Return the stream inside the wrappers of ``gymnasium.make``.
+
+    Raises:
+        TypeError: the environment is no stream.
+    """
+    inner = env.unwrapped if isinstance(env, gym.Env) else env
+    if not isinstance(inner, AlmaEnv):
+        raise TypeError(
+            f"env of type {type(inner).__name__}: agents learn on a stream; use alma_env.make('Digits-ALMA-v0') or "
+            "gymnasium.make('alma_env:Digits-ALMA-v0')"
+        )
+    return inner
 
 
 def facts_of(env: AlmaEnv) -> DataFacts:

@@ -11,7 +11,7 @@ from agents.catalogue import backbones
 from agents.catalogue.data_facts import DataFacts
 from agents.catalogue.methods import Method, keyword_types, method_for, methods_for
 from agents.catalogue.run_config import AgentConfig
-from agents.policies import FixedWait, Policy, Schedule, as_plain_data
+from agents.policies import FixedWait, Policy, Schedule, policy_record
 from agents.policies.growing import require_ticks
 from agents.policies.validation import check_types
 from agents.training.settings import StageSettings
@@ -46,7 +46,7 @@ def resolve_agent(id: str, facts: DataFacts, *, policy: Policy | None = None, **
         "id": id,
         "backbone": recipe.backbone,
         "width": width,
-        "policy": as_plain_data(chosen),
+        "policy": policy_record(chosen),
         "seed": given["seed"],
         "engine": given["engine"],
         "device": given["device"],

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from agents.analysis import measures, tables, tables_text
-from agents.analysis.labels import labels_of
+from agents.analysis.labels import labels_of, natural_key
 from agents.cli.console import draw_curves
 from agents.policies.validation import key_values
 from agents.reproduction.outcome import recorded_files
@@ -36,7 +36,7 @@ def show(options: argparse.Namespace, console: Console) -> int:
                 if run.seed in groups.setdefault(label, {}):
                     say(console, f"{run.folder}: {label}, seed {run.seed} with another computation; counted once")
                 groups[label].setdefault(run.seed, run.ledger)
-            ledgers = {label: list(by_seed.values()) for label, by_seed in groups.items()}
+            ledgers = {label: list(groups[label].values()) for label in sorted(groups, key=natural_key)}
             console.print(measures.table(ledgers, title=streams, measure=measure))
             draw_curves(console, ledgers, picture_folder(options.folder), streams, measure)
     return 0

@@ -19,8 +19,8 @@ from agents.catalogue.spec import RunSpec
 from agents.cli.console import RunProgress, draw_curves
 from agents.cli.parser import EXECUTION
 from agents.policies.validation import key_values
+from agents.runs import load, run_folder
 from agents.runs import run as runs
-from agents.runs import run_folder
 from agents.sweeps import grid, process_setup, run_index, trackers
 from agents.sweeps.jobs import examples_until, execute
 from agents.sweeps.pending import plan
@@ -75,6 +75,8 @@ def run_in_turn(
             on_tick = progress.begin(f"{label}, seed {spec.seed}", agent, examples_until(env, agent))
             ledger = execute(spec, env, agent, path, on_tick=on_tick, track=track)
             progress.end(ledger)
+            if distributed.rank() == 0 and (diverged := load.divergence(path)):
+                say(console, f"{label}, seed {spec.seed}: {diverged}")
             groups.setdefault(label, []).append(ledger)
     if distributed.rank() > 0:
         return 0

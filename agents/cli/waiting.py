@@ -198,6 +198,12 @@ def compare(options: argparse.Namespace, console: Console) -> int:
     legend = "n: seeds; ±: 95 % interval over seeds (Student's t); differences are paired by seed."
     console.print(legend, highlight=False)
     file = options.picture or picture_folder(options.folder) / "waiting.png"
-    picture = waiting.draw(comparisons, file, heading=heading)
+    try:
+        picture = waiting.draw(comparisons, file, heading=heading)
+    except OSError as error:
+        if options.picture:
+            raise
+        say(console, f"No picture: {error}; choose its file with --picture")
+        return 0
     say(console, f"Picture: {picture.resolve()}")
     return 0

@@ -50,11 +50,14 @@ def following(names: Sequence[str], folder: Path, config: RunConfig) -> Iterator
     """Open trackers for a run; call the returned function with the row of every tick, earlier ticks included.
 
     A run that continues in its folder after it was stopped is the same run in the tracker.
+
+    Raises:
+        ValueError: a tracker is unknown, its package is missing, or it does not open, for example without a login.
     """
     require(names)
     ledger = Ledger()
     with ExitStack() as open_trackers:
-        trackers = [open_trackers.enter_context(_ending(_TRACKERS[name](folder, config), ledger)) for name in names]
+        trackers = [open_trackers.enter_context(_ending(_opened(name, folder, config), ledger)) for name in names]
 
         def on_tick(row: Row) -> None:
             ledger.append(row)
@@ -63,6 +66,16 @@ def following(names: Sequence[str], folder: Path, config: RunConfig) -> Iterator
                 tracker.log(row.tick, values)
 
         yield on_tick
+
+
+def _opened(name: str, folder: Path, config: RunConfig) -> _Tracker:
+    try:
+        return _TRACKERS[name](folder, config)
+    except OSError:
+        raise
+    except Exception as error:  # the package's own, such as a login that is missing
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise ValueError(f"--track {name}: {reason}; {_REMEDIES[name]}") from error
 
 
 @contextmanager
@@ -172,6 +185,11 @@ class _MLflow:
 
 
 _MODULES = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
+_REMEDIES = {
+    "tensorboard": "leave --track out",
+    "wandb": "log in with `wandb login`, or set WANDB_MODE=offline",
+    "mlflow": "set MLFLOW_TRACKING_URI to a server that answers, or to sqlite:///FILE.db",
+}
 _TRACKERS: dict[str, Callable[[Path, RunConfig], _Tracker]] = {
     "tensorboard": _TensorBoard,
     "wandb": _WeightsAndBiases,

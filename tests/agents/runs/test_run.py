@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import agents
 import alma_env
@@ -93,7 +94,7 @@ def test_a_run_whose_last_checkpoint_fails_is_not_finished(env, tmp_path, monkey
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(run_folder.torch, "save", full)
+        patched.setattr(torch, "save", full)
         with pytest.raises(OSError, match="No space left"):
             agents.run(env, sm(env), 0, tmp_path / "full")
     assert len(run_folder.read_ledger(tmp_path / "full")) == TICKS
@@ -306,6 +307,38 @@ def test_the_same_command_continues_the_run_of_a_killed_process(tmp_path):
 
 def ledgers(out: Path) -> list[Path]:
     return list(out.rglob("ledger.jsonl"))
+
+
+def test_a_configuration_that_is_no_plain_data_is_refused_before_anything_is_written(env, tmp_path):
+    complete = sm(env)
+    for config, remedy in (
+        ({"id": "mine", "policy": complete.policy}, r"agents\.policy_record\(policy\)"),
+        ({"id": "mine", "rate": {1, 2}}, "record numbers and texts"),
+    ):
+        agent = agents.AnytimeAgent(complete.learner, complete.policy, env.ticks, config)
+        with pytest.raises(ValueError, match=rf"config\['{list(config)[-1]}'\] of type .*{remedy}"):
+            agents.run(env, agent, 0, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    every: int
+    names: tuple = tuple(range(100))
+
+    def __call__(self, now):
+        return now.tick % self.every == 0
+
+
+def test_a_mismatch_shows_the_difference_and_not_whole_records(env, tmp_path):
+    agents.run(env, sm(env, policy=Listed(3)), 0, tmp_path)
+    with pytest.raises(agents.RunMismatchError) as raised:
+        agents.run(env, sm(env, policy=Listed(2), epochs=3), 0, tmp_path)
+    message = str(raised.value)
+    assert "Listed(every=3" in message
+    assert "Listed(every=2" in message
+    assert "(and agent.stage.epochs)" in message
+    assert len(message) - len(str(tmp_path)) < 400
 
 
 def test_an_agent_without_a_config_runs_only_without_a_folder(env, tmp_path):

@@ -107,6 +107,20 @@ def test_weights_and_biases_holds_curve_and_score(tmp_path, monkeypatch):
     assert float(summary["cer"]) == ledger.score().cer
 
 
+def test_a_tracker_without_a_login_is_one_line_with_the_remedy(tmp_path, monkeypatch, capsys):
+    wandb = pytest.importorskip("wandb")
+
+    def not_logged_in(**_):
+        raise wandb.errors.UsageError("No API key configured. Use `wandb login` to log in.\nmore lines")
+
+    monkeypatch.setattr(wandb, "init", not_logged_in)
+    assert main([*QUICK, "--out", str(tmp_path), "--track", "wandb"]) == 2
+    message = capsys.readouterr().err
+    assert "--track wandb: No API key configured" in message
+    assert "log in; log in with `wandb login`, or set WANDB_MODE=offline" in message
+    assert message.count("\n") == 1
+
+
 def test_trackers_are_not_imported_without_a_request():
     code = (
         "import sys, agents.cli.run_sweep; print([m for m in ('wandb', 'mlflow', 'tensorboard') if m in sys.modules])"
