@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from agents.catalogue.run_config import leaves
 from agents.runs import load
 from agents.runs.load import FinishedRun
+from alma_env.errors import how_to_install
 
 if TYPE_CHECKING:
     import pandas
@@ -35,7 +36,7 @@ def load_runs(*paths: str | Path) -> pandas.DataFrame:
     try:
         import pandas
     except ImportError as error:
-        raise ImportError("load_runs needs the package pandas: pip install 'alma-env[pandas]'") from error
+        raise ImportError(f"load_runs needs the package pandas: {how_to_install('pandas')}") from error
     runs, _ = load.find(*paths)
     standard = [_standard_columns(run) for run in runs]
     others = _differing_values([run.config for run in runs], {name for row in standard for name in row})

@@ -12,6 +12,7 @@ from agents.policies.actions import KINDS, Actions
 from agents.policies.features import feature_space, features_of
 from agents.policies.growing import growth as read_growth
 from agents.policies.progress import Decision, Progress
+from alma_env.errors import how_to_install
 from alma_env.metering import meter
 
 
@@ -93,7 +94,7 @@ def _loaded(path: str, digest: str) -> Any:
         from stable_baselines3 import A2C, DQN, PPO
     except ImportError as error:
         raise ValueError(
-            f"policy={path!r}: the package stable-baselines3 is not installed; run pip install 'alma-env[rl]'"
+            f"policy={path!r}: the package stable-baselines3 is not installed; {how_to_install('rl')}"
         ) from error
     failures = []
     for algorithm in (PPO, A2C, DQN):  # the file does not name its algorithm

@@ -17,6 +17,7 @@ from agents.analysis.prices import Prices, reward_vector
 from agents.policies.actions import Actions
 from agents.policies.features import feature_space, features
 from agents.rl.recordings import Recording
+from alma_env.errors import how_to_install
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def to_minari(
         from minari.data_collector import EpisodeBuffer
     except ImportError as error:
         raise ValueError(
-            f"dataset_id={dataset_id!r}: the package minari is missing; pip install 'alma-env[minari]'"
+            f"dataset_id={dataset_id!r}: the package minari is missing; {how_to_install('minari')}"
         ) from error
     if not re.search(r"\w-v\d+$", dataset_id):
         raise ValueError(f"dataset_id={dataset_id!r}: must end in a version; use for example alma/mnist-waiting-v0")

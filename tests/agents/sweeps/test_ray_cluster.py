@@ -18,7 +18,7 @@ from agents.sweeps.sweep import sweep
 
 from .holder import holder_of
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'alma-env[cluster]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[cluster]'")
 
 LONG = RunSpec("Digits-ALMA-v0", width=4, wait=1, settings={"epochs": 300, "ticks": 4}, engine="plain")
 SHORT = replace(LONG, settings={"epochs": 1, "ticks": 4})
