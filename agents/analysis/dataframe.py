@@ -38,12 +38,13 @@ def load_runs(*paths: str | Path) -> pandas.DataFrame:
     except ImportError as error:
         raise ImportError(f"load_runs needs the package pandas: {how_to_install('pandas')}") from error
     runs, _ = load.find(*paths)
-    standard = [_standard_columns(run) for run in runs]
+    standard = [standard_columns(run) for run in runs]
     others = _differing_values([run.config for run in runs], {name for row in standard for name in row})
     return pandas.DataFrame.from_records([{**row, **other} for row, other in zip(standard, others, strict=True)])
 
 
-def _standard_columns(run: FinishedRun) -> dict[str, Any]:
+def standard_columns(run: FinishedRun) -> dict[str, Any]:
+    """Return the columns of a run that do not depend on other runs, by name, see `load_runs`."""
     config, score = run.run_config, dict(vars(run.score))
     del score["regret"]
     phases = sorted(score.pop("comp_by_phase").items())
