@@ -6,7 +6,7 @@ The fence of a block determines what the tests do with the block:
     … {data-test="takes hours"}    (or another word of `NOT_RUN`) check its names, because a test cannot execute it; the
                                    site does not show the word
     … title="sweep.toml"           (a file name) write it to this file, for the blocks below; the site shows the title
-    text, nginx                    nothing; it shows an output, a drawing, or the configuration of another program
+    text, nginx, bibtex            nothing; it shows an output, a drawing, or the text of another program
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _AT_THE_TOP = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
 PAGES = {page.name: page for page in [*map(ROOT.joinpath, _AT_THE_TOP), *sorted((ROOT / "docs").glob("*.md"))]}
 NOT_RUN = ("takes minutes", "takes hours", "needs a GPU", "needs a network", "needs CleanRL")
 EXECUTED = ("python", "sh")
-SHOWN = ("text", "nginx")
+SHOWN = ("text", "nginx", "bibtex")
 
 _BLOCK = re.compile(
     r'^```(?P<language>\w*)(?: title="(?P<title>[^"]*)"| \{data-test="(?P<reason>[^"]*)"\})?\n(?P<code>.*?)^```$',
@@ -30,7 +30,9 @@ _BLOCK = re.compile(
 _FENCE = re.compile(r"^\s*```", re.MULTILINE)
 _INLINE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 # Commands that bash passes to the test. Bash finds no other commands, because its PATH is empty.
-_COMMANDS = ("alma", "alma-leaderboard", "pip", "pytest", "python", "torchrun", "createuser", "createdb")
+_COMMANDS = (
+    *("alma", "alma-leaderboard", "pip", "pytest", "python", "torchrun", "createuser", "createdb", "hf", "pre-commit"),
+)
 
 
 @dataclass(frozen=True)
