@@ -53,7 +53,7 @@ tags:
 This policy decides at every tick of a stream of mega-batches whether a learner waits or trains. It was learned with
 `alma policy train` of alma-env, a benchmark for anytime learning at macroscale (arXiv 2106.09563).
 
-`alma show` prints the digest of the policy of a run. The digest of this policy is `{digest}`.
+The record of a run, `config.json`, has the digest of its policy. The digest of this policy is `{digest}`.
 
 ```sh
 alma policy pull {place} --out policy.zip
