@@ -39,3 +39,12 @@ class FileLockedError(AlmaError):
 
 class MissingPackageError(AlmaError, ImportError):
     """A package of an optional extra is not installed."""
+
+
+def how_to_install(extra: str) -> str:
+    """Return the commands that install an extra of this project: from the package index, and in a clone.
+
+    The second command is needed as long as the package index does not have this version.
+    """
+    in_a_clone = f"pip install -c constraints.txt -e '.[{extra}]'"
+    return f"pip install 'alma-env[{extra}]', or in a clone of the repository {in_a_clone}"

@@ -61,6 +61,7 @@ def build_parser() -> argparse.ArgumentParser:
     _command(commands, "agents", "listing:agents", "list the agents and their hyper-parameters")
     _add_surrogate(commands)
     _add_policy(commands)
+    _add_runs(commands)
     _add_arena(commands)
     _add_plot(commands)
     _add_table(commands)
@@ -224,6 +225,36 @@ def _add_policy(commands: Any) -> None:
     price = "price of a million parameters at each tick in errors, default 0"
     add("--parameter-price", type=float, default=0.0, help=price)
     add("--picture", type=Path, help="file to draw, default waiting.png in the folder")
+
+    push = _command(kinds, "push", "hub:push_policy", "put a learned policy on the Hugging Face Hub, or into a folder")
+    push.add_argument("file", type=Path, help="file that `alma policy train` wrote, .zip")
+    _add_push(push)
+    summary = "fetch a learned policy from the Hugging Face Hub; to use the file runs code of its author"
+    _add_pull(_command(kinds, "pull", "hub:pull_policy", summary), "file to write, .zip")
+
+
+def _add_runs(commands: Any) -> None:
+    kinds = commands.add_parser("runs", help="exchange finished runs with others").add_subparsers(
+        dest="kind", required=True
+    )
+    summary = "put finished runs on the Hugging Face Hub as a data set (Parquet), or into a folder"
+    push = _command(kinds, "push", "hub:push_runs", summary)
+    push.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="folders of runs, or packed files")
+    _add_push(push)
+    summary = "fetch finished runs from the Hugging Face Hub, for `alma show`, `table` and `plot`"
+    _add_pull(_command(kinds, "pull", "hub:pull_runs", summary), f"file to write, *{PACKED_SUFFIX}")
+
+
+def _add_push(parser: argparse.ArgumentParser) -> None:
+    place = "repository USER/NAME, which is created if it is missing, or a folder such as ./folder"
+    parser.add_argument("--to", required=True, metavar="PLACE", help=place)
+    parser.add_argument("--private", action="store_true", help="create the repository as private")
+
+
+def _add_pull(parser: argparse.ArgumentParser, out: str) -> None:
+    parser.add_argument("place", metavar="PLACE", help="repository USER/NAME, or a folder such as ./folder")
+    parser.add_argument("--out", type=Path, required=True, help=out)
+    parser.add_argument("--revision", help="branch, tag or commit of the repository; default: the newest")
 
 
 def _add_arena(commands: Any) -> None:

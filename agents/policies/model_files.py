@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from agents.policies.actions import KINDS, Actions
 from agents.policies.features import feature_space
+from alma_env.errors import how_to_install
 
 _MEMBER = "observation_normalisation.json"  # of the archive
 # Module of the policy's class, which the archive names -> algorithm of sb3-contrib. Any other is PPO, A2C or DQN.
@@ -123,7 +124,7 @@ def _algorithms(path: str) -> list[Any]:
         from stable_baselines3 import A2C, DQN, PPO
     except ImportError as error:
         raise ValueError(
-            f"policy={path!r}: the package stable-baselines3 is not installed; run pip install 'alma-env[rl]'"
+            f"policy={path!r}: the package stable-baselines3 is not installed; {how_to_install('rl')}"
         ) from error
     name = _CONTRIBUTED.get(_policy_module(path))
     if name is None:

@@ -17,6 +17,7 @@ from agents.catalogue.spec import RunSpec, resolve
 from agents.policies.actions import Actions
 from agents.policies.features import feature_space, features
 from agents.rl.recordings import Recording
+from alma_env.errors import how_to_install
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ def to_minari(
         from minari.dataset.minari_dataset import parse_dataset_id
     except ImportError as error:
         raise ValueError(
-            f"dataset_id={dataset_id!r}: the package minari is missing; pip install 'alma-env[minari]'"
+            f"dataset_id={dataset_id!r}: the package minari is missing; {how_to_install('minari')}"
         ) from error
     try:
         parse_dataset_id(dataset_id)

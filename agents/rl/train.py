@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 
 from agents.rl.surrogate_vector import SurrogateVectorEnv
+from alma_env.errors import how_to_install
 from alma_env.registration import NAMESPACE
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ def train_policy(
         import stable_baselines3
         from stable_baselines3.common.vec_env import VecNormalize
     except ImportError as error:
-        raise ValueError("the package stable-baselines3 is missing; pip install 'alma-env[rl]'") from error
+        raise ValueError(f"the package stable-baselines3 is missing; {how_to_install('rl')}") from error
     episodes = episodes_at_once or (64 if algorithm == "dqn" else 512)
     env, ticks = _vectorised(env_id, episodes, keywords)
     env.seed(seed)

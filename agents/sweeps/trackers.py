@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from agents.catalogue.run_config import RunConfig
 from agents.runs.run import OnTick
 from alma_env import Ledger, Row
+from alma_env.errors import how_to_install
 
 PROJECT = "alma-env"  # the default; the environment variables of a tracker can name another
 OF_A_TICK = ("error", "parameters", "comp", "paper_flops")
@@ -41,8 +42,7 @@ def require(names: Sequence[str]) -> None:
         try:
             importlib.import_module(_MODULES[name])
         except ImportError as error:
-            remedy = f"pip install 'alma-env[{name}]'"
-            raise ValueError(f"--track {name}: the package {name} is missing; {remedy}") from error
+            raise ValueError(f"--track {name}: the package {name} is missing; {how_to_install(name)}") from error
 
 
 @contextmanager

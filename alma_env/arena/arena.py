@@ -28,7 +28,7 @@ from alma_env.arena import auction
 from alma_env.arena.participants import Budget, agent_names, budgets_by_agent, require_known
 from alma_env.construction import make
 from alma_env.env import AlmaEnv, Step
-from alma_env.errors import AlmaError, MissingPackageError
+from alma_env.errors import AlmaError, MissingPackageError, how_to_install
 from alma_env.ledger import Ledger
 from alma_env.metering.meter import Meter, running
 from alma_env.registration import PROTOCOL_KEYWORDS
@@ -41,7 +41,7 @@ try:
     from pettingzoo.utils.conversions import parallel_to_aec
 except ImportError as error:
     raise MissingPackageError(
-        "the arena needs the package pettingzoo, which is not installed; pip install 'alma-env[rl]'"
+        f"the arena needs the package pettingzoo, which is not installed; {how_to_install('rl')}"
     ) from error
 
 Observation = dict[str, Any]

@@ -16,7 +16,7 @@ from agents.sweeps.sweep import sweep
 
 from .holder import kill_in_the_middle
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'alma-env[cluster]'")
+pytest.importorskip("ray", reason="Ray is not installed: pip install -e '.[cluster]'")
 
 SHORT = RunSpec("Digits-ALMA-v0", width=4, wait=1, settings={"epochs": 1, "ticks": 4}, engine="plain")
 

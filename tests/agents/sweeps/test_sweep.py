@@ -29,6 +29,7 @@ from agents.sweeps import jobs, local, run_index
 from agents.sweeps.jobs import Environments, Failed, Finished, Job, run_job
 from agents.sweeps.pending import plan
 from agents.sweeps.sweep import SweepReport, sweep
+from alma_env.errors import how_to_install
 
 from .holder import holder_of
 
@@ -241,7 +242,7 @@ def test_a_missing_ray_is_named_with_the_command_that_installs_it(tmp_path, caps
     monkeypatch.setitem(sys.modules, "ray", None)
     arguments = ["--env", DIGITS, "--wait", "4", "--set", "ticks=4", "--ray", "auto", "--out", str(tmp_path)]
     assert main(["sweep", *arguments]) == 2
-    assert "pip install 'alma-env[cluster]'" in capsys.readouterr().err
+    assert how_to_install("cluster") in capsys.readouterr().err
 
 
 def test_processes_are_assigned_to_gpus_in_turn(monkeypatch):

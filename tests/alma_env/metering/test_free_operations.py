@@ -62,7 +62,8 @@ NOT_TRIED = {
         quantize_per_tensor dequantize _fused_moving_avg_obs_fq_helper
         _fused_moving_avg_obs_fq_helper_functional""",
     "it compares, and stores the larger element": "_cummin_helper _histogramdd_from_bin_tensors",
-    "it draws random numbers": "_philox_normal _philox_uniform randint_like rngprims::philox_rand",
+    "it draws random numbers": """
+        _philox_key_fold_in _philox_normal _philox_uniform randint_like rngprims::philox_rand""",
     "processes add their gradients, or exchange them": """
         c10d::_allgather_base c10d::_reduce_scatter_base c10d::allgather c10d::allgather_coalesced
         c10d::allgather_into_tensor_coalesced c10d::alltoall c10d::alltoall_base c10d::gather
