@@ -184,8 +184,10 @@ def _keywords(recording: Recording) -> dict[str, Any]:
     theirs = {**config.protocol, **config.agent.record, **config.agent.stage}
     names = {**facts.protocol, **usual.record, **usual.stage}
     fixed = {"id", "backbone", "width", "policy", "seed", "engine", "device", "stage"}
-    return {
+    keywords = {
         name: theirs[name]
         for name, value in names.items()
         if name not in fixed and name in theirs and theirs[name] != value
     }
+    data, _, split = str(config.protocol.get("data", "")).partition("-")
+    return keywords | ({"split": split} if data == "EMNIST" and split else {})

@@ -254,16 +254,16 @@ def _require_config(file: Path, config: RunConfig) -> None:
         return
     name = names[0]
     before, after = _differing_parts(*(repr(values[name]) if name in values else "absent" for values in (saved, now)))
-    others = f" (and {', '.join(names[1:])})" if len(names) > 1 else ""
-    difference = f"{name}={before} in {file}, {after} now{others}"
+    difference = f"{name}={before} in {file}, {after} now"
     if name == _TOGETHER or before == "'compiled'":
         raise RunMismatchError(
             f"{difference}: an earlier version started this run, and this version cannot continue it; use "
             "another folder, or delete this one"
         )
+    others = f" (and {', '.join(names[1:])})" if len(names) > 1 else ""
     option = f" (--engine {saved[name]})" if name == "agent.engine" and name in saved else ""
     raise RunMismatchError(
-        f"{difference}: a run continues only with the configuration that it started with; give the same "
+        f"{difference}{others}: a run continues only with the configuration that it started with; give the same "
         f"value{option}, use another folder, or delete this one"
     )
 

@@ -196,7 +196,7 @@ def test_reading_and_writing_a_record_changes_nothing() -> None:
 
 def test_a_policy_in_a_moved_module_is_the_same_policy() -> None:
     before, after = (
-        RunConfig.from_dict({"env": "e", "protocol": {}, "agent": {"policy": policy}, "seed": 0})
+        RunConfig.from_dict({"env": "e", "protocol": {"ticks": 4}, "agent": {"policy": policy}, "seed": 0})
         for policy in ("agents.bidder.wait", "agents.arena.bidder.wait")
     )
     assert before == after
