@@ -9,6 +9,7 @@ import gymnasium as gym
 from alma_env.data.arrays import from_arrays
 from alma_env.data.datasets import load
 from alma_env.env import AlmaEnv
+from alma_env.errors import did_you_mean
 from alma_env.registration import ARRAYS_ID, PROTOCOL_KEYWORDS, STREAM_IDS, TEXT_ID, TEXT_TICKS, TINY_SIZES, keywords_of
 from alma_env.text.corpus import TextCorpus
 from alma_env.text.stream import tiny_text
@@ -43,7 +44,9 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
     if id not in STREAM_IDS:
         if id in gym.registry:
             raise ValueError(f"id={id!r}: not a stream; make this environment with gymnasium.make('alma_env:{id}')")
-        raise ValueError(f"id={id!r}: unknown environment; the ids are {', '.join(STREAM_IDS)}")
+        raise ValueError(
+            f"id={id!r}: unknown environment{did_you_mean(id, STREAM_IDS)}; the ids are {', '.join(STREAM_IDS)}"
+        )
     if "data" in keywords:
         raise TypeError(
             f"data={keywords['data']!r}: the id {id} determines the data; choose another id, or {ARRAYS_ID} with "
@@ -103,5 +106,6 @@ def _protocol(id: str, keywords: dict[str, Any]) -> dict[str, Any]:
     for name, value in keywords.items():
         if name not in allowed:
             known = ", ".join(allowed)
-            raise TypeError(f"{name}={value!r}: unknown keyword of this environment; the keywords are {known}")
+            hint = did_you_mean(name, allowed)
+            raise TypeError(f"{name}={value!r}: unknown keyword of this environment{hint}; the keywords are {known}")
     return {name: keywords.pop(name) for name in PROTOCOL_KEYWORDS if name in keywords}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class AlmaError(Exception):
     """Base class of the errors of alma-env."""
@@ -29,3 +32,16 @@ class FileLockedError(AlmaError):
 
 class MissingPackageError(AlmaError, ImportError):
     """A package of an optional extra is not installed."""
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Return a question with the known names that are most similar to a wrong name; an empty text if none is.
+
+    >>> did_you_mean("epoch", ["epochs", "momentum"])
+    ' (did you mean epochs?)'
+    >>> did_you_mean("nothing", ["epochs", "momentum"])
+    ''
+    """
+    lower = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(given.lower(), lower, n=2, cutoff=0.65)
+    return f" (did you mean {' or '.join(lower[name] for name in close)}?)" if close else ""

@@ -15,6 +15,7 @@ from agents.policies import FixedWait, Policy, Schedule, as_plain_data
 from agents.policies.growing import require_ticks
 from agents.policies.validation import check_types
 from agents.training.settings import StageSettings
+from alma_env.errors import did_you_mean
 
 _STAGE_TYPES = get_type_hints(StageSettings)
 # Keywords of every agent
@@ -66,7 +67,9 @@ def _hyperparameters(
     known = {*_STAGE_TYPES, *own}
     unknown = sorted(set(given) - known)
     if unknown:
-        raise ValueError(f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter; it has {', '.join(sorted(known))}")
+        hint = did_you_mean(unknown[0], [*known, *_DEFAULTS])
+        names = ", ".join(sorted(known))
+        raise ValueError(f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter{hint}; it has {names}")
     types = {name: parameter.annotation for name, parameter in network.items()} | keyword_types(method) | _STAGE_TYPES
     checked = check_types(given, types, own | dataclasses.asdict(recipe.settings))
     own |= {name: checked.pop(name) for name in list(checked) if name in own}

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import alma_env
+from agents.cli.listing_parser import add_listings
+from agents.cli.subcommands import Parser, add_command, add_json
 
 ALL_PLANS = "all"
 PLANS = (
@@ -23,7 +25,7 @@ PARTS = ("summary", "findings", "scores", "comparisons")
 ENGINES = ("auto", "plain", "native")
 ALGORITHMS = ("ppo", "a2c", "dqn")
 PICTURE_FORMATS = ("png", "svg", "pdf", "csv")
-TABLE_FORMATS = ("markdown", "latex", "csv")
+TABLE_FORMATS = ("markdown", "latex", "csv", "json")
 TABLE_KEYS = ("env", "agent", "width", "when", "replay")
 PACKED_SUFFIX = ".jsonl.xz"
 FIGURES = {
@@ -51,37 +53,30 @@ _RECORDED = "file written by `fit`, or id of a stream whose recorded runs are sh
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of ``alma``."""
-    parser = argparse.ArgumentParser(prog="alma", description="Anytime learning at macroscale.")
+    parser = Parser(prog="alma", description="Anytime learning at macroscale.")
     parser.add_argument("--version", action="version", version=f"alma-env {alma_env.__version__}")
     commands = parser.add_subparsers(dest="name", required=True)
     _add_run(commands)
     _add_sweep(commands)
     _add_reproduce(commands)
-    _command(commands, "envs", "listing:envs", "list the environments")
-    _command(commands, "agents", "listing:agents", "list the agents and their hyper-parameters")
+    add_listings(commands)
     _add_surrogate(commands)
     _add_policy(commands)
     _add_arena(commands)
     _add_plot(commands)
     _add_table(commands)
     summary = "put finished runs into one small file, without their checkpoints"
-    add = _command(commands, "pack", "finished_runs:pack", summary).add_argument
+    add = add_command(commands, "pack", "finished_runs:pack", summary).add_argument
     add("paths", type=Path, nargs="+", metavar="PATH", help="folders of runs, or packed files to join")
     add("--out", type=Path, required=True, help=f"file to write, *{PACKED_SUFFIX}")
-    show = _command(commands, "show", "finished_runs:show", "table and picture of all runs in a folder")
+    show = add_command(commands, "show", "finished_runs:show", "table and picture of all runs in a folder")
     show.add_argument("folder", type=Path, help="a run folder, a folder that holds several, or a packed file")
-    return parser
-
-
-def _command(commands: Any, name: str, function: str, summary: str, **keywords: Any) -> argparse.ArgumentParser:
-    """Add a subcommand that `agents.cli.command.carry_out` carries out by calling ``function``."""
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, **keywords)
-    parser.set_defaults(command=function)
+    add_json(show)
     return parser
 
 
 def _add_run(commands: Any) -> None:
-    run = _command(commands, "run", "run_sweep:run", "take an agent through a stream, for several waits and seeds")
+    run = add_command(commands, "run", "run_sweep:run", "take an agent through a stream, for several waits and seeds")
     add = run.add_argument
     add("env", nargs="?", default="Digits-ALMA-v0", help="environment id, default %(default)s")
     add("--agent", default="sm", help="agent id (see `alma agents`), default sm")
@@ -97,7 +92,7 @@ def _add_run(commands: Any) -> None:
 
 def _add_sweep(commands: Any) -> None:
     summary = "run a grid on all cores or a cluster; finished runs are skipped"
-    sweep = _command(commands, "sweep", "run_sweep:run_grid", summary)
+    sweep = add_command(commands, "sweep", "run_sweep:run_grid", summary)
     sweep.add_argument("file", nargs="?", type=Path, help="a grid as TOML, instead of the options that describe one")
     grid = sweep.add_argument_group("the grid: every combination")
     add = grid.add_argument
@@ -163,7 +158,7 @@ def _add_execution(parser: argparse.ArgumentParser) -> None:
 
 def _add_reproduce(commands: Any) -> None:
     summary = "run, draw and judge a figure or table of the paper"
-    parser = _command(commands, "reproduce", "reproduce:reproduce", summary)
+    parser = add_command(commands, "reproduce", "reproduce:reproduce", summary)
     add = parser.add_argument
     names = (*PLANS, ALL_PLANS)
     add("names", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
@@ -188,14 +183,14 @@ def _add_reproduce(commands: Any) -> None:
 def _add_surrogate(commands: Any) -> None:
     surrogate = commands.add_parser("surrogate", help="fit surrogates to recorded runs, and compare them with the runs")
     kinds = surrogate.add_subparsers(dest="kind", required=True)
-    fit = _command(kinds, "fit", "waiting:fit", "gather finished runs into one file, for recorded=FILE")
+    fit = add_command(kinds, "fit", "waiting:fit", "gather finished runs into one file, for recorded=FILE")
     fit.add_argument("runs", type=Path, nargs="+", help="folders of runs, such as runs/MNIST-ALMA-v0")
     fit.add_argument("--out", type=Path, required=True, help="file to write, .npz")
     summary = "compare the ranks of schedules in a surrogate and in real runs"
-    validate = _command(kinds, "validate", "waiting:validate", summary)
+    validate = add_command(kinds, "validate", "waiting:validate", summary)
     validate.add_argument("recorded", help=_RECORDED)
     validate.add_argument("--episodes", type=int, default=64, help="episodes of the surrogate per run, default 64")
-    export = _command(kinds, "export", "waiting:export", "write recorded runs as a Minari data set")
+    export = add_command(kinds, "export", "waiting:export", "write recorded runs as a Minari data set")
     export.add_argument("recorded", help=_RECORDED)
     export.add_argument("dataset", help="Minari's id, such as alma/mnist-waiting-v0")
     export.add_argument("--actions", default="train", choices=["train", "multi"], help="action space, default train")
@@ -204,7 +199,7 @@ def _add_surrogate(commands: Any) -> None:
 def _add_policy(commands: Any) -> None:
     policy = commands.add_parser("policy", help="learn when to wait, and compare schedules")
     kinds = policy.add_subparsers(dest="kind", required=True)
-    train = _command(kinds, "train", "waiting:train", "learn a policy with PPO, A2C or DQN")
+    train = add_command(kinds, "train", "waiting:train", "learn a policy with PPO, A2C or DQN")
     add = train.add_argument
     add("env", help="a decision environment, such as MNIST-ALMA-Wait-Surrogate-v0")
     add("--algorithm", default="ppo", choices=ALGORITHMS, help="default ppo")
@@ -218,16 +213,18 @@ def _add_policy(commands: Any) -> None:
     add("--runs", type=Path, default=Path("runs"), help="folder of these runs, default runs/")
 
     summary = "compare finished runs, paired by seed, with the best fixed waiting time"
-    add = _command(kinds, "compare", "waiting:compare", summary).add_argument
+    compare = add_command(kinds, "compare", "waiting:compare", summary)
+    add = compare.add_argument
     add("folder", type=Path, help="folder of runs, such as runs/MNIST-ALMA-v0")
     add("--flops-price", type=float, default=0.0, help="price of one teraFLOP in errors, default 0")
     price = "price of a million parameters at each tick in errors, default 0"
     add("--parameter-price", type=float, default=0.0, help=price)
     add("--picture", type=Path, help="file to draw, default waiting.png in the folder")
+    add_json(compare)
 
 
 def _add_arena(commands: Any) -> None:
-    arena = _command(commands, "arena", "arena:play", "let several agents play on the same streams, and rank them")
+    arena = add_command(commands, "arena", "arena:play", "let several agents play on the same streams, and rank them")
     add = arena.add_argument
     add("env", help="environment id (see `alma envs`)")
     agents = "agents (see `alma agents`), each with its hyper-parameters: sm:width=4 ens:width=4,members=3 gens:wait=5"
@@ -242,7 +239,7 @@ def _add_arena(commands: Any) -> None:
 
 
 def _add_plot(commands: Any) -> None:
-    plot = _command(
+    plot = add_command(
         commands,
         "plot",
         "plot:plot",
@@ -264,7 +261,7 @@ def _add_plot(commands: Any) -> None:
 
 def _add_table(commands: Any) -> None:
     summary = "compare finished runs in a table, with intervals and tests"
-    table = _command(commands, "table", "finished_runs:table", summary)
+    table = add_command(commands, "table", "finished_runs:table", summary)
     add = table.add_argument
     _add_choice_of_runs(table)
     add("--format", default="markdown", choices=TABLE_FORMATS, help="default markdown")
@@ -272,6 +269,7 @@ def _add_table(commands: Any) -> None:
     add("--by", nargs="+", default=["env"], metavar="KEY", help=keys)
     add("--against", metavar="LINE", help="agent or line to compare with; default the best of each column")
     add("--out", type=Path, help="file to write; the ending of the format is added if it is missing")
+    table.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
 
 
 def _add_choice_of_runs(parser: argparse.ArgumentParser) -> None:

@@ -11,6 +11,7 @@ from agents.policies.learned import LearnedPolicy
 from agents.policies.progress import Policy
 from agents.policies.validation import literal
 from agents.policies.waiting import SCHEDULES
+from alma_env.errors import did_you_mean
 
 EXPLORING = "exploring"
 
@@ -35,7 +36,10 @@ def policy_from(spec: str, *, grows: bool = False) -> Policy:
         return Exploring(**_fields(spec, rest, ("seed",)), grows=grows)
     if name not in SCHEDULES:
         names = ", ".join((*SCHEDULES, EXPLORING))
-        raise ValueError(f"--policy {spec}: unknown policy; choose one of {names}, or give the path of a .zip file")
+        hint = did_you_mean(name, (*SCHEDULES, EXPLORING))
+        raise ValueError(
+            f"--policy {spec}: unknown policy{hint}; choose one of {names}, or give the path of a .zip file"
+        )
     schedule = SCHEDULES[name]
     fields = _fields(spec, rest, [field.name for field in dataclasses.fields(schedule)])
     if grows:
@@ -49,7 +53,8 @@ def _fields(spec: str, text: str, known: Sequence[str]) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         if key not in known or not equals:
             raise ValueError(
-                f"--policy {spec}: {pair!r} is not a field; write NAME:field=value with the fields {', '.join(known)}"
+                f"--policy {spec}: {pair!r} is not a field{did_you_mean(key, known)}; write NAME:field=value with the fields "
+                f"{', '.join(known)}"
             )
         values[key] = literal(value)
     return values

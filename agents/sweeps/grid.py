@@ -28,6 +28,7 @@ from agents.catalogue.data_facts import DataFacts, facts_of, known_facts, split_
 from agents.catalogue.methods import METHODS, method_for
 from agents.catalogue.spec import RunSpec
 from agents.policies.validation import check_types, literal
+from alma_env.errors import did_you_mean
 from alma_env.registration import PROTOCOLS, TEXT_ID
 
 _EXAMPLES: dict[str, Any] = {
@@ -206,6 +207,8 @@ def _require_keys(table: Mapping[str, Any], prefix: str, known: Sequence[str]) -
     for key in table:
         if key not in known:
             hint = "write seeds" if key == "seed" else f"write hyper-parameters in [{prefix}set]"
-            raise ValueError(f"{prefix}{key}: unknown; the keys are {', '.join(known)}; {hint}")
+            raise ValueError(
+                f"{prefix}{key}: unknown{did_you_mean(key, known)}; the keys are {', '.join(known)}; {hint}"
+            )
     if not isinstance(table.get("set", {}), Mapping):
         raise ValueError(f"{prefix}set={table['set']!r}: must be a table [{prefix}set] of hyper-parameters")

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 from agents.catalogue.run_config import RunConfig
 from agents.runs.run import OnTick
 from alma_env import Ledger, Row
+from alma_env.errors import did_you_mean
 
 PROJECT = "alma-env"  # the default; the environment variables of a tracker can name another
 OF_A_TICK = ("error", "parameters", "comp", "paper_flops")
@@ -37,7 +38,9 @@ def require(names: Sequence[str]) -> None:
     """Import the packages of trackers; ValueError if a tracker is unknown, or if its package is missing."""
     for name in names:
         if name not in _MODULES:
-            raise ValueError(f"--track {name}: unknown tracker; choose from {', '.join(_MODULES)}")
+            raise ValueError(
+                f"--track {name}: unknown tracker{did_you_mean(name, _MODULES)}; choose from {', '.join(_MODULES)}"
+            )
         try:
             importlib.import_module(_MODULES[name])
         except ImportError as error:
