@@ -1,7 +1,8 @@
 """Experiment trackers that show runs while they go on: TensorBoard, Weights & Biases, MLflow.
 
-A tracker receives error, parameters and FLOPs of every tick, and the score at the end. The run folder remains the
-record of the run. Weights & Biases and MLflow read environment variables to find where to write
+A tracker receives the configuration, error, parameters and FLOPs of every tick, and the score at the end. TensorBoard
+shows configuration and score as hyper-parameters. Weights & Biases and MLflow also get the files of a finished run as an
+artefact; the run folder remains the record of the run. Weights & Biases and MLflow read environment variables to find where to write
 (``WANDB_PROJECT``, ``WANDB_MODE``, ``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``, …). The package of a tracker is
 imported only if the tracker is requested.
 """
@@ -24,6 +25,7 @@ from alma_env.errors import did_you_mean
 PROJECT = "alma-env"  # the default; the environment variables of a tracker can name another
 OF_A_TICK = ("error", "parameters", "comp", "paper_flops")
 OF_A_RUN = ("cer", "final_error", "mem", "comp", "paper_flops")
+ARTEFACT = ("config.json", "ledger.jsonl", "stages.jsonl", "spec.json", "checkpoint.pt")  # files of the run folder
 _FLUSH_SECONDS = 5.0  # a small network answers hundreds of ticks per second
 
 
@@ -46,6 +48,24 @@ def require(names: Sequence[str]) -> None:
         except ImportError as error:
             remedy = f"pip install 'alma-env[{name}]'"
             raise ValueError(f"--track {name}: the package {name} is missing; {remedy}") from error
+    if "wandb" in names:
+        _require_login()
+
+
+def _require_login() -> None:
+    """Raise ValueError if Weights & Biases would send the run to its server, and nobody is logged in."""
+    import wandb
+
+    if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False, verify=False):
+        raise ValueError(f"--track wandb: nobody is logged in; {_WANDB_REMEDY}")
+
+
+_WANDB_REMEDY = "run `wandb login`, or set WANDB_API_KEY, or WANDB_MODE=offline to write the run to its folder"
+
+
+def _artefact(folder: Path) -> list[Path]:
+    """Return the files of a finished run that a tracker stores."""
+    return [folder / name for name in ARTEFACT if (folder / name).exists()]
 
 
 @contextmanager
@@ -87,6 +107,7 @@ class _TensorBoard:
 
         # Rows that an earlier process wrote for this run are written again.
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=0)
+        self._config = {**config.values, "seed": config.seed}
 
     def log(self, tick: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
@@ -94,6 +115,8 @@ class _TensorBoard:
         self._writer.flush()
 
     def end(self, score: Mapping[str, float] | None) -> None:
+        scores = {f"score/{name}": value for name, value in (score or {}).items()}
+        self._writer.add_hparams(self._config, scores, run_name=".")  # in this folder, not in a run of its own
         self._writer.close()
 
 
@@ -103,17 +126,21 @@ class _WeightsAndBiases:
     def __init__(self, folder: Path, config: RunConfig) -> None:
         import wandb
 
-        self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT),
-            id=folder.name,
-            name=folder.name,
-            group=config.label,
-            config=config.to_dict(),
-            dir=folder,
-            resume="allow",
-            reinit="create_new",
-            settings=wandb.Settings(console="off", silent=True),
-        )
+        self._folder = folder
+        try:
+            self._run = wandb.init(
+                project=os.environ.get("WANDB_PROJECT", PROJECT),
+                id=folder.name,
+                name=folder.name,
+                group=config.label,
+                config=config.to_dict(),
+                dir=folder,
+                resume="allow",
+                reinit="create_new",
+                settings=wandb.Settings(console="off", silent=True),
+            )
+        except wandb.errors.Error as error:
+            raise ValueError(f"--track wandb: {str(error).splitlines()[0]}; {_WANDB_REMEDY}") from error
         self._first = self._run.step  # first tick that was not logged before
 
     def log(self, tick: int, values: Mapping[str, float]) -> None:
@@ -122,6 +149,13 @@ class _WeightsAndBiases:
 
     def end(self, score: Mapping[str, float] | None) -> None:
         self._run.summary.update(dict(score or {}))
+        if score is not None:
+            import wandb
+
+            artefact = wandb.Artifact(self._folder.name, type="run-folder")
+            for file in _artefact(self._folder):
+                artefact.add_file(str(file))
+            self._run.log_artifact(artefact)
         self._run.finish(exit_code=1 if score is None else 0)
 
 
@@ -133,6 +167,7 @@ class _MLflow:
         from mlflow.entities import Metric, Param
 
         self._metric = Metric
+        self._folder = folder
         self._client = MlflowClient()
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
         known = self._client.get_experiment_by_name(name)
@@ -171,6 +206,9 @@ class _MLflow:
         now = int(time.time() * 1000)
         self._waiting += [self._metric(f"score/{name}", value, now, 0) for name, value in (score or {}).items()]
         self._flush()
+        if score is not None:
+            for file in _artefact(self._folder):
+                self._client.log_artifact(self._run_id, str(file))
         self._client.set_terminated(self._run_id, "FAILED" if score is None else "FINISHED")
 
 
