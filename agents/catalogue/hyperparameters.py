@@ -12,7 +12,6 @@ from typing import Any
 
 from agents.catalogue import backbones, build
 from agents.catalogue.methods import Method
-from agents.learners.gens import GEns
 from agents.networks.switch_config import SwitchConfig
 from agents.training.settings import StageSettings
 
@@ -63,7 +62,7 @@ def _described(defaults: Mapping[str, Any], *sources: Callable[..., object]) -> 
 def meanings_in(docstring: str) -> dict[str, str]:
     """Return the meaning of each name in the sections ``Args`` and ``Attributes`` of a docstring.
 
-    >>> meanings_in("One line.\\n\\nArgs:\\n    width: units per\\n        layer.\\n    wait: w.\\n\\nReturns:\\n    x: y")
+    >>> meanings_in("One.\\n\\nArgs:\\n    width: units per\\n        layer.\\n    wait: w.\\n\\nReturns:\\n    x: y")
     {'width': 'units per layer.', 'wait': 'w.'}
     """
     found: dict[str, str] = {}

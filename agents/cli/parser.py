@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import alma_env
-from agents.cli.listing_parser import add_listings
+from agents.cli.listing_parser import add_beginnings, add_listings
 from agents.cli.subcommands import Parser, add_command, add_json
 
 ALL_PLANS = "all"
@@ -48,6 +48,8 @@ _RECORD = (
     "also score on the validation parts of the whole stream; `alma surrogate fit` needs these scores for policies that "
     "are not tuned on the test set"
 )
+DEFAULT_ENV = "Digits-ALMA-v0"
+_AGENT = "agent id (see `alma agents`), or a function of your own, FILE.py:FUNCTION; default sm"
 _RECORDED = "file written by `fit`, or id of a stream whose recorded runs are shipped"
 
 
@@ -72,14 +74,15 @@ def build_parser() -> argparse.ArgumentParser:
     show = add_command(commands, "show", "finished_runs:show", "table and picture of all runs in a folder")
     show.add_argument("folder", type=Path, help="a run folder, a folder that holds several, or a packed file")
     add_json(show)
+    add_beginnings(commands)
     return parser
 
 
 def _add_run(commands: Any) -> None:
     run = add_command(commands, "run", "run_sweep:run", "take an agent through a stream, for several waits and seeds")
     add = run.add_argument
-    add("env", nargs="?", default="Digits-ALMA-v0", help="environment id, default %(default)s")
-    add("--agent", default="sm", help="agent id (see `alma agents`), default sm")
+    add("env", nargs="?", help=f"environment id, default {DEFAULT_ENV}")
+    add("--agent", default="sm", help=_AGENT)
     _add_combinations(run)
     add("--seeds", type=int, nargs="+", default=[0], help="run seeds, default 0")
     add("--replay", action="store_true", help="train on all mega-batches so far")
@@ -97,7 +100,7 @@ def _add_sweep(commands: Any) -> None:
     grid = sweep.add_argument_group("the grid: every combination")
     add = grid.add_argument
     add("--env", nargs="+", help="environment ids")
-    add("--agent", nargs="+", help="agent ids, default sm")
+    add("--agent", nargs="+", help=_AGENT)
     _add_combinations(grid)
     add("--seeds", type=int, nargs="+", help="run seeds, default 0")
     both = "train on all mega-batches so far; with --no-replay: both"
@@ -111,6 +114,11 @@ def _add_sweep(commands: Any) -> None:
 
 
 def _add_combinations(parser: argparse._ActionsContainer) -> None:
+    data = (
+        "data of your own, for the environment Arrays-ALMA-v0: an .npz file or a folder of .npy files with train_x, "
+        "train_y, test_x, test_y; images as train/CLASS/*.png, test/CLASS/*.png; or a folder of save_to_disk"
+    )
+    parser.add_argument("--data", metavar="PATH", help=data)
     parser.add_argument("--width", type=int, nargs="+", help="units or channels; default: the recipe's")
     parser.add_argument("--wait", type=int, nargs="+", help="waiting times in mega-batches; default: the recipe's")
     parser.add_argument(

@@ -53,8 +53,8 @@ def _fields(spec: str, text: str, known: Sequence[str]) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         if key not in known or not equals:
             raise ValueError(
-                f"--policy {spec}: {pair!r} is not a field{did_you_mean(key, known)}; write NAME:field=value with the fields "
-                f"{', '.join(known)}"
+                f"--policy {spec}: {pair!r} is not a field{did_you_mean(key, known)}; write NAME:field=value with the "
+                f"fields {', '.join(known)}"
             )
         values[key] = literal(value)
     return values

@@ -1,8 +1,8 @@
 """Experiment trackers that show runs while they go on: TensorBoard, Weights & Biases, MLflow.
 
 A tracker receives the configuration, error, parameters and FLOPs of every tick, and the score at the end. TensorBoard
-shows configuration and score as hyper-parameters. Weights & Biases and MLflow also get the files of a finished run as an
-artefact; the run folder remains the record of the run. Weights & Biases and MLflow read environment variables to find where to write
+shows configuration and score as hyper-parameters. Weights & Biases and MLflow also get the files of a finished run as
+an artefact; the run folder remains the record of the run. They read environment variables to find where to write
 (``WANDB_PROJECT``, ``WANDB_MODE``, ``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``, …). The package of a tracker is
 imported only if the tracker is requested.
 """
@@ -213,6 +213,7 @@ class _MLflow:
 
 
 _MODULES = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
+NAMES = tuple(_MODULES)
 _TRACKERS: dict[str, Callable[[Path, RunConfig], _Tracker]] = {
     "tensorboard": _TensorBoard,
     "wandb": _WeightsAndBiases,

@@ -78,7 +78,9 @@ def _checked(part: tuple[ArrayLike, ArrayLike], name: str) -> tuple[NDArray[Any]
     if x.ndim < 2 or x.size == 0:
         raise ValueError(f"{name} x has shape {x.shape}: must be (N, ...), with at least one example and one feature")
     with np.errstate(over="ignore"):
-        x = np.array(x, dtype=np.uint8 if x.dtype == np.uint8 else np.float32, order="C")
+        dtype = np.uint8 if x.dtype == np.uint8 else np.float32
+        mapped = isinstance(part[0], np.memmap) and x.dtype == dtype and x.flags.c_contiguous
+        x = x if mapped else np.array(x, dtype=dtype, order="C")
     if x.dtype == np.float32 and not np.isfinite(x).all():
         raise ValueError(f"{name} x has NaN or infinite values in float32: remove them or rescale x")
     if y.dtype.kind not in "iu":

@@ -1,9 +1,9 @@
 """The formulas of linear systems and matrix factorisations: the FLOPs of the standard dense algorithms, from shapes.
 
-The counts are those of Golub and Van Loan, *Matrix Computations* (4th edition): sections 3.1 to 3.4 (triangular systems,
-LU), 4.2 (Cholesky), 5.2 (Householder QR), 7.5 and 8.3 (eigenvalues), 8.6 (singular values). They count an addition and
-a product as one FLOP each, so that a multiply-add is 2 FLOPs, as in `alma_env.metering.cost_formulas`. An iterative
-algorithm has the book's typical number of iterations, whatever the values are. A fraction is rounded up.
+The counts are those of Golub and Van Loan, *Matrix Computations* (4th edition): sections 3.1 to 3.4 (triangular
+systems, LU), 4.2 (Cholesky), 5.2 (Householder QR), 7.5 and 8.3 (eigenvalues), 8.6 (singular values). They count an
+addition and a product as one FLOP each, so that a multiply-add is 2 FLOPs, as in `alma_env.metering.cost_formulas`. An
+iterative algorithm has the book's typical number of iterations, whatever the values are. A fraction is rounded up.
 
 In the formulas A is (…, m, n); the leading axes are a batch of matrices. docs/metering.md has the table.
 """

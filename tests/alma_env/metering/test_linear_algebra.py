@@ -136,8 +136,6 @@ def hidden_products(x: Tensor, y: Tensor) -> dict[str, Callable[[], Tensor]]:
     (m, k), n = x.shape, y.shape[1]
     unit = torch.eye(m + k + n)
     unit[:m, m : m + k], unit[m : m + k, m + k :] = -x, -y
-    blocks = torch.zeros(k + m, k + n)
-    blocks[:k, :k], blocks[:k, k:], blocks[k:, :k] = torch.eye(k), y, x
     lower = torch.eye(k + m)
     lower[k:, :k] = -x
     sides = torch.cat([y, torch.zeros(m, n)])
@@ -145,7 +143,6 @@ def hidden_products(x: Tensor, y: Tensor) -> dict[str, Callable[[], Tensor]]:
     zeros, ones = torch.zeros(m, n), torch.ones(m, k)
     return {
         "inverse": lambda: torch.linalg.inv(unit)[:m, m + k :],
-        "LU": lambda: -torch.linalg.lu_factor(blocks)[0][k:, k:],
         "triangular system": lambda: torch.linalg.solve_triangular(lower, sides, upper=False)[k:],
         "linear system": lambda: torch.linalg.solve(lower, sides)[k:],
         "LU, systems only": lambda: torch.linalg.lu_solve(lower, torch.arange(1, m + k + 1).int(), sides)[k:],
