@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from alma_env.data.datasets import TEXT, DataSet
-from alma_env.data.normalisation import moments, per_channel
+from alma_env.data.normalisation import in_parts, moments, per_channel
 
 
 def from_arrays(
@@ -81,7 +81,7 @@ def _checked(part: tuple[ArrayLike, ArrayLike], name: str) -> tuple[NDArray[Any]
         dtype = np.uint8 if x.dtype == np.uint8 else np.float32
         mapped = isinstance(part[0], np.memmap) and x.dtype == dtype and x.flags.c_contiguous
         x = x if mapped else np.array(x, dtype=dtype, order="C")
-    if x.dtype == np.float32 and not np.isfinite(x).all():
+    if x.dtype == np.float32 and not all(np.isfinite(rows).all() for rows in in_parts(x)):
         raise ValueError(f"{name} x has NaN or infinite values in float32: remove them or rescale x")
     if y.dtype.kind not in "iu":
         raise TypeError(f"{name} y is {y.dtype}: labels must be integers; convert with y.astype('int64')")

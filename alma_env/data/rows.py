@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from alma_env.data.arrays import from_arrays
 from alma_env.data.datasets import DataSet
-from alma_env.data.normalisation import Moments
+from alma_env.data.normalisation import Moments, in_parts, of_histograms
 
 X_COLUMNS = ("image", "img", "x", "input", "inputs", "features", "pixel_values")
 Y_COLUMNS = ("label", "labels", "y", "target", "fine_label", "class")
-_PART = 4096  # rows read at a time
 
 
 class Rows(Protocol):
@@ -181,12 +180,15 @@ def _label(y: Any, where: str) -> int:
 
 def _moments_by_parts(x: NDArray[Any], scale: float) -> Moments:
     """Return mean and standard deviation of x / scale as `normalisation.moments` does, with a part in memory."""
+    if x.dtype == np.uint8:
+        channels = range(x.shape[1]) if x.ndim >= 3 else [slice(None)]
+        weights = [sum(np.bincount(part[:, c].ravel(), minlength=256) for part in in_parts(x)) for c in channels]
+        return of_histograms(weights, scale)
     axes = (0, *range(2, x.ndim)) if x.ndim >= 3 else tuple(range(x.ndim))
-    parts = range(0, len(x), _PART)
     count = x.size // (x.shape[1] if x.ndim >= 3 else 1)
 
     def mean_of(function: Any) -> NDArray[np.float64]:
-        total = sum(function(x[at : at + _PART].astype(np.float64) / scale).sum(axes) for at in parts)
+        total = sum(function(part.astype(np.float64) / scale).sum(axes) for part in in_parts(x))
         return np.atleast_1d(total / count)
 
     mean = mean_of(lambda values: values)

@@ -8,6 +8,7 @@ from .gallery import attack, printed
 @attack("searches for the test set in the environment", "it is not there")
 @attack("searches for arrays of images among all objects", "only the mega-batches that arrived")
 @attack("loads the digits from scikit-learn", "the files are hidden")
+@attack("loads the digits from the package of the benchmark", "the files are hidden")
 @attack("connects to the network", "there is none")
 @attack("reads a file of the host", "it is not there")
 @attack("writes to the interpreter, the packages or the submission", "read-only")
@@ -33,6 +34,10 @@ def test_the_sandbox_has_no_test_set_no_later_data_no_network_and_no_writable_fi
             from sklearn.datasets import load_digits
             return load_digits().data.shape
 
+        def packaged():
+            import alma_env
+            return alma_env.load("Digits").digest
+
         def images():
             seen = [o for o in gc.get_objects() if isinstance(o, np.ndarray) and o.size and o.any()]
             return max((len(o) for o in seen if o.ndim == 4), default=0)
@@ -48,6 +53,7 @@ def test_the_sandbox_has_no_test_set_no_later_data_no_network_and_no_writable_fi
                     attempt("train", lambda: int(self.env.data.train_x.any()))
                     attempt("images", images)
                     attempt("digits", digits)
+                    attempt("packaged", packaged)
                     attempt("network", connect)
                     attempt("outside", lambda: open({str(secret)!r}).read())
                     attempt("written", written)
@@ -66,6 +72,7 @@ def test_the_sandbox_has_no_test_set_no_later_data_no_network_and_no_writable_fi
     # At most the training part of a mega-batch.
     assert int(printed(sandboxed_run, "images")) <= env.examples_per_tick
     assert printed(sandboxed_run, "digits") in ("FileNotFoundError", "OSError")
+    assert printed(sandboxed_run, "packaged") == "FileNotFoundError"
     assert printed(sandboxed_run, "network") in ("OSError", "PermissionError", "ConnectionRefusedError")
     assert printed(sandboxed_run, "outside") == "FileNotFoundError"
     assert printed(sandboxed_run, "written") == "[]"
@@ -109,8 +116,8 @@ def test_a_second_answer_at_one_tick_ends_the_run(run):
 @attack("trains on import", "no data exists on import")
 def test_a_submission_has_no_data_at_import(run):
     sandboxed_run = run("""
-        from sklearn.datasets import load_digits
-        x, y = load_digits(return_X_y=True)
+        import alma_env
+        alma_env.load("Digits")
         """)
     assert "FileNotFoundError" in sandboxed_run.failure
     assert len(sandboxed_run.ledger) == 0
