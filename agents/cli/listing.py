@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from importlib import resources
 from typing import Any
 
 import gymnasium
@@ -37,7 +38,8 @@ def envs(options: argparse.Namespace, console: Console) -> int:
         table.add_row(stream["id"], stream["data"], str(stream["ticks"] or "any"), recipe, waits)
     table.caption = (
         "B: mega-batches. X-ALMA-v0 has a decision environment X-ALMA-Wait-v0, and except for text its surrogate "
-        "X-ALMA-Wait-Surrogate-v0. `alma envs --json` has every id in full."
+        f"X-ALMA-Wait-Surrogate-v0. The surrogates of {' and '.join(_shipped())} come with the package; the others take "
+        "recorded=FILE, which `alma surrogate fit` writes. `alma envs --json` has every id in full."
     )
     table.caption_justify = "left"
     _print_uncut(console, table)
@@ -62,9 +64,16 @@ def _streams() -> list[dict[str, Any]]:
                 "width": recipe.width,
                 "waits": list(recipe.waits),
                 "decision_environments": decisions,
+                "surrogate_in_package": id.removesuffix("-ALMA-v0") in _shipped(),
             }
         )
     return streams
+
+
+def _shipped() -> list[str]:
+    """Return the data sets whose recorded runs come with the package."""
+    folder = resources.files("agents.rl").joinpath("recorded")
+    return sorted(file.name.removesuffix(".npz") for file in folder.iterdir() if file.name.endswith(".npz"))
 
 
 def _print_uncut(console: Console, table: Table) -> None:

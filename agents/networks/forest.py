@@ -32,6 +32,12 @@ class Forest(nn.Module):
         depth: decisions on the longest path.
     """
 
+    roots: nn.Parameter
+    features: nn.Parameter
+    thresholds: nn.Parameter
+    branches: nn.Parameter
+    probabilities: nn.Parameter
+
     def __init__(
         self, roots: Tensor, features: Tensor, thresholds: Tensor, branches: Tensor, probabilities: Tensor, depth: int
     ) -> None:

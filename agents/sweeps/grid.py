@@ -110,7 +110,9 @@ def _runs_of(grid: Mapping[str, Any]) -> Iterator[RunSpec]:
             'replay as policy = "doubling:replay=true"'
         )
     agents = values.get("agent", ["sm"])
-    others = {key: values[key] for key in ("engine", "device", "threads", "record") if key in values}
+    others: dict[str, list[Any]] = {
+        key: values[key] for key in ("engine", "device", "threads", "record") if key in values
+    }
     for env, agent, settings in itertools.product(values["env"], agents, _settings_of(grid.get("set", {}))):
         if is_own(agent):
             yield from _runs_of_own_code(env, agent, settings, values, others)

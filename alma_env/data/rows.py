@@ -181,8 +181,11 @@ def _label(y: Any, where: str) -> int:
 def _moments_by_parts(x: NDArray[Any], scale: float) -> Moments:
     """Return mean and standard deviation of x / scale as `normalisation.moments` does, with a part in memory."""
     if x.dtype == np.uint8:
-        channels = range(x.shape[1]) if x.ndim >= 3 else [slice(None)]
-        weights = [sum(np.bincount(part[:, c].ravel(), minlength=256) for part in in_parts(x)) for c in channels]
+        channels: list[Any] = list(range(x.shape[1])) if x.ndim >= 3 else [slice(None)]
+        weights = [np.zeros(256, np.int64) for _ in channels]
+        for part in in_parts(x):
+            for of_channel, c in zip(weights, channels, strict=True):
+                of_channel += np.bincount(part[:, c].ravel(), minlength=256)
         return of_histograms(weights, scale)
     axes = (0, *range(2, x.ndim)) if x.ndim >= 3 else tuple(range(x.ndim))
     count = x.size // (x.shape[1] if x.ndim >= 3 else 1)

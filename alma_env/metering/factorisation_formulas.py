@@ -62,7 +62,7 @@ def _factor_lu(out: Any, a: Tensor, *rest: Any, **options: Any) -> int:
     return _batch(a) * _lu(*a.shape[-2:])
 
 
-def _solve(out: Any, a: Tensor, *rest: Any, **options: Any) -> int:
+def _solve(out: tuple[Tensor, ...], a: Tensor, *rest: Any, **options: Any) -> int:
     # LU, and two triangular systems for each right-hand side. A may be repeated for a larger batch of them.
     solution, factors, n = out[0], out[1], a.shape[-1]
     return _batch(factors) * _lu(n, n) + 2 * n * solution.numel()
@@ -119,7 +119,7 @@ def _product_with_q(
 
 
 def _least_squares(
-    out: Any, a: Tensor, b: Tensor, rcond: Any = None, *, driver: str | None = None, **options: Any
+    out: tuple[Tensor, ...], a: Tensor, b: Tensor, rcond: Any = None, *, driver: str | None = None, **options: Any
 ) -> int:
     m, n = a.shape[-2:]
     p, q = max(m, n), min(m, n)
