@@ -67,7 +67,7 @@ def _hyperparameters(
     known = {*_STAGE_TYPES, *own}
     unknown = sorted(set(given) - known)
     if unknown:
-        hint = did_you_mean(unknown[0], [*known, *_DEFAULTS])
+        hint = did_you_mean(unknown[0], [*known, *_DEFAULTS, *facts.protocol])
         names = ", ".join(sorted(known))
         raise ValueError(f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter{hint}; it has {names}")
     types = {name: parameter.annotation for name, parameter in network.items()} | keyword_types(method) | _STAGE_TYPES

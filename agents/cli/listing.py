@@ -38,7 +38,7 @@ def envs(options: argparse.Namespace, console: Console) -> int:
         table.add_row(stream["id"], stream["data"], str(stream["ticks"] or "any"), recipe, waits)
     table.caption = (
         "B: mega-batches. X-ALMA-v0 has a decision environment X-ALMA-Wait-v0, and except for text its surrogate "
-        f"X-ALMA-Wait-Surrogate-v0. The surrogates of {' and '.join(_shipped())} come with the package; the others take "
+        f"X-ALMA-Wait-Surrogate-v0. The surrogates of {' and '.join(_shipped())} come with the package; others take "
         "recorded=FILE, which `alma surrogate fit` writes. `alma envs --json` has every id in full."
     )
     table.caption_justify = "left"
