@@ -47,7 +47,7 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
         if id in gym.registry:
             raise ValueError(f"id={id!r}: not a stream; make this environment with gymnasium.make('alma_env:{id}')")
         raise ValueError(
-            f"id={id!r}: unknown environment{did_you_mean(id, STREAM_IDS)}; the ids are {', '.join(STREAM_IDS)}"
+            f"id={id!r}: unknown environment; the ids are {', '.join(STREAM_IDS)}{did_you_mean(id, STREAM_IDS)}"
         )
     if "data" in keywords and id != ARRAYS_ID:
         raise TypeError(
@@ -124,5 +124,5 @@ def _protocol(id: str, keywords: dict[str, Any]) -> dict[str, Any]:
         if name not in allowed:
             known = ", ".join(allowed)
             hint = did_you_mean(name, allowed)
-            raise TypeError(f"{name}={value!r}: unknown keyword of this environment{hint}; the keywords are {known}")
+            raise TypeError(f"{name}={value!r}: unknown keyword of this environment; the keywords are {known}{hint}")
     return {name: keywords.pop(name) for name in PROTOCOL_KEYWORDS if name in keywords}

@@ -35,13 +35,13 @@ class MissingPackageError(AlmaError, ImportError):
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """Return a question with the known names that are most similar to a wrong name; an empty text if none is.
+    """Return the end of a message: the known names that are most similar to a wrong one; an empty text if none is.
 
     >>> did_you_mean("epoch", ["epochs", "momentum"])
-    ' (did you mean epochs?)'
+    '; did you mean epochs?'
     >>> did_you_mean("nothing", ["epochs", "momentum"])
     ''
     """
     lower = {name.lower(): name for name in known}
     close = difflib.get_close_matches(given.lower(), lower, n=2, cutoff=0.65)
-    return f" (did you mean {' or '.join(lower[name] for name in close)}?)" if close else ""
+    return f"; did you mean {' or '.join(lower[name] for name in close)}?" if close else ""

@@ -108,7 +108,7 @@ def known_facts(env: str, keywords: Mapping[str, Any]) -> DataFacts:
     if env != TEXT_ID and env not in PROTOCOLS:
         hint = did_you_mean(env, (*PROTOCOLS, TEXT_ID))
         known = ", ".join(PROTOCOLS)
-        raise ValueError(f"env={env!r}: must be one of the paper's environments{hint}; use one of {known}")
+        raise ValueError(f"env={env!r}: must be one of the paper's environments; use one of {known}{hint}")
     is_text = env == TEXT_ID
     standard = {**_PROTOCOL_DEFAULTS, "ticks": TEXT_TICKS if is_text else PROTOCOLS[env]["ticks"]}
     if is_text:

@@ -69,7 +69,7 @@ def _hyperparameters(
     if unknown:
         hint = did_you_mean(unknown[0], [*known, *_DEFAULTS, *facts.protocol])
         names = ", ".join(sorted(known))
-        raise ValueError(f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter{hint}; it has {names}")
+        raise ValueError(f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter; it has {names}{hint}")
     types = {name: parameter.annotation for name, parameter in network.items()} | keyword_types(method) | _STAGE_TYPES
     checked = check_types(given, types, own | dataclasses.asdict(recipe.settings))
     own |= {name: checked.pop(name) for name in list(checked) if name in own}

@@ -27,7 +27,7 @@ def plot(options: argparse.Namespace, console: Console) -> int:
     kind = options.kind
     if kind not in figures.KINDS:
         hint = did_you_mean(kind, figures.KINDS)
-        raise ValueError(f"kind {kind!r}: unknown{hint}; the kinds of figures are {', '.join(figures.KINDS)}")
+        raise ValueError(f"kind {kind!r}: unknown; the kinds of figures are {', '.join(figures.KINDS)}{hint}")
     names = ("panels", "flops_price", "parameter_price", "layer")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     for name in given:

@@ -15,7 +15,7 @@ class Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             names = [str(choice) for choice in action.choices]
             hint = did_you_mean(str(value), names)
-            raise argparse.ArgumentError(action, f"{value!r}: unknown{hint}; choose from {', '.join(names)}")
+            raise argparse.ArgumentError(action, f"{value!r}: unknown; choose from {', '.join(names)}{hint}")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse the words of this command.
@@ -29,7 +29,7 @@ class Parser(argparse.ArgumentParser):
 
     def _refuse(self, word: str) -> NoReturn:
         hint = did_you_mean(word.partition("=")[0], self._option_string_actions) if word.startswith("-") else ""
-        self.error(f"{word}: unknown{hint}; `{self.prog} --help` lists the options")
+        self.error(f"{word}: unknown; `{self.prog} --help` lists the options{hint}")
 
 
 def add_command(commands: Any, name: str, function: str, summary: str, **keywords: Any) -> argparse.ArgumentParser:

@@ -38,7 +38,7 @@ def policy_from(spec: str, *, grows: bool = False) -> Policy:
         names = ", ".join((*SCHEDULES, EXPLORING))
         hint = did_you_mean(name, (*SCHEDULES, EXPLORING))
         raise ValueError(
-            f"--policy {spec}: unknown policy{hint}; choose one of {names}, or give the path of a .zip file"
+            f"--policy {spec}: unknown policy; choose one of {names}, or give the path of a .zip file{hint}"
         )
     schedule = SCHEDULES[name]
     fields = _fields(spec, rest, [field.name for field in dataclasses.fields(schedule)])
@@ -53,8 +53,8 @@ def _fields(spec: str, text: str, known: Sequence[str]) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         if key not in known or not equals:
             raise ValueError(
-                f"--policy {spec}: {pair!r} is not a field{did_you_mean(key, known)}; write NAME:field=value with the "
-                f"fields {', '.join(known)}"
+                f"--policy {spec}: {pair!r} is not a field; write NAME:field=value with the fields "
+                f"{', '.join(known)}{did_you_mean(key, known)}"
             )
         values[key] = literal(value)
     return values

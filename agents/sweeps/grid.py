@@ -226,7 +226,7 @@ def _require_keys(table: Mapping[str, Any], prefix: str, known: Sequence[str]) -
         if key not in known:
             hint = "write seeds" if key == "seed" else f"write hyper-parameters in [{prefix}set]"
             raise ValueError(
-                f"{prefix}{key}: unknown{did_you_mean(key, known)}; the keys are {', '.join(known)}; {hint}"
+                f"{prefix}{key}: unknown; the keys are {', '.join(known)}; {hint}{did_you_mean(key, known)}"
             )
     if not isinstance(table.get("set", {}), Mapping):
         raise ValueError(f"{prefix}set={table['set']!r}: must be a table [{prefix}set] of hyper-parameters")

@@ -41,7 +41,7 @@ def require(names: Sequence[str]) -> None:
     for name in names:
         if name not in _MODULES:
             raise ValueError(
-                f"--track {name}: unknown tracker{did_you_mean(name, _MODULES)}; choose from {', '.join(_MODULES)}"
+                f"--track {name}: unknown tracker; choose from {', '.join(_MODULES)}{did_you_mean(name, _MODULES)}"
             )
         try:
             importlib.import_module(_MODULES[name])
