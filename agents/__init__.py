@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # the public names; each is imported on first use
     from agents.catalogue.spec import RunSpec as RunSpec
     from agents.learners.anytime import AnytimeAgent as AnytimeAgent
     from agents.learners.anytime import Learner as Learner
+    from agents.learners.scikit import ScikitLearner as ScikitLearner
     from agents.learners.sm import SingleModel as SingleModel
     from agents.policies.exploring import Exploring as Exploring
     from agents.policies.learned import LearnedPolicy as LearnedPolicy

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class AlmaError(Exception):
     """Base class of the errors of alma-env."""
@@ -48,3 +51,16 @@ def how_to_install(extra: str) -> str:
     """
     in_a_clone = f"pip install -c constraints.txt -e '.[{extra}]'"
     return f"pip install 'alma-env[{extra}]', or in a clone of the repository {in_a_clone}"
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Return the end of a message: the known names that are most similar to a wrong one; an empty text if none is.
+
+    >>> did_you_mean("epoch", ["epochs", "momentum"])
+    '; did you mean epochs?'
+    >>> did_you_mean("nothing", ["epochs", "momentum"])
+    ''
+    """
+    lower = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(given.lower(), lower, n=2, cutoff=0.65)
+    return f"; did you mean {' or '.join(lower[name] for name in close)}?" if close else ""

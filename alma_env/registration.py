@@ -25,7 +25,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "Digits-ALMA-v0": {"data": "Digits", "ticks": 20},
 }
 ARRAYS_ID = "Arrays-ALMA-v0"
-ARRAYS_KEYWORDS = ("train", "test", "name", "classes", "scale", "mean", "std")
+ARRAYS_KEYWORDS = ("data", "train", "test", "name", "classes", "scale", "mean", "std")
 TEXT_ID = "Text-ALMA-v0"
 TEXT_TICKS = 4  # the default
 TEXT_KEYWORDS = ("train", "valid", "test", "sequence_length", "vocabulary_size", "tokenizer", "cache")

@@ -18,9 +18,10 @@ import alma_env
 import leaderboard.cli
 from agents.catalogue import backbones
 from agents.catalogue.methods import methods_for
+from agents.catalogue.own_code import is_own
 from agents.catalogue.recipes import recipe_for
 from agents.catalogue.spec import RunSpec, resolve
-from agents.cli.parser import build_parser
+from agents.cli.parser import DEFAULT_ENV, build_parser
 from agents.policies.specs import policy_from
 from agents.policies.validation import key_values
 from agents.training.settings import StageSettings
@@ -187,10 +188,12 @@ def _check_command(where: str, name: str, words: Sequence[str]) -> None:
 
 def _check_run(where: str, options: object) -> None:
     """Check environment, agent, policies and the keys of --set, which the parser does not check."""
-    protocol = {"data": TEXT} if options.env == TEXT_ID else PROTOCOLS[options.env]
-    recipe = recipe_for(protocol["data"])
+    if is_own(options.agent) or options.data is not None:
+        return  # a file of the user, which the page writes: its blocks are executed
+    env = options.env or DEFAULT_ENV
+    recipe = recipe_for(TEXT if env == TEXT_ID else PROTOCOLS[env]["data"])
     method = methods_for(recipe.backbone)[options.agent]
-    known = {*keywords_of(options.env), *method.keywords, *backbones.own_keywords(recipe.backbone), "growth"}
+    known = {*keywords_of(env), *method.keywords, *backbones.own_keywords(recipe.backbone), "growth"}
     known |= set(StageSettings.__dataclass_fields__)
     assert key_values(options.set).keys() <= known, where
     for policy in options.policy:

@@ -12,6 +12,7 @@ import gymnasium as gym
 from agents.catalogue.recipes import Recipe, recipe_for
 from alma_env import AlmaEnv
 from alma_env.data.datasets import TEXT
+from alma_env.errors import did_you_mean
 from alma_env.registration import PROTOCOL_KEYWORDS, PROTOCOLS, TEXT_ID, TEXT_TICKS, TINY_SIZES, keywords_of
 from alma_env.text.corpus import TextCorpus
 
@@ -122,7 +123,9 @@ def known_facts(env: str, keywords: Mapping[str, Any]) -> DataFacts:
         ValueError: the environment is not one of the paper's, or ``ticks`` is not a positive integer.
     """
     if env != TEXT_ID and env not in PROTOCOLS:
-        raise ValueError(f"env={env!r}: must be one of the paper's environments; use one of {', '.join(PROTOCOLS)}")
+        hint = did_you_mean(env, (*PROTOCOLS, TEXT_ID))
+        known = ", ".join(PROTOCOLS)
+        raise ValueError(f"env={env!r}: must be one of the paper's environments; use one of {known}{hint}")
     is_text = env == TEXT_ID
     standard = {**_PROTOCOL_DEFAULTS, "ticks": TEXT_TICKS if is_text else PROTOCOLS[env]["ticks"]}
     if is_text:

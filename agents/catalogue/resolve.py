@@ -15,6 +15,7 @@ from agents.policies import FixedWait, Policy, Schedule, policy_record
 from agents.policies.growing import require_ticks
 from agents.policies.validation import check_types
 from agents.training.settings import StageSettings
+from alma_env.errors import did_you_mean
 
 _STAGE_TYPES = get_type_hints(StageSettings)
 # Keywords of every agent
@@ -70,8 +71,10 @@ def _hyperparameters(
     known = {*_STAGE_TYPES, *own}
     unknown = sorted(set(given) - known)
     if unknown:
+        hint = did_you_mean(unknown[0], [*known, *_DEFAULTS, *facts.protocol])
+        names = ", ".join(sorted(known))
         raise UnknownHyperparameterError(
-            f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter; it has {', '.join(sorted(known))}"
+            f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter; it has {names}{hint}"
         )
     types = {name: parameter.annotation for name, parameter in network.items()} | keyword_types(method) | _STAGE_TYPES
     checked = check_types(given, types, own | dataclasses.asdict(recipe.settings))

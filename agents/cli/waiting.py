@@ -20,6 +20,7 @@ from agents.analysis.measures import engineering
 from agents.analysis.prices import Prices
 from agents.catalogue.data_facts import facts_of
 from agents.catalogue.spec import RunSpec, resolve
+from agents.cli import json_output
 from agents.cli.finished_runs import picture_folder
 from agents.cli.run_sweep import require_settings, run_in_turn
 from agents.figures import waiting
@@ -172,16 +173,37 @@ _DECISIONS = (
 )
 
 
+def _lines(comparison: waiting_comparison.WaitingComparison) -> list[dict[str, Any]]:
+    """The schedules of a comparison as data, for other programs."""
+    return [
+        {
+            "compared": comparison.title,
+            "when": schedule.name,
+            "wait": schedule.wait,
+            "cost": schedule.cost,
+            "costs_by_seed": schedule.costs,
+            "comps_by_seed": schedule.comps,
+            "best_fixed": schedule is comparison.best_fixed,
+            "minus_best_fixed": comparison.against_best_fixed(schedule),
+        }
+        for schedule in comparison.schedules
+    ]
+
+
 def compare(options: argparse.Namespace, console: Console) -> int:
     """Compare finished runs with the best fixed waiting time, in a table and a picture."""
     prices = Prices(options.flops_price, options.parameter_price)
     found, left_out = load.find(options.folder)
-    say(console, *left_out)
+    said = json_output.messages(console, as_json=options.json)
+    say(said, *left_out)
     if not found:
         raise ValueError(f"{options.folder}: it holds no finished run; finish one first")
     heading = "CER" if not any((prices.flops, prices.parameters)) else "CER, FLOPs and parameters at their prices"
     comparisons = waiting_comparison.compare(found, prices)
-    say(console, *dict.fromkeys(message for one in comparisons for message in one.notes))
+    say(said, *dict.fromkeys(message for one in comparisons for message in one.notes))
+    if options.json:
+        json_output.write([line for one in comparisons for line in _lines(one)])
+        return 0
     for one in comparisons:
         table = Table("when", "n", heading, "Comp", "minus best fixed wait", box=None, title=one.title)
         for schedule in one.schedules:

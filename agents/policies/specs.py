@@ -11,6 +11,7 @@ from agents.policies.learned import LearnedPolicy
 from agents.policies.progress import Policy
 from agents.policies.validation import literal
 from agents.policies.waiting import SCHEDULES
+from alma_env.errors import did_you_mean
 
 EXPLORING = "exploring"
 
@@ -37,7 +38,10 @@ def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") ->
         return Exploring(**_fields(spec, rest, ("seed",), option), grows=grows)
     if name not in SCHEDULES:
         names = ", ".join((*SCHEDULES, EXPLORING))
-        raise ValueError(f"{option}{spec}: unknown policy; choose one of {names}, or give the path of a .zip file")
+        hint = did_you_mean(name, (*SCHEDULES, EXPLORING))
+        raise ValueError(
+            f"{option}{spec}: unknown policy; choose one of {names}, or give the path of a .zip file{hint}"
+        )
     schedule = SCHEDULES[name]
     fields = _fields(spec, rest, [field.name for field in dataclasses.fields(schedule)], option)
     if grows:
@@ -51,7 +55,8 @@ def _fields(spec: str, text: str, known: Sequence[str], option: str) -> dict[str
         key, equals, value = pair.partition("=")
         if key not in known or not equals:
             raise ValueError(
-                f"{option}{spec}: {pair!r} is not a field; write NAME:field=value with the fields {', '.join(known)}"
+                f"{option}{spec}: {pair!r} is not a field; write NAME:field=value with the fields "
+                f"{', '.join(known)}{did_you_mean(key, known)}"
             )
         values[key] = literal(value)
     return values

@@ -53,6 +53,16 @@ def test_shipped_recordings_make_a_surrogate_without_a_file(stream, reward_on):
     assert len(env.unwrapped.vector.curves) == 2  # two widths
 
 
+@pytest.mark.parametrize("stream", ["FashionMNIST-ALMA-v0", "CIFAR10-ALMA-v0", "Arrays-ALMA-v0"])
+def test_every_registered_surrogate_works_with_a_file_of_own_runs(stream, tmp_path):
+    runs = [dataclasses.replace(run, env=stream) for run in waits(noise=0.1)]
+    recordings.save(runs, tmp_path / "own.npz")
+    id = f"alma_env:{stream.removesuffix('-v0')}-Wait-Surrogate-v0"
+    check_env(gym.make(id, recorded=str(tmp_path / "own.npz")).unwrapped, skip_render_check=True)
+    with pytest.raises(ValueError, match="give recorded=FILE, written by `alma surrogate fit"):
+        gym.make(id)
+
+
 def test_the_shipped_surrogate_of_digits_ranks_held_out_schedules():
     for runs in recordings.groups(recordings.load(recordings.shipped_file("Digits-ALMA-v0"))).values():
         assert rank_correlation(held_out(runs, episodes=4)) > 0.7

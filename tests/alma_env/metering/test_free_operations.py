@@ -54,7 +54,7 @@ NOT_TRIED = {
         _nested_from_padded_tensor _nested_select_backward _nested_view_from_buffer _nested_view_from_jagged
         _validate_compressed_sparse_indices _fused_sdp_choice _functional_assert_async _sink_tokens
         sparse_compressed_tensor _convert_indices_from_csr_to_coo _cudnn_rnn_flatten_weight
-        _nested_tensor_from_tensor_list""",
+        _nested_tensor_from_tensor_list lu_unpack""",
     "it repeats, adds or scales the elements of one operand at the positions that the other one has": """
         _nested_sum_backward _nested_tensor_softmax_with_shape _sparse_sum_backward bincount""",
     "it casts single values, with a scale for each": """

@@ -176,6 +176,8 @@ def test_data_of_streams_are_hidden_under_every_path_to_the_interpreter(tmp_path
                 found += 1
                 assert Path(inside) / folder.relative_to(outside) in view.hidden_folders()
     assert found
+    (package,) = [Path(inside) for inside, outside in visible.items() if outside == view.PACKAGES_ROOT / "alma_env"]
+    assert package / "data" / "digits" in view.hidden_folders()
 
 
 @isolated

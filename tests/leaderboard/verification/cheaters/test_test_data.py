@@ -12,6 +12,7 @@ from .judged import play
 @attack("searches for the test set in the environment", "it is not there")
 @attack("searches for arrays of images among all objects", "only the mega-batches that arrived")
 @attack("loads the digits from scikit-learn", "the files are hidden")
+@attack("loads the digits from the package of the benchmark", "the files are hidden")
 @attack("connects to the network", "there is none")
 @attack("reads a file of the host", "it is not there")
 @attack("writes to the interpreter, the packages or the submission", "read-only")
@@ -38,6 +39,10 @@ def test_the_sandbox_has_no_test_set_no_later_data_no_network_and_no_writable_fi
             from sklearn.datasets import load_digits
             return load_digits().data.shape
 
+        def packaged():
+            import alma_env
+            return alma_env.load("Digits").digest
+
         def images():
             seen = [o for o in gc.get_objects() if isinstance(o, np.ndarray) and o.size and o.any()]
             return max((len(o) for o in seen if o.ndim == 4), default=0)
@@ -53,6 +58,7 @@ def test_the_sandbox_has_no_test_set_no_later_data_no_network_and_no_writable_fi
                     attempt("train", lambda: int(self.env.data.train_x.any()))
                     attempt("images", images)
                     attempt("digits", digits)
+                    attempt("packaged", packaged)
                     attempt("network", connect)
                     attempt("outside", lambda: open({str(secret)!r}).read())
                     attempt("written", written)
@@ -62,7 +68,7 @@ def test_the_sandbox_has_no_test_set_no_later_data_no_network_and_no_writable_fi
                     attempt("validation", lambda: self.env.validation_error(self.predictor))
                     sys.stdout.flush()
 
-        attempt("on import", digits)
+        attempt("on import", packaged)
 
         def make_agent(env):
             return Peeping(env)
@@ -74,6 +80,7 @@ def test_the_sandbox_has_no_test_set_no_later_data_no_network_and_no_writable_fi
     assert int(printed(sandboxed_run, "images")) <= env.examples_per_tick
     assert printed(sandboxed_run, "digits") in ("FileNotFoundError", "OSError")
     assert printed(sandboxed_run, "on import") == "FileNotFoundError"
+    assert printed(sandboxed_run, "packaged") == "FileNotFoundError"
     assert printed(sandboxed_run, "network") in ("OSError", "PermissionError", "ConnectionRefusedError")
     assert printed(sandboxed_run, "outside") == "FileNotFoundError"
     assert printed(sandboxed_run, "written") == "[]"
