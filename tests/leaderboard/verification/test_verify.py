@@ -9,7 +9,7 @@ import pytest
 
 import agents
 import alma_env
-from leaderboard import cli
+from leaderboard import cli, rules
 from leaderboard.sandbox.sandbox import ISOLATED, Limits, level_here
 from leaderboard.submission import static_check, zip_archive
 from leaderboard.verification.one_run import run_sandboxed
@@ -42,10 +42,11 @@ SM = AGENT.format(method="sm", wait=2, more="")
 
 
 @pytest.fixture
-def five_ticks(monkeypatch) -> None:
-    """Shorten the streams of verifications."""
+def short(monkeypatch) -> None:
+    """Shorten the streams of submissions."""
     make = alma_env.make
     monkeypatch.setattr(alma_env, "make", lambda id: make(id, ticks=5))
+    monkeypatch.setitem(rules.TICKS, "Digits-ALMA-v0", 5)
 
 
 def submission(folder, agent=SM, **files):
@@ -57,7 +58,7 @@ def submission(folder, agent=SM, **files):
     return folder
 
 
-@pytest.mark.usefixtures("five_ticks")
+@pytest.mark.usefixtures("short")
 def test_a_verified_ledger_equals_that_of_a_local_run_to_the_last_bit(tmp_path):
     report = static_check.check_path(submission(tmp_path / "sent"))
     messages = []
@@ -86,6 +87,7 @@ def test_methods_that_grow_or_average_run_as_programs(tmp_path, method, more):
     assert values_of(run.ledger) == values_of(agents.run(env, agent, seed=1))
 
 
+@pytest.mark.usefixtures("short")
 def test_an_idle_agent_with_the_ledgers_of_another_agent_is_flagged(tmp_path):
     """The agent also checks that the sandbox does not have the errors of its answers."""
     folder = submission(
@@ -109,18 +111,18 @@ def make_agent(env):
     (folder / "ledgers").mkdir()
     for seed in (3, 4, 5):
         env = alma_env.make("Digits-ALMA-v0")
-        ledger = agents.run(env, agents.make("sm", env, width=4, wait=4, epochs=1, seed=seed), seed=seed)
+        ledger = agents.run(env, agents.make("sm", env, width=4, wait=1, epochs=3, seed=seed), seed=seed)
         (folder / "ledgers" / f"seed-{seed}.jsonl").write_text(ledger.to_json())
     report = static_check.check_path(folder)
     assert report.ok
-    found = verify(report.package, report.manifest)
+    found = verify(report.package, dataclasses.replace(report.manifest, seeds=(3, 4)))
     assert found.worst == "suspicious"
     claims = [finding for finding in found.findings if finding.code == "claim"]
-    assert {finding.seed for finding in claims} == {3, 4, 5}
+    assert {finding.seed for finding in claims} == {3, 4}
     assert all(run.ledger.score().final_error > 0.6 for run in found.runs)
 
 
-@pytest.mark.usefixtures("five_ticks")
+@pytest.mark.usefixtures("short")
 def test_the_first_run_that_fails_ends_the_verification(tmp_path):
     agent = "def make_agent(env):\n    if env.run_seed == 4:\n        raise RuntimeError('not this one')\n"
     agent += "    import agents\n    return agents.make('sm', env, width=4, wait=5, epochs=1, seed=env.run_seed)\n"
