@@ -24,20 +24,49 @@ PUBLISHED: dict[str, Moments] = {
 
 
 def moments(x: NDArray[Any], scale: float) -> Moments:
-    """Return mean and standard deviation of x / scale, per channel (axis 1) if x has at least 3 axes."""
-    channels = [x[:, c] for c in range(x.shape[1])] if x.ndim >= 3 else [x]
+    """Return mean and standard deviation of x / scale, per channel (axis 1) if x has at least 3 axes.
+
+    A memory-mapped array is read in parts, because it may be larger than the memory.
+    """
+    channels: list[Any] = list(range(x.shape[1])) if x.ndim >= 3 else [slice(None)]
     if x.dtype == np.uint8:  # by histogram: exact, and without a float copy of the set
-        return of_histograms([np.bincount(channel.reshape(-1), minlength=256) for channel in channels], scale)
+        weights = [np.zeros(256, np.int64) for _ in channels]
+        for part in in_parts(x):
+            for of_channel, c in zip(weights, channels, strict=True):
+                of_channel += np.bincount(part[:, c].ravel(), minlength=256)
+        return _of_histograms(weights, scale)
+    if _is_mapped(x):
+        return _moments_by_parts(x, scale)
     mean, std = [], []
-    for channel in channels:
-        values = channel.astype(np.float64) / scale
+    for c in channels:
+        values = x[:, c].astype(np.float64) / scale
         average, deviation = float(values.mean()), float(values.std())
         mean.append(average)
         std.append(deviation if deviation > 0 else 1.0)
     return tuple(mean), tuple(std)
 
 
-def of_histograms(weights: Sequence[NDArray[np.int64]], scale: float) -> Moments:
+def _is_mapped(x: Any) -> bool:
+    while x is not None and not isinstance(x, np.memmap):
+        x = getattr(x, "base", None)
+    return x is not None
+
+
+def _moments_by_parts(x: NDArray[Any], scale: float) -> Moments:
+    axes = (0, *range(2, x.ndim)) if x.ndim >= 3 else tuple(range(x.ndim))
+    count = x.size // (x.shape[1] if x.ndim >= 3 else 1)
+
+    def mean_of(function: Any) -> NDArray[np.float64]:
+        total = sum(function(part.astype(np.float64) / scale).sum(axes) for part in in_parts(x))
+        return np.atleast_1d(total / count)
+
+    mean = mean_of(lambda values: values)
+    shape = (1, -1) + (1,) * (x.ndim - 2) if x.ndim >= 3 else (1,) * x.ndim
+    deviation = np.sqrt(mean_of(lambda values: (values - mean.reshape(shape)) ** 2))
+    return tuple(mean.tolist()), tuple(np.where(deviation > 0, deviation, 1.0).tolist())
+
+
+def _of_histograms(weights: Sequence[NDArray[np.int64]], scale: float) -> Moments:
     """Return mean and standard deviation of x / scale from how often each value 0..255 occurs in each channel."""
     values = np.arange(256) / scale
     mean = [float(np.average(values, weights=of_channel)) for of_channel in weights]
