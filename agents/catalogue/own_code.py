@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agents.learners.anytime import AnytimeAgent
-from agents.policies import as_plain_data
+from agents.policies import policy_record
 from alma_env import AlmaEnv
 from alma_env.files import file_digest
 
@@ -62,7 +62,7 @@ def make(reference: str, env: AlmaEnv, seed: int, given: Mapping[str, Any]) -> A
             "give agents.AnytimeAgent your learner and a policy, or call agents.make"
         )
     code = {"file": path.name, "function": function.__name__, "digest": file_digest(path)}
-    policy = as_plain_data(agent.policy) or f"{path.name}: {type(agent.policy).__qualname__}"
+    policy = policy_record(agent.policy) or f"{path.name}: {type(agent.policy).__qualname__}"
     plain = {name: value for name, value in given.items() if name != "policy"}
     agent.config = {"id": path.stem, "policy": policy, **plain, **agent.config, "seed": seed, "code": code}
     return agent

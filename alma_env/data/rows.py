@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,7 +14,6 @@ from numpy.typing import NDArray
 
 from alma_env.data.arrays import from_arrays
 from alma_env.data.datasets import DataSet
-from alma_env.data.normalisation import Moments, in_parts, of_histograms
 
 X_COLUMNS = ("image", "img", "x", "input", "inputs", "features", "pixel_values")
 Y_COLUMNS = ("label", "labels", "y", "target", "fine_label", "class")
@@ -69,12 +70,6 @@ def from_dataset(
     (3,)
     """
     parts = [_arrays(part, columns, folder, which) for part, which in ((train, "train"), (test, "test"))]
-    inputs = parts[0][0]
-    if isinstance(inputs, np.memmap) and (mean is None or std is None):
-        if scale is None:
-            scale = 255.0 if inputs.dtype == np.uint8 else 1.0
-        own_mean, own_std = _moments_by_parts(inputs, scale)
-        mean, std = own_mean if mean is None else mean, own_std if std is None else std
     return from_arrays(parts[0], parts[1], name=name, classes=classes, scale=scale, mean=mean, std=std)
 
 
@@ -89,26 +84,31 @@ def _arrays(
     first, _ = _pair(rows[0], columns, f"{which}[0]")
     labels = np.empty(n, np.int64)
     where = Path(tempfile.gettempdir()) if folder is None else Path(folder)
+    with _reported(where, n * first.nbytes), tempfile.TemporaryFile(dir=where) as file:  # the mapping stays valid
+        for index, (x, y) in enumerate(_pairs(rows, columns, which, n)):
+            if x.shape != first.shape or x.dtype != first.dtype:
+                raise ValueError(
+                    f"{which}[{index}] is {x.dtype} {x.shape}, {which}[0] is {first.dtype} {first.shape}: all examples "
+                    "must have one shape and one dtype; give the data set a transform, such as a resize"
+                )
+            file.write(x.tobytes())  # before it is mapped: a full disk then raises OSError, and kills nothing later
+            labels[index] = y
+        file.flush()
+        return np.memmap(file, first.dtype, "r", shape=(n, *first.shape)), labels
+
+
+@contextmanager
+def _reported(folder: Path, size: int) -> Iterator[None]:
+    """Add the remedy to an error of the disk; the errors of reading a row stay as they are."""
     try:
-        with tempfile.TemporaryFile(dir=where) as file:  # the mapping stays valid after the file is closed
-            # Written before it is mapped: a full disk then raises OSError instead of killing the process later.
-            for index, (x, y) in enumerate(_pairs(rows, columns, which, n)):
-                if x.shape != first.shape or x.dtype != first.dtype:
-                    raise ValueError(
-                        f"{which}[{index}] is {x.dtype} {x.shape}, {which}[0] is {first.dtype} {first.shape}: all "
-                        "examples must have one shape and one dtype; give the data set a transform, such as a resize"
-                    )
-                file.write(x.tobytes())
-                labels[index] = y
-            file.flush()
-            return np.memmap(file, first.dtype, "r", shape=(n, *first.shape)), labels
+        yield
     except OSError as error:
-        size = n * first.nbytes
-        raise OSError(
-            error.errno,
-            f"cannot write {size:,} bytes for the inputs ({error.strerror}); give folder= on a disk with enough space",
-            str(where),
-        ) from error
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise
+        rule = (
+            f"cannot write {size:,} bytes for the inputs ({error.strerror}); give folder= on a disk with enough space"
+        )
+        raise OSError(error.errno, rule, str(folder)) from error
 
 
 def _length(rows: Rows, which: str) -> int:
@@ -176,25 +176,3 @@ def _label(y: Any, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(f"{where}: y is {str(value)[:40]!r}: labels must be whole numbers from 0; encode them first")
     return value
-
-
-def _moments_by_parts(x: NDArray[Any], scale: float) -> Moments:
-    """Return mean and standard deviation of x / scale as `normalisation.moments` does, with a part in memory."""
-    if x.dtype == np.uint8:
-        channels: list[Any] = list(range(x.shape[1])) if x.ndim >= 3 else [slice(None)]
-        weights = [np.zeros(256, np.int64) for _ in channels]
-        for part in in_parts(x):
-            for of_channel, c in zip(weights, channels, strict=True):
-                of_channel += np.bincount(part[:, c].ravel(), minlength=256)
-        return of_histograms(weights, scale)
-    axes = (0, *range(2, x.ndim)) if x.ndim >= 3 else tuple(range(x.ndim))
-    count = x.size // (x.shape[1] if x.ndim >= 3 else 1)
-
-    def mean_of(function: Any) -> NDArray[np.float64]:
-        total = sum(function(part.astype(np.float64) / scale).sum(axes) for part in in_parts(x))
-        return np.atleast_1d(total / count)
-
-    mean = mean_of(lambda values: values)
-    shape = (1, -1) + (1,) * (x.ndim - 2) if x.ndim >= 3 else (1,) * x.ndim
-    deviation = np.sqrt(mean_of(lambda values: (values - mean.reshape(shape)) ** 2))
-    return tuple(mean.tolist()), tuple(np.where(deviation > 0, deviation, 1.0).tolist())

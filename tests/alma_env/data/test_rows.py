@@ -130,6 +130,26 @@ def test_a_full_disk_is_an_error_that_names_the_folder(monkeypatch, tmp_path):
     assert caught.value.filename == str(tmp_path)
 
 
+def test_an_image_that_cannot_be_read_keeps_its_own_error():
+    class Damaged(Large):
+        def __getitem__(self, index):
+            if index == 3:
+                raise OSError("cannot identify image file 'cat.png'")
+            return super().__getitem__(index)
+
+    with pytest.raises(OSError, match="cannot identify image file"):
+        alma_env.from_dataset(Damaged(5), Large(2))
+
+
+def test_memory_mapped_floats_have_the_moments_of_the_array(tmp_path):
+    mapped_x = np.memmap(tmp_path / "x", np.float32, "w+", shape=(60, 3, 4))
+    mapped_x[:] = RANDOM.normal(2, 3, (60, 3, 4))
+    data, other = (alma_env.from_arrays((x, LABELS), (x, LABELS)) for x in (mapped_x, np.array(mapped_x)))
+    assert mapped(data.train_x)
+    assert data.digest == other.digest
+    np.testing.assert_allclose((data.mean, data.std), (other.mean, other.std), rtol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("train", "keywords", "error", "message"),
     [
