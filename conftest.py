@@ -1,7 +1,8 @@
-"""Choose the number of test processes: up to four for the whole suite, one for a part of it and for benchmarks."""
+"""How many processes run the tests, and what their garbage collectors see."""
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
@@ -12,7 +13,22 @@ if os.environ.get("PYTEST_XDIST_WORKER"):
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return the number of processes for ``-n auto`` of pyproject.toml; 0 means this process."""
+    """Return the number of processes for ``-n auto`` of pyproject.toml; 0 means this process.
+
+    Up to four run the whole suite, and one runs a part of it or the benchmarks.
+    """
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
     benchmarks = config.option.markexpr not in ("", "not benchmark")
     return min(os.cpu_count() or 1, 4) if whole and not benchmarks else 0
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Hide what was loaded before this test from the garbage collector.
+
+    An environment looks at all objects of the collector when it is reset, and the modules of a test process have a
+    million objects. The objects of this test and its fixtures remain visible.
+    """
+    if len(gc.get_objects()) > 20_000:
+        gc.collect()
+        gc.freeze()

@@ -22,12 +22,14 @@ if TYPE_CHECKING:  # the public names; each is imported on first use
     from agents.catalogue.spec import RunSpec as RunSpec
     from agents.learners.anytime import AnytimeAgent as AnytimeAgent
     from agents.learners.anytime import Learner as Learner
+    from agents.learners.scikit import ScikitLearner as ScikitLearner
     from agents.learners.sm import SingleModel as SingleModel
     from agents.policies.exploring import Exploring as Exploring
     from agents.policies.learned import LearnedPolicy as LearnedPolicy
     from agents.policies.progress import Decision as Decision
     from agents.policies.progress import Policy as Policy
     from agents.policies.progress import Progress as Progress
+    from agents.policies.records import policy_record as policy_record
     from agents.policies.waiting import BudgetPaced as BudgetPaced
     from agents.policies.waiting import Doubling as Doubling
     from agents.policies.waiting import FixedWait as FixedWait

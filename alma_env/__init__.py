@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # the public names; each is imported on first use
     from alma_env.data.arrays import from_arrays as from_arrays
     from alma_env.data.datasets import DataSet as DataSet
     from alma_env.data.datasets import load as load
+    from alma_env.data.paths import from_path as from_path
+    from alma_env.data.rows import from_dataset as from_dataset
     from alma_env.data.stream import Stream as Stream
     from alma_env.data.stream import partition as partition
     from alma_env.env import AlmaEnv as AlmaEnv

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
 from alma_env.data.arrays import from_arrays
-from alma_env.data.datasets import load
+from alma_env.data.datasets import DataSet, load
+from alma_env.data.paths import from_path
 from alma_env.env import AlmaEnv
-from alma_env.registration import ARRAYS_ID, PROTOCOL_KEYWORDS, STREAM_IDS, TEXT_ID, TEXT_TICKS, TINY_SIZES, keywords_of
+from alma_env.errors import ArgumentTypeError, did_you_mean
+from alma_env.registration import (
+    ARRAYS_ID,
+    NAMESPACE,
+    PROTOCOL_KEYWORDS,
+    STREAM_IDS,
+    TEXT_ID,
+    TEXT_TICKS,
+    TINY_SIZES,
+    keywords_of,
+)
 from alma_env.text.corpus import TextCorpus
 from alma_env.text.stream import tiny_text
 
@@ -21,13 +33,15 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
     """Make an environment by id, without Gymnasium's wrappers.
 
     Args:
-        id: for example ``"CIFAR10-ALMA-v0"``; ``alma envs`` lists the ids.
+        id: for example ``"CIFAR10-ALMA-v0"``; ``alma envs`` lists the ids. ``"alma_env/CIFAR10-ALMA-v0"`` is the same.
         keywords: keywords of the protocol: ``ticks``, ``valid_fraction``, ``partition``, ``flops_budget``,
-            ``parameter_budget``, ``evaluation_batch_size``. Keywords of the data: ``root``, ``download``, and ``split``
-            for EMNIST. Keywords of ``Arrays-ALMA-v0``: ``train``, ``test``, ``name``, ``classes``, ``scale``, ``mean``,
-            ``std``. Keywords of ``Text-ALMA-v0``: ``train``, ``valid``, ``test``, ``sequence_length``,
-            ``vocabulary_size``, ``tokenizer``, ``cache``, see `alma_env.text.stream.text_stream`. Without ``train`` and
-            ``valid``, ``Text-ALMA-v0`` streams the small text that comes with the package.
+            ``parameter_budget``, ``evaluation_batch_size``. ``render_mode``. Keywords of the data: ``root``,
+            ``download``, and ``split`` for EMNIST. Keywords of ``Arrays-ALMA-v0``: ``data``, a file or folder, see
+            `from_path`, or a `DataSet`; or ``train`` and ``test``, pairs of arrays; and ``name``, ``classes``,
+            ``scale``, ``mean``, ``std``. Keywords of ``Text-ALMA-v0``: ``train``, ``valid``, ``test``,
+            ``sequence_length``, ``vocabulary_size``, ``tokenizer``, ``cache``, see
+            `alma_env.text.stream.text_stream`. Without ``train`` and ``valid``, ``Text-ALMA-v0`` streams the small text
+            that comes with the package.
 
     Raises:
         ValueError: the id is unknown, or the value of a keyword breaks its rule.
@@ -40,13 +54,17 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
         >>> info["tick"], info["error"]
         (0, 0.9)
     """
+    id = id.removeprefix(NAMESPACE)
     if id not in STREAM_IDS:
         if id in gym.registry:
             raise ValueError(f"id={id!r}: not a stream; make this environment with gymnasium.make('alma_env:{id}')")
-        raise ValueError(f"id={id!r}: unknown environment; the ids are {', '.join(STREAM_IDS)}")
-    if "data" in keywords:
+        raise ValueError(
+            f"id={id!r}: unknown environment; the ids are {', '.join(STREAM_IDS)}{did_you_mean(id, STREAM_IDS)}"
+        )
+    if "data" in keywords and id != ARRAYS_ID:
+        given = reprlib.repr(keywords["data"])
         raise TypeError(
-            f"data={keywords['data']!r}: the id {id} determines the data; choose another id, or {ARRAYS_ID} with "
+            f"data={given}: the id {id} determines the data; choose another id, or {ARRAYS_ID} with data=FILE, or "
             "train=, test="
         )
     env = gym.make(id, disable_env_checker=True, **keywords).unwrapped
@@ -63,15 +81,30 @@ def build(data: str, ticks: int, *, root: str | Path | None = None, download: bo
     return AlmaEnv(load(data, root=root, download=download, **keywords), ticks, **protocol)
 
 
-def build_from_arrays(train: Any = None, test: Any = None, ticks: int = 50, **keywords: Any) -> AlmaEnv:
-    """Build ``Arrays-ALMA-v0``: a stream from your own arrays, ``train=(x, y), test=(x, y)``."""
+def build_from_arrays(
+    train: Any = None, test: Any = None, ticks: int = 50, *, data: Any = None, **keywords: Any
+) -> AlmaEnv:
+    """Build ``Arrays-ALMA-v0``: a stream from your own arrays, ``train=(x, y), test=(x, y)``, or from ``data``."""
+    if data is not None:
+        return _build_from_data(data, train, test, ticks, keywords)
+    protocol = _protocol(ARRAYS_ID, keywords)
     if train is None or test is None:
         raise ValueError(
             f"{ARRAYS_ID} without data: pass the arrays, "
-            f"alma_env.make('{ARRAYS_ID}', train=(x, y), test=(x, y), ticks=50)"
+            f"alma_env.make('{ARRAYS_ID}', train=(x, y), test=(x, y), ticks=50), or data=FILE"
         )
-    protocol = _protocol(ARRAYS_ID, keywords)
     return AlmaEnv(from_arrays(train, test, **keywords), ticks, **protocol)
+
+
+def _build_from_data(data: Any, train: Any, test: Any, ticks: int, keywords: dict[str, Any]) -> AlmaEnv:
+    if train is not None or test is not None:
+        raise ValueError(f"{ARRAYS_ID} with data= and train= or test=: give the data in one of the two ways")
+    protocol = _protocol(ARRAYS_ID, keywords)
+    if not isinstance(data, DataSet):
+        return AlmaEnv(from_path(data, **keywords), ticks, **protocol)
+    if keywords:
+        raise ValueError(f"{next(iter(keywords))}= with a data set: it has this property already; leave it out")
+    return AlmaEnv(data, ticks, **protocol)
 
 
 def build_from_text(train: Any = "tiny", ticks: int = TEXT_TICKS, **keywords: Any) -> AlmaEnv:
@@ -98,10 +131,18 @@ def build_from_text(train: Any = "tiny", ticks: int = TEXT_TICKS, **keywords: An
 
 
 def _protocol(id: str, keywords: dict[str, Any]) -> dict[str, Any]:
-    """Remove the protocol's keywords from ``keywords`` and return them; the remaining ones must be the data's."""
-    allowed = keywords_of(id)
+    """Remove the keywords of `AlmaEnv` from ``keywords`` and return them; the remaining ones must be the data's."""
+    allowed = (*keywords_of(id), "render_mode")
     for name, value in keywords.items():
         if name not in allowed:
             known = ", ".join(allowed)
-            raise TypeError(f"{name}={value!r}: unknown keyword of this environment; the keywords are {known}")
-    return {name: keywords.pop(name) for name in PROTOCOL_KEYWORDS if name in keywords}
+            raise ArgumentTypeError(
+                f"{name}={reprlib.repr(value)}: unknown keyword of this environment; the keywords are {known}"
+                f"{did_you_mean(name, allowed)}"
+            )
+    return {name: keywords.pop(name) for name in (*PROTOCOL_KEYWORDS, "render_mode") if name in keywords}
+
+
+for _entry_point in (build, build_from_arrays, build_from_text):
+    # `gymnasium.make` reads the render modes here, for example to collect the frames of "rgb_array_list".
+    vars(_entry_point)["metadata"] = AlmaEnv.metadata

@@ -23,6 +23,8 @@ from alma_env.metering.storages import checksum, key_of, tensors_of
 from alma_env.metering.tally import Charge
 from alma_env.protocol import Protocol
 from alma_env.registration import PROTOCOL_KEYWORDS
+from alma_env.rendering.renderer import FPS, MODES, Frame, Renderer
+from alma_env.rendering.view import FixedWaits, Trace, View
 from alma_env.scoring.admission import is_untrained, require_metered
 from alma_env.scoring.ensemble import Ensemble
 from alma_env.scoring.evaluation import Answer, answer, freeze, unwrap
@@ -86,6 +88,14 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
     * ``flops_budget``: the most FLOPs of an episode, or None.
     * ``parameter_budget``: the most parameters of a deployed predictor, or None.
     * ``evaluation_batch_size``: test examples per forward pass; part of the protocol, because float sums depend on it.
+    * ``render_mode``: see below; not part of the protocol.
+
+    ## Rendering
+    ``render()`` draws the errors so far, with a mark at each tick at which the learner trained or the deployed
+    predictor grew. ``"rgb_array"`` returns an image, uint8 ``(420, 720, 3)``. ``"ansi"`` returns a line of text for the
+    last tick. ``"human"`` draws in the terminal at each ``reset`` and ``step``; output that is no terminal gets a line
+    per tick. The attribute ``fixed_waits``, errors at ticks 0..B by waiting time, adds faint lines to compare with.
+    Drawing charges no FLOPs and draws no random number.
 
     ## Metering
     Train inside ``with env.meter:``. A predictor whose parameters changed elsewhere is refused with
@@ -97,7 +107,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
     * v0: first release.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as gymnasium.Env declares it
+    metadata: dict[str, Any] = {"render_modes": [*MODES], "render_fps": FPS}  # noqa: RUF012 - as Gymnasium declares it
     action_space: PredictorSpace
 
     def __init__(
@@ -110,6 +120,7 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         flops_budget: float | None = None,
         parameter_budget: int | None = None,
         evaluation_batch_size: int = 500,
+        render_mode: str | None = None,
     ) -> None:
         protocol = Protocol(ticks, valid_fraction, partition, flops_budget, parameter_budget, evaluation_batch_size)
         self.data = data
@@ -120,6 +131,9 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         self.parameter_budget = protocol.parameter_budget
         self.evaluation_batch_size = protocol.evaluation_batch_size
 
+        self.render_mode = render_mode
+        self.fixed_waits: FixedWaits = {}
+        self._renderer = Renderer(render_mode)
         self.meter = Meter()
         self._episode = Episode()
         # Of the episode; before the first reset, of seed 0. It is made now, so that no reset fails for the arguments.
@@ -184,7 +198,9 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         predictor = options.pop("predictor", None)
         if options:
             raise ValueError(f"options {sorted(options)}: unknown; the only option of reset is 'predictor'")
-        return self.begin(self.consider_reset(seed, predictor))
+        started = self.begin(self.consider_reset(seed, predictor))
+        self._renderer.show(self._view)
+        return started
 
     def consider_reset(self, seed: int | None = None, predictor: nn.Module | None = None) -> PendingReset:
         """Do the first half of ``reset``: score tick 0, raise all errors of ``reset``, and change nothing.
@@ -233,7 +249,9 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
             UnmeteredTrainingError: the predictor's parameters changed without a charge; the episode does not change.
             RuntimeError: the episode has not started or is over: call ``reset``.
         """
-        return self.commit(self.consider(action))
+        stepped = self.commit(self.consider(action))
+        self._renderer.show(self._view)
+        return stepped
 
     def consider(self, action: nn.Module | None, *, tick_budget: float | None = None) -> PendingAnswer:
         """Do the first half of ``step``: score the action, raise all errors of ``step``, and change nothing.
@@ -335,6 +353,25 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         with self.meter.paused():
             frozen = freeze(unwrap(predictor))
             return answer(frozen, x, y, task=self.data.task, batch_size=self.evaluation_batch_size).error
+
+    def render(self) -> Frame:
+        """Draw the episode so far, as ``render_mode`` says.
+
+        Raises:
+            RuntimeError: there is no episode: call ``reset``.
+        """
+        return self._renderer.render(self._view)
+
+    def close(self) -> None:
+        """Give the terminal back, if ``render_mode`` is ``"human"``. The environment can be used again."""
+        self._renderer.close()
+
+    def _view(self) -> View:
+        if self.tick < 0:
+            raise RuntimeError("render() before reset(): there is no episode to draw; call reset() first")
+        title = self.data.name if self.spec is None else self.spec.id
+        is_rate = not isinstance(self.data, TextCorpus)
+        return View(title, self.ticks, {"agent": Trace.of_ledger(self.ledger)}, is_rate, fixed_waits=self.fixed_waits)
 
     def _deploy(self, pending: PendingAnswer) -> None:
         self._episode = self._episode.deploy(pending, self.meter)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 
 class AlmaError(Exception):
     """Base class of the errors of alma-env."""
@@ -19,6 +22,16 @@ class UnknownCostError(AlmaError, RuntimeError):
     """An operation that computes has no entry in the table of costs."""
 
 
+class ArgumentTypeError(AlmaError, TypeError):
+    """An argument of an environment has the wrong type.
+
+    Gymnasium repeats all keywords in the text of a TypeError, which may be whole arrays; this error leaves them out.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message.partition(" was raised from the environment creator for ")[0])
+
+
 class DataUnavailableError(AlmaError, FileNotFoundError):
     """A data set is neither on disk nor available for download."""
 
@@ -29,3 +42,25 @@ class FileLockedError(AlmaError):
 
 class MissingPackageError(AlmaError, ImportError):
     """A package of an optional extra is not installed."""
+
+
+def how_to_install(extra: str) -> str:
+    """Return the commands that install an extra of this project: from the package index, and in a clone.
+
+    The second command is needed as long as the package index does not have this version.
+    """
+    in_a_clone = f"pip install -c constraints.txt -e '.[{extra}]'"
+    return f"pip install 'alma-env[{extra}]', or in a clone of the repository {in_a_clone}"
+
+
+def did_you_mean(given: str, known: Iterable[str]) -> str:
+    """Return the end of a message: the known names that are most similar to a wrong one; an empty text if none is.
+
+    >>> did_you_mean("epoch", ["epochs", "momentum"])
+    '; did you mean epochs?'
+    >>> did_you_mean("nothing", ["epochs", "momentum"])
+    ''
+    """
+    lower = {name.lower(): name for name in known}
+    close = difflib.get_close_matches(given.lower(), lower, n=2, cutoff=0.65)
+    return f"; did you mean {' or '.join(lower[name] for name in close)}?" if close else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import filelock
@@ -49,12 +49,32 @@ def locked(file: Path, *, wait: bool) -> Iterator[bool]:
 def replacing(file: Path, *, concurrent: bool = False) -> Iterator[Path]:
     """Replace or create a file in one step: a reader, and a process that is killed, sees the old file or the new one.
 
-    The block gets the path to write to, which is renamed to `file` at the end. After an error `file` is unchanged. With
-    `concurrent`, other processes may replace the file at the same time.
+    The block gets the path to write to, which is renamed to `file` at the end. After an error `file` is unchanged, and
+    the part that was written is removed. With `concurrent`, other processes may replace the file at the same time.
+
+    Raises:
+        OSError: the file cannot be written, for example because the disk is full; the error has the file's name.
     """
     partial = file.with_name(f"{file.name}.{os.getpid()}.partial" if concurrent else f"{file.name}.partial")
-    yield partial
-    os.replace(partial, file)
+    try:
+        with naming(file):
+            yield partial
+            os.replace(partial, file)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def naming(file: Path) -> Iterator[None]:
+    """Add the name of a file to an OSError of this block that has none: a write to a full disk does not know it."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = str(file)
+        raise
 
 
 def replace_file(file: Path, content: str | bytes, *, concurrent: bool = False) -> None:

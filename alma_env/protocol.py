@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
@@ -10,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from alma_env.data.stream import Stream
+from alma_env.errors import ArgumentTypeError
 from alma_env.text.corpus import TextCorpus
 
 if TYPE_CHECKING:
     from alma_env.data.datasets import DataSet
+
+PARTITIONS = ("alma", "continuum")
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,7 @@ class Protocol:
 
     Raises:
         TypeError: an argument is not a number, or not a whole one.
-        ValueError: a budget is not positive, or the size of a batch is below 1.
+        ValueError: a budget is not positive, the partition is unknown, or the size of a batch is below 1.
     """
 
     ticks: int
@@ -41,6 +45,8 @@ class Protocol:
             budget = getattr(self, name)
             if budget is not None and not budget > 0:
                 raise ValueError(f"{name}={budget}: a budget must be positive; use None for no budget")
+        if self.partition not in PARTITIONS:
+            raise ValueError(f"partition={self.partition!r}: must be one of {', '.join(PARTITIONS)}; use 'alma'")
         if self.evaluation_batch_size < 1:
             raise ValueError(
                 f"evaluation_batch_size={self.evaluation_batch_size}: a forward pass needs at least 1 example; use, "
@@ -69,7 +75,7 @@ class Protocol:
 def _require_numbers(values: Mapping[str, object], kind: type, rule: str, example: float) -> None:
     for name, value in values.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
-            raise TypeError(f"{name}={value!r}: must be {rule}, for example {name}={example}")
+            raise ArgumentTypeError(f"{name}={reprlib.repr(value)}: must be {rule}, for example {name}={example}")
 
 
 def _to_python(number: Any) -> Any:

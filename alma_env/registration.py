@@ -6,11 +6,12 @@ This module imports neither PyTorch nor the environment: Gymnasium imports `alma
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
-from contextlib import suppress
+from collections.abc import Mapping
 from typing import Any
 
 from gymnasium.envs.registration import register, registry
+
+from alma_env import entry_points
 
 # The numbers of the protocols (ALMA paper, section 5, and its first version): the number of mega-batches B of each
 # stream, and the test examples per forward pass. The batches of images are smaller: the activations of a larger batch
@@ -24,12 +25,13 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "Digits-ALMA-v0": {"data": "Digits", "ticks": 20},
 }
 ARRAYS_ID = "Arrays-ALMA-v0"
-ARRAYS_KEYWORDS = ("train", "test", "name", "classes", "scale", "mean", "std")
+ARRAYS_KEYWORDS = ("data", "train", "test", "name", "classes", "scale", "mean", "std")
 TEXT_ID = "Text-ALMA-v0"
 TEXT_TICKS = 4  # the default
 TEXT_KEYWORDS = ("train", "valid", "test", "sequence_length", "vocabulary_size", "tokenizer", "cache")
 TINY_SIZES = {"sequence_length": 64, "vocabulary_size": 1_000}  # for the text that comes with the package
 STREAM_IDS = (*PROTOCOLS, ARRAYS_ID, TEXT_ID)
+NAMESPACE = "alma_env/"  # every id also exists with this prefix
 
 PROTOCOL_KEYWORDS = ("valid_fraction", "partition", "flops_budget", "parameter_budget", "evaluation_batch_size")
 
@@ -44,27 +46,42 @@ def keywords_of(id: str) -> tuple[str, ...]:
 def register_all() -> None:
     """Register the ids with Gymnasium; ``import alma_env`` does this.
 
-    No time limit is registered: an episode terminates at its last tick.
+    Each id is also registered in the namespace ``alma_env``, as in ``alma_env/CIFAR10-ALMA-v0``. No time limit is
+    registered: an episode terminates at its last tick.
     """
     for id, keywords in PROTOCOLS.items():
-        if id not in registry:
-            register(id, entry_point="alma_env.construction:build", kwargs=dict(keywords))
-    if ARRAYS_ID not in registry:
-        register(ARRAYS_ID, entry_point="alma_env.construction:build_from_arrays")
-    if TEXT_ID not in registry:
-        register(TEXT_ID, entry_point="alma_env.construction:build_from_text")
+        register_in_both_namespaces(id, entry_point="alma_env.construction:build", kwargs=keywords)
+    register_in_both_namespaces(ARRAYS_ID, entry_point="alma_env.construction:build_from_arrays")
+    register_in_both_namespaces(TEXT_ID, entry_point="alma_env.construction:build_from_text")
     _register_further_environments()
+
+
+def register_in_both_namespaces(id: str, *, kwargs: Mapping[str, Any] | None = None, **settings: Any) -> None:
+    """Register an environment as ``id`` and as ``alma_env/id``, unless it is registered.
+
+    `settings` are arguments of ``gymnasium.register``.
+    """
+    for name in (id, NAMESPACE + id):
+        if name not in registry:
+            register(name, kwargs=dict(kwargs or {}), **settings)
 
 
 def _register_further_environments() -> None:
     """Call the entry points ``gymnasium.envs`` of this distribution: its other packages register environments there.
 
-    Gymnasium has not called these entry points since version 1.0.
+    Gymnasium has not called these entry points since version 1.0. If a package of the user hides the package of an
+    entry point, its ids are registered too. Making one of them raises an error that names the user's package.
     """
-    with suppress(importlib.metadata.PackageNotFoundError):  # the packages are on the path, but not installed
-        for entry_point in importlib.metadata.distribution("alma-env").entry_points.select(group="gymnasium.envs"):
-            with suppress(ModuleNotFoundError):  # this package is used without the others
-                entry_point.load()()
+    for entry_point in entry_points.of_group("gymnasium.envs"):
+        try:
+            entry_points.load(entry_point)()
+        except entry_points.HiddenPackageError as error:
+            before = set(registry)
+            entry_points.load_from_own_file(entry_point)()
+            for id in registry.keys() - before:
+                registry[id].entry_point = registry[id].vector_entry_point = entry_points.refusal(str(error))
+        except ModuleNotFoundError:  # this package is used without the others
+            continue
 
 
 def __getattr__(name: str) -> Any:

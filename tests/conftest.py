@@ -7,40 +7,71 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
+from pathlib import Path
 
+import hypothesis
 import pytest
 from torch import nn
 
 import agents
 import alma_env
 from agents.networks.switch_size import SwitchSize
+from agents.reproduction.outcome import recorded_files
+from agents.runs import load
 from alma_env.data.image_files import datasets
 
 from . import postgresql
 
-# Files that take more than 20 seconds. They start first, so that no worker is left alone with one of them at the end.
+# A busy machine is no reason to fail.
+hypothesis.settings.register_profile("tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("tests")
+
+# Files that take more than ten seconds. They start first, so that no worker is left alone with one of them at the end.
 LONG_FILES = (
     "test_verify.py",
+    "test_build.py",
     "test_sweep.py",
-    "test_ray_cluster.py",
-    "test_malformed_programs.py",
     "test_greed.py",
-    "test_distributed.py",
-    "test_native_library.py",
-    "test_arena.py",
-    "test_free_operations.py",
-    "test_training_elsewhere.py",
-    "test_damage.py",
-    "test_bidder.py",
+    "test_docs.py",
     "test_worker.py",
+    "test_ray_cluster.py",
+    "test_distributed.py",
     "test_storms.py",
     "test_killed_server.py",
+    "test_damage.py",
+    "test_native_library.py",
+    "test_text_agents.py",
+    "test_firefly.py",
+    "test_free_operations.py",
+    "test_docs_blocks.py",
+    "test_reproduce.py",
+    "test_trackers.py",
+    "test_registration.py",
+    "test_run.py",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sort the tests by file: the longest files first."""
     items.sort(key=lambda item: LONG_FILES.index(item.path.name) if item.path.name in LONG_FILES else len(LONG_FILES))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def recorded_runs_are_read_once() -> Iterator[None]:
+    """Keep the runs in the packed files of the package: many tests read all of these hundreds of runs."""
+    read, files = load._runs_of, set(recorded_files())
+    kept: dict[Path, list[load.FinishedRun]] = {}
+
+    def runs_of(path: Path) -> Iterator[load.FinishedRun]:
+        if path not in files:
+            return read(path)
+        if path not in kept:
+            kept[path] = list(read(path))
+        return iter(kept[path])
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(load, "_runs_of", runs_of)
+        yield
 
 
 @pytest.fixture(scope="session")

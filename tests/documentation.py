@@ -3,9 +3,10 @@
 The fence of a block determines what the tests do with the block:
 
     python, sh                     execute it
-    … title="takes hours"          (or another title of `NOT_RUN`) check its names, because a test cannot execute it
-    … title="sweep.toml"           (a file name) write it to this file, for the blocks below
-    text                           nothing; it shows an output or a drawing
+    … {data-test="takes hours"}    (or another word of `NOT_RUN`) check its names, because a test cannot execute it; the
+                                   site does not show the word
+    … title="sweep.toml"           (a file name) write it to this file, for the blocks below; the site shows the title
+    text, nginx, bibtex            nothing; it shows an output, a drawing, or the text of another program
 """
 
 from __future__ import annotations
@@ -16,17 +17,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PAGES = {page.name: page for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]}
-NOT_RUN = ("takes minutes", "takes hours", "needs a GPU", "needs a network", "needs CleanRL", "nginx configuration")
+_AT_THE_TOP = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
+PAGES = {page.name: page for page in [*map(ROOT.joinpath, _AT_THE_TOP), *sorted((ROOT / "docs").glob("*.md"))]}
+NOT_RUN = ("takes minutes", "takes hours", "needs a GPU", "needs a network", "needs CleanRL")
 EXECUTED = ("python", "sh")
+SHOWN = ("text", "nginx", "bibtex")
 
 _BLOCK = re.compile(
-    r'^```(?P<language>\w*)(?: title="(?P<title>[^"]*)")?\n(?P<code>.*?)^```$', re.DOTALL | re.MULTILINE
+    r'^```(?P<language>\w*)(?: title="(?P<title>[^"]*)"| \{data-test="(?P<reason>[^"]*)"\})?\n(?P<code>.*?)^```$',
+    re.DOTALL | re.MULTILINE,
 )
 _FENCE = re.compile(r"^\s*```", re.MULTILINE)
 _INLINE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
 # Commands that bash passes to the test. Bash finds no other commands, because its PATH is empty.
-_COMMANDS = ("alma", "alma-leaderboard", "pip", "pytest", "python", "torchrun", "createuser", "createdb")
+_COMMANDS = (
+    *("alma", "alma-leaderboard", "pip", "pytest", "python", "torchrun", "createuser", "createdb", "hf", "pre-commit"),
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,7 @@ class Block:
         line: line number of the opening fence.
         language: language of the fence.
         title: title of the fence, or empty.
+        reason: why the tests do not execute the block, a word of `NOT_RUN`, or empty.
         code: the lines between the fences.
     """
 
@@ -45,6 +52,7 @@ class Block:
     line: int
     language: str
     title: str
+    reason: str
     code: str
 
     @property
@@ -55,7 +63,7 @@ class Block:
     @property
     def is_run(self) -> bool:
         """Whether the tests execute the block."""
-        return self.language in EXECUTED and self.title not in NOT_RUN and not self.is_file
+        return self.language in EXECUTED and not self.reason and not self.is_file
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -69,11 +77,20 @@ def blocks(page: Path) -> list[Block]:
     """
     text = page.read_text()
     found = [
-        Block(page.name, text.count("\n", 0, match.start()) + 1, match["language"], match["title"] or "", match["code"])
+        Block(
+            page.name,
+            text.count("\n", 0, match.start()) + 1,
+            match["language"],
+            match["title"] or "",
+            match["reason"] or "",
+            match["code"],
+        )
         for match in _BLOCK.finditer(text)
     ]
     if len(_FENCE.findall(text)) != 2 * len(found):
-        raise ValueError(f'{page.name}: a fence is not closed, indented, or not ```language title="…"')
+        raise ValueError(
+            f'{page.name}: a fence is not closed, indented, or has another title than title="…" or {{data-test="…"}}'
+        )
     return found
 
 

@@ -62,7 +62,7 @@ def _run(home: Path, program: str, *arguments: str) -> None:
     if os.geteuid() == 0:
         become = {"user": owner.st_uid, "group": owner.st_gid, "extra_groups": []}
     words = [str(programs() / program), "-D", str(home / "data"), *arguments]
-    done = subprocess.run(words, cwd=home, capture_output=True, text=True, timeout=120, **become)
+    done = subprocess.run(words, cwd=home, capture_output=True, text=True, timeout=600, **become)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

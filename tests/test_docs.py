@@ -18,16 +18,17 @@ import alma_env
 import leaderboard.cli
 from agents.catalogue import backbones
 from agents.catalogue.methods import methods_for
+from agents.catalogue.own_code import is_own
 from agents.catalogue.recipes import recipe_for
 from agents.catalogue.spec import RunSpec, resolve
-from agents.cli.parser import build_parser
+from agents.cli.parser import DEFAULT_ENV, build_parser
 from agents.policies.specs import policy_from
 from agents.policies.validation import key_values
 from agents.training.settings import StageSettings
 from alma_env.data.datasets import TEXT
 from alma_env.registration import PROTOCOLS, TEXT_ID, keywords_of
 
-from .documentation import EXECUTED, NOT_RUN, PAGES, ROOT, Block, blocks, commands, inline_code
+from .documentation import EXECUTED, NOT_RUN, PAGES, ROOT, SHOWN, Block, blocks, commands, inline_code
 
 PROGRAMS = {"alma": agents.cli, "alma-leaderboard": leaderboard.cli}
 PARSERS = {"alma": build_parser, "alma-leaderboard": leaderboard.cli._parser}
@@ -51,7 +52,7 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch,
             exec(compile(block.code, str(block), "exec"), vars(module))
         elif block.is_run:
             for name, *words in commands(block.code, tmp_path):
-                assert name in PROGRAMS, f"{block}: a test cannot run {name}; give the block a title of {NOT_RUN}"
+                assert name in PROGRAMS, f"{block}: a test cannot run {name}; say {{data-test=…}} with one of {NOT_RUN}"
                 status = PROGRAMS[name].main(words)
                 assert status == 0, f"{block}: {name} {' '.join(words)}\n{capsys.readouterr().err}"
 
@@ -59,9 +60,9 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch,
 @pytest.mark.parametrize("page", PAGES)
 def test_the_commands_options_and_modules_of_blocks_that_are_not_executed_exist(page, tmp_path):
     for block in blocks(PAGES[page]):
-        if block.title in NOT_RUN and block.language == "python":
+        if block.reason and block.language == "python":
             _check_imports(block)
-        elif block.title in NOT_RUN and block.language == "sh":
+        elif block.reason and block.language == "sh":
             for name, *words in commands(block.code, tmp_path):
                 _check_command(f"{block}: {name} {' '.join(words)}", name, words)
 
@@ -69,8 +70,12 @@ def test_the_commands_options_and_modules_of_blocks_that_are_not_executed_exist(
 @pytest.mark.parametrize("page", PAGES)
 def test_the_fence_of_every_block_determines_its_treatment(page):
     for block in blocks(PAGES[page]):
-        treated = block.language == "text" or block.title in NOT_RUN or block.is_file
-        assert treated or (block.language in EXECUTED and not block.title), f"{block}: {block.language} {block.title!r}"
+        assert not block.reason or block.reason in NOT_RUN, f"{block}: {block.reason!r} is not one of {NOT_RUN}"
+        treated = block.language in SHOWN or block.reason or block.is_file
+        assert treated or (block.language in EXECUTED and not block.title), (
+            f"{block}: {block.language} with the title {block.title!r}, which is not the name of a file; a block "
+            f"that a test cannot execute has {{data-test=…}} with one of {NOT_RUN}"
+        )
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -183,10 +188,12 @@ def _check_command(where: str, name: str, words: Sequence[str]) -> None:
 
 def _check_run(where: str, options: object) -> None:
     """Check environment, agent, policies and the keys of --set, which the parser does not check."""
-    protocol = {"data": TEXT} if options.env == TEXT_ID else PROTOCOLS[options.env]
-    recipe = recipe_for(protocol["data"])
+    if is_own(options.agent) or options.data is not None:
+        return  # a file of the user, which the page writes: its blocks are executed
+    env = options.env or DEFAULT_ENV
+    recipe = recipe_for(TEXT if env == TEXT_ID else PROTOCOLS[env]["data"])
     method = methods_for(recipe.backbone)[options.agent]
-    known = {*keywords_of(options.env), *method.keywords, *backbones.own_keywords(recipe.backbone), "growth"}
+    known = {*keywords_of(env), *method.keywords, *backbones.own_keywords(recipe.backbone), "growth"}
     known |= set(StageSettings.__dataclass_fields__)
     assert key_values(options.set).keys() <= known, where
     for policy in options.policy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from agents.catalogue.run_config import leaves
 from agents.runs import load
 from agents.runs.load import FinishedRun
+from alma_env.errors import how_to_install
 
 if TYPE_CHECKING:
     import pandas
@@ -21,6 +23,8 @@ def load_runs(*paths: str | Path) -> pandas.DataFrame:
     Args:
         paths: folders of runs, or packed files.
 
+    A warning names each run that is left out because it is unfinished, read before, or impossible to read.
+
     Returns:
         A DataFrame with a row for each run and the columns ``env``, ``agent``, ``width``, ``wait`` (missing for another
         policy than a fixed waiting time), ``when`` (the policy as text), ``replay``, ``seed``; the fields of
@@ -30,19 +34,22 @@ def load_runs(*paths: str | Path) -> pandas.DataFrame:
 
     Raises:
         ImportError: pandas is not installed.
-        ValueError: a path holds no run, or a run cannot be read.
+        ValueError: a path holds no run, or no run can be read.
     """
     try:
         import pandas
     except ImportError as error:
-        raise ImportError("load_runs needs the package pandas: pip install 'alma-env[pandas]'") from error
-    runs, _ = load.find(*paths)
-    standard = [_standard_columns(run) for run in runs]
+        raise ImportError(f"load_runs needs the package pandas: {how_to_install('pandas')}") from error
+    runs, left_out = load.find(*paths)
+    if left_out:
+        warnings.warn(f"{len(left_out)} runs are left out: {'; '.join(left_out)}", stacklevel=2)
+    standard = [standard_columns(run) for run in runs]
     others = _differing_values([run.config for run in runs], {name for row in standard for name in row})
     return pandas.DataFrame.from_records([{**row, **other} for row, other in zip(standard, others, strict=True)])
 
 
-def _standard_columns(run: FinishedRun) -> dict[str, Any]:
+def standard_columns(run: FinishedRun) -> dict[str, Any]:
+    """Return the columns of a run that do not depend on other runs, by name, see `load_runs`."""
     config, score = run.run_config, dict(vars(run.score))
     del score["regret"]
     phases = sorted(score.pop("comp_by_phase").items())

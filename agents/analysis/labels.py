@@ -5,6 +5,7 @@ A setting is a mapping from dotted path to value as text, see `agents.catalogue.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from agents.catalogue.run_config import AgentConfig, RunConfig  # noqa: F401 - AgentConfig: for the doctest
@@ -27,6 +28,16 @@ def labels_of(configs: Sequence[RunConfig]) -> list[str]:
     several = len({config.env for config in configs}) > 1
     names = [f"{config.env} " * several + config.label for config in configs]
     return append_differences(names, [config.setting for config in configs])
+
+
+def natural_key(label: str) -> list[tuple[int, float, str]]:
+    """Return a key that sorts the numbers in labels as numbers.
+
+    >>> sorted(["sm 4, wait 10", "sm 4, wait 2", "sm 32, wait 2"], key=natural_key)
+    ['sm 4, wait 2', 'sm 4, wait 10', 'sm 32, wait 2']
+    """
+    parts = re.split(r"(\d+(?:\.\d+)?)", label)
+    return [(1, float(part), "") if number % 2 else (0, 0.0, part) for number, part in enumerate(parts)]
 
 
 def differing_paths(settings: Sequence[Setting]) -> list[str]:

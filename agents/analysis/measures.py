@@ -13,6 +13,8 @@ from rich.table import Table
 
 from agents.analysis.statistics import Interval
 from alma_env import Ledger, Score
+from alma_env.rendering.text import UNITS as UNITS
+from alma_env.rendering.text import engineering as engineering
 
 
 @dataclass(frozen=True)
@@ -98,18 +100,3 @@ _CAPTION = (
     "validation and growth included; paper: 6 per forward multiply-add in training, plus growth. "
     "±: 95 % interval over seeds."
 )
-
-
-UNITS = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-
-
-def engineering(value: float) -> str:
-    """Return a number with three digits and a unit letter.
-
-    >>> engineering(26506), engineering(3.4e12), engineering(7)
-    ('26.5 k', '3.4 T', '7')
-    """
-    for limit, letter in UNITS:
-        if abs(value) >= limit:
-            return f"{value / limit:.3g} {letter}"
-    return f"{value:.3g}"

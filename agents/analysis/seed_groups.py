@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agents.analysis.labels import Setting, append_differences, differing_paths
+from agents.analysis.labels import Setting, append_differences, differing_paths, natural_key
 from agents.analysis.measures import Measure, measure_of
 from agents.analysis.statistics import Interval
 from agents.catalogue.run_config import BUDGETS
@@ -169,7 +169,7 @@ def _seed_group(method: str, setting: Setting, runs: Mapping[int, FinishedRun]) 
 
 def _order(group: SeedGroup) -> tuple[Any, ...]:
     index = list(NAMES).index(group.agent) if group.agent in NAMES else len(NAMES)
-    wait = (group.wait is None, group.wait or 0, group.when)
+    wait = (group.wait is None, group.wait or 0, natural_key(group.when))
     return index, group.method, group.width or 0, wait, group.replay
 
 

@@ -1,10 +1,13 @@
-"""Comparison tables as Markdown, LaTeX and CSV."""
+"""Comparison tables as Markdown, LaTeX, CSV and JSON."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Mapping, Sequence
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from agents.analysis.measures import UNITS
 from agents.analysis.statistics import Interval
@@ -40,22 +43,37 @@ def comma_separated(comparison: Comparison) -> str:
     """Return a table as CSV, with one line for each number."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["compared", "setting", "seeds", "measure", "mean", "half", "best", "against", *_TEST_COLUMNS])
+    writer.writerow(_COLUMNS)
+    writer.writerows(_numbers(comparison))
+    return out.getvalue()
+
+
+def as_json(comparison: Comparison) -> str:
+    """Return a table as a JSON list, with one object for each number; its names are the columns of the CSV."""
+    rows = [[None if isinstance(v, float) and not math.isfinite(v) else v for v in row] for row in _numbers(comparison)]
+    return json.dumps([dict(zip(_COLUMNS, row, strict=True)) for row in rows], indent=2, ensure_ascii=False) + "\n"
+
+
+def _numbers(comparison: Comparison) -> Iterator[list[Any]]:
+    """Yield the values of `_COLUMNS` for each number of a table."""
     for line in comparison.lines:
         for column, entry in line.entries.items():
             mean = [entry.interval.mean, entry.interval.half, entry.best]
             paired = entry.difference
             test = [paired.mean, paired.half, paired.n] if paired else [None, None, None]
             test += [entry.p, None if entry.p is None else entry.p < ALPHA]
-            writer.writerow([line.group, line.name, line.seeds, column, *mean, comparison.against, *test])
-    return out.getvalue()
+            yield [line.group, line.name, line.seeds, column, *mean, comparison.against, *test]
 
 
-_TEST_COLUMNS = ("difference", "difference_half", "common_seeds", "p_holm", "significant")
+_COLUMNS = (
+    *("compared", "setting", "seeds", "measure", "mean", "half", "best", "against"),
+    *("difference", "difference_half", "common_seeds", "p_holm", "significant"),
+)
 FORMATS: dict[str, tuple[str, Callable[[Comparison], str]]] = {
     "markdown": (".md", markdown),
     "latex": (".tex", latex),
     "csv": (".csv", comma_separated),
+    "json": (".json", as_json),
 }
 
 
@@ -141,7 +159,9 @@ def _escape(text: str) -> str:
 
 
 def joined(comparisons: Sequence[Comparison], form: str) -> str:
-    """Return all tables in one format; tables in CSV share one header line."""
+    """Return all tables in one format; tables in CSV share one header line, and tables in JSON are one list."""
+    if form == "json":
+        return json.dumps([row for one in comparisons for row in json.loads(as_json(one))], indent=2) + "\n"
     texts = [FORMATS[form][1](comparison) for comparison in comparisons]
     if form == "csv":
         return texts[0] + "".join(text.partition("\n")[2] for text in texts[1:])

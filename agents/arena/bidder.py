@@ -24,7 +24,7 @@ from torch import nn
 
 from agents.learners.anytime import AnytimeAgent, MegaBatch
 from agents.policies import Decision, Policy, Progress
-from agents.policies.progress import megabatches_of
+from agents.policies.progress import decision_of, megabatches_of
 from alma_env import Ledger
 from alma_env.metering.meter import Meter
 
@@ -91,7 +91,7 @@ class Bidder:
         if now.tick == now.ticks:
             return 0
         next_time = dataclasses.replace(now, tick=now.tick + 1, pending=now.pending + 1, flops=self.meter.total)
-        decision = copy.deepcopy(self._policy)(next_time)  # a copy, because a policy may have state
+        decision = decision_of(copy.deepcopy(self._policy), next_time)  # a copy, because a policy may have state
         if decision.train:
             gathered = megabatches_of(next_time.tick, next_time.pending, replay=decision.replay, window=decision.window)
             self._estimate = self._stage_flops(observation, gathered, ledger[-1].inference_flops)

@@ -56,8 +56,10 @@ def switch_transformer(
 ) -> nn.Module:
     """Return a Switch Transformer for sequences of `shape` (T,) with `width` experts in each Switch layer.
 
-    `classes` is the size of the vocabulary; `size` is one of tiny, base and large; `keywords` are those of
-    `SwitchConfig`.
+    `classes` is the size of the vocabulary; `keywords` are those of `SwitchConfig`.
+
+    Args:
+        size: of the network: tiny, base or large.
 
     Raises:
         ValueError: a keyword breaks its rule.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import gymnasium as gym
 import torch
 from torch import nn
 
 from agents.catalogue import backbones
-from agents.catalogue.data_facts import facts_of
+from agents.catalogue.data_facts import facts_of, without_wrappers
 from agents.catalogue.methods import method_for
 from agents.catalogue.recipes import recipe_for
 from agents.catalogue.resolve import resolve_agent
@@ -17,6 +18,7 @@ from agents.catalogue.run_config import AgentConfig, RunConfig
 from agents.learners.anytime import AnytimeAgent
 from agents.networks.mlp_vgg import Normalize, Predictor
 from agents.policies import SCHEDULES, FixedWait, Policy
+from agents.policies.specs import policy_from
 from agents.training.engines import choose_engine, engine_named
 from agents.training.settings import OnEpoch, StageSettings
 from agents.training.trainer import Trainer
@@ -26,13 +28,13 @@ from alma_env.text.corpus import TextCorpus
 
 def make(
     id: str,
-    env: AlmaEnv,
+    env: gym.Env[Any, Any],
     *,
     width: int | None = None,
     wait: int = 1,
     replay: bool = False,
     growth: str | None = None,
-    policy: Policy | None = None,
+    policy: Policy | str | None = None,
     seed: int = 0,
     engine: str = "auto",
     device: str = "auto",
@@ -43,14 +45,17 @@ def make(
 
     Args:
         id: id of the method; ``alma agents`` lists them.
-        env: the environment. Its shapes, normalisation and length of the stream are read, nothing else.
+        env: the environment, from ``alma_env.make`` or ``gymnasium.make``. Its shapes, normalisation and length of the
+            stream are read, nothing else.
         width: units per hidden layer, channels per convolution, or on text experts per Switch layer; None: the
             recipe's.
         wait: waiting time w in mega-batches.
         replay: train on all mega-batches so far instead of the last w.
         growth: schedule of growth, see ``agents.policies.growing``; None: a growing method grows before each stage but
             the first.
-        policy: decides when to train and to grow, instead of ``wait``, ``replay`` and ``growth``.
+        policy: decides when to train and to grow, instead of ``wait``, ``replay`` and ``growth``. It maps a
+            ``Progress`` to a ``Decision``, or to True to train and False to wait; or it is a text as for
+            ``alma run --policy``, such as ``"doubling:first=5"``.
         seed: seed of the agent, at least 0.
         engine: ``plain``, ``native`` (C++, for MLPs and VGG19s on a CPU), or ``auto``: native wherever it can run.
         device: ``cpu``, ``cuda``, …; ``auto``: a GPU if there is one.
@@ -60,7 +65,11 @@ def make(
 
     Raises:
         ValueError: the agent or a hyper-parameter is unknown, or a value breaks its rule.
+        TypeError: the environment is no stream, or the policy is neither a function nor a text.
     """
+    env = without_wrappers(env)
+    if isinstance(policy, str):
+        policy = policy_from(policy, grows=method_for(id, facts_of(env).recipe.backbone).grows, option="policy=")
     keywords = {"width": width, "wait": wait, "replay": replay, "growth": growth, "seed": seed, "engine": engine}
     config = resolve_agent(id, facts_of(env), policy=policy, device=device, **keywords, **hyperparameters)
     return build(config, env, policy=policy, on_epoch=on_epoch)

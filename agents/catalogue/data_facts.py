@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import gymnasium as gym
+
 from agents.catalogue.recipes import Recipe, recipe_for
 from alma_env import AlmaEnv
 from alma_env.data.datasets import TEXT
+from alma_env.errors import did_you_mean
 from alma_env.registration import PROTOCOL_KEYWORDS, PROTOCOLS, TEXT_ID, TEXT_TICKS, TINY_SIZES, keywords_of
 from alma_env.text.corpus import TextCorpus
 
@@ -92,6 +95,21 @@ class DataFacts:
         return SIZES[name]
 
 
+def without_wrappers(env: gym.Env[Any, Any]) -> AlmaEnv:
+    """Return the stream inside the wrappers of ``gymnasium.make``.
+
+    Raises:
+        TypeError: the environment is no stream.
+    """
+    inner = env.unwrapped if isinstance(env, gym.Env) else env
+    if not isinstance(inner, AlmaEnv):
+        raise TypeError(
+            f"env of type {type(inner).__name__}: agents learn on a stream; use alma_env.make('Digits-ALMA-v0') or "
+            "gymnasium.make('alma_env:Digits-ALMA-v0')"
+        )
+    return inner
+
+
 def facts_of(env: AlmaEnv) -> DataFacts:
     """Return the facts about an environment."""
     data = env.data
@@ -105,7 +123,9 @@ def known_facts(env: str, keywords: Mapping[str, Any]) -> DataFacts:
         ValueError: the environment is not one of the paper's, or ``ticks`` is not a positive integer.
     """
     if env != TEXT_ID and env not in PROTOCOLS:
-        raise ValueError(f"env={env!r}: must be one of the paper's environments; use one of {', '.join(PROTOCOLS)}")
+        hint = did_you_mean(env, (*PROTOCOLS, TEXT_ID))
+        known = ", ".join(PROTOCOLS)
+        raise ValueError(f"env={env!r}: must be one of the paper's environments; use one of {known}{hint}")
     is_text = env == TEXT_ID
     standard = {**_PROTOCOL_DEFAULTS, "ticks": TEXT_TICKS if is_text else PROTOCOLS[env]["ticks"]}
     if is_text:

@@ -121,7 +121,7 @@ def effort_of(config: RunConfig, facts: DataFacts) -> Effort:
 
 def training_examples(env: AlmaEnv, agent: AgentConfig, until: int | None = None) -> int:
     """Return the training examples of an agent in all epochs, up to tick ``until`` or to the last tick."""
-    epochs: int = agent.stage["epochs"]
+    epochs: int = agent.stage.get("epochs", 1)  # an agent of the user may have no such setting
     stages = [stage for stage in planned(agent, env.ticks) if until is None or stage.tick <= until]
     return epochs * sum(stage.mega_batches for stage in stages) * env.examples_per_tick
 
@@ -131,8 +131,8 @@ def expected_work(env: AlmaEnv, agent: AgentConfig, first_parameters: int) -> in
     settings = agent.stage
     work = 0.0
     for stage in planned(agent, env.ticks):
-        if settings["updates"] is None:
-            examples = stage.mega_batches * env.examples_per_tick * settings["epochs"]
+        if settings.get("updates") is None:
+            examples = stage.mega_batches * env.examples_per_tick * settings.get("epochs", 1)
         else:  # on text, the examples per tick are unknown until the stream is created
             examples = settings["updates"] * settings["batch_size"]
         work += examples * (first_parameters * size_ratio(agent, stage.growth_steps) + _OVERHEAD_PARAMETERS)

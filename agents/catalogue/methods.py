@@ -22,6 +22,7 @@ from agents.learners.umix import UMix
 from agents.networks.mixture import build_mixture
 from agents.networks.mlp_vgg import Build
 from agents.training.trainer import Trainer
+from alma_env.errors import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,11 @@ class Method:
 
 
 def _oracle(build: Build, trainer: Trainer, *, of: str, text: bool = False, **keywords: Any) -> NetworkLearner[Any]:
-    """Return the learner of the fixed-size method ``of``, trained from scratch at every tick."""
+    """Return the learner of a fixed-size method, trained from scratch at every tick.
+
+    Args:
+        of: the id of the method whose architecture is trained: sm, ens or umix.
+    """
     choices = ("sm", "ens") if text else ("sm", "ens", "umix")
     if of not in choices:
         raise ValueError(f"of={of!r}: must be a method of fixed size; use one of {', '.join(choices)}")
@@ -57,7 +62,11 @@ def _oracle(build: Build, trainer: Trainer, *, of: str, text: bool = False, **ke
 
 
 def _ensemble_of_mixtures(build: Build, trainer: Trainer, *, experts: int, **keywords: Any) -> NetworkLearner[Any]:
-    """Return a gEns learner whose members are fixed mixtures of experts."""
+    """Return a gEns learner whose members are fixed mixtures of experts.
+
+    Args:
+        experts: experts in each mixture layer of a member, at least 1.
+    """
     if experts < 1:
         raise ValueError(f"experts={experts}: must be at least 1; the paper uses experts=2")
     return GEns(lambda generator: build_mixture(build, generator, experts), trainer, **keywords)
@@ -143,7 +152,7 @@ def methods_for(backbone: str) -> dict[str, Method]:
 def method_for(id: str, backbone: str) -> Method:
     """Return a method in its variant for a backbone; ValueError if the id is unknown or not used on text."""
     if id not in METHODS:
-        raise ValueError(f"agent {id!r}: unknown; the agents are {', '.join(METHODS)}")
+        raise ValueError(f"agent {id!r}: unknown; the agents are {', '.join(METHODS)}{did_you_mean(id, METHODS)}")
     methods = methods_for(backbone)
     if id not in methods:
         raise ValueError(f"agent {id!r} on text: not available; the agents for text are {', '.join(methods)}")

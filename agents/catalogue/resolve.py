@@ -11,10 +11,11 @@ from agents.catalogue import backbones
 from agents.catalogue.data_facts import DataFacts
 from agents.catalogue.methods import Method, keyword_types, method_for, methods_for
 from agents.catalogue.run_config import AgentConfig
-from agents.policies import FixedWait, Policy, Schedule, as_plain_data
+from agents.policies import FixedWait, Policy, Schedule, policy_record
 from agents.policies.growing import require_ticks
 from agents.policies.validation import check_types
 from agents.training.settings import StageSettings
+from alma_env.errors import did_you_mean
 
 _STAGE_TYPES = get_type_hints(StageSettings)
 # Keywords of every agent
@@ -46,7 +47,7 @@ def resolve_agent(id: str, facts: DataFacts, *, policy: Policy | None = None, **
         "id": id,
         "backbone": recipe.backbone,
         "width": width,
-        "policy": as_plain_data(chosen),
+        "policy": policy_record(chosen),
         "seed": given["seed"],
         "engine": given["engine"],
         "device": given["device"],
@@ -54,6 +55,10 @@ def resolve_agent(id: str, facts: DataFacts, *, policy: Policy | None = None, **
         "stage": dataclasses.asdict(stage),
     }
     return AgentConfig(json.loads(json.dumps(record)))
+
+
+class UnknownHyperparameterError(ValueError):
+    """A keyword is no hyper-parameter of the agent."""
 
 
 def _hyperparameters(
@@ -66,7 +71,11 @@ def _hyperparameters(
     known = {*_STAGE_TYPES, *own}
     unknown = sorted(set(given) - known)
     if unknown:
-        raise ValueError(f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter; it has {', '.join(sorted(known))}")
+        hint = did_you_mean(unknown[0], [*known, *_DEFAULTS, *facts.protocol])
+        names = ", ".join(sorted(known))
+        raise UnknownHyperparameterError(
+            f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter; it has {names}{hint}"
+        )
     types = {name: parameter.annotation for name, parameter in network.items()} | keyword_types(method) | _STAGE_TYPES
     checked = check_types(given, types, own | dataclasses.asdict(recipe.settings))
     own |= {name: checked.pop(name) for name in list(checked) if name in own}

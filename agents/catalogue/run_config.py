@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from agents.policies.records import canonical
 
@@ -26,14 +26,17 @@ _COMPUTATION = {
 }
 _SEEDS = {"seed", "agent.seed", "agent.policy.seed"}
 BUDGETS = ("flops_budget", "parameter_budget")
+_FIXED_WAIT = {"wait", "replay", "growth", "stop"}  # the fields of a fixed waiting time; others have a name, or more
 _REQUIRED: Any = object()
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
 class AgentConfig:
     """The configuration of an agent, as recorded in a run folder.
 
-    ``agents.make`` records all values below. A custom agent may lack some of them; then a property is None or empty.
+    ``agents.make`` records all values below. A custom agent may lack some of them, or record something else under their
+    names; then a property is None or empty.
 
     Attributes:
         record: the configuration as plain JSON values.
@@ -49,18 +52,18 @@ class AgentConfig:
     @property
     def backbone(self) -> str | None:
         """The kind of network: ``mlp``, ``vgg19`` or ``switch``."""
-        return self.record.get("backbone")
+        return _of_type(self.record.get("backbone"), str)
 
     @property
     def width(self) -> int | None:
         """Units per layer, channels per convolution, or experts per Switch layer."""
-        return self.record.get("width")
+        return _of_type(self.record.get("width"), int)
 
     @property
     def stage(self) -> Mapping[str, Any]:
         """The settings of a stage: the fields of ``agents.StageSettings``."""
-        stage: Mapping[str, Any] = self.record.get("stage", {})
-        return stage
+        stage = self.record.get("stage")
+        return stage if isinstance(stage, Mapping) else {}
 
     @property
     def policy(self) -> Any:
@@ -74,18 +77,26 @@ class AgentConfig:
 
     @property
     def wait(self) -> int | None:
-        """The waiting time in mega-batches; None for other policies than a fixed waiting time."""
-        return None if "name" in self.schedule else self.schedule.get("wait")
+        """The waiting time in mega-batches; None for other policies than a fixed waiting time.
+
+        >>> AgentConfig({"policy": {"wait": 5, "replay": True}}).wait
+        5
+        >>> AgentConfig({"policy": {"wait": 5, "factor": 2.0}}).wait is None  # the fields of another schedule
+        True
+        """
+        fixed = self.schedule.keys() <= _FIXED_WAIT and self.schedule.get("stop", 1) == 1
+        return _of_type(self.schedule.get("wait"), int) if fixed else None
 
     @property
     def replay(self) -> bool | str | None:
         """Which earlier data every stage trains on: False none, True all, or ``last:k``; None if not recorded."""
-        return self.schedule.get("replay")
+        replay = self.schedule.get("replay")
+        return replay if isinstance(replay, bool | str) else None
 
     @property
     def growth(self) -> str | None:
         """The schedule of growth; None if not recorded."""
-        return self.schedule.get("growth")
+        return _of_type(self.schedule.get("growth"), str)
 
     @property
     def when(self) -> str:
@@ -108,13 +119,12 @@ class AgentConfig:
             return "at every tick"
         if not schedule:
             return re.sub(r"^[\w.]*\.(?=\w+\()", "", str(self.policy))  # a dataclass without its module
-        if "name" not in schedule and "wait" in schedule:
-            text = f"wait {schedule['wait']}"
+        if self.wait is not None:
+            text = f"wait {self.wait}"
         else:
             own = [f"{name}={value}" for name, value in schedule.items() if name not in ("name", "replay", "growth")]
             text = f"{schedule.get('name', 'policy')}({', '.join(own)})"
-        replay = schedule.get("replay")
-        return text + (", replay" if replay is True else f", replay {replay}" if replay else "")
+        return text + (", replay" if self.replay is True else f", replay {self.replay}" if self.replay else "")
 
     @property
     def label(self) -> str:
@@ -151,11 +161,13 @@ class RunConfig:
         """Read the record of a run, written by this version or an earlier one.
 
         Raises:
-            ValueError: the record has no environment, protocol, agent or seed.
+            ValueError: the record has no environment, protocol, agent or seed, or the protocol has no ticks.
         """
         for name, kind in (("env", str), ("protocol", Mapping), ("agent", Mapping), ("seed", int)):
             if not isinstance(record.get(name), kind):
                 raise ValueError(f"{name}={record.get(name)!r}: the configuration of a run needs {name}")
+        if not isinstance(ticks := record["protocol"].get("ticks"), int):
+            raise ValueError(f"protocol.ticks={ticks!r}: the configuration of a run needs the length of its stream")
         agent = dict(record["agent"])
         if "policy" in agent:
             agent["policy"] = canonical(agent["policy"])  # the module of the policy may have moved
@@ -257,6 +269,11 @@ class RunConfig:
         named = {"env": self.env, "seed": self.seed, "agent": agent.id, "width": agent.width, "wait": agent.wait}
         named |= {"replay": agent.replay, "growth": agent.growth}
         return {**agent.stage, **agent.record, **agent.schedule, **named}
+
+
+def _of_type(value: object, kind: type[_T]) -> _T | None:
+    """Return a recorded value, or None if a custom agent recorded something else under its name."""
+    return value if isinstance(value, kind) else None
 
 
 def _is_stream(path: str) -> bool:

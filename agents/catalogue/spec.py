@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 import alma_env
+from agents.catalogue import own_code
 from agents.catalogue.build import build
 from agents.catalogue.data_facts import DataFacts, facts_of, known_facts, split_keywords
 from agents.catalogue.methods import method_for
@@ -32,7 +33,7 @@ class RunSpec:
 
     Attributes:
         env: environment id.
-        agent: agent id.
+        agent: agent id, or a function of your own as ``FILE.py:FUNCTION``, see `agents.catalogue.own_code`.
         width: units, channels or experts; None: the recipe's.
         wait: waiting time in mega-batches; None if ``policy`` decides, or if the method trains at every tick.
         policy: a policy in the form of ``alma run --policy``; None: a fixed waiting time.
@@ -92,7 +93,8 @@ class RunSpec:
     @property
     def names_files(self) -> bool:
         """Whether the specification names files; their content may change under the same name."""
-        return self.env == TEXT_ID or (self.policy is not None and ".zip" in self.policy)
+        policy_file = self.policy is not None and ".zip" in self.policy
+        return self.env == TEXT_ID or policy_file or own_code.is_own(self.agent) or "data" in self.settings
 
     def known_facts(self) -> DataFacts:
         """Return the facts about the environment that are known without creating it."""
@@ -105,12 +107,23 @@ class RunSpec:
     def make_agent(self, env: AlmaEnv, on_epoch: Callable[[int], None] | None = None) -> AnytimeAgent:
         """Create the agent for its environment; ``on_epoch`` is called after every epoch."""
         facts = facts_of(env)
+        if own_code.is_own(self.agent):
+            return own_code.make(self.agent, env, self.seed, self._given(facts))
         return build(resolve(self, facts), env, policy=self._policy(facts), on_epoch=on_epoch)
 
     def _policy(self, facts: DataFacts) -> Policy | None:
         if self.policy is None:
             return None
-        return policy_from(self.policy, grows=method_for(self.agent, facts.recipe.backbone).grows)
+        grows = not own_code.is_own(self.agent) and method_for(self.agent, facts.recipe.backbone).grows
+        return policy_from(self.policy, grows=grows)
+
+    def _given(self, facts: DataFacts) -> dict[str, Any]:
+        """The options and hyper-parameters that differ from their defaults, for a function of the user."""
+        names = ("width", "wait", "replay", "engine", "device")
+        options = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(RunSpec, name)}
+        policy = self._policy(facts)
+        settings = split_keywords(self.env, self.settings)[1]
+        return {**options, **({} if policy is None else {"policy": policy}), **settings}
 
 
 def resolve(spec: RunSpec, facts: DataFacts) -> RunConfig:

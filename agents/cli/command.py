@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 
 from rich.console import Console
@@ -23,7 +24,9 @@ def carry_out(options: argparse.Namespace) -> int:
     except (AlmaError, ValueError, TypeError) as error:
         return _refuse(options, str(error))
     except OSError as error:
-        remedy = "choose a folder that can be read and written, with room on its disk"
+        remedy = "choose a folder that can be read and written"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = "make room on its disk, and give the same command again: runs go on from their last checkpoint"
         return _refuse(options, f"{error.filename or 'a file'}: {error.strerror or error}; {remedy}")
     except KeyboardInterrupt:
         if distributed.rank() > 0:

@@ -96,6 +96,10 @@ class RunProgress(Progress):
 def draw_curves(
     console: Console, groups: Mapping[str, Sequence[Ledger]], folder: Path, title: str, measure: Measure
 ) -> None:
-    """Draw the errors of labelled runs into a folder, and print the name of the picture."""
-    (picture,) = figures.save(figures.draw_error_curves(groups, title, measure), folder / measure.plural)
+    """Draw the errors of labelled runs into a folder, and print the name of the picture, or why there is none."""
+    try:
+        (picture,) = figures.save(figures.draw_error_curves(groups, title, measure), folder / measure.plural)
+    except OSError as error:  # such as a read-only folder; the table is printed all the same
+        say(console, f"No picture of the errors: {error}")
+        return
     say(console, f"{measure.name.capitalize()} curves: {picture.resolve()}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 from rich.console import Console
 
 from agents.analysis import measures, tables, tables_text
-from agents.analysis.labels import labels_of
+from agents.analysis.labels import labels_of, natural_key
+from agents.cli import json_output
 from agents.cli.console import draw_curves
 from agents.policies.validation import key_values
 from agents.reproduction.outcome import recorded_files
@@ -23,7 +25,10 @@ from alma_env import Ledger
 def show(options: argparse.Namespace, console: Console) -> int:
     """Print a table and draw the errors of the finished runs below a folder."""
     found, left_out = load.find(options.folder)
-    say(console, *left_out)
+    say(json_output.messages(console, as_json=options.json), *left_out)
+    if options.json:
+        json_output.write([_summary(run) for run in found])
+        return 0
     if len(found) == 1 and not left_out:
         console.print_json(json.dumps(found[0].config))
     for measure in (measures.ERROR_RATE, measures.PERPLEXITY):  # error rates and perplexities have no common table
@@ -36,10 +41,16 @@ def show(options: argparse.Namespace, console: Console) -> int:
                 if run.seed in groups.setdefault(label, {}):
                     say(console, f"{run.folder}: {label}, seed {run.seed} with another computation; counted once")
                 groups[label].setdefault(run.seed, run.ledger)
-            ledgers = {label: list(by_seed.values()) for label, by_seed in groups.items()}
+            ledgers = {label: list(groups[label].values()) for label in sorted(groups, key=natural_key)}
             console.print(measures.table(ledgers, title=streams, measure=measure))
             draw_curves(console, ledgers, picture_folder(options.folder), streams, measure)
     return 0
+
+
+def _summary(run: FinishedRun) -> dict[str, Any]:
+    """The result of a run and its configuration, for other programs."""
+    score = dataclasses.asdict(run.ledger.score())
+    return {"folder": run.folder, "label": run.run_config.label, "seed": run.seed, "score": score, "config": run.config}
 
 
 def picture_folder(path: Path) -> Path:
@@ -49,9 +60,10 @@ def picture_folder(path: Path) -> Path:
 
 def table(options: argparse.Namespace, console: Console) -> int:
     """Compare finished runs in a table that can be published."""
-    comparisons = tables.compare(chosen_runs(options, console), options.by, options.against)
+    said = json_output.messages(console, as_json=options.format == "json" and options.out is None)
+    comparisons = tables.compare(chosen_runs(options, said), options.by, options.against)
     text = tables_text.joined(comparisons, options.format)
-    say(console, *dict.fromkeys(note for comparison in comparisons for note in comparison.notes))
+    say(said, *dict.fromkeys(note for comparison in comparisons for note in comparison.notes))
     if options.out is None:
         say(console, text.rstrip("\n"))
         return 0

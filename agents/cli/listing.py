@@ -3,64 +3,126 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
-from collections.abc import Mapping
+from collections.abc import Sequence
+from importlib import resources
 from typing import Any
 
+import gymnasium
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
-from agents.catalogue import backbones
-from agents.catalogue.methods import METHODS, TEXT_METHODS
+from agents.catalogue import hyperparameters
+from agents.catalogue.hyperparameters import HyperParameter
+from agents.catalogue.methods import METHODS, TEXT_METHODS, method_for
 from agents.catalogue.recipes import recipe_for
-from agents.training.settings import StageSettings
+from agents.cli import json_output
 from alma_env.data.datasets import TEXT
-from alma_env.registration import ARRAYS_ID, PROTOCOLS, TEXT_ID
+from alma_env.registration import ARRAYS_ID, PROTOCOLS, TEXT_ID, TEXT_TICKS
 
 
 def envs(options: argparse.Namespace, console: Console) -> int:
     """Print the environments."""
-    table = Table(title="Environments", title_justify="left")
-    for column in ("id", "data", "mega-batches B", "recipe", "waits compared"):
-        table.add_column(column)
-    for id, protocol in PROTOCOLS.items():
-        table.add_row(id, protocol["data"], str(protocol["ticks"]), *_recipe(protocol["data"]))
-    table.add_row(TEXT_ID, "text files, or the package's own text", "4", *_recipe(TEXT))
-    table.add_row(ARRAYS_ID, "your own arrays (Python only)", "ticks=…", "mlp-32", "1, 5")
+    streams = _streams()
+    if options.json:
+        json_output.write(streams)
+        return 0
+    table = Table(title="Environments", title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("id", no_wrap=True)
+    for column in ("data", "B", "recipe", "waits compared"):
+        table.add_column(column, overflow="fold")
+    for stream in streams:
+        recipe, waits = f"{stream['backbone']}-{stream['width']}", ", ".join(map(str, stream["waits"]))
+        table.add_row(stream["id"], stream["data"], str(stream["ticks"] or "any"), recipe, waits)
     table.caption = (
-        "X-ALMA-v0 has a decision environment X-ALMA-Wait-v0, and except for text its surrogate "
-        "X-ALMA-Wait-Surrogate-v0."
+        "B: mega-batches. X-ALMA-v0 has a decision environment X-ALMA-Wait-v0, and except for text its surrogate "
+        f"X-ALMA-Wait-Surrogate-v0. The surrogates of {' and '.join(_shipped())} come with the package; others take "
+        "recorded=FILE, which `alma surrogate fit` writes. `alma envs --json` has every id in full."
     )
     table.caption_justify = "left"
-    console.print(table)
+    _print_uncut(console, table)
     return 0
 
 
-def _recipe(data: str) -> tuple[str, str]:
-    recipe = recipe_for(data)
-    return f"{recipe.backbone}-{recipe.width}", ", ".join(map(str, recipe.waits))
+def _streams() -> list[dict[str, Any]]:
+    """Return each stream: id, data, number of mega-batches, recipe, and the ids of its decision environments."""
+    described = {id: (protocol["data"], protocol["data"], protocol["ticks"]) for id, protocol in PROTOCOLS.items()}
+    described[TEXT_ID] = (TEXT, "text files, or the package's own text", TEXT_TICKS)
+    described[ARRAYS_ID] = ("Arrays", "your own arrays, files or data sets", None)
+    streams = []
+    for id, (data, text, ticks) in described.items():
+        recipe = recipe_for(data)
+        decisions = [other for other in gymnasium.registry if other.startswith(id.removesuffix("v0") + "Wait-")]
+        streams.append(
+            {
+                "id": id,
+                "data": text,
+                "ticks": ticks,
+                "backbone": recipe.backbone,
+                "width": recipe.width,
+                "waits": list(recipe.waits),
+                "decision_environments": decisions,
+                "surrogate_in_package": id.removesuffix("-ALMA-v0") in _shipped(),
+            }
+        )
+    return streams
+
+
+def _shipped() -> list[str]:
+    """Return the data sets whose recorded runs come with the package."""
+    folder = resources.files("agents.rl").joinpath("recorded")
+    return sorted(file.name.removesuffix(".npz") for file in folder.iterdir() if file.name.endswith(".npz"))
+
+
+def _print_uncut(console: Console, table: Table) -> None:
+    """Print a table in the width that its narrowest form needs: a narrow terminal then breaks lines, and cuts none."""
+    needed = Measurement.get(console, console.options.update(width=1_000), table).minimum
+    console.print(table, width=max(console.width, needed), crop=False)
 
 
 def agents(options: argparse.Namespace, console: Console) -> int:
-    """Print the agents."""
-    for title, methods in (("Agents", METHODS), ("Agents on text", TEXT_METHODS)):
-        table = Table(title=title, title_justify="left", show_lines=True)
-        for column in ("id", "method", "hyper-parameters of this agent (default)"):
-            table.add_column(column)
-        for id, method in methods.items():
-            table.add_row(id, escape(method.title), escape(_defaults(method.keywords)))
-        console.print(table)
-    names = ", ".join(field.name for field in dataclasses.fields(StageSettings))
-    text = {name: parameter.default for name, parameter in backbones.own_keywords("switch").items()}
-    console.print(
-        f"Hyper-parameters of every agent: width, wait, replay, growth, seed, engine, device; of a stage: {names}; "
-        f"of the network on text: {_defaults(text)}.",
-        markup=False,
-        highlight=False,
-    )
+    """Print the agents, or one agent, with the meaning of every hyper-parameter."""
+    if options.agent is not None:
+        method_for(options.agent, "mlp")  # raises for an unknown id
+    kinds = {
+        "images": {id: method for id, method in METHODS.items() if options.agent in (None, id)},
+        "text": {id: method for id, method in TEXT_METHODS.items() if options.agent in (None, id)},
+    }
+    common = {
+        "of every agent": hyperparameters.of_every_agent(),
+        "of every stage; the recipe of the data set has other defaults": hyperparameters.of_a_stage(),
+        "of the network, on text": hyperparameters.of_the_network_on_text(),
+    }
+    if options.json:
+        methods = {
+            kind: {id: {"title": one.title, "own": hyperparameters.of_method(one)} for id, one in of_kind.items()}
+            for kind, of_kind in kinds.items()
+        }
+        names = ("every agent", "stage", "network on text")
+        json_output.write({"agents": methods, "common": dict(zip(names, common.values(), strict=True))})
+        return 0
+    for kind, of_kind in kinds.items():
+        for id, method in of_kind.items():
+            if kind == "text" and method == METHODS[id]:
+                continue  # the same as on images
+            console.print(f"[bold]{id}[/]{' on text' if kind == 'text' else ''}: {escape(method.title)}")
+            _print_parameters(console, hyperparameters.of_method(method))
+    for title, parameters in common.items():
+        console.print(f"[bold]Hyper-parameters {title}[/]")
+        _print_parameters(console, parameters)
+    absent = ", ".join(id for id in METHODS if id not in TEXT_METHODS)
+    console.print(f"Not on text: {absent}. Give a hyper-parameter as --set name=value.", highlight=False)
     return 0
 
 
-def _defaults(keywords: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in keywords.items())
+def _print_parameters(console: Console, parameters: Sequence[HyperParameter]) -> None:
+    table = Table(box=None, show_header=False, padding=(0, 1), pad_edge=True)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for parameter in parameters:
+        meaning = parameter.meaning.replace("``", "").replace("`", "")
+        table.add_row(f"  {parameter.name}={parameter.default}", escape(meaning))
+    console.print(table)
+    console.print()

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import alma_env
+from agents.cli.listing_parser import add_beginnings, add_listings
+from agents.cli.subcommands import Parser, add_command, add_json
 
 ALL_PLANS = "all"
 PLANS = (
@@ -23,7 +25,7 @@ PARTS = ("summary", "findings", "scores", "comparisons")
 ENGINES = ("auto", "plain", "native")
 ALGORITHMS = ("ppo", "a2c", "dqn")
 PICTURE_FORMATS = ("png", "svg", "pdf", "csv")
-TABLE_FORMATS = ("markdown", "latex", "csv")
+TABLE_FORMATS = ("markdown", "latex", "csv", "json")
 TABLE_KEYS = ("env", "agent", "width", "when", "replay")
 PACKED_SUFFIX = ".jsonl.xz"
 FIGURES = {
@@ -47,45 +49,42 @@ _RECORD = (
     "also score on the validation parts of the whole stream; `alma surrogate fit` needs these scores for policies that "
     "are not tuned on the test set"
 )
+DEFAULT_ENV = "Digits-ALMA-v0"
+_AGENT = "agent id (see `alma agents`), or a function of your own, FILE.py:FUNCTION; default sm"
 _RECORDED = "file written by `fit`, or id of a stream whose recorded runs are shipped"
 
 
 def build_parser() -> argparse.ArgumentParser:
     """The parser of ``alma``."""
-    parser = argparse.ArgumentParser(prog="alma", description="Anytime learning at macroscale.")
+    parser = Parser(prog="alma", description="Anytime learning at macroscale.")
     parser.add_argument("--version", action="version", version=f"alma-env {alma_env.__version__}")
     commands = parser.add_subparsers(dest="name", required=True)
     _add_run(commands)
     _add_sweep(commands)
     _add_reproduce(commands)
-    _command(commands, "envs", "listing:envs", "list the environments")
-    _command(commands, "agents", "listing:agents", "list the agents and their hyper-parameters")
+    add_listings(commands)
     _add_surrogate(commands)
     _add_policy(commands)
+    _add_runs(commands)
     _add_arena(commands)
     _add_plot(commands)
     _add_table(commands)
     summary = "put finished runs into one small file, without their checkpoints"
-    add = _command(commands, "pack", "finished_runs:pack", summary).add_argument
+    add = add_command(commands, "pack", "finished_runs:pack", summary).add_argument
     add("paths", type=Path, nargs="+", metavar="PATH", help="folders of runs, or packed files to join")
     add("--out", type=Path, required=True, help=f"file to write, *{PACKED_SUFFIX}")
-    show = _command(commands, "show", "finished_runs:show", "table and picture of all runs in a folder")
+    show = add_command(commands, "show", "finished_runs:show", "table and picture of all runs in a folder")
     show.add_argument("folder", type=Path, help="a run folder, a folder that holds several, or a packed file")
-    return parser
-
-
-def _command(commands: Any, name: str, function: str, summary: str, **keywords: Any) -> argparse.ArgumentParser:
-    """Add a subcommand that `agents.cli.command.carry_out` carries out by calling ``function``."""
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=summary, **keywords)
-    parser.set_defaults(command=function)
+    add_json(show)
+    add_beginnings(commands)
     return parser
 
 
 def _add_run(commands: Any) -> None:
-    run = _command(commands, "run", "run_sweep:run", "take an agent through a stream, for several waits and seeds")
+    run = add_command(commands, "run", "run_sweep:run", "take an agent through a stream, for several waits and seeds")
     add = run.add_argument
-    add("env", nargs="?", default="Digits-ALMA-v0", help="environment id, default %(default)s")
-    add("--agent", default="sm", help="agent id (see `alma agents`), default sm")
+    add("env", nargs="?", help=f"environment id, default {DEFAULT_ENV}")
+    add("--agent", default="sm", help=_AGENT)
     _add_combinations(run)
     add("--seeds", type=int, nargs="+", default=[0], help="run seeds, default 0")
     add("--replay", action="store_true", help="train on all mega-batches so far")
@@ -98,12 +97,12 @@ def _add_run(commands: Any) -> None:
 
 def _add_sweep(commands: Any) -> None:
     summary = "run a grid on all cores or a cluster; finished runs are skipped"
-    sweep = _command(commands, "sweep", "run_sweep:run_grid", summary)
+    sweep = add_command(commands, "sweep", "run_sweep:run_grid", summary)
     sweep.add_argument("file", nargs="?", type=Path, help="a grid as TOML, instead of the options that describe one")
     grid = sweep.add_argument_group("the grid: every combination")
     add = grid.add_argument
     add("--env", nargs="+", help="environment ids")
-    add("--agent", nargs="+", help="agent ids, default sm")
+    add("--agent", nargs="+", help=_AGENT)
     _add_combinations(grid)
     add("--seeds", type=int, nargs="+", help="run seeds, default 0")
     both = "train on all mega-batches so far; with --no-replay: both"
@@ -117,6 +116,11 @@ def _add_sweep(commands: Any) -> None:
 
 
 def _add_combinations(parser: argparse._ActionsContainer) -> None:
+    data = (
+        "data of your own, for the environment Arrays-ALMA-v0: an .npz file or a folder of .npy files with train_x, "
+        "train_y, test_x, test_y; images as train/CLASS/*.png, test/CLASS/*.png; or a folder of save_to_disk"
+    )
+    parser.add_argument("--data", metavar="PATH", help=data)
     parser.add_argument("--width", type=int, nargs="+", help="units or channels; default: the recipe's")
     parser.add_argument("--wait", type=int, nargs="+", help="waiting times in mega-batches; default: the recipe's")
     parser.add_argument(
@@ -164,7 +168,7 @@ def _add_execution(parser: argparse.ArgumentParser) -> None:
 
 def _add_reproduce(commands: Any) -> None:
     summary = "run, draw and judge a figure or table of the paper"
-    parser = _command(commands, "reproduce", "reproduce:reproduce", summary)
+    parser = add_command(commands, "reproduce", "reproduce:reproduce", summary)
     add = parser.add_argument
     names = (*PLANS, ALL_PLANS)
     add("names", nargs="+", choices=names, metavar="NAME", help=", ".join(names))
@@ -189,7 +193,7 @@ def _add_reproduce(commands: Any) -> None:
 def _add_surrogate(commands: Any) -> None:
     surrogate = commands.add_parser("surrogate", help="fit surrogates to recorded runs, and compare them with the runs")
     kinds = surrogate.add_subparsers(dest="kind", required=True)
-    record = _command(kinds, "record", "waiting:record", "compute the runs from which a surrogate learns")
+    record = add_command(kinds, "record", "waiting:record", "compute the runs from which a surrogate learns")
     add = record.add_argument
     add("env", help="id of a stream, such as MNIST-ALMA-v0")
     add("--learner", default="sm", help="agent id, default sm")
@@ -199,14 +203,14 @@ def _add_surrogate(commands: Any) -> None:
     _add_set(record, "hyper-parameters of the agent and keywords of the environment, e.g. epochs=20")
     add("--dry-run", action="store_true", help=_DRY_RUN)
     _add_execution(record)
-    fit = _command(kinds, "fit", "waiting:fit", "gather finished runs into one file, for recorded=FILE")
+    fit = add_command(kinds, "fit", "waiting:fit", "gather finished runs into one file, for recorded=FILE")
     fit.add_argument("runs", type=Path, nargs="+", help="folders of runs, such as runs/MNIST-ALMA-v0")
     fit.add_argument("--out", type=Path, required=True, help="file to write, .npz")
     summary = "compare the ranks of schedules in a surrogate and in real runs"
-    validate = _command(kinds, "validate", "waiting:validate", summary)
+    validate = add_command(kinds, "validate", "waiting:validate", summary)
     validate.add_argument("recorded", help=_RECORDED)
     validate.add_argument("--episodes", type=int, default=64, help="episodes of the surrogate per run, default 64")
-    export = _command(kinds, "export", "waiting:export", "write recorded runs as a Minari data set")
+    export = add_command(kinds, "export", "waiting:export", "write recorded runs as a Minari data set")
     export.add_argument("recorded", help=_RECORDED)
     export.add_argument("dataset", help="Minari's id, such as alma/mnist-waiting-v0")
     export.add_argument("--actions", default="train", choices=["train", "multi"], help="action space, default train")
@@ -215,7 +219,7 @@ def _add_surrogate(commands: Any) -> None:
 def _add_policy(commands: Any) -> None:
     policy = commands.add_parser("policy", help="learn when to wait, and compare schedules")
     kinds = policy.add_subparsers(dest="kind", required=True)
-    train = _command(kinds, "train", "waiting:train", "learn a policy with PPO, A2C or DQN")
+    train = add_command(kinds, "train", "waiting:train", "learn a policy with PPO, A2C or DQN")
     add = train.add_argument
     add("env", help="a decision environment, such as MNIST-ALMA-Wait-Surrogate-v0")
     add("--algorithm", default="ppo", choices=ALGORITHMS, help="default ppo")
@@ -229,16 +233,50 @@ def _add_policy(commands: Any) -> None:
     add("--runs", type=Path, default=Path("runs"), help="folder of these runs, default runs/")
 
     summary = "compare finished runs, paired by seed, with the best fixed waiting time"
-    add = _command(kinds, "compare", "waiting:compare", summary).add_argument
+    compare = add_command(kinds, "compare", "waiting:compare", summary)
+    add = compare.add_argument
     add("folder", type=Path, help="folder of runs, such as runs/MNIST-ALMA-v0")
     add("--flops-price", type=float, default=0.0, help="price of one teraFLOP in errors, default 0")
     price = "price of a million parameters at each tick in errors, default 0"
     add("--parameter-price", type=float, default=0.0, help=price)
     add("--picture", type=Path, help="file to draw, default waiting.png in the folder")
+    add_json(compare)
+
+    push = add_command(
+        kinds, "push", "hub:push_policy", "put a learned policy on the Hugging Face Hub, or into a folder"
+    )
+    push.add_argument("file", type=Path, help="file that `alma policy train` wrote, .zip")
+    _add_push(push)
+    summary = "fetch a learned policy from the Hugging Face Hub; to use the file runs code of its author"
+    _add_pull(add_command(kinds, "pull", "hub:pull_policy", summary), "file to write, .zip")
+
+
+def _add_runs(commands: Any) -> None:
+    kinds = commands.add_parser("runs", help="exchange finished runs with others").add_subparsers(
+        dest="kind", required=True
+    )
+    summary = "put finished runs on the Hugging Face Hub as a data set (Parquet), or into a folder"
+    push = add_command(kinds, "push", "hub:push_runs", summary)
+    push.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="folders of runs, or packed files")
+    _add_push(push)
+    summary = "fetch finished runs from the Hugging Face Hub, for `alma show`, `table` and `plot`"
+    _add_pull(add_command(kinds, "pull", "hub:pull_runs", summary), f"file to write, *{PACKED_SUFFIX}")
+
+
+def _add_push(parser: argparse.ArgumentParser) -> None:
+    place = "repository USER/NAME, which is created if it is missing, or a folder such as ./folder"
+    parser.add_argument("--to", required=True, metavar="PLACE", help=place)
+    parser.add_argument("--private", action="store_true", help="create the repository as private")
+
+
+def _add_pull(parser: argparse.ArgumentParser, out: str) -> None:
+    parser.add_argument("place", metavar="PLACE", help="repository USER/NAME, or a folder such as ./folder")
+    parser.add_argument("--out", type=Path, required=True, help=out)
+    parser.add_argument("--revision", help="branch, tag or commit of the repository; default: the newest")
 
 
 def _add_arena(commands: Any) -> None:
-    arena = _command(commands, "arena", "arena:play", "let several agents play on the same streams, and rank them")
+    arena = add_command(commands, "arena", "arena:play", "let several agents play on the same streams, and rank them")
     add = arena.add_argument
     add("env", help="environment id (see `alma envs`)")
     agents = "agents (see `alma agents`), each with its hyper-parameters: sm:width=4 ens:width=4,members=3 gens:wait=5"
@@ -253,7 +291,7 @@ def _add_arena(commands: Any) -> None:
 
 
 def _add_plot(commands: Any) -> None:
-    plot = _command(
+    plot = add_command(
         commands,
         "plot",
         "plot:plot",
@@ -275,7 +313,7 @@ def _add_plot(commands: Any) -> None:
 
 def _add_table(commands: Any) -> None:
     summary = "compare finished runs in a table, with intervals and tests"
-    table = _command(commands, "table", "finished_runs:table", summary)
+    table = add_command(commands, "table", "finished_runs:table", summary)
     add = table.add_argument
     _add_choice_of_runs(table)
     add("--format", default="markdown", choices=TABLE_FORMATS, help="default markdown")
@@ -283,6 +321,7 @@ def _add_table(commands: Any) -> None:
     add("--by", nargs="+", default=["env"], metavar="KEY", help=keys)
     add("--against", metavar="LINE", help="agent or line to compare with; default the best of each column")
     add("--out", type=Path, help="file to write; the ending of the format is added if it is missing")
+    table.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
 
 
 def _add_choice_of_runs(parser: argparse.ArgumentParser) -> None:

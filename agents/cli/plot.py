@@ -13,6 +13,7 @@ from agents.analysis.seed_groups import streams
 from agents.cli.finished_runs import chosen_runs
 from agents.figures.files import require_formats
 from agents.sweeps.progress import say
+from alma_env.errors import did_you_mean
 
 
 def plot(options: argparse.Namespace, console: Console) -> int:
@@ -25,7 +26,8 @@ def plot(options: argparse.Namespace, console: Console) -> int:
         )
     kind = options.kind
     if kind not in figures.KINDS:
-        raise ValueError(f"kind {kind!r}: unknown; the kinds of figures are {', '.join(figures.KINDS)}")
+        hint = did_you_mean(kind, figures.KINDS)
+        raise ValueError(f"kind {kind!r}: unknown; the kinds of figures are {', '.join(figures.KINDS)}{hint}")
     names = ("panels", "flops_price", "parameter_price", "layer")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     for name in given:

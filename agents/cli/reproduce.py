@@ -104,7 +104,7 @@ def _print_part(
     if not (options.recorded or options.runs):
         raise ValueError(f"--print {options.print}: it shows finished runs; give --recorded, or --runs PATH")
     runs = recorded_runs() if options.recorded else []
-    runs += load.find(*options.runs)[0] if options.runs else []
+    runs += load.find(*options.runs, strict=True)[0] if options.runs else []
     text = printed(options.print, _outcomes(plans, specs, runs, options))
     console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
 

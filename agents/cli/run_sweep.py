@@ -17,10 +17,10 @@ from agents.analysis.labels import labels_of
 from agents.catalogue.recipes import recipe_for
 from agents.catalogue.spec import RunSpec
 from agents.cli.console import RunProgress, draw_curves
-from agents.cli.parser import EXECUTION
+from agents.cli.parser import DEFAULT_ENV, EXECUTION
 from agents.policies.validation import key_values
+from agents.runs import load, run_folder
 from agents.runs import run as runs
-from agents.runs import run_folder
 from agents.sweeps import grid, process_setup, run_index, trackers
 from agents.sweeps.jobs import examples_until, execute
 from agents.sweeps.pending import plan
@@ -28,6 +28,7 @@ from agents.sweeps.progress import say
 from agents.sweeps.sweep import sweep
 from agents.training import distributed
 from alma_env import Ledger
+from alma_env.registration import ARRAYS_ID
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -75,6 +76,8 @@ def run_in_turn(
             on_tick = progress.begin(f"{label}, seed {spec.seed}", agent, examples_until(env, agent))
             ledger = execute(spec, env, agent, path, on_tick=on_tick, track=track)
             progress.end(ledger)
+            if distributed.rank() == 0 and (diverged := load.divergence(path)):
+                say(console, f"{label}, seed {spec.seed}: {diverged}")
             groups.setdefault(label, []).append(ledger)
     if distributed.rank() > 0:
         return 0
@@ -97,7 +100,21 @@ def _specs(options: argparse.Namespace) -> list[RunSpec]:
                     "give one of the two options, and replay as --policy doubling:replay=true"
                 )
     settings = {key: [value] for key, value in _settings(options.set).items()}  # a list is one value
-    return grid.expand(_given(options) | {"set": settings})
+    given = _given(options)
+    data = _data(options, given)
+    return grid.expand({"env": DEFAULT_ENV} | given | {"set": settings | data})
+
+
+def _data(options: argparse.Namespace, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the setting that ``--data`` stands for, and let the environment be that of the user's own data."""
+    if options.data is None:
+        return {}
+    envs = given.setdefault("env", [ARRAYS_ID])
+    if envs not in (ARRAYS_ID, [ARRAYS_ID]):
+        raise ValueError(
+            f"--data {options.data} with {envs}: an environment with data of its own; write {ARRAYS_ID}, or nothing"
+        )
+    return {"data": [options.data]}
 
 
 def run_grid(options: argparse.Namespace, console: Console) -> int:
@@ -129,11 +146,12 @@ def _table(options: argparse.Namespace) -> dict[str, Any]:
     if options.file:
         first = next(iter(table)).replace("_", "-")
         raise ValueError(f"--{first} with {options.file}: describe the grid in the file or by options, not by both")
+    data = _data(options, table)
     if "env" not in table:
         raise ValueError("no grid: give a TOML file, or options: alma sweep --env Digits-ALMA-v0 --wait 5 20")
     for key in ("env", "agent", "width", "wait", "policy", "seeds"):
         grid.require_distinct(f"--{key}", table.get(key, []))
-    return table | {"set": _settings(options.set)}
+    return table | {"set": _settings(options.set) | data}
 
 
 def _list(specs: Sequence[RunSpec], options: argparse.Namespace, console: Console) -> None:
@@ -171,6 +189,7 @@ def require_settings(values: Mapping[str, Any]) -> None:
 # Keys that --set must not give, and what to write instead.
 _OPTIONS = {
     "id": "--agent {}",
+    "data": "--data {}",
     "agent": "--agent {}",
     "env": "{} right after `alma run`",
     "width": "--width {}",

@@ -20,6 +20,7 @@ from agents.analysis.measures import engineering
 from agents.analysis.prices import Prices
 from agents.catalogue.data_facts import facts_of
 from agents.catalogue.spec import RunSpec, resolve
+from agents.cli import json_output
 from agents.cli.finished_runs import picture_folder
 from agents.cli.run_sweep import compute, require_settings, run_in_turn
 from agents.figures import waiting
@@ -28,6 +29,7 @@ from agents.rl import export as minari_export
 from agents.rl import fidelity, recordings
 from agents.rl.learning_curve import fit as fit_curve
 from agents.rl.recording_plan import SEEDS, recording_specs
+from agents.rl.saving import save_policy
 from agents.rl.train import train_policy
 from agents.runs import load
 from agents.sweeps import grid
@@ -111,7 +113,7 @@ def train(options: argparse.Namespace, console: Console) -> int:
         **keywords,
     )
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    model.save(options.out)
+    save_policy(model, options.out)
     if evaluation is None:
         say(console, f"{options.out}: alma run … --policy {_policy_word(options.out, keywords)}")
         return 0
@@ -172,6 +174,7 @@ def _require_recipe(recorded: Sequence[recordings.Recording], stream: str, learn
 
 # Keywords of the decision environment that are no keywords of the stream or the agent.
 _DECISIONS = (
+    "reward",
     "learner",
     "width",
     "recorded",
@@ -184,16 +187,37 @@ _DECISIONS = (
 )
 
 
+def _lines(comparison: waiting_comparison.WaitingComparison) -> list[dict[str, Any]]:
+    """The schedules of a comparison as data, for other programs."""
+    return [
+        {
+            "compared": comparison.title,
+            "when": schedule.name,
+            "wait": schedule.wait,
+            "cost": schedule.cost,
+            "costs_by_seed": schedule.costs,
+            "comps_by_seed": schedule.comps,
+            "best_fixed": schedule is comparison.best_fixed,
+            "minus_best_fixed": comparison.against_best_fixed(schedule),
+        }
+        for schedule in comparison.schedules
+    ]
+
+
 def compare(options: argparse.Namespace, console: Console) -> int:
     """Compare finished runs with the best fixed waiting time, in a table and a picture."""
     prices = Prices(options.flops_price, options.parameter_price)
     found, left_out = load.find(options.folder)
-    say(console, *left_out)
+    said = json_output.messages(console, as_json=options.json)
+    say(said, *left_out)
     if not found:
         raise ValueError(f"{options.folder}: it holds no finished run; finish one first")
     heading = "CER" if not any((prices.flops, prices.parameters)) else "CER, FLOPs and parameters at their prices"
     comparisons = waiting_comparison.compare(found, prices)
-    say(console, *dict.fromkeys(message for one in comparisons for message in one.notes))
+    say(said, *dict.fromkeys(message for one in comparisons for message in one.notes))
+    if options.json:
+        json_output.write([line for one in comparisons for line in _lines(one)])
+        return 0
     for one in comparisons:
         table = Table("when", "n", heading, "Comp", "minus best fixed wait", box=None, title=one.title)
         for schedule in one.schedules:
@@ -210,6 +234,12 @@ def compare(options: argparse.Namespace, console: Console) -> int:
     legend = "n: seeds; ±: 95 % interval over seeds (Student's t); differences are paired by seed."
     console.print(legend, highlight=False)
     file = options.picture or picture_folder(options.folder) / "waiting.png"
-    picture = waiting.draw(comparisons, file, heading=heading)
+    try:
+        picture = waiting.draw(comparisons, file, heading=heading)
+    except OSError as error:
+        if options.picture:
+            raise
+        say(console, f"No picture: {error}; choose its file with --picture")
+        return 0
     say(console, f"Picture: {picture.resolve()}")
     return 0

@@ -29,6 +29,7 @@ from agents.networks.mixture import MixtureNetwork, mixture_body
 from agents.policies.waiting import FixedWait
 from agents.runs.load import FinishedRun
 from alma_env import DataSet
+from alma_env.errors import MissingPackageError, how_to_install
 
 EXAMPLES = 800  # on the map
 GATES = 7  # drawn gates, the oldest; later growth below a drawn gate counts as one leaf
@@ -167,8 +168,12 @@ def _name(leaf: _Node) -> str:
 
 def _map(data: DataSet) -> NDArray[np.float64]:
     """Return the t-SNE positions of the first test examples (n, 2) within the unit square."""
-    from sklearn.manifold import TSNE  # takes a second to import
-
+    try:
+        from sklearn.manifold import TSNE  # takes a second to import
+    except ImportError as error:
+        raise MissingPackageError(
+            f"the package scikit-learn, which draws the map, is missing; {how_to_install('scikit')}"
+        ) from error
     flat = data.test_x[:EXAMPLES].reshape(min(EXAMPLES, len(data.test_x)), -1) / data.scale
     places = TSNE(perplexity=min(30.0, (len(flat) - 1) / 3), random_state=0).fit_transform(flat)
     low, high = places.min(0), places.max(0)

@@ -18,11 +18,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator, StrMethodFormatter
 
 from agents.analysis.measures import Measure, engineering
-
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-DASHES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-GREY = "#666666"
+from alma_env.rendering.palette import COLOURS as COLOURS
+from alma_env.rendering.palette import DASHES as DASHES
+from alma_env.rendering.palette import GREY as GREY
+from alma_env.rendering.palette import MARKERS as MARKERS
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from agents.policies import Decision, Policy, Progress, StatefulPolicy
-from agents.policies.progress import megabatches_of
+from agents.policies.progress import decision_of, megabatches_of
 from agents.training.stage import Examples
 from alma_env.metering import meter
 
@@ -122,6 +122,11 @@ class AnytimeAgent:
         held_out_valid: bool = False,
         classes: int | None = None,
     ) -> None:
+        if not callable(policy):
+            raise TypeError(
+                f"policy={policy!r}: must be a function from agents.Progress to agents.Decision, such as "
+                "agents.Doubling(); agents.make also takes a text such as 'doubling'"
+            )
         self.learner = learner
         self.policy = policy
         self.ticks = ticks
@@ -151,7 +156,7 @@ class AnytimeAgent:
         Call it inside ``with env.meter:``.
         """
         self.gather(observation)
-        return self.carry_out(self.policy(self.progress()))
+        return self.carry_out(decision_of(self.policy, self.progress()))
 
     def gather(self, observation: MegaBatch) -> None:
         """Take in a new mega-batch without a decision."""
@@ -243,7 +248,7 @@ class AnytimeAgent:
         self.history = [StageRecord(**record) for record in state["history"]]
         self._first_parameters, self._parameters = state["parameters"]
         if isinstance(self.policy, StatefulPolicy):
-            self.policy.load_state_dict(state["policy"])
+            self.policy.load_state_dict(state.get("policy", {}))  # none: an earlier version had no state to save
         self.learner.load_state_dict(state["learner"])
 
 

@@ -1,7 +1,7 @@
 """When to wait, train, replay and grow."""
 
 from agents.policies.progress import Decision, Policy, Progress, StatefulPolicy
-from agents.policies.records import NO_DESCRIPTION, Recorded, as_plain_data, canonical, describe
+from agents.policies.records import NO_DESCRIPTION, Recorded, canonical, describe, policy_record
 from agents.policies.waiting import (
     SCHEDULES,
     BudgetPaced,
@@ -29,8 +29,8 @@ __all__ = [
     "Schedule",
     "StatefulPolicy",
     "ValidationTriggered",
-    "as_plain_data",
     "canonical",
     "describe",
     "fixed_wait",
+    "policy_record",
 ]

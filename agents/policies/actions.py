@@ -9,12 +9,16 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from agents.policies.masks import allowed
 from agents.policies.progress import Decision
 
 KINDS = ("train", "multi", "flat")
 
 # (train, replay, grow) of each action of the kind `flat`: the combinations that differ in effect.
 FLAT = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [1, 0, 1], [1, 1, 1]])
+
+# The decisions (replay, grow) of a training that each of the six values of the kind `multi` stands for.
+_MULTI = [(False, 0), (False, 0), (False, 0), (True, 0), (False, 0), (False, 1)]
 
 
 @dataclass(frozen=True)
@@ -73,3 +77,23 @@ class Actions:
         """Return the decision of one action."""
         train, replay, grow = self.flags(action).tolist()
         return Decision(train, replay, grow)
+
+    def masks(self, *, tick: Any, pending: Any, stages: Any) -> NDArray[np.bool_]:
+        """Return which actions are allowed, see `agents.policies.masks`.
+
+        The mask has the form of sb3-contrib's MaskablePPO. For Discrete(k) it is bool (k,). For ``multi`` it is bool
+        (6,): the values 0 and 1 of train, of replay and of grow. It cannot say that replay and growth are void while
+        the agent waits. For n runs it is (n, k) or (n, 6).
+
+        Args:
+            tick: tick of the run, 1..B, or integers (n,) of n runs.
+            pending: mega-batches gathered since the last stage, including the new one; as `tick`.
+            stages: number of stages so far; as `tick`.
+        """
+        if self.kind == "train":
+            decisions = [Decision(False), Decision(True)]  # no action decides about replay and growth
+        elif self.kind == "flat":
+            decisions = [Decision(*map(bool, flags)) for flags in FLAT]
+        else:
+            decisions = [Decision(True, *flags) for flags in _MULTI]
+        return allowed(decisions, tick=tick, pending=pending, stages=stages, grows=self.grows)

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from agents.policies.masks import allowed
 from agents.policies.progress import Decision
 
 
@@ -45,6 +46,7 @@ CHOICES = (
 )
 TRAIN, RESTART, GROW = (np.array([getattr(one, name) for one in CHOICES]) for name in ("train", "restart", "grow"))
 REPLAY_LAST, REPLAY_ALL = (np.array([one.replay == replay for one in CHOICES]) for replay in ("last", "all"))
+REPLAYS = REPLAY_LAST | REPLAY_ALL
 _WINDOW_SHARE = 10  # "last" is the newest tenth of the stream
 
 
@@ -77,23 +79,18 @@ def sizes_of(choices: NDArray[np.int64], tick: Any, pending: Any, ticks: int) ->
     return np.asarray(np.where(REPLAY_ALL[choices], tick, recent))
 
 
-def allowed(tick: Any, pending: Any, stages: Any, *, grows: bool, replays: bool = True, restarts: bool = True) -> Any:
-    """Return which choices have an effect of their own, bool (10,) or (n, 10).
+def allowed_choices(tick: Any, pending: Any, stages: Any, *, grows: bool) -> NDArray[np.bool_]:
+    """Return which choices have an effect of their own, bool (10,) or (n, 10); see `agents.policies.masks`.
 
-    A void choice does the same as another: replay without earlier mega-batches, restart and growth before the first
-    training, growth of a learner that cannot grow.
+    A void choice does the same as another one.
 
     Args:
         tick: current tick, or those of n episodes, (n,).
         pending: mega-batches gathered since the last training, () or (n,).
         stages: trainings so far, () or (n,).
         grows: whether the learner can grow.
-        replays: whether replay is possible; False for a surrogate whose runs never replayed.
-        restarts: whether restarts are possible.
     """
-    trained, earlier = np.greater(stages, 0)[..., None], np.less(pending, tick)[..., None]
-    mask = np.ones((*np.shape(tick), len(CHOICES)), bool)
-    mask &= ~(REPLAY_LAST | REPLAY_ALL) | (earlier & replays)
-    mask &= ~RESTART | (trained & restarts)
-    mask &= ~GROW | (trained & grows)
-    return mask
+    return allowed(_DECISIONS, tick=tick, pending=pending, stages=stages, grows=grows)
+
+
+_DECISIONS = [decision_of(choice, ticks=1) for choice in range(len(CHOICES))]

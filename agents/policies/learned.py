@@ -1,29 +1,33 @@
-"""A learned policy: a trained Stable-Baselines3 model that decides."""
+"""A learned policy: a trained model of Stable-Baselines3 or sb3-contrib that decides."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from agents.policies.actions import KINDS, Actions
-from agents.policies.features import feature_space, features_of
+import torch
+
+from agents.policies.actions import Actions
+from agents.policies.features import features_of
 from agents.policies.growing import growth as read_growth
+from agents.policies.model_files import Model, load
 from agents.policies.progress import Decision, Progress
 from alma_env.metering import meter
 
 
 @dataclass(frozen=True)
 class LearnedPolicy:
-    """A trained PPO, A2C or DQN model as a policy. It takes the most probable or best action.
+    """A trained model as a policy: PPO, A2C, DQN, or sb3-contrib's MaskablePPO, RecurrentPPO, QRDQN.
 
-    The model was trained on a decision environment or a surrogate. The policy computes the same observation from the
-    progress of a run. Its cost is charged to the running meter, in the phase ``policy``.
+    It takes the most probable or best action. The model was trained on a decision environment or a surrogate. The
+    policy computes the same observation from the progress of a run, normalises it as in the training, and hands the
+    memory of a recurrent model from one tick to the next. Create a new policy for each agent. Its cost is charged to
+    the running meter, in the phase ``policy``.
 
     Args:
-        path: file that ``model.save(path)`` of Stable-Baselines3 wrote.
+        path: file that `agents.rl.save_policy` wrote, or ``model.save(path)``, which leaves out a normalisation.
         replay: train on everything gathered so far; only for models whose actions are wait and train.
         growth: when to grow, see ``agents.policies.growing``; only for models whose actions are wait and train.
         grows: whether the learner can grow. If it cannot, no decision grows it, as in the environments.
@@ -32,8 +36,9 @@ class LearnedPolicy:
         digest: digest of the file's bytes, which identifies the policy in the record of a run.
 
     Raises:
-        ValueError: the file is missing, or its model has other observations or actions; or the growth schedule does not
-            exist; or replay or growth is given for a model that decides about them.
+        ValueError: the file is missing, its model has other observations or actions, or it does not say how the
+            observations were normalised; or the growth schedule does not exist; or replay or growth is given for a
+            model that decides about them.
     """
 
     path: str | Path = field(repr=False, compare=False)
@@ -41,17 +46,19 @@ class LearnedPolicy:
     growth: str = "never"
     grows: bool = True
     digest: str = field(init=False)
+    _memory: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # of a recurrent model
 
     def __post_init__(self) -> None:
         path = Path(self.path)
         if not path.is_file():
             raise ValueError(
-                f"policy={str(path)!r}: file not found; give the path of a file that model.save(path) wrote"
+                f"policy={str(path)!r}: file not found; give the path of a file that agents.rl.save_policy or "
+                "model.save wrote"
             )
         object.__setattr__(self, "path", path)
         object.__setattr__(self, "digest", hashlib.sha256(path.read_bytes()).hexdigest()[:16])
         read_growth(self.growth)
-        if self._kind != "train" and (self.replay or self.growth != "never"):
+        if self._model.kind != "train" and (self.replay or self.growth != "never"):
             raise ValueError(
                 f"replay={self.replay}, growth={self.growth!r} with policy={str(path)!r}: the model itself decides "
                 "when to replay and grow; leave replay and growth out"
@@ -62,53 +69,28 @@ class LearnedPolicy:
         return {"name": "learned", "digest": self.digest, "replay": self.replay, "growth": self.growth}
 
     @property
-    def _model(self) -> Any:
-        return _loaded(str(self.path), self.digest)
-
-    @property
-    def _kind(self) -> str:
-        kind = _kind_of(self._model.action_space)
-        assert kind is not None  # checked in `_loaded`
-        return kind
+    def _model(self) -> Model:
+        return load(str(self.path), self.digest)
 
     def __call__(self, now: Progress, /) -> Decision:
         """Return the model's deterministic decision for this tick."""
+        actions = Actions(self._model.kind, self.grows)
+        mask = actions.masks(tick=now.tick, pending=now.pending, stages=now.stages)
+        memory = None if now.tick == 1 else self._memory.get("state")
         with meter.phase("policy"):
-            action, _ = self._model.predict(features_of(now), deterministic=True)
-        decision = Actions(self._kind, self.grows).decision(action)
-        if self._kind != "train" or not decision.train:
+            action, self._memory["state"] = self._model.predict(features_of(now), memory, mask)
+        decision = actions.decision(action)
+        if self._model.kind != "train" or not decision.train:
             return decision
         return Decision(True, self.replay, read_growth(self.growth)(now))
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return the memory of a recurrent model as tensors; an empty dictionary for any other model."""
+        memory = self._memory.get("state")
+        return {} if memory is None else {"state": [torch.from_numpy(part) for part in memory]}
 
-def _kind_of(space: Any) -> str | None:
-    """Return the kind of an action space; None if it is not a space of decisions."""
-    return next((kind for kind in KINDS if Actions(kind).space() == space), None)
-
-
-@lru_cache(maxsize=8)
-def _loaded(path: str, digest: str) -> Any:
-    """Load the model of a file. `digest` is part of the cache key."""
-    try:
-        from stable_baselines3 import A2C, DQN, PPO
-    except ImportError as error:
-        raise ValueError(
-            f"policy={path!r}: the package stable-baselines3 is not installed; run pip install 'alma-env[rl]'"
-        ) from error
-    failures = []
-    for algorithm in (PPO, A2C, DQN):  # the file does not name its algorithm
-        try:
-            model = algorithm.load(path, device="cpu")
-        except Exception as error:  # the library has no error type of its own
-            failures.append(f"{algorithm.__name__}: {type(error).__name__}: {str(error).splitlines()[0]}")
-            continue
-        seen, done = model.observation_space, model.action_space
-        if seen != feature_space() or _kind_of(done) is None:
-            raise ValueError(
-                f"policy={path!r}: the model has observations {seen} and actions {done}, not those of a waiting "
-                "policy; use a model trained on an environment such as MNIST-ALMA-Wait-v0"
-            )
-        return model
-    raise ValueError(
-        f"policy={path!r}: not a model of PPO, A2C or DQN ({'; '.join(failures)}); give a file that model.save wrote"
-    )
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore a state that ``state_dict`` returned."""
+        self._memory.clear()
+        if "state" in state:
+            self._memory["state"] = tuple(part.numpy() for part in state["state"])

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class Progress:
@@ -88,6 +90,27 @@ class Decision:
             object.__setattr__(self, name, bool(getattr(self, name)))
 
 
+def decision_of(policy: Policy, now: Progress) -> Decision:
+    """Return the decision of a policy, also of one that returns True to train and False to wait.
+
+    Raises:
+        TypeError: the policy returned something else.
+
+    >>> decision_of(lambda now: now.tick == 2, Progress(tick=2, ticks=4, pending=1, stages=0)).train
+    True
+    """
+    decided: object = policy(now)
+    if isinstance(decided, Decision):
+        return decided
+    if isinstance(decided, bool | np.bool_):
+        return Decision(train=bool(decided))
+    name = getattr(policy, "__name__", type(policy).__name__)
+    raise TypeError(
+        f"policy {name} returned {decided!r} at tick {now.tick}: must be an agents.Decision, or True to train and "
+        "False to wait"
+    )
+
+
 def megabatches_of(tick: int, pending: int, *, replay: bool, window: int | None = None) -> int:
     """Return the number of mega-batches of a stage: the gathered ones, and with replay earlier ones.
 
@@ -111,8 +134,8 @@ class Policy(Protocol):
     them.
     """
 
-    def __call__(self, now: Progress, /) -> Decision:
-        """Return the decision for this tick."""
+    def __call__(self, now: Progress, /) -> Decision | bool:
+        """Return the decision for this tick; True trains, and False waits."""
         ...
 
 

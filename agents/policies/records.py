@@ -29,8 +29,18 @@ class Recorded(Protocol):
         ...
 
 
-def as_plain_data(policy: Policy) -> Any:
-    """Return the record of a policy: its own where it provides one, otherwise the result of `describe`."""
+def policy_record(policy: Policy) -> Any:
+    """Return the record of a policy for ``config["policy"]`` of an ``AnytimeAgent``: plain JSON values, or None.
+
+    The record is the policy's own where it provides one, otherwise the result of `describe`. Tables and figures name a
+    run by it, and a run folder is continued only with the policy of its record.
+
+    >>> from agents.policies import Doubling, FixedWait
+    >>> policy_record(FixedWait(5))
+    {'replay': False, 'growth': 'never', 'wait': 5}
+    >>> policy_record(Doubling())
+    {'name': 'doubling', 'replay': False, 'growth': 'never', 'factor': 2.0, 'first': 1}
+    """
     return policy.as_plain_data() if isinstance(policy, Recorded) else describe(policy)
 
 
@@ -59,7 +69,7 @@ def canonical(record: Any) -> Any:
     """Return a record in which the old names of moved modules are replaced by their new names.
 
     Compare two records by their canonical forms: a run folder that was started before a module moved then still
-    matches the policy of today. A record is the result of `as_plain_data`, or a JSON value that contains such a result.
+    matches the policy of today. A record is the result of `policy_record`, or a JSON value that contains such a result.
 
     >>> canonical("agents.bidder.wait")
     'agents.arena.bidder.wait'

@@ -11,12 +11,15 @@ from agents.policies.learned import LearnedPolicy
 from agents.policies.progress import Policy
 from agents.policies.validation import literal
 from agents.policies.waiting import SCHEDULES
+from alma_env.errors import did_you_mean
 
 EXPLORING = "exploring"
 
 
-def policy_from(spec: str, *, grows: bool = False) -> Policy:
+def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") -> Policy:
     """Return the policy that a text specifies; ``grows`` is whether the learner can grow.
+
+    ``option`` is how the messages of errors call the text.
 
     The text is the name of a schedule, or the path of a learned policy, which ends in .zip. Fields that differ from
     their defaults follow as ``:field=value,field=value``.
@@ -29,27 +32,31 @@ def policy_from(spec: str, *, grows: bool = False) -> Policy:
     """
     name, _, rest = spec.partition(":")
     if name.endswith(".zip"):
-        fields = _fields(spec, rest, ("replay", "growth"))
+        fields = _fields(spec, rest, ("replay", "growth"), option)
         return LearnedPolicy(name, grows=grows, **fields)
     if name == EXPLORING:
-        return Exploring(**_fields(spec, rest, ("seed",)), grows=grows)
+        return Exploring(**_fields(spec, rest, ("seed",), option), grows=grows)
     if name not in SCHEDULES:
         names = ", ".join((*SCHEDULES, EXPLORING))
-        raise ValueError(f"--policy {spec}: unknown policy; choose one of {names}, or give the path of a .zip file")
+        hint = did_you_mean(name, (*SCHEDULES, EXPLORING))
+        raise ValueError(
+            f"{option}{spec}: unknown policy; choose one of {names}, or give the path of a .zip file{hint}"
+        )
     schedule = SCHEDULES[name]
-    fields = _fields(spec, rest, [field.name for field in dataclasses.fields(schedule)])
+    fields = _fields(spec, rest, [field.name for field in dataclasses.fields(schedule)], option)
     if grows:
         fields = {"growth": "every"} | fields
     return schedule(**fields)
 
 
-def _fields(spec: str, text: str, known: Sequence[str]) -> dict[str, Any]:
+def _fields(spec: str, text: str, known: Sequence[str], option: str) -> dict[str, Any]:
     values = {}
     for pair in text.split(",") if text else []:
         key, equals, value = pair.partition("=")
         if key not in known or not equals:
             raise ValueError(
-                f"--policy {spec}: {pair!r} is not a field; write NAME:field=value with the fields {', '.join(known)}"
+                f"{option}{spec}: {pair!r} is not a field; write NAME:field=value with the fields "
+                f"{', '.join(known)}{did_you_mean(key, known)}"
             )
         values[key] = literal(value)
     return values

@@ -49,7 +49,7 @@ def recorded_files() -> list[Path]:
 def recorded_runs() -> list[FinishedRun]:
     """Return the runs of the packed files of the package."""
     paths = recorded_files()
-    return load.find(*paths)[0] if paths else []
+    return load.find(*paths, strict=True)[0] if paths else []
 
 
 def select(specs: Iterable[RunSpec], runs: Iterable[FinishedRun]) -> list[FinishedRun]:

@@ -9,6 +9,7 @@ from agents.rl.registration import register
 from alma_env import lazy_names
 
 if TYPE_CHECKING:  # the public names; each is imported on first use
+    from agents.rl.saving import save_policy as save_policy
     from agents.rl.wait_env import WaitEnv as WaitEnv
 
 __getattr__, __dir__, __all__ = lazy_names.attach(__name__)

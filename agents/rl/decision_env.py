@@ -9,13 +9,16 @@ from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
+from agents.analysis.prices import Prices
 from agents.policies import Decision
-from agents.policies.choices import allowed, choice_space, decision_of
+from agents.policies.choices import allowed_choices, choice_space, decision_of
 from agents.policies.priced_features import feature_space, features_of
 from agents.rl.full_pass import full_pass_flops
-from agents.rl.price_range import PriceRange, relative_reward_space
+from agents.rl.price_range import PriceRange
+from agents.rl.rewards import Reward
 from agents.rl.wait_env import WaitEnv
 
 
@@ -37,8 +40,12 @@ class _RelativePrices:
     full_pass: float
     memory: float
 
-    def reward(self, parts: NDArray[np.float64]) -> Any:
-        return parts @ np.array([1.0, self.full_pass, self.memory])
+    def __call__(self, vector: NDArray[np.float64]) -> float:
+        return float(vector @ np.array([1.0, self.full_pass, self.memory]))
+
+    @property
+    def space(self) -> spaces.Box:
+        return Reward("scalar", Prices()).space  # raises
 
 
 class DecisionEnv(WaitEnv):
@@ -59,7 +66,7 @@ class DecisionEnv(WaitEnv):
     of one stage of the untrained network on the whole stream, and *size* is the number of parameters divided by that of
     the untrained predictor. A full pass thus costs ``pass_price`` errors, which is the unit of the CER: with
     ``pass_price=40`` a learner may train on every mega-batch once if this saves 40 errors.
-    ``info["reward_vector"]``, float64 (3,), holds −(error, full passes, size).
+    ``info["vector_reward"]``, float64 (3,), holds −(error, full passes, size).
 
     ## Arguments
     * ``stream``, ``learner``, ``reward_on`` and others: those of `WaitEnv`.
@@ -80,10 +87,10 @@ class DecisionEnv(WaitEnv):
         pass_price: float | tuple[float, float] = 0.0,
         memory_price: float | tuple[float, float] = 0.0,
         reward_on: str = "test",
-        render_mode: None = None,
+        render_mode: str | None = None,
         **keywords: Any,
     ) -> None:
-        for name in ("actions", "replay", "grow", "flops_price", "parameter_price"):
+        for name in ("actions", "replay", "grow", "reward", "flops_price", "parameter_price"):
             if name in keywords:
                 raise ValueError(
                     f"{name}={keywords[name]!r}: an argument of Wait-v0; each action decides about replay and growth, "
@@ -91,12 +98,13 @@ class DecisionEnv(WaitEnv):
                 )
         self._price_ranges = PriceRange.of("pass_price", pass_price), PriceRange.of("memory_price", memory_price)
         super().__init__(stream, learner, reward_on=reward_on, render_mode=render_mode, **keywords)
+        self._arguments = {"stream": stream, "learner": learner, "pass_price": pass_price}
+        self._arguments |= {"memory_price": memory_price, "reward_on": reward_on, **keywords}
         self.grows = self.actions.grows
-        self.actions: Any = _Choices(self.alma.ticks, self.grows)
-        self.prices: Any = _RelativePrices(0.0, 0.0)
+        self.actions = _Choices(self.alma.ticks, self.grows)
+        self.reward = _RelativePrices(0.0, 0.0)
         self.action_space = choice_space()
         self.observation_space = cast("gym.Space[NDArray[np.float32]]", feature_space())
-        self.reward_space = relative_reward_space()
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -108,7 +116,7 @@ class DecisionEnv(WaitEnv):
         """
         gym.Env.reset(self, seed=seed)
         prices = [float(price.draw(self.np_random, 1)[0]) for price in self._price_ranges]
-        self.prices = _RelativePrices(*prices)
+        self.reward = _RelativePrices(*prices)
         run_seed = int(self.np_random.integers(2**31)) if seed is None else seed
         return super().reset(seed=run_seed, options=options)
 
@@ -119,15 +127,15 @@ class DecisionEnv(WaitEnv):
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which choices have an effect of their own at this tick, bool (10,)."""
-        return np.asarray(allowed(self.agent.tick, self.agent.pending, self.agent.stages, grows=self.grows))
+        return allowed_choices(self.agent.tick, self.agent.pending, self.agent.stages, grows=self.grows)
 
     def _observation(self) -> NDArray[np.float32]:
         progress = dataclasses.replace(self.agent.progress(), flops=self.alma.meter.total)
         return np.asarray(
             features_of(
                 progress,
-                pass_price=self.prices.full_pass,
-                memory_price=self.prices.memory,
+                pass_price=self.reward.full_pass,
+                memory_price=self.reward.memory,
                 grows=self.grows,
             )
         )
@@ -138,7 +146,7 @@ class DecisionEnv(WaitEnv):
 
     def _info(self, rows: int) -> dict[str, Any]:
         return super()._info(rows) | {
-            "pass_price": self.prices.full_pass,
-            "memory_price": self.prices.memory,
+            "pass_price": self.reward.full_pass,
+            "memory_price": self.reward.memory,
             "action_mask": self.action_masks(),
         }

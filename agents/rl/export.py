@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.analysis.prices import Prices, reward_vector
+from agents.catalogue.data_facts import known_facts
+from agents.catalogue.spec import RunSpec, resolve
 from agents.policies.actions import Actions
 from agents.policies.features import feature_space, features
 from agents.rl.recordings import Recording
+from alma_env.errors import how_to_install
 
 
 @dataclass(frozen=True)
@@ -101,20 +102,29 @@ def to_minari(
 ) -> Any:
     """Write runs on one stream as a Minari data set into Minari's folder, and return the data set.
 
-    ``kind`` and ``prices`` are those of `episode_of`. An example of a ``dataset_id`` is ``alma/mnist-waiting-v0``.
+    ``kind`` and ``prices`` are those of `episode_of`. An example of a ``dataset_id`` is ``alma/mnist-waiting-v0``. The
+    data set recovers the environment of the runs: with their hyper-parameters, and with the width of the first run.
 
     Raises:
-        ValueError: Minari is not installed, or already has a data set of this id; or as `episode_of`.
+        ValueError: Minari is not installed, its rules refuse the id, or it already has a data set of this id; the runs
+            have different learners or hyper-parameters; or as `episode_of`. Then nothing is written.
+        DataUnavailableError: the data of the stream are missing, so the environment of the runs cannot be made.
     """
     try:
         import minari
         from minari.data_collector import EpisodeBuffer
+        from minari.dataset.minari_dataset import parse_dataset_id
     except ImportError as error:
         raise ValueError(
-            f"dataset_id={dataset_id!r}: the package minari is missing; pip install 'alma-env[minari]'"
+            f"dataset_id={dataset_id!r}: the package minari is missing; {how_to_install('minari')}"
         ) from error
-    if not re.search(r"\w-v\d+$", dataset_id):
-        raise ValueError(f"dataset_id={dataset_id!r}: must end in a version; use for example alma/mnist-waiting-v0")
+    try:
+        parse_dataset_id(dataset_id)
+    except (ValueError, TypeError):  # TypeError: the id has no version
+        raise ValueError(
+            f"dataset_id={dataset_id!r}: must be NAMESPACE/NAME-vVERSION or NAME-vVERSION, in letters, digits, '_' and "
+            "'-'; use for example alma/mnist-waiting-v0"
+        ) from None
     if dataset_id in minari.list_local_datasets():
         raise ValueError(
             f"dataset_id={dataset_id!r}: Minari already has this data set; choose another id, or delete it with "
@@ -136,17 +146,48 @@ def to_minari(
                 infos={"reward_vector": np.concatenate([np.zeros((1, 3)), episode.reward_vectors])},
             )
         )
-    first = recordings[0]
-    spec = copy.deepcopy(gym.spec(first.env.replace("-v0", "-Wait-v0")))
-    spec.kwargs |= {"learner": first.learner, "width": first.width, "actions": kind}
+    env, first = _environment(recordings, kind), recordings[0]
+    widths = ", ".join(map(str, sorted({recording.width for recording in recordings})))
     return minari.create_dataset_from_buffers(
         dataset_id,
         buffers,
-        env=spec,
-        eval_env=spec,
+        env=env,
+        eval_env=env.spec,
         observation_space=feature_space(),
         action_space=Actions(kind, grows=True).space(),
         algorithm_name="schedules of alma-env",
-        description=f"Decisions when to train on {first.env}, recorded from real runs",
+        description=f"Decisions when to train {first.learner} {widths} on {first.env}, recorded from real runs",
         data_format="hdf5",
     )
+
+
+def _environment(recordings: Sequence[Recording], kind: str) -> gym.Env[Any, Any]:
+    """Return the decision environment of the runs; it is made here, so that nothing is written if it cannot be made."""
+    first = recordings[0]
+    keywords = {"learner": first.learner, **_keywords(first)}
+    for recording in recordings:
+        theirs = {"learner": recording.learner, **_keywords(recording)}
+        different = [name for name in sorted({*theirs, *keywords}) if theirs.get(name) != keywords.get(name)]
+        if different:
+            raise ValueError(
+                f"recordings with different {', '.join(different)}: the runs of a data set have one environment; "
+                "export the runs of one learner with equal hyper-parameters"
+            )
+    return gym.make(first.env.replace("-v0", "-Wait-v0"), width=first.width, actions=kind, **keywords)
+
+
+def _keywords(recording: Recording) -> dict[str, Any]:
+    """Return the keywords of the environment and the agent that differ from those of the stream's id and its recipe."""
+    config = recording.run_config
+    facts = known_facts(recording.env, {})
+    usual = resolve(RunSpec(recording.env, recording.learner, width=recording.width), facts).agent
+    theirs = {**config.protocol, **config.agent.record, **config.agent.stage}
+    names = {**facts.protocol, **usual.record, **usual.stage}
+    fixed = {"id", "backbone", "width", "policy", "seed", "engine", "device", "stage"}
+    keywords = {
+        name: theirs[name]
+        for name, value in names.items()
+        if name not in fixed and name in theirs and theirs[name] != value
+    }
+    data, _, split = str(config.protocol.get("data", "")).partition("-")
+    return keywords | ({"split": split} if data == "EMNIST" and split else {})

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from agents.rl.learning_curve import Curve, fit
 from agents.rl.recordings import Recording
-from agents.rl.surrogate import SurrogateVectorEnv
+from agents.rl.surrogate_vector import SurrogateVectorEnv
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 _FREE = 0.1  # share of the episodes whose price is 0 if the range begins at 0
@@ -47,8 +46,3 @@ class PriceRange:
         lowest = self.low or self.high / 1_000
         drawn = np.exp(generator.uniform(math.log(lowest), math.log(self.high), count))
         return np.where(generator.random(count) < _FREE, 0.0, drawn) if self.low == 0 else drawn
-
-
-def relative_reward_space() -> spaces.Box:
-    """Return the space of the reward vectors −(error, full passes, sizes of the untrained predictor)."""
-    return spaces.Box(-np.inf, 0.0, (3,), np.float64)

@@ -6,19 +6,28 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import AutoresetMode
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepReturn
 
-from agents.rl.surrogate import SurrogateVectorEnv
+from agents.rl.surrogate_vector import SurrogateVectorEnv
 
 
 class SurrogateVecEnv(VecEnv):
     """`SurrogateVectorEnv` for ``PPO("MlpPolicy", SurrogateVecEnv(env))``.
 
     The infos of an episode that ended hold ``terminal_observation`` and ``cer``, its cumulative error rate.
+
+    Raises:
+        ValueError: the rewards are vectors, or the mode of autoreset is not SAME_STEP.
     """
 
     def __init__(self, env: SurrogateVectorEnv) -> None:
+        if env.reward.kind != "scalar" or env.autoreset_mode is not AutoresetMode.SAME_STEP:
+            raise ValueError(
+                f"reward={env.reward.kind!r}, autoreset_mode={env.autoreset_mode.value!r}: Stable-Baselines3 needs "
+                "rewards that are numbers and episodes that start again in the same step; leave both keywords out"
+            )
         self.env = env
         self._actions: Any = None
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
@@ -61,7 +70,13 @@ class SurrogateVecEnv(VecEnv):
     def env_method(
         self, method_name: str, *method_args: Any, indices: int | Iterable[int] | None = None, **method_kwargs: Any
     ) -> list[Any]:
-        """Raise NotImplementedError, because there are no single environments."""
+        """Return the action masks of the episodes, for sb3-contrib's MaskablePPO.
+
+        Raises:
+            NotImplementedError: any other method, because there are no single environments.
+        """
+        if method_name == "action_masks":
+            return list(self.env.action_masks()[list(self._get_indices(indices))])
         raise NotImplementedError(
             f"{method_name}: a surrogate has no single environments; call the methods of the surrogate"
         )
@@ -71,5 +86,6 @@ class SurrogateVecEnv(VecEnv):
         return [False] * len(list(self._get_indices(indices)))
 
     def get_images(self) -> Sequence[np.ndarray[Any, Any] | None]:
-        """Return None for each episode."""
-        return [None] * self.num_envs
+        """Return the picture of each episode; None for each if ``render_mode`` of the surrogate is not rgb_array."""
+        frames = self.env.render() if self.env.render_mode == "rgb_array" else None
+        return [None] * self.num_envs if frames is None else [np.asarray(frame) for frame in frames]

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
-from agents.rl.surrogate import SurrogateVectorEnv
+from agents.rl.surrogate_vector import SurrogateVectorEnv
+from alma_env.errors import how_to_install
+from alma_env.registration import NAMESPACE
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -37,7 +39,9 @@ def train_policy(
     settings: dict[str, Any] | None = None,
     **keywords: Any,
 ) -> BaseAlgorithm:
-    """Train a policy. ``model.save(path)`` writes the file that `LearnedPolicy` and ``alma run --policy`` read.
+    """Train a policy.
+
+    ``agents.rl.save_policy(model, path)`` writes the file that `LearnedPolicy` and ``alma run --policy`` read.
 
     Args:
         env_id: a decision environment or a surrogate, such as ``MNIST-ALMA-Wait-Surrogate-v0``.
@@ -65,7 +69,7 @@ def train_policy(
         import stable_baselines3
         from stable_baselines3.common.vec_env import VecNormalize
     except ImportError as error:
-        raise ValueError("the package stable-baselines3 is missing; pip install 'alma-env[rl]'") from error
+        raise ValueError(f"the package stable-baselines3 is missing; {how_to_install('rl')}") from error
     episodes = episodes_at_once or (64 if algorithm == "dqn" else 512)
     env, ticks = _vectorised(env_id, episodes, keywords)
     env.seed(seed)
@@ -116,13 +120,18 @@ def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[V
     """Return the environment in the form of Stable-Baselines3, and the length of its stream."""
     from agents.rl.sb3 import SurrogateVecEnv
 
-    name = env_id.removeprefix("alma_env:")
-    if name not in gym.registry or "-Wait" not in name:
-        ids = ", ".join(id for id in gym.registry if "-ALMA-Wait" in id)
-        raise ValueError(f"env_id={env_id!r}: not a decision environment; the ids are {ids}")
+    name = env_id.removeprefix("alma_env:").removeprefix(NAMESPACE)
+    trainable = [id for id in gym.registry if "-ALMA-Wait" in id and "-MO-" not in id and "/" not in id]
+    if "-MO-" in name or keywords.get("reward", "scalar") != "scalar":
+        raise ValueError(
+            f"env_id={env_id!r}, reward={keywords.get('reward', 'vector')!r}: the algorithms learn from rewards that "
+            "are numbers; use the id without -MO, and leave reward out"
+        )
+    if name not in trainable:
+        raise ValueError(f"env_id={env_id!r}: not a decision environment; the ids are {', '.join(trainable)}")
     if gym.spec(name).vector_entry_point is not None:
         parameters = inspect.signature(SurrogateVectorEnv).parameters
-        known = [parameter for parameter in parameters if parameter not in ("num_envs", "stream")]
+        known = [parameter for parameter in parameters if parameter not in ("num_envs", "stream", "autoreset_mode")]
         for keyword, value in keywords.items():
             if keyword not in known:
                 raise ValueError(f"{keyword}={value!r}: {name} has no such keyword; it has {', '.join(known)}")

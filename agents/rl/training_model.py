@@ -70,7 +70,7 @@ class Trainings:
         a, g = np.log(self.size), np.log1p(self.grown)
         return np.stack([np.ones_like(a), a, a * a, g, g * a], -1)
 
-    def of(self, rows: NDArray[np.bool_]) -> Trainings:
+    def of(self, rows: NDArray[Any]) -> Trainings:
         """Return some of the trainings."""
         return Trainings(*(values[rows] for values in vars(self).values()))
 

@@ -7,7 +7,7 @@ agent's policy.
 from __future__ import annotations
 
 import dataclasses
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
@@ -15,18 +15,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 import alma_env
-from agents.analysis.prices import Prices, reward_space, reward_vector
+from agents.analysis.measures import ERROR_RATE, measure_of
+from agents.analysis.prices import Prices, reward_vector
 from agents.catalogue.build import make
 from agents.catalogue.data_facts import split_keywords
 from agents.catalogue.methods import method_for
 from agents.catalogue.recipes import recipe_for
+from agents.catalogue.resolve import UnknownHyperparameterError
 from agents.learners.anytime import AnytimeAgent
 from agents.policies import Decision, Progress
 from agents.policies.actions import Actions
 from agents.policies.features import feature_space, features_of
+from agents.rl import fixed_waits
+from agents.rl.rewards import Reward
 from agents.runs.episode import play_tick
+from agents.runs.run import config_of
+from agents.training.forked import use_one_thread_if_forked
+from alma_env.rendering.renderer import FPS, MODES, Frame, Renderer
+from alma_env.rendering.view import FixedWaits, Trace, View
 
 if TYPE_CHECKING:
+    from gymnasium import spaces
     from torch import nn
 
     from alma_env import Ledger
@@ -35,12 +44,6 @@ if TYPE_CHECKING:
 def decided_by_actions(now: Progress) -> Decision:
     """Policy of an agent whose decisions are the actions of a decision environment; it is never called."""
     raise RuntimeError(f"tick={now.tick}: a decision environment has no policy; give actions to step()")
-
-
-def refuse_rendering(render_mode: object) -> None:
-    """Raise TypeError for a render mode; Stable-Baselines3's ``make_vec_env`` then tries again without one."""
-    if render_mode is not None:
-        raise TypeError(f"render_mode={render_mode!r}: rendering is not supported; leave it out")
 
 
 class WaitEnv(gym.Env[NDArray[np.float32], Any]):
@@ -54,7 +57,8 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
     * ``"flat"``, ``Discrete(5)``: wait, train, train with replay, train after growth, train with replay after growth.
 
     Replay and growth have no effect while waiting. Growth has no effect before the first training, or if the learner
-    cannot grow.
+    cannot grow. ``action_masks()`` returns which actions have an effect of their own, in the form of sb3-contrib's
+    MaskablePPO: bool (2,), (6,) or (5,), see `agents.policies.actions.Actions.masks`.
 
     ## Observation Space
     ``Box`` float32 (13,), bounded; `agents.policies.features.FEATURES` has names, bounds and formulas. No feature
@@ -64,8 +68,9 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
     −(error + ``flops_price`` · teraFLOPs since the tick before + ``parameter_price`` · millions of parameters). The
     error is the error on the test set. With ``reward_on="validation"`` it is the error on the validation parts of all
     mega-batches, future ones included, on which no learner trains; a policy learned on it is not tuned on the test set.
-    ``info["reward_vector"]``, float64 (3,), holds −(error, teraFLOPs, millions of parameters), MO-Gymnasium's
-    convention; ``reward_space`` is its space.
+    ``info["vector_reward"]``, float64 (3,), holds −(error, teraFLOPs, millions of parameters), MO-Gymnasium's
+    convention. With ``reward="vector"``, which the ids ``…-Wait-MO-v0`` set, this vector is the reward, and
+    ``reward_space`` is its space.
 
     ## Starting State
     ``reset(seed=s)`` starts the stream of seed ``s`` with a new learner of seed ``s``, as ``alma run --seeds s`` does;
@@ -78,16 +83,19 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
     ## Arguments
     * ``stream``: id of the stream's environment, such as ``"MNIST-ALMA-v0"``; the registered ids set it.
     * ``learner``: id of the learner, see ``alma agents``.
-    * ``actions``, ``flops_price``, ``parameter_price``, ``reward_on``: see above.
+    * ``actions``, ``reward``, ``flops_price``, ``parameter_price``, ``reward_on``: see above.
     * ``replay``, ``grow``: with ``actions="train"``, whether every training replays, and whether it grows first.
-    * ``render_mode``: None; rendering is not supported.
+    * ``render_mode``: ``"human"``, ``"rgb_array"``, ``"ansi"`` or None, as for `alma_env.AlmaEnv`. The fixed waits are
+      those of the recorded runs that come with the package, if runs of this learner and stream were recorded.
     * others: keywords of the stream's environment, such as ``ticks``, or of ``agents.make``, such as ``width``.
 
     ``info`` holds ``tick``, ``ticks``, ``error`` on the test set, ``parameters``, ``comp``, ``refused`` as in AlmaEnv,
     and ``cer``, the sum of errors so far. ``ledger`` and ``ledger.score()`` always report the test set.
+
+    An environment can be pickled, also during an episode. In a forked process it trains with one thread.
     """
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 - as gymnasium.Env declares it
+    metadata: dict[str, Any] = {"render_modes": [*MODES], "render_fps": FPS}  # noqa: RUF012 - as Gymnasium declares it
 
     def __init__(
         self,
@@ -97,15 +105,21 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
         actions: str = "train",
         replay: bool = False,
         grow: bool = False,
+        reward: str = "scalar",
         flops_price: float = 0.0,
         parameter_price: float = 0.0,
         reward_on: str = "test",
-        render_mode: None = None,
+        render_mode: str | None = None,
         **keywords: Any,
     ) -> None:
-        refuse_rendering(render_mode)
+        self.render_mode = render_mode
+        self._renderer = Renderer(render_mode)
         if reward_on not in ("test", "validation"):
             raise ValueError(f"reward_on={reward_on!r}: must be 'test' or 'validation'")
+        use_one_thread_if_forked()
+        self._arguments = {"stream": stream, "learner": learner, "actions": actions, "replay": replay, "grow": grow}
+        self._arguments |= {"reward": reward, "flops_price": flops_price, "parameter_price": parameter_price}
+        self._arguments |= {"reward_on": reward_on, **keywords}
         for name in ("policy", "wait", "growth", "seed"):
             if name in keywords:
                 raise ValueError(
@@ -113,9 +127,10 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
                     f"the seed; leave {name} out"
                 )
         protocol, self._hyperparameters = split_keywords(stream, keywords)
+        self.prices = Prices(flops_price, parameter_price)
+        self.reward: Any = Reward(reward, self.prices)
         self.alma = alma_env.make(stream, **protocol)
         self.learner = learner
-        self.prices: Any = Prices(flops_price, parameter_price)
         self.reward_on = reward_on
         method = method_for(learner, recipe_for(self.alma.data.name).backbone)
         if method.always:
@@ -125,8 +140,11 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
         self.actions: Any = Actions(actions, method.grows, replay, grow)
         self.action_space = self.actions.space()
         self.observation_space = cast("gym.Space[NDArray[np.float32]]", feature_space())
-        self.reward_space = reward_space()
-        self.agent = self._agent(seed=0)  # a wrong keyword raises here
+        self._seed = 0  # of the learner
+        try:
+            self.agent = self._agent()  # a wrong keyword raises here
+        except UnknownHyperparameterError as error:  # libraries leave out a keyword if they get this TypeError
+            raise TypeError(f"unexpected keyword argument {error}") from error
         self._error = 0.0  # of the deployed predictor, on the data of `reward_on`
         self._cer = 0.0
 
@@ -134,6 +152,15 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
     def ledger(self) -> Ledger:
         """The ledger of the episode, scored on the test set."""
         return self.alma.ledger
+
+    @property
+    def reward_space(self) -> spaces.Box:
+        """The space of a reward with ``reward="vector"``; an AttributeError otherwise."""
+        return self.reward.space
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Return which actions are allowed at this tick, see `agents.policies.actions.Actions.masks`."""
+        return self.actions.masks(tick=self.agent.tick, pending=self.agent.pending, stages=self.agent.stages)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -146,15 +173,17 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
         if options:
             raise ValueError(f"options {sorted(options)}: reset of this environment has none; leave them out")
         super().reset(seed=seed)
-        run_seed = int(self.np_random.integers(2**31)) if seed is None else seed
-        self.agent = self._agent(run_seed)
-        arrived, _ = self.alma.reset(seed=run_seed, options={"predictor": self.agent.predictor})
+        use_one_thread_if_forked()
+        self._seed = int(self.np_random.integers(2**31)) if seed is None else seed
+        self.agent = self._agent()
+        arrived, _ = self.alma.reset(seed=self._seed, options={"predictor": self.agent.predictor})
         self.agent.gather(arrived)
         self._error = self._error_of(self.agent.predictor)
         self._cer = 0.0
+        self._renderer.show(self._view)
         return self._observation(), self._info(rows=1)
 
-    def step(self, action: Any) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[NDArray[np.float32], Any, bool, bool, dict[str, Any]]:
         """Wait or train, answer, and gather the next mega-batch.
 
         Raises:
@@ -173,11 +202,58 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
         if not (terminated or truncated):
             self.agent.gather(arrived)
         info = self._info(rows=len(self.ledger) - answered)
-        reward = float(self.prices.reward(info["reward_vector"]))
+        reward = self.reward(info["vector_reward"])
+        self._renderer.show(self._view)
         return self._observation(), reward, terminated, truncated, info
 
-    def _agent(self, seed: int) -> AnytimeAgent:
-        return make(self.learner, self.alma, policy=decided_by_actions, seed=seed, **self._hyperparameters)
+    def render(self) -> Frame:
+        """Draw the episode so far, as ``render_mode`` says.
+
+        Raises:
+            RuntimeError: there is no episode: call ``reset``.
+        """
+        return self._renderer.render(self._view)
+
+    def close(self) -> None:
+        """Give the terminal back, if ``render_mode`` is ``"human"``. The environment can be used again."""
+        self._renderer.close()
+
+    @cached_property
+    def fixed_waits(self) -> FixedWaits:
+        """The errors of fixed waiting times at ticks 0..B, for pictures; another dictionary may be assigned."""
+        return fixed_waits.recorded(config_of(self.alma, self.agent, seed=0))
+
+    def _view(self) -> View:
+        if self.alma.tick < 0:
+            raise RuntimeError("render() before reset(): there is no episode to draw; call reset() first")
+        assert self.alma.spec is not None
+        name = self.alma.spec.id if self.spec is None else self.spec.id
+        return View(
+            f"{name}, {self.learner}",
+            self.alma.ticks,
+            {"agent": Trace.of_ledger(self.ledger)},
+            measure_of(self.alma.protocol()) is ERROR_RATE,
+            fixed_waits=self.fixed_waits,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the arguments and the state of the episode, without data."""
+        plain = {name: value for name, value in vars(self).items() if name not in ("alma", "agent")}
+        started = self.alma.tick >= 0
+        episode = {"alma": self.alma.state_dict(), "agent": self.agent.state_dict()} if started else {}
+        return plain | {"_episode": episode}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state["_arguments"])  # type: ignore[misc] # it loads the data and makes a learner
+        episode = state.pop("_episode")
+        vars(self).update(state)
+        if episode:
+            self.agent = self._agent()
+            self.alma.load_state_dict(episode["alma"])
+            self.agent.load_state_dict(episode["agent"], self.alma.megabatch)
+
+    def _agent(self) -> AnytimeAgent:
+        return make(self.learner, self.alma, policy=decided_by_actions, seed=self._seed, **self._hyperparameters)
 
     def _error_of(self, predictor: nn.Module) -> float:
         return self.alma.validation_error(predictor) if self.reward_on == "validation" else self.ledger[-1].error
@@ -196,7 +272,7 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
             "comp": self.ledger.comp,
             "cer": self._cer,
             "refused": last.refused,
-            "reward_vector": self._reward_vector(
+            "vector_reward": self._reward_vector(
                 self._error * rows, sum(row.comp for row in new), sum(row.parameters for row in new)
             ),
         }

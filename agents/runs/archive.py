@@ -45,24 +45,29 @@ def require_name(file: Path) -> None:
         raise ValueError(f"--out {file}: the name of a packed file must end in {SUFFIX}")
 
 
-def read(file: Path) -> Iterator[Run]:
-    """Read the runs of a packed file, in the order of the file.
+def read(file: Path) -> Iterator[Run | ValueError]:
+    """Read the runs of a packed file, in the order of the file; a line that holds no run gives its error instead.
+
+    The rest of a file that is cut or damaged gives one error.
 
     Raises:
-        ValueError: the file is missing, empty or not a packed file.
+        ValueError: the file is missing or empty.
     """
     number = 0
+    remedy = f"create it again with `alma pack RUNS --out {file}`"
     try:
         with lzma.open(file, "rb") as lines:
             for line in lines:
                 number += 1
-                yield _from_record(json.loads(line))
+                try:
+                    yield _from_record(json.loads(line))
+                except (ValueError, TypeError, LookupError, AttributeError) as error:
+                    yield ValueError(f"{file}, line {number}: not a packed run ({error}); {remedy}")
     except FileNotFoundError:
         raise ValueError(f"{file}: no such file; create it with `alma pack RUNS --out {file}`") from None
-    except (lzma.LZMAError, EOFError, ValueError, TypeError, LookupError, AttributeError) as error:
-        raise ValueError(
-            f"{file}, line {number}: not a packed run ({error}); create it again with `alma pack RUNS --out {file}`"
-        ) from error
+    except (lzma.LZMAError, EOFError) as error:
+        yield ValueError(f"{file}, after line {number}: the file is cut or damaged ({error}); {remedy}")
+        return
     if not number:
         raise ValueError(f"{file}: it holds no run; create it again with `alma pack RUNS --out {file}`")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -16,6 +16,17 @@ from alma_env.ledger import score_of
 
 NAMES = tuple(field.name for field in dataclasses.fields(Row))
 _IN_EVERY_FILE = tuple(name for name in NAMES if name != "registered")
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("error", "parameters", "buffers", "inference_flops", "paper_flops", "seconds"), (int, float)),
+    **dict.fromkeys(("declared", "registered"), (list, tuple)),
+    "flops": (dict,),
+    "digest": (str,),
+    "refused": (bool,),
+}
+
+
+def _are(values: Iterable[object], kinds: tuple[type, ...]) -> bool:
+    return all(issubclass(kind, kinds) for kind in set(map(type, values)))  # many times as fast as value by value
 
 
 @dataclass(frozen=True)
@@ -34,6 +45,20 @@ class LedgerColumns:
     refused: Sequence[bool]
     seconds: Sequence[float]
     registered: Sequence[Sequence[str]]
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a value of the wrong type, or for columns of several lengths."""
+        for name, kinds in _TYPES.items():
+            values = getattr(self, name)
+            if len(values) != len(self.tick):
+                raise ValueError(f"column {name}: {len(values)} values for {len(self.tick)} ticks; must be equal")
+            if not _are(values, kinds):
+                tick = next(tick for tick, value in enumerate(values) if not isinstance(value, kinds))
+                names = " or ".join(kind.__name__ for kind in kinds)
+                raise ValueError(f"{name}={values[tick]!r} at tick {tick}: must be of type {names}")
+        for tick, flops in enumerate(self.flops):
+            if not _are(flops.values(), (int, float)):
+                raise ValueError(f"flops={flops!r} at tick {tick}: must be a number for each phase")
 
     def __len__(self) -> int:
         return len(self.tick)

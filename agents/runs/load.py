@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -77,19 +78,39 @@ def read(folder: Path) -> FinishedRun:
         raise ValueError(f"{file}: {error}; restore the file, or delete the folder") from error
 
 
-def find(*paths: str | Path) -> tuple[list[FinishedRun], list[str]]:
+def divergence(folder: Path) -> str | None:
+    """Return a sentence on the stages of a run whose training diverged; None if no training did."""
+    ticks = [stage.tick for stage in run_folder.read_stages(folder) if not math.isfinite(stage.validation_loss)]
+    if not ticks:
+        return None
+    shown = ", ".join(map(str, ticks[:5])) + ", …" * (len(ticks) > 5)
+    return (
+        f"the training diverged at {len(ticks)} tick{'s' * (len(ticks) > 1)} ({shown}): the validation loss is not "
+        "finite; try a smaller learning_rate"
+    )
+
+
+def find(*paths: str | Path, strict: bool = False) -> tuple[list[FinishedRun], list[str]]:
     """Read the finished runs in or below folders and in packed files, one for each configuration.
 
+    Args:
+        paths: folders of runs, or packed files.
+        strict: raise the error of a run that cannot be read, instead of leaving the run out.
+
     Returns:
-        The runs, and a message for each run that was left out.
+        The runs, and a message for each run that was left out: unfinished, read before, or impossible to read.
 
     Raises:
-        ValueError: a path holds no run, or a run cannot be read.
+        ValueError: a path holds no run, or no run can be read.
     """
     found: dict[str, FinishedRun] = {}  # by the whole configuration
     left_out = []
+    errors = []
     for path in paths:
         for run in _runs_of(Path(path)):
+            if isinstance(run, ValueError):
+                errors.append(run)
+                continue
             key = json.dumps(run.config, sort_keys=True)
             missing = run.run_config.ticks + 1 - len(run.columns)
             if missing:
@@ -98,13 +119,16 @@ def find(*paths: str | Path) -> tuple[list[FinishedRun], list[str]]:
                 left_out.append(f"{run.folder}: the same run as {found[key].folder}; counted once")
             else:
                 found[key] = run
-    return list(found.values()), left_out
+    if errors and (strict or not (found or left_out)):
+        raise errors[0]
+    return list(found.values()), left_out + [f"{error}; left out" for error in errors]
 
 
-def _runs_of(path: Path) -> Iterator[FinishedRun]:
+def _runs_of(path: Path) -> Iterator[FinishedRun | ValueError]:
+    """Yield the runs of a folder or packed file, and the error in the place of a run that cannot be read."""
     if path.name.endswith(archive.SUFFIX):
-        for number, (config, columns, stages) in enumerate(archive.read(path), start=1):
-            yield FinishedRun(Path(f"{path}:{number}"), config, columns, stages)
+        for number, run in enumerate(archive.read(path), start=1):
+            yield run if isinstance(run, ValueError) else _checked(FinishedRun(Path(f"{path}:{number}"), *run))
         return
     files, packed = sorted(path.rglob("ledger.jsonl")), sorted(path.rglob(f"*{archive.SUFFIX}"))
     if not files and not packed:
@@ -112,6 +136,22 @@ def _runs_of(path: Path) -> Iterator[FinishedRun]:
             f"{path}: no ledger.jsonl in or below it; give a folder written by `alma run`, or a file *{archive.SUFFIX} "
             "written by `alma pack`"
         )
-    yield from (read(file.parent) for file in files)
+    yield from (_read_or_error(file.parent) for file in files)
     for file in packed:
         yield from _runs_of(file)
+
+
+def _read_or_error(folder: Path) -> FinishedRun | ValueError:
+    try:
+        return _checked(read(folder))
+    except ValueError as error:
+        return error
+
+
+def _checked(run: FinishedRun) -> FinishedRun | ValueError:
+    """Return the run, or the error that its configuration or its stages would raise when a command uses them."""
+    try:
+        _ = run.run_config, run.stages
+    except ValueError as error:
+        return error
+    return run

@@ -8,29 +8,35 @@ the same rows to the last bit (except for the seconds), or the run stops with an
 from __future__ import annotations
 
 import dataclasses
+import json
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
 import torch
+from torch import nn
 
+from agents.catalogue.data_facts import without_wrappers
 from agents.catalogue.run_config import AgentConfig, RunConfig
 from agents.catalogue.spec import versions
 from agents.learners.anytime import AnytimeAgent
 from agents.policies import NO_DESCRIPTION
-from agents.runs.episode import play
-from agents.runs.run_folder import RunFolder, locked
+from agents.runs.episode import Player, play
+from agents.runs.run_folder import RunFolder, finished_rows, locked
 from agents.training import distributed
 from alma_env import AlmaEnv, Ledger, Row
 from alma_env.env import Observation
+from alma_env.registration import NAMESPACE
 
 OnTick = Callable[[Row], None]
 
 
 def run(
-    env: AlmaEnv,
-    agent: AnytimeAgent,
+    env: gym.Env[Any, Any],
+    agent: AnytimeAgent | Player,
     seed: int,
     folder: str | Path | None = None,
     *,
@@ -40,8 +46,10 @@ def run(
     """Run an agent through the stream of ``seed`` and return its ledger.
 
     Args:
-        env: the environment; it is reset.
-        agent: an ``AnytimeAgent`` that has not run yet.
+        env: the environment, from ``alma_env.make`` or ``gymnasium.make``; it is reset. Wrappers take no part.
+        agent: an ``AnytimeAgent`` that has not run yet; or any object with ``observe(observation)``, which is called
+            at every tick with the meter running, and returns the predictor to deploy, or None to keep the last one.
+            Such an object runs without a folder; if it has a ``predictor``, this is its untrained answer at tick 0.
         seed: seed of the stream; the seed of the agent is an argument of ``agents.make``.
         folder: the run folder. A run that was started there continues, and a finished run is read. None: write nothing.
         on_tick: called with the row of every tick, including ticks that are read from the folder.
@@ -52,10 +60,15 @@ def run(
         RunMismatchError: the folder holds a run with another configuration, or an unfinished run of a batch of seeds
             of an earlier version; or a repeated tick differs.
         FolderInUseError: another process writes to the folder.
-        ValueError: the agent has run before, or its configuration cannot be recorded in a folder: it is empty, or the
-            policy has no description.
+        ValueError: the agent has run before, or its configuration cannot be recorded in a folder: it is empty, it has
+            a value that is not plain data, or the policy has no description. Or the agent is no ``AnytimeAgent``, but
+            `folder` or `record` is given.
+        TypeError: the environment is no stream, or the agent has no ``observe``.
     """
+    env = without_wrappers(env)
     report = on_tick or (lambda row: None)
+    if not isinstance(agent, AnytimeAgent):
+        return _play(env, agent, seed, folder, report, record)
     if folder is None:
         return _run(env, agent, seed, None, report, record)
     if not agent.config:
@@ -63,20 +76,60 @@ def run(
             f"agent.config={agent.config!r} with folder={str(folder)!r}: the folder must identify the agent by its "
             "configuration; give AnytimeAgent a config with everything that the results depend on, or leave folder out"
         )
+    _require_plain(agent.config)
     if "policy" in agent.config and agent.config["policy"] is None:
         raise ValueError(f"policy={agent.policy!r} with folder={str(folder)!r}: {NO_DESCRIPTION}")
+    path, config = Path(folder), config_of(env, agent, seed)
+    if (rows := distributed.from_first(lambda: finished_rows(path, config))) is not None:
+        return _read(rows, report)
     with ExitStack() as lock:
-        distributed.from_first(lambda: lock.enter_context(locked(Path(folder))))
-        return _run(env, agent, seed, RunFolder(Path(folder), config_of(env, agent, seed)), report, record)
+        distributed.from_first(lambda: lock.enter_context(locked(path)))
+        return _run(env, agent, seed, RunFolder(path, config), report, record)
+
+
+def _play(env: AlmaEnv, player: Player, seed: int, folder: str | Path | None, on_tick: OnTick, record: bool) -> Ledger:
+    """Run an object of which only ``observe`` is known, and perhaps ``predictor``."""
+    kind = type(player).__name__
+    if not callable(getattr(player, "observe", None)):
+        raise TypeError(
+            f"agent of type {kind}: must have observe(observation), which returns the predictor to deploy or None; use "
+            "agents.make, or agents.AnytimeAgent with your learner"
+        )
+    if folder is not None or record:
+        what = "record=True" if folder is None else f"folder={str(folder)!r}"
+        raise ValueError(
+            f"{what} with an agent of type {kind}: only an agents.AnytimeAgent has the configuration, the state and "
+            "the stages that this needs; leave it out, or give AnytimeAgent your learner"
+        )
+    untrained = getattr(player, "predictor", None)
+    options = {"predictor": untrained} if isinstance(untrained, nn.Module) else None
+    observation, _ = env.reset(seed=seed, options=options)
+    on_tick(env.ledger[0])
+    reported = 1
+    for _ in play(env, player, observation):
+        for row in env.ledger.rows[reported:]:
+            on_tick(row)
+        reported = len(env.ledger)
+    return env.ledger
+
+
+def _require_plain(config: Mapping[str, Any]) -> None:
+    for name, value in config.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            remedy = "record agents.policy_record(policy)" if name == "policy" else "record numbers and texts"
+            raise ValueError(
+                f"config[{name!r}] of type {type(value).__name__}: the configuration of an agent is written as JSON; "
+                f"{remedy}"
+            ) from None
 
 
 def _run(
     env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None, on_tick: OnTick, record: bool
 ) -> Ledger:
-    if files is not None and len(files.rows) == env.ticks + 1:
-        for row in files.rows:
-            on_tick(row)
-        return Ledger(files.rows)
+    if files is not None and len(files.rows) == env.ticks + 1:  # its last rows were in the checkpoint
+        return _read(files.rows, on_tick)
     observation = _start(env, agent, seed, files)
     for row in env.ledger:
         on_tick(row)
@@ -97,6 +150,12 @@ def _run(
         return env.ledger
     files.end(env)
     return Ledger(files.rows)
+
+
+def _read(rows: list[Row], on_tick: OnTick) -> Ledger:
+    for row in rows:
+        on_tick(row)
+    return Ledger(rows)
 
 
 def _start(env: AlmaEnv, agent: AnytimeAgent, seed: int, files: RunFolder | None) -> Observation:
@@ -123,5 +182,5 @@ def config_of(env: AlmaEnv, agent: AnytimeAgent, seed: int) -> RunConfig:
         "versions": versions(),
         "machine": {"processor": platform.machine(), "simd": torch.backends.cpu.get_cpu_capability()},
     }
-    env_id = env.spec.id if env.spec is not None else type(env).__name__
+    env_id = env.spec.id.removeprefix(NAMESPACE) if env.spec is not None else type(env).__name__
     return RunConfig(env_id, env.protocol(), AgentConfig(agent.config), seed, computation)

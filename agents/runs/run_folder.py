@@ -24,10 +24,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from agents.catalogue.run_config import BUDGETS, RunConfig, leaves
 from agents.learners.anytime import AnytimeAgent, StageRecord
+from agents.runs import checkpoint
 from agents.training import distributed
 from alma_env import AlmaEnv, AlmaError, Ledger, Row, files
 from alma_env.errors import FileLockedError
@@ -35,6 +34,7 @@ from alma_env.ledger import row_to_json
 
 # In configurations of earlier versions: the size of a batch of seeds, and whether members were trained side by side.
 _BATCHED, _TOGETHER = "batched", "agent.together"
+_LONGEST = 60  # characters of a value in a message
 CHECKPOINT_SECONDS = 5.0  # a killed run repeats at most this time, or one tick
 
 
@@ -116,6 +116,20 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
+def finished_rows(folder: Path, config: RunConfig) -> list[Row] | None:
+    """Return the rows of a finished run without writing to its folder; None if the run is not finished.
+
+    Raises:
+        RunMismatchError: the folder holds a run with another configuration.
+        ValueError: a file of the folder cannot be read.
+    """
+    if not (folder / "config.json").exists() or not (folder / "ledger.jsonl").exists():
+        return None
+    _require_config(folder / "config.json", config)
+    rows = read_ledger(folder).rows
+    return rows if len(rows) == config.ticks + 1 else None
+
+
 class RunFolder:
     """The files of one run. Only the first rank reads and writes them; it sends their content to the other ranks.
 
@@ -135,34 +149,15 @@ class RunFolder:
 
     def _open(self, config: RunConfig) -> list[Row]:
         self.path.mkdir(parents=True, exist_ok=True)
-        self._require_config(config)
+        file = self.path / "config.json"
+        if file.exists():
+            _require_config(file, config)
+        else:
+            files.replace_file(file, json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n")
         rows = self._restore_last_rows(self._read_rows(), config)
         if len(rows) <= config.ticks:
             self._require_no_batch()
         return rows
-
-    def _require_config(self, run: RunConfig) -> None:
-        file, config = self.path / "config.json", run.to_dict()
-        if not file.exists():
-            files.replace_file(file, json.dumps(config, indent=2, sort_keys=True) + "\n")
-            return
-        saved, now = (dict(leaves(values)) for values in (read_config(self.path).to_dict(), config))
-        names = sorted((saved.keys() | now.keys()) - {_BATCHED}, key=lambda name: (name != _TOGETHER, name))
-        for name in names:
-            if (name in saved, saved.get(name)) == (name in now, now.get(name)):
-                continue
-            before, after = (repr(values[name]) if name in values else "absent" for values in (saved, now))
-            difference = f"{name}={before} in {file}, {after} now"
-            if name == _TOGETHER or before == "'compiled'":
-                raise RunMismatchError(
-                    f"{difference}: an earlier version started this run, and this version cannot continue it; use "
-                    "another folder, or delete this one"
-                )
-            option = f" (--engine {saved[name]})" if name == "agent.engine" and name in saved else ""
-            raise RunMismatchError(
-                f"{difference}: a run continues only with the configuration that it started with; give the same "
-                f"value{option}, use another folder, or delete this one"
-            )
 
     def _require_no_batch(self) -> None:
         if _BATCHED in read_config(self.path).computation:
@@ -203,7 +198,8 @@ class RunFolder:
         self.rows.append(row)
 
     def _append(self, row: Row) -> None:
-        with open(self.path / "ledger.jsonl", "a", encoding="utf-8") as file:
+        path = self.path / "ledger.jsonl"
+        with files.naming(path), open(path, "a", encoding="utf-8") as file:
             file.write(row_to_json(row) + "\n")
 
     def end(self, env: AlmaEnv) -> None:
@@ -215,11 +211,9 @@ class RunFolder:
         """Save environment and agent if `CHECKPOINT_SECONDS` have passed since the last checkpoint."""
         if not self._writes or (not force and time.monotonic() - self._checkpointed < CHECKPOINT_SECONDS):
             return
-        temporary = self.path / "checkpoint.pt.partial"
-        torch.save({"env": env.state_dict(), "agent": agent.state_dict()}, temporary)
         stages = "".join(json.dumps(dataclasses.asdict(record)) + "\n" for record in agent.history)
         files.replace_file(self.path / "stages.jsonl", stages)
-        os.replace(temporary, self.path / "checkpoint.pt")
+        checkpoint.write({"env": env.state_dict(), "agent": agent.state_dict()}, self.path / "checkpoint.pt")
         self._checkpointed = time.monotonic()
 
     def load_checkpoint(self) -> dict[str, Any] | None:
@@ -227,16 +221,9 @@ class RunFolder:
         return distributed.from_first(self._load_checkpoint)
 
     def _load_checkpoint(self) -> dict[str, Any] | None:
-        state = self._read_checkpoint()
-        rows = [] if state is None else _rows_of(state)
+        state = checkpoint.read(self.path / "checkpoint.pt")
+        rows = [] if state is None else checkpoint.rows_of(state)
         return state if _without_seconds(rows) == _without_seconds(self.rows[: len(rows)]) else None
-
-    def _read_checkpoint(self) -> dict[str, Any] | None:
-        file = self.path / "checkpoint.pt"
-        if not file.exists():
-            return None
-        state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
-        return state
 
     def _restore_last_rows(self, rows: list[Row], config: RunConfig) -> list[Row]:
         """Append the rows of the last step if the process was killed between the last checkpoint and these rows.
@@ -246,8 +233,8 @@ class RunFolder:
         has_budget = any(config.protocol.get(name) is not None for name in BUDGETS)
         if not 0 < len(rows) <= config.ticks or (len(rows) < config.ticks and not has_budget):
             return rows  # usually; the checkpoint is not read
-        state = self._read_checkpoint()
-        saved = [] if state is None else _rows_of(state)
+        state = checkpoint.read(self.path / "checkpoint.pt")
+        saved = [] if state is None else checkpoint.rows_of(state)
         missing = saved[len(rows) :]
         one_step = len(missing) == 1 or all(row.refused for row in missing)
         equal = _without_seconds(saved[: len(rows)]) == _without_seconds(rows)
@@ -258,8 +245,41 @@ class RunFolder:
         return saved
 
 
-def _rows_of(state: dict[str, Any]) -> list[Row]:
-    return Ledger.from_json(state["env"]["ledger"]).rows
+def _require_config(file: Path, config: RunConfig) -> None:
+    """Raise RunMismatchError if a file of a run folder has another configuration."""
+    saved, now = (dict(leaves(one.to_dict())) for one in (read_config(file.parent), config))
+    names = sorted((saved.keys() | now.keys()) - {_BATCHED}, key=lambda name: (name != _TOGETHER, name))
+    names = [name for name in names if (name in saved, saved.get(name)) != (name in now, now.get(name))]
+    if not names:
+        return
+    name = names[0]
+    before, after = _differing_parts(*(repr(values[name]) if name in values else "absent" for values in (saved, now)))
+    difference = f"{name}={before} in {file}, {after} now"
+    if name == _TOGETHER or before == "'compiled'":
+        raise RunMismatchError(
+            f"{difference}: an earlier version started this run, and this version cannot continue it; use "
+            "another folder, or delete this one"
+        )
+    others = f" (and {', '.join(names[1:])})" if len(names) > 1 else ""
+    option = f" (--engine {saved[name]})" if name == "agent.engine" and name in saved else ""
+    raise RunMismatchError(
+        f"{difference}{others}: a run continues only with the configuration that it started with; give the same "
+        f"value{option}, use another folder, or delete this one"
+    )
+
+
+def _differing_parts(before: str, after: str) -> tuple[str, str]:
+    """Return two texts; of long ones, such as the fields of a policy, a part around the first difference."""
+    if max(len(before), len(after)) <= _LONGEST:
+        return before, after
+    different = (at for at, pair in enumerate(zip(before, after, strict=False)) if len(set(pair)) > 1)
+    start = max(next(different, min(len(before), len(after))) - _LONGEST // 4, 0)
+    return _part(before, start), _part(after, start)
+
+
+def _part(text: str, start: int) -> str:
+    stop = start + _LONGEST
+    return "…" * (start > 0) + text[start:stop] + "…" * (stop < len(text))
 
 
 def _without_seconds(rows: list[Row]) -> list[Row]:

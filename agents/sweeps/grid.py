@@ -26,8 +26,10 @@ from typing import Any
 import alma_env
 from agents.catalogue.data_facts import DataFacts, facts_of, known_facts, split_keywords
 from agents.catalogue.methods import METHODS, method_for
+from agents.catalogue.own_code import is_own
 from agents.catalogue.spec import RunSpec
 from agents.policies.validation import check_types, literal
+from alma_env.errors import did_you_mean
 from alma_env.registration import PROTOCOLS, TEXT_ID
 
 _EXAMPLES: dict[str, Any] = {
@@ -108,8 +110,13 @@ def _runs_of(grid: Mapping[str, Any]) -> Iterator[RunSpec]:
             'replay as policy = "doubling:replay=true"'
         )
     agents = values.get("agent", ["sm"])
-    others = {key: values[key] for key in ("engine", "device", "threads", "record") if key in values}
+    others: dict[str, list[Any]] = {
+        key: values[key] for key in ("engine", "device", "threads", "record") if key in values
+    }
     for env, agent, settings in itertools.product(values["env"], agents, _settings_of(grid.get("set", {}))):
+        if is_own(agent):
+            yield from _runs_of_own_code(env, agent, settings, values, others)
+            continue
         facts = _facts(env, settings)
         recipe = facts.recipe
         method_for(agent, recipe.backbone)
@@ -127,6 +134,18 @@ def _runs_of(grid: Mapping[str, Any]) -> Iterator[RunSpec]:
             for other in itertools.product(*others.values()):
                 chosen = dict(zip(others, other, strict=True))
                 yield RunSpec(env, agent, width, seed=seed, settings=settings, **how, **chosen)
+
+
+def _runs_of_own_code(
+    env: str, agent: str, settings: Mapping[str, Any], values: Mapping[str, list[Any]], others: Mapping[str, list[Any]]
+) -> Iterator[RunSpec]:
+    """Yield the runs of an agent of the user, for which a recipe gives no width and no waiting time."""
+    when = {key: values[key] for key in ("width", "wait", "policy", "replay") if values.get(key)}
+    for chosen in itertools.product(*when.values()):
+        for seed in values.get("seeds", [0]):
+            for other in itertools.product(*others.values()):
+                options = {**dict(zip(when, chosen, strict=True)), **dict(zip(others, other, strict=True))}
+                yield RunSpec(env, agent, seed=seed, settings=settings, **options)
 
 
 def _facts(env: str, settings: Mapping[str, Any]) -> DataFacts:
@@ -206,6 +225,8 @@ def _require_keys(table: Mapping[str, Any], prefix: str, known: Sequence[str]) -
     for key in table:
         if key not in known:
             hint = "write seeds" if key == "seed" else f"write hyper-parameters in [{prefix}set]"
-            raise ValueError(f"{prefix}{key}: unknown; the keys are {', '.join(known)}; {hint}")
+            raise ValueError(
+                f"{prefix}{key}: unknown; the keys are {', '.join(known)}; {hint}{did_you_mean(key, known)}"
+            )
     if not isinstance(table.get("set", {}), Mapping):
         raise ValueError(f"{prefix}set={table['set']!r}: must be a table [{prefix}set] of hyper-parameters")

@@ -21,6 +21,7 @@ from agents.catalogue.recipes import recipe_for
 from agents.catalogue.run_config import AgentConfig
 from agents.catalogue.spec import RunSpec
 from agents.learners.anytime import AnytimeAgent
+from agents.runs import load
 from agents.runs import run as runs
 from agents.runs.run import OnTick
 from agents.sweeps import process_setup, run_index, trackers
@@ -116,7 +117,9 @@ def run_job(
         progress.start(agent, examples_until(env, agent))
         folder = run_index.folder_of(job.out, runs.config_of(env, agent, spec.seed))
         ledger = execute(spec, env, agent, folder, on_tick=progress.on_tick, track=job.track)
-        return Finished(number, folder, measure_of(env.protocol()).summary(ledger.score()))
+        summary = measure_of(env.protocol()).summary(ledger.score())
+        diverged = load.divergence(folder)
+        return Finished(number, folder, f"{summary}; {diverged}" if diverged else summary)
     except Exception:
         return Failed(number, traceback.format_exc())
 
@@ -128,7 +131,11 @@ def execute(
     config = runs.config_of(env, agent, spec.seed)
     run_index.require_record(folder, spec)
     if distributed.rank() == 0:
-        run_index.write_spec(folder, spec)
+        try:
+            run_index.write_spec(folder, spec)
+        except OSError:
+            if not run_index.is_finished(folder):  # a finished run is only read, also from a read-only folder
+                raise
     with trackers.following(track if distributed.rank() == 0 else (), folder, config) as track_row:
 
         def report(row: Row) -> None:

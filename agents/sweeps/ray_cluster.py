@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from agents.sweeps.jobs import Advanced, Environments, Event, Failed, Finished, Job, run_job
+from alma_env.errors import how_to_install
 
 RETRIES = 3  # of a run whose worker died; a run that raised an error would raise it again
 _POLL_SECONDS = 0.5
@@ -40,7 +41,7 @@ def run_jobs(jobs: Sequence[Job], address: str, *, per_gpu: int = 0) -> Generato
         ray = importlib.import_module("ray")
         queues = importlib.import_module("ray.util.queue")
     except ImportError as error:
-        raise ValueError(f"--ray {address}: the package ray is missing; pip install 'alma-env[cluster]'") from error
+        raise ValueError(f"--ray {address}: the package ray is missing; {how_to_install('cluster')}") from error
     if per_gpu < 0:
         raise ValueError(f"--per-gpu {per_gpu}: must be at least 1 run on each GPU; leave it out for 1")
     if per_gpu and address.partition(":")[0] == "local" and not torch.cuda.is_available():

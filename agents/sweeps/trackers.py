@@ -1,7 +1,8 @@
 """Experiment trackers that show runs while they go on: TensorBoard, Weights & Biases, MLflow.
 
-A tracker receives error, parameters and FLOPs of every tick, and the score at the end. The run folder remains the
-record of the run. Weights & Biases and MLflow read environment variables to find where to write
+A tracker receives the configuration, error, parameters and FLOPs of every tick, and the score at the end. TensorBoard
+shows configuration and score as hyper-parameters. Weights & Biases and MLflow also get the files of a finished run as
+an artefact; the run folder remains the record of the run. They read environment variables to find where to write
 (``WANDB_PROJECT``, ``WANDB_MODE``, ``MLFLOW_TRACKING_URI``, ``MLFLOW_EXPERIMENT_NAME``, …). The package of a tracker is
 imported only if the tracker is requested.
 """
@@ -19,10 +20,12 @@ from typing import Any, Protocol
 from agents.catalogue.run_config import RunConfig
 from agents.runs.run import OnTick
 from alma_env import Ledger, Row
+from alma_env.errors import did_you_mean, how_to_install
 
 PROJECT = "alma-env"  # the default; the environment variables of a tracker can name another
 OF_A_TICK = ("error", "parameters", "comp", "paper_flops")
 OF_A_RUN = ("cer", "final_error", "mem", "comp", "paper_flops")
+ARTEFACT = ("config.json", "ledger.jsonl", "stages.jsonl", "spec.json", "checkpoint.pt")  # files of the run folder
 _FLUSH_SECONDS = 5.0  # a small network answers hundreds of ticks per second
 
 
@@ -37,12 +40,31 @@ def require(names: Sequence[str]) -> None:
     """Import the packages of trackers; ValueError if a tracker is unknown, or if its package is missing."""
     for name in names:
         if name not in _MODULES:
-            raise ValueError(f"--track {name}: unknown tracker; choose from {', '.join(_MODULES)}")
+            raise ValueError(
+                f"--track {name}: unknown tracker; choose from {', '.join(_MODULES)}{did_you_mean(name, _MODULES)}"
+            )
         try:
             importlib.import_module(_MODULES[name])
         except ImportError as error:
-            remedy = f"pip install 'alma-env[{name}]'"
-            raise ValueError(f"--track {name}: the package {name} is missing; {remedy}") from error
+            raise ValueError(f"--track {name}: the package {name} is missing; {how_to_install(name)}") from error
+    if "wandb" in names:
+        _require_login()
+
+
+def _require_login() -> None:
+    """Raise ValueError if Weights & Biases would send the run to its server, and nobody is logged in."""
+    import wandb
+
+    if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False, verify=False):
+        raise ValueError(f"--track wandb: nobody is logged in; {_WANDB_REMEDY}")
+
+
+_WANDB_REMEDY = "run `wandb login`, or set WANDB_API_KEY, or WANDB_MODE=offline to write the run to its folder"
+
+
+def _artefact(folder: Path) -> list[Path]:
+    """Return the files of a finished run that a tracker stores."""
+    return [folder / name for name in ARTEFACT if (folder / name).exists()]
 
 
 @contextmanager
@@ -50,11 +72,14 @@ def following(names: Sequence[str], folder: Path, config: RunConfig) -> Iterator
     """Open trackers for a run; call the returned function with the row of every tick, earlier ticks included.
 
     A run that continues in its folder after it was stopped is the same run in the tracker.
+
+    Raises:
+        ValueError: a tracker is unknown, its package is missing, or it does not open, for example without a login.
     """
     require(names)
     ledger = Ledger()
     with ExitStack() as open_trackers:
-        trackers = [open_trackers.enter_context(_ending(_TRACKERS[name](folder, config), ledger)) for name in names]
+        trackers = [open_trackers.enter_context(_ending(_opened(name, folder, config), ledger)) for name in names]
 
         def on_tick(row: Row) -> None:
             ledger.append(row)
@@ -63,6 +88,16 @@ def following(names: Sequence[str], folder: Path, config: RunConfig) -> Iterator
                 tracker.log(row.tick, values)
 
         yield on_tick
+
+
+def _opened(name: str, folder: Path, config: RunConfig) -> _Tracker:
+    try:
+        return _TRACKERS[name](folder, config)
+    except OSError:
+        raise
+    except Exception as error:  # the package's own, such as a login that is missing
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        raise ValueError(f"--track {name}: {reason}; {_REMEDIES[name]}") from error
 
 
 @contextmanager
@@ -84,6 +119,7 @@ class _TensorBoard:
 
         # Rows that an earlier process wrote for this run are written again.
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=0)
+        self._config = {**config.values, "seed": config.seed}
 
     def log(self, tick: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
@@ -91,6 +127,8 @@ class _TensorBoard:
         self._writer.flush()
 
     def end(self, score: Mapping[str, float] | None) -> None:
+        scores = {f"score/{name}": value for name, value in (score or {}).items()}
+        self._writer.add_hparams(self._config, scores, run_name=".")  # in this folder, not in a run of its own
         self._writer.close()
 
 
@@ -100,17 +138,21 @@ class _WeightsAndBiases:
     def __init__(self, folder: Path, config: RunConfig) -> None:
         import wandb
 
-        self._run = wandb.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT),
-            id=folder.name,
-            name=folder.name,
-            group=config.label,
-            config=config.to_dict(),
-            dir=folder,
-            resume="allow",
-            reinit="create_new",
-            settings=wandb.Settings(console="off", silent=True),
-        )
+        self._folder = folder
+        try:
+            self._run = wandb.init(
+                project=os.environ.get("WANDB_PROJECT", PROJECT),
+                id=folder.name,
+                name=folder.name,
+                group=config.label,
+                config=config.to_dict(),
+                dir=folder,
+                resume="allow",
+                reinit="create_new",
+                settings=wandb.Settings(console="off", silent=True),
+            )
+        except wandb.errors.Error as error:
+            raise ValueError(f"--track wandb: {str(error).splitlines()[0]}; {_WANDB_REMEDY}") from error
         self._first = self._run.step  # first tick that was not logged before
 
     def log(self, tick: int, values: Mapping[str, float]) -> None:
@@ -119,6 +161,13 @@ class _WeightsAndBiases:
 
     def end(self, score: Mapping[str, float] | None) -> None:
         self._run.summary.update(dict(score or {}))
+        if score is not None:
+            import wandb
+
+            artefact = wandb.Artifact(self._folder.name, type="run-folder")
+            for file in _artefact(self._folder):
+                artefact.add_file(str(file))
+            self._run.log_artifact(artefact)
         self._run.finish(exit_code=1 if score is None else 0)
 
 
@@ -130,6 +179,7 @@ class _MLflow:
         from mlflow.entities import Metric, Param
 
         self._metric = Metric
+        self._folder = folder
         self._client = MlflowClient()
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
         known = self._client.get_experiment_by_name(name)
@@ -168,10 +218,19 @@ class _MLflow:
         now = int(time.time() * 1000)
         self._waiting += [self._metric(f"score/{name}", value, now, 0) for name, value in (score or {}).items()]
         self._flush()
+        if score is not None:
+            for file in _artefact(self._folder):
+                self._client.log_artifact(self._run_id, str(file))
         self._client.set_terminated(self._run_id, "FAILED" if score is None else "FINISHED")
 
 
 _MODULES = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
+_REMEDIES = {
+    "tensorboard": "leave --track out",
+    "wandb": "log in with `wandb login`, or set WANDB_MODE=offline",
+    "mlflow": "set MLFLOW_TRACKING_URI to a server that answers, or to sqlite:///FILE.db",
+}
+NAMES = tuple(_MODULES)
 _TRACKERS: dict[str, Callable[[Path, RunConfig], _Tracker]] = {
     "tensorboard": _TensorBoard,
     "wandb": _WeightsAndBiases,

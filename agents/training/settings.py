@@ -14,21 +14,37 @@ OnEpoch = Callable[[int], None]  # called with the number of epochs done
 class StageSettings:
     """The settings of a stage.
 
-    An epoch is better if its `select` criterion is below the best so far by more than `min_delta`. Among equal epochs
-    the first stays the best; docs/differences.md compares this rule with the paper. `patience` ends the stage after
-    this number of epochs without a better one (None: never). `keep_initial` makes the weights from before the stage a
-    candidate for the best epoch.
-
-    `momentum` applies to sgd, `rho` to adadelta, `beta1` and `beta2` to adam, `eps` to adadelta and adam. `clip` is the
-    maximum norm of the gradient, `balance` the factor of the balance loss of a Switch Transformer. `padding` is in
-    pixels. `validation_batch` changes the speed only.
-
     Without `updates`, an epoch is one pass over the examples. With `updates`, the number of mini-batch steps of a stage
-    is fixed. `epochs` is then the number of equal parts of the stage, each followed by a validation, and the examples
-    repeat in a new random order each time. Over the first `warmup` updates the learning rate rises linearly from 0.
-    With the `schedule` linear, it then falls linearly to 0 at the last update. A mini-batch is computed in
-    `accumulation` equal parts, one after another; each of several ranks computes that number of parts
-    (`agents.training.distributed`).
+    is fixed, and the examples repeat in a new random order each time. Among equal epochs the first stays the best;
+    docs/differences.md compares this rule with the paper.
+
+    Attributes:
+        epochs: passes over the examples; with `updates`, the number of equal parts of the stage, each followed by a
+            validation.
+        batch_size: examples in a mini-batch.
+        optimizer: ``adadelta``, ``sgd`` or ``adam``; every stage starts with a new one.
+        learning_rate: the step size, above 0.
+        momentum: of sgd, from 0 to below 1.
+        weight_decay: the factor of the weights that is added to their gradients, at least 0.
+        rho: the decay of the averages of adadelta, from 0 to below 1.
+        eps: the small number in the denominators of adadelta and adam, above 0.
+        augmentation: ``none``, or ``crop_flip`` for images: a random crop after padding, and a random flip.
+        padding: pixels of padding on each side before a crop, 0 to 127.
+        select: what the best epoch has least of on V: ``val_loss``, the mean cross-entropy, or ``val_error``.
+        patience: epochs without a better one after which the stage ends; None: never.
+        min_delta: the amount by which `select` must fall below the best so far for an epoch to be better.
+        keep_initial: whether the weights from before the stage are a candidate for the best epoch.
+        precision: ``fp32``, or ``bf16`` for matrix products in bfloat16.
+        validation_batch: validation examples in a forward pass; it changes the speed only.
+        updates: mini-batch steps of a stage; None: as many as `epochs` passes have.
+        accumulation: equal parts of a mini-batch, computed one after another; each of several ranks computes that
+            number of parts (`agents.training.distributed`).
+        beta1: the decay of adam's average of gradients, from 0 to below 1.
+        beta2: the decay of adam's average of squared gradients, from 0 to below 1.
+        schedule: of the learning rate after the warm-up: ``constant``, or ``linear`` to 0 at the last update.
+        warmup: updates over which the learning rate rises linearly from 0.
+        clip: the maximum norm of the gradient; None: no limit.
+        balance: the factor of the balance loss of a Switch Transformer.
     """
 
     epochs: int = 100

@@ -28,17 +28,20 @@ from alma_env.arena import auction
 from alma_env.arena.participants import Budget, agent_names, budgets_by_agent, require_known
 from alma_env.construction import make
 from alma_env.env import AlmaEnv, Step
-from alma_env.errors import AlmaError, MissingPackageError
+from alma_env.errors import AlmaError, MissingPackageError, how_to_install
 from alma_env.ledger import Ledger
 from alma_env.metering.meter import Meter, running
 from alma_env.registration import PROTOCOL_KEYWORDS
+from alma_env.rendering.renderer import FPS, MODES, Frame, Renderer
+from alma_env.rendering.view import FixedWaits, Trace, View
+from alma_env.text.corpus import TextCorpus
 
 try:
     from pettingzoo import AECEnv, ParallelEnv
     from pettingzoo.utils.conversions import parallel_to_aec
 except ImportError as error:
     raise MissingPackageError(
-        "the arena needs the package pettingzoo, which is not installed; pip install 'alma-env[rl]'"
+        f"the arena needs the package pettingzoo, which is not installed; {how_to_install('rl')}"
     ) from error
 
 Observation = dict[str, Any]
@@ -52,11 +55,12 @@ def parallel_env(
     parameter_budget: Budget = None,
     shared_flops_budget: float | None = None,
     seats: int = 1,
+    render_mode: str | None = None,
     **keywords: Any,
 ) -> Arena:
     """Make an arena on a stream.
 
-    `Arena` documents ``flops_budget``, ``parameter_budget``, ``shared_flops_budget`` and ``seats``.
+    `Arena` documents ``flops_budget``, ``parameter_budget``, ``shared_flops_budget``, ``seats`` and ``render_mode``.
 
     Args:
         id: id of the stream, as for ``alma_env.make``.
@@ -75,6 +79,7 @@ def parallel_env(
         parameter_budget=parameter_budget,
         shared_flops_budget=shared_flops_budget,
         seats=seats,
+        render_mode=render_mode,
     )
 
 
@@ -132,13 +137,18 @@ class Arena(ParallelEnv[str, Observation, Any]):
     * ``flops_budget``, ``parameter_budget``: one budget for each agent, or budgets by name, where an agent without an
       entry has no budget. Default: the budgets of ``env``.
     * ``shared_flops_budget``, ``seats``: see above; None for no shared budget.
+    * ``render_mode``: ``"human"``, ``"rgb_array"``, ``"ansi"`` or None, as for ``AlmaEnv``; a picture has all agents.
 
     ## Version History
     * v0: first release.
     """
 
-    metadata: dict[str, Any] = {"name": "alma_arena_v0", "render_modes": [], "is_parallelizable": True}  # noqa: RUF012
-    render_mode = None
+    metadata: dict[str, Any] = {  # noqa: RUF012 - as PettingZoo declares it
+        "name": "alma_arena_v0",
+        "render_modes": [*MODES],
+        "render_fps": FPS,
+        "is_parallelizable": True,
+    }
 
     def __init__(
         self,
@@ -149,6 +159,7 @@ class Arena(ParallelEnv[str, Observation, Any]):
         parameter_budget: Budget = None,
         shared_flops_budget: float | None = None,
         seats: int = 1,
+        render_mode: str | None = None,
     ) -> None:
         self.possible_agents: list[str] = agent_names(agents)
         self.agents: list[str] = []
@@ -176,6 +187,10 @@ class Arena(ParallelEnv[str, Observation, Any]):
         self._spaces = {agent: self._make_spaces(own) for agent, own in self._envs.items()}
         self._generator, _ = seeding.np_random()
         self._seed = 0
+        self.render_mode = render_mode
+        self.fixed_waits: FixedWaits = {}
+        self._renderer = Renderer(render_mode)
+        self._title = env.data.name if env.spec is None else env.spec.id
 
     def _make_spaces(self, own: AlmaEnv) -> tuple[Space[Any], Space[Any]]:
         if self.shared_flops_budget is None:
@@ -248,6 +263,7 @@ class Arena(ParallelEnv[str, Observation, Any]):
         self.agents, self.tick = list(self.possible_agents), 0
         self.pool = self.shared_flops_budget or 0
         self._hold_auction(read)
+        self._renderer.show(self._view)
         return self.observations(), {agent: self._info(agent) for agent in self.agents}
 
     def step(
@@ -282,6 +298,7 @@ class Arena(ParallelEnv[str, Observation, Any]):
         self.tick += 1
         self.agents = [agent for agent, (_, _, ended, dropped, _) in steps.items() if not (ended or dropped)]
         self._hold_auction({agent: read[agent][1] for agent in self.agents})
+        self._renderer.show(self._view)
         return (
             {agent: self._observation(agent) for agent in steps},
             {agent: step[1] for agent, step in steps.items()},
@@ -308,6 +325,26 @@ class Arena(ParallelEnv[str, Observation, Any]):
         for meter in self.meters.values():
             meter.note_data(found)
         return found
+
+    def render(self) -> Frame:
+        """Draw the episode so far, as ``render_mode`` says; the manual of ``AlmaEnv`` describes the modes.
+
+        Raises:
+            RuntimeError: there is no episode: call ``reset``.
+        """
+        return self._renderer.render(self._view)
+
+    def close(self) -> None:
+        """Give the terminal back, if ``render_mode`` is ``"human"``. The arena can be used again."""
+        self._renderer.close()
+
+    def _view(self) -> View:
+        if self.tick < 0:
+            raise RuntimeError("render() before reset(): there is no episode to draw; call reset() first")
+        # The ledger of an agent that broke a budget is complete.
+        traces = {agent: Trace.of_ledger(ledger, self.tick) for agent, ledger in self.ledgers.items()}
+        is_rate = not isinstance(next(iter(self._envs.values())).data, TextCorpus)
+        return View(self._title, self.ticks, traces, is_rate, fixed_waits=self.fixed_waits)
 
     def _observation(self, agent: str) -> Observation:
         observation: Observation = {**self.megabatch(min(self.tick + 1, self.ticks))}

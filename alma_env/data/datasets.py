@@ -30,6 +30,7 @@ _CLASSES = {"MNIST": 10, "FashionMNIST": 10, "CIFAR10": 10, "CIFAR100": 100}
 # 1,400 of 1,797 images: B = 10, 20, 50, 70 and 100 divide 1,400, and a tenth of a mega-batch (140, 70, 28, 20, 14) has
 # at least one example. The 397 test images resolve an error of 0.25 %.
 DIGITS_TRAIN = 1_400
+DIGITS_FOLDER = Path(__file__).resolve().parent / "digits"  # of the package; it holds the test images, too
 
 
 class CopiedByReference:
@@ -141,7 +142,7 @@ def load(name: str, *, root: str | Path | None = None, download: bool = True, **
     """Load one of the benchmark's data sets; it is read once per process.
 
     Args:
-        name: "MNIST", "FashionMNIST", "EMNIST", "CIFAR10", "CIFAR100", or "Digits" (scikit-learn's, needs no file).
+        name: "MNIST", "FashionMNIST", "EMNIST", "CIFAR10", "CIFAR100", or "Digits" (in the package).
         root: a folder in torchvision's layout; default: the folder in the environment variable ALMA_DATA, or a folder
             in the user's cache. If no file is missing, the folder is only read.
         download: whether to download missing files into `root`.
@@ -221,13 +222,12 @@ def _transpose(x: NDArray[np.uint8]) -> None:
 
 
 def _digits(source: _Source) -> DataSet:
-    from sklearn.datasets import load_digits  # here, because the import is slow and other sets do not need it
-
-    digits = load_digits()
+    with np.load(DIGITS_FOLDER / "digits.npz", allow_pickle=False) as file:
+        images, labels = file["images"], file["labels"]
     # The legacy generator, because NumPy guarantees that its sequence never changes.
-    order = np.random.RandomState(0).permutation(len(digits.target))
-    x = digits.images[order].astype(np.uint8)[:, None]
-    y = digits.target[order].astype(np.int64)
+    order = np.random.RandomState(0).permutation(len(labels))
+    x = images[order][:, None]
+    y = labels[order].astype(np.int64)
     n = DIGITS_TRAIN
     mean, std = moments(x[:n], 16.0)
     return DataSet("Digits", x[:n], y[:n], x[n:], y[n:], 10, 16.0, mean, std, source)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+_PART = 1 << 16  # numbers
 Moments = tuple[tuple[float, ...], tuple[float, ...]]  # mean, standard deviation
 
 # Moments per channel of x / 255 over the train part. MNIST and CIFAR-10 have the paper's numbers, EMNIST has those of
@@ -24,19 +26,51 @@ PUBLISHED: dict[str, Moments] = {
 def moments(x: NDArray[Any], scale: float) -> Moments:
     """Return mean and standard deviation of x / scale, per channel (axis 1) if x has at least 3 axes."""
     channels = [x[:, c] for c in range(x.shape[1])] if x.ndim >= 3 else [x]
-    mean, std = [], []
-    for channel in channels:
-        if x.dtype == np.uint8:  # by histogram: exact, and without a float copy of the set
-            weights = np.bincount(channel.reshape(-1), minlength=256)
-            values = np.arange(256) / scale
-            average = float(np.average(values, weights=weights))
-            deviation = float(np.sqrt(np.average((values - average) ** 2, weights=weights)))
-        else:
-            values = channel.astype(np.float64) / scale
-            average, deviation = float(values.mean()), float(values.std())
-        mean.append(average)
-        std.append(deviation if deviation > 0 else 1.0)
-    return tuple(mean), tuple(std)
+    if x.dtype == np.uint8:
+        return of_histograms([_histogram(channel) for channel in channels], scale)
+    found = [_of_floats(channel, scale) for channel in channels]
+    return tuple(mean for mean, _ in found), tuple(std if std > 0 else 1.0 for _, std in found)
+
+
+def of_histograms(histograms: Sequence[NDArray[np.int64]], scale: float) -> Moments:
+    """Return the exact moments of x / scale from the number of times that each channel holds each value 0..255."""
+    values = np.arange(256) / scale
+    mean = [float(np.average(values, weights=counts)) for counts in histograms]
+    squares = [np.average((values - at) ** 2, weights=counts) for at, counts in zip(mean, histograms, strict=True)]
+    return tuple(mean), tuple(float(np.sqrt(square)) if square > 0 else 1.0 for square in squares)
+
+
+def _histogram(channel: NDArray[np.uint8]) -> NDArray[np.int64]:
+    return sum((np.bincount(part.reshape(-1), minlength=256) for part in in_parts(channel)), np.zeros(256, np.int64))
+
+
+def in_parts(x: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yield the rows of an array, some at a time: a temporary copy of a whole set may not fit into memory."""
+    rows = max(_PART * len(x) // max(x.size, 1), 1)
+    for start in range(0, len(x), rows):
+        yield x[start : start + rows]
+
+
+def _of_floats(channel: NDArray[Any], scale: float) -> tuple[float, float]:
+    """Return ``values.mean()`` and ``values.std()`` of the channel in double precision, without a copy of the set."""
+    # A slice of `flat` copies its numbers only, so a channel that is spread over the set is read block by block.
+    numbers = channel.reshape(-1) if channel.flags.c_contiguous else channel.flat
+    average = _sum(numbers, 0, channel.size, lambda block: block / scale) / channel.size
+    squares = _sum(numbers, 0, channel.size, lambda block: np.square(block / scale - average))
+    return average, math.sqrt(squares / channel.size)
+
+
+def _sum(numbers: Any, start: int, stop: int, of: Callable[[NDArray[np.float64]], NDArray[np.float64]]) -> float:
+    """Return the sum of a function of numbers[start:stop], block by block.
+
+    The halves are those of NumPy's pairwise summation, so that the sum is that of NumPy to the last bit: the constants
+    of a data set are part of its protocol, and those of earlier versions were computed at once.
+    """
+    if stop - start <= _PART:
+        return float(of(numbers[start:stop].astype(np.float64)).sum())
+    half = (stop - start) // 2
+    half += start - half % 8
+    return _sum(numbers, start, half, of) + _sum(numbers, half, stop, of)
 
 
 def per_channel(value: float | Sequence[float], name: str, channels: int) -> tuple[float, ...]:

@@ -19,7 +19,13 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from alma_env.errors import UnknownCostError
-from alma_env.metering import attention_formulas, cost_formulas, recurrent_formulas
+from alma_env.metering import (
+    attention_formulas,
+    cost_formulas,
+    factorisation_formulas,
+    recurrent_formulas,
+    transform_formulas,
+)
 from alma_env.metering.conditional_formulas import CONDITIONS
 from alma_env.metering.cost_formulas import Formula, by_qualified_name
 from alma_env.metering.free_operations import FREE
@@ -28,7 +34,13 @@ from alma_env.metering.own_kernels import has_own_kernel
 
 T = TypeVar("T")
 
-FORMULAS: dict[str, Formula] = cost_formulas.FORMULAS | attention_formulas.FORMULAS | recurrent_formulas.FORMULAS
+FORMULAS: dict[str, Formula] = (
+    cost_formulas.FORMULAS
+    | attention_formulas.FORMULAS
+    | recurrent_formulas.FORMULAS
+    | factorisation_formulas.FORMULAS
+    | transform_formulas.FORMULAS
+)
 """Formulas of the metered operations by qualified name (`aten::mm`), which includes the in-place form (`aten::mm_`)."""
 
 _FREE_NAMES = by_qualified_name(FREE)
@@ -189,9 +201,9 @@ def register_cost(operation: Any, formula: Formula) -> None:
         ValueError: the operation has a cost already.
 
     >>> import torch, alma_env
-    >>> qr = torch.ops.aten.linalg_qr
-    >>> alma_env.flops.register_cost(qr, lambda out, a, mode="reduced": 4 * a.numel() * a.shape[-1])
-    >>> alma_env.flops.unregister(qr)
+    >>> exponential = torch.ops.aten.linalg_matrix_exp
+    >>> alma_env.flops.register_cost(exponential, lambda out, a: 2 * 10 * a.numel() * a.shape[-1])
+    >>> alma_env.flops.unregister(exponential)
     """
     if not callable(formula):
         raise TypeError(
@@ -236,7 +248,7 @@ def _registered_name(caller: str, operation: Any) -> str:
     if not isinstance(operation, OpOverload | OpOverloadPacket | HigherOrderOperator):
         raise TypeError(
             f"{caller}: operation={operation!r} is not an operation of PyTorch; pass torch.ops.<namespace>.<name>, "
-            "for example torch.ops.aten.linalg_qr"
+            "for example torch.ops.aten.linalg_matrix_exp"
         )
     name = qualified_name(operation)
     return name.partition(".")[0] if isinstance(operation, OpOverload) and name.endswith(".default") else name

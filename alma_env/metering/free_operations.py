@@ -32,7 +32,7 @@ FREE: dict[str, str] = {
         chunk _chunk_cat clone _coalesced col_indices concat _conj constant_pad_nd contiguous copy _copy_from
         _copy_from_and_resize copy_sparse_to_sparse crow_indices _cudnn_rnn_flatten_weight detach diag_embed
         diagonal diagonal_backward diagonal_scatter expand flip from_file _fw_primal indices _indices
-        _jagged_to_padded_dense_forward _lazy_clone lift lift_fresh _make_dual mkldnn_reorder_conv2d_weight
+        _jagged_to_padded_dense_forward _lazy_clone lift lift_fresh lu_unpack _make_dual mkldnn_reorder_conv2d_weight
         mkldnn_reorder_conv3d_weight _mkldnn_reshape _mkldnn_transpose narrow_copy native_channel_shuffle
         _neg_view _nested_compute_contiguous_strides_offsets _nested_from_padded
         _nested_from_padded_and_nested_example _nested_from_padded_tensor _nested_get_jagged_dummy

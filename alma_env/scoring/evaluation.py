@@ -54,6 +54,8 @@ def freeze(predictor: nn.Module) -> nn.Module:
     """Return an independent copy in eval mode, without gradients; raise PredictorError if there can be no copy."""
     try:
         frozen = copy_module(predictor)
+    except PredictorError:
+        raise
     except Exception as error:
         raise PredictorError(
             f"{predictor_name(predictor)} cannot be copied ({error}): a deployed predictor must support copy.deepcopy; "
@@ -200,6 +202,9 @@ def _require_logits(predictor: nn.Module, logits: object, part: NDArray[Any], ta
     name, expected = predictor_name(predictor), task.logits_shape(part)
     if not isinstance(logits, Tensor):
         raise PredictorError(f"{name} returned {type(logits).__name__}: must be a tensor of logits {expected}")
+    if logits.is_nested or logits.layout is not torch.strided or logits.device.type == "meta":
+        kind = "nested" if logits.is_nested else "meta" if logits.layout is torch.strided else "sparse"
+        raise PredictorError(f"{name} returned a {kind} tensor: logits must be dense numbers; return a dense tensor")
     if tuple(logits.shape) != expected:
         raise PredictorError(
             f"{name} returned shape {tuple(logits.shape)}: logits must have shape {task.shape} = {expected}"
@@ -207,4 +212,8 @@ def _require_logits(predictor: nn.Module, logits: object, part: NDArray[Any], ta
     if not logits.is_floating_point():
         raise PredictorError(
             f"{name} returned dtype {logits.dtype}: logits must be floating point; return scores, not class indices"
+        )
+    if logits.dtype.itemsize < 2:
+        raise PredictorError(
+            f"{name} returned dtype {logits.dtype}, with which PyTorch cannot compute: return logits.float()"
         )

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+
+from alma_env.errors import PredictorError
 
 
 def attributes_of(module: nn.Module) -> dict[str, Any]:
@@ -16,13 +19,22 @@ def attributes_of(module: nn.Module) -> dict[str, Any]:
 
 
 def submodules(module: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """Yield the module and all modules in it, once each, with their names."""
+    """Yield the module and all modules in it, once each, with their names.
+
+    Raises:
+        PredictorError: one of them is a TorchScript module, whose parts only TorchScript knows.
+    """
     seen: set[int] = set()
     waiting = [(name, module)]
     while waiting:
         name, one = waiting.pop()
         if id(one) not in seen:
             seen.add(id(one))
+            if isinstance(one, torch.jit.ScriptModule):
+                raise PredictorError(
+                    f"{type(one).__name__} {name!r} is a TorchScript module: its content cannot be compared and "
+                    "metered; deploy the torch.nn.Module that it was made from"
+                )
             yield name, one
             prefix = f"{name}." if name else ""
             children = reversed(attributes_of(one)["_modules"].items())

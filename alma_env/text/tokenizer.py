@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from alma_env.errors import MissingPackageError
+from alma_env.errors import MissingPackageError, how_to_install
 
 END_OF_TEXT = "<|endoftext|>"
 SMALLEST_VOCABULARY = 257  # 256 bytes and the end of a text
@@ -32,7 +32,7 @@ def tokenizers() -> Any:
         return importlib.import_module("tokenizers")
     except ImportError as error:
         raise MissingPackageError(
-            "streams of text need the package tokenizers, which is not installed: pip install 'alma-env[text]'"
+            f"streams of text need the package tokenizers, which is not installed: {how_to_install('text')}"
         ) from error
 
 

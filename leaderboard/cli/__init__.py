@@ -10,6 +10,7 @@ from rich.markup import escape
 
 import alma_env
 from alma_env import AlmaError
+from alma_env.errors import how_to_install
 from leaderboard.cli import maintaining, serving, submitting, verifying
 from leaderboard.cli.common import DATABASE_VARIABLE, TOKEN_VARIABLE
 from leaderboard.cli.verifying import load_verify
@@ -31,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImportError as error:
         if (error.name or "").split(".")[0] not in _PACKAGES_OF_WEB:
             raise
-        return _refuse(options, f"the package {error.name} is missing; install it with pip install 'alma-env[web]'")
+        return _refuse(options, f"the package {error.name} is missing; {how_to_install('web')}")
     except OSError as error:
         return _refuse(options, f"{error.filename or 'a file'}: {error.strerror or error}; choose another path")
     except KeyboardInterrupt:

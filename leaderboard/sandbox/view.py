@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from alma_env.data.datasets import data_root
+from alma_env.data.datasets import DIGITS_FOLDER, data_root
 from leaderboard.sandbox.interpreter import (
     STARTUP,
     Words,
@@ -52,7 +52,7 @@ def hidden_folders() -> list[Path]:
 
 def unused_folders() -> list[Path]:
     """Return the folders of the host that no sandbox sees: data of the streams, and packages that are not used."""
-    folders = [data_root().resolve()]
+    folders = [data_root().resolve(), DIGITS_FOLDER]
     spec = importlib.util.find_spec("sklearn")
     if spec is not None and spec.origin is not None:
         folders.append(Path(spec.origin).resolve().parent / "datasets" / "data")

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 import alma_env
-from alma_env import AlmaEnv, PredictorError, UnmeteredTrainingError
+from alma_env import AlmaEnv, Ensemble, PredictorError, UnmeteredTrainingError
 from alma_env.episode import Episode
 from alma_env.metering import phase
 from alma_env.scoring.evaluation import freeze
@@ -379,6 +379,11 @@ def _crash(x):
         (lambda x: torch.zeros(len(x)), "logits must have shape"),
         (lambda x: torch.zeros(len(x), 10, dtype=torch.int64), "dtype torch.int64.*floating point"),
         (lambda x: [0] * len(x), "returned list"),
+        (lambda x: torch.zeros(len(x), 10).to_sparse(), "returned a sparse tensor"),
+        (lambda x: torch.zeros(len(x), 10).to_sparse_csr(), "returned a sparse tensor"),
+        (lambda x: torch.nested.nested_tensor([torch.zeros(10)] * len(x)), "returned a nested tensor"),
+        (lambda x: torch.zeros(len(x), 10, device="meta"), "returned a meta tensor"),
+        (lambda x: torch.zeros(len(x), 10).to(torch.float8_e4m3fn), r"float8_e4m3fn.*return logits.float\(\)"),
         (_crash, "raised KeyError"),
         (_mutate, "changed its input in place"),
         (_mutate_numpy, "changed its input in place"),
@@ -398,6 +403,23 @@ def test_a_predictor_that_cannot_be_scored_does_not_change_the_episode(env, make
     _, reward, *_ = env.step(good)
     assert -reward == np.mean(env.data.test_y != 3)
     assert env.ledger[1].comp == 48
+
+
+def test_an_unknown_partition_is_called_by_its_keyword():
+    with pytest.raises(ValueError, match=r"partition='other': must be one of alma, continuum"):
+        alma_env.make("Digits-ALMA-v0", partition="other")
+
+
+@pytest.mark.parametrize("within", [lambda made: made, nn.Sequential, lambda made: Ensemble([made])])
+@pytest.mark.parametrize("make", [torch.jit.script, lambda net: torch.jit.trace(net, torch.zeros(2, 1, 8, 8))])
+def test_a_torchscript_module_is_refused_with_the_remedy(env, make, within):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    predictor = within(make(net))
+    env.reset(seed=0)
+    for deploy in (env.step, lambda one: env.reset(seed=1, options={"predictor": one}), env.validation_error):
+        with pytest.raises(PredictorError, match=r"TorchScript module: .*deploy the torch\.nn\.Module"):
+            deploy(predictor)
+    assert (env.tick, env.stream_seed) == (0, 0)
 
 
 def test_a_bad_predictor_at_reset_does_not_change_the_running_episode(env):

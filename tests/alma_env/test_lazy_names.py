@@ -28,6 +28,8 @@ PUBLIC = [
     "UnmeteredTrainingError",
     "UntrainedPredictor",
     "from_arrays",
+    "from_dataset",
+    "from_path",
     "load",
     "make",
     "partition",

@@ -71,7 +71,7 @@ def outcomes(attempts: Mapping[str, str], folder: Path, limits: Limits | None = 
         words = ["-n1", "-r1", "exec(open('/code/attempts.py').read(), {})"]
         code = {"/code": folder / "code"}
         with sandboxed("timeit", words, limits or Limits(), folders=code, output=printed.fileno(), **more) as box:
-            box.process.wait(60)
+            box.process.wait(300)
     lines = (folder / "printed").read_text(errors="replace").splitlines()
     found = dict(json.loads(line) for line in lines if line.startswith('["'))
     assert found.keys() == attempts.keys(), os.linesep.join(lines)

@@ -144,5 +144,5 @@ def nursery() -> Iterator[Callable[..., int]]:
 
     yield start
     process.stdin.close()
-    process.wait(30)
+    process.wait(120)
     process.stdout.close()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from fastapi import FastAPI
 from sqlalchemy import Engine
+from starlette.routing import BaseRoute
 from starlette.testclient import TestClient
 
 from leaderboard.accounts.accounts import make_account
 from leaderboard.accounts.tokens import issue_token
 from leaderboard.web.app import create_app
+from leaderboard.web.guard.limits import Limiter
 from leaderboard.web.guard.settings import Rate, Settings
 
 UNLIMITED = Rate(0, 1)
@@ -30,9 +33,28 @@ SETTINGS = Settings(
 )
 
 
+_routes: list[BaseRoute] = []
+
+
+def app_of(engine: Engine, settings: Settings) -> FastAPI:
+    """Return an application with the routes of the first one: FastAPI analyses their functions at its first request."""
+    app = create_app(engine, settings)
+    if not _routes:
+        _routes.extend(app.router.routes)
+    app.router.routes[:] = _routes
+    return app
+
+
 def client_of(engine: Engine, **changes: object) -> TestClient:
     """Return a client of an application with this database, without a server."""
-    return TestClient(create_app(engine, replace(SETTINGS, **changes)), base_url="http://board", follow_redirects=False)
+    app = app_of(engine, replace(SETTINGS, **changes))
+    return TestClient(app, base_url="http://board", follow_redirects=False)
+
+
+def at_one_moment(client: TestClient) -> TestClient:
+    """Stop the clock of the rate limits, so that no bucket gains a token while a test runs."""
+    client.app.state.limiter = Limiter(lambda: 0.0)
+    return client
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
@@ -118,6 +118,26 @@ def logarithmic(values: Sequence[float], start: float, end: float) -> Scale:
     if zero:
         marks = [(10.0**low, "0"), *marks]
     return Scale(10.0**low, 10.0**high, start, end, True, marks)
+
+
+_STEPS = ((1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0), tuple(range(10, 100, 2)))
+
+
+def logarithmic_plain(values: Sequence[float], start: float, end: float) -> Scale:
+    """Return a `logarithmic` scale of positive values, whose marks are at least three round numbers without powers.
+
+    >>> [label for _, label in logarithmic_plain([12.5, 80], 0, 100).marks]
+    ['15', '20', '30', '50', '70']
+    """
+    scale = logarithmic(values, start, end)
+    decades = range(math.floor(math.log10(scale.low)) - 1, math.ceil(math.log10(scale.high)) + 1)
+    marks: list[float] = []
+    for steps in _STEPS:
+        marks = [step * 10.0**decade for decade in decades for step in steps]
+        marks = [mark for mark in marks if scale.low <= mark <= scale.high]
+        if len(marks) >= 3:
+            break
+    return replace(scale, marks=[(mark, tick(round(mark, 12))) for mark in marks])
 
 
 def axes(frame: Frame, x: Scale, y: Scale, x_title: str, y_title: str) -> Markup:

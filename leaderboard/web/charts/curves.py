@@ -1,4 +1,7 @@
-"""Error curves: the mean error over seeds at every tick, with a band of one standard deviation."""
+"""Error curves: the mean error over seeds at every tick, with a band of one standard deviation.
+
+An error curve has steps, because an answer stays until the next tick.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +50,21 @@ def lines(curve: Curve) -> Markup:
     return Markup("".join(lines))
 
 
+def steps(across: Sequence[float], values: Sequence[float]) -> list[tuple[float, float]]:
+    """Return the corners of a line that keeps each value until the next place.
+
+    >>> steps([0, 1, 2, 3], [9, 9, 5, 5])
+    [(0, 9), (2, 9), (2, 5), (3, 5)]
+    """
+    corners = [(across[0], values[0])]
+    for at, before, value in zip(across[1:], values, values[1:], strict=False):
+        if value != before:
+            corners += [(at, before), (at, value)]
+    if corners[-1][0] != across[-1]:
+        corners.append((across[-1], values[-1]))
+    return corners
+
+
 def draw(curves: Sequence[Curve], *, measure: str, is_rate: bool, id: str) -> Markup:
     """Draw one or two curves (the style sheet has colours for two) into a chart with an id.
 
@@ -67,8 +85,8 @@ def draw(curves: Sequence[Curve], *, measure: str, is_rate: bool, id: str) -> Ma
         across = [x(tick) for tick in range(len(curve.mean))]
         upper = [y(float(value)) for value in curve.mean + curve.deviation]
         lower = [y(float(value)) for value in np.maximum(curve.mean - curve.deviation, 0.0)]
-        line = [(at, y(float(value))) for at, value in zip(across, curve.mean, strict=True)]
-        band = [*zip(across, upper, strict=True), *reversed(list(zip(across, lower, strict=True)))]
+        line = steps(across, [y(float(value)) for value in curve.mean])
+        band = [*steps(across, upper), *reversed(steps(across, lower))]
         drawn.append(
             element(
                 "g",

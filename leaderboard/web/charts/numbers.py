@@ -27,15 +27,18 @@ def exact(value: int) -> str:
 def count_interval(interval: Interval) -> tuple[str, str]:
     """Format mean and half width of FLOPs or parameters, with the same power of ten if it suits both.
 
-    The half width of a single value is empty.
+    The half width of a single value is empty, and that of equal values, too: parameters and FLOPs that do not depend on
+    the seed cannot vary.
 
     >>> count_interval(Interval(1.234e9, 2.5e7, 3)), count_interval(Interval(50.0, 3.2, 3))
     (('1.23e9', '0.03e9'), ('50', '3'))
+    >>> count_interval(Interval(1.234e9, 0.0, 3))
+    ('1.23e9', '')
     >>> count_interval(Interval(1.234e9, 2.5e5, 3))
     ('1.23e9', '2.5e5')
     """
     mean = count(interval.mean)
-    if interval.half is None:
+    if not interval.half:
         return mean, ""
     _, letter, exponent = mean.partition("e")
     scaled = interval.half / 10.0 ** int(exponent) if letter else 0.0

@@ -1,8 +1,11 @@
-"""Pareto charts: CER against a cost, with the front of the submissions that no other submission dominates."""
+"""Pareto charts: CER against a cost, with the front of the submissions that no other submission dominates.
+
+The leader has the smallest CER. It is on the front, and its name is always written.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,16 +13,18 @@ import numpy as np
 from markupsafe import Markup, escape
 from numpy.typing import NDArray
 
-from leaderboard.web.charts.axes import Frame, Scale, axes, linear, logarithmic
+from leaderboard.web.charts.axes import Frame, Scale, axes, linear, logarithmic, logarithmic_plain
 from leaderboard.web.charts.numbers import count
 from leaderboard.web.charts.svg import chart, element, number, path
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
+Box = tuple[float, float, float, float]  # left, top, right, bottom
 
 MOST_OTHERS = 150  # dots outside the front, to keep pages small and dots distinguishable
 MOST_ON_FRONT = 120  # dots of the front; its line goes through the whole front
 _LETTER = 6.6  # approximate width of a letter of a label
+_LEADER_LETTER = 10.0  # the label of the leader is larger on phones
 _LONGEST_LABEL = 24
 
 
@@ -72,7 +77,10 @@ def select(cloud: Cloud) -> Selection:
     cost = np.where(cloud.cost > 0, cloud.cost, np.nan)
     x = np.nan_to_num(_share(np.log(cost)))
     y = _share(cloud.error)
-    return Selection(best, _thin(x, y, best, MOST_ON_FRONT), _thin(x, y, others, MOST_OTHERS), len(others))
+    dots = _thin(x, y, best, MOST_ON_FRONT)
+    if len(best) and best[-1] not in dots:
+        dots = np.append(dots, best[-1])  # the leader
+    return Selection(best, dots, _thin(x, y, others, MOST_OTHERS), len(others))
 
 
 def _share(values: Floats) -> Floats:
@@ -104,10 +112,10 @@ def draw(
     frame = Frame()
     x = logarithmic(cloud.cost.tolist() or [1.0], frame.left, frame.x_end)
     low, high = (float(cloud.error.min()), float(cloud.error.max())) if len(cloud.error) else (0.0, 1.0)
-    steep = low > 0 and high / low > 12
+    positive = low > 0  # a CER of 0 has no logarithm; all answers would be right, also the guess before any data
     y = (
-        logarithmic([low, high], frame.y_end, frame.top)
-        if steep
+        logarithmic_plain([low, high], frame.y_end, frame.top)
+        if positive
         else linear(low, high, frame.y_end, frame.top, pad=0.08)
     )
 
@@ -129,7 +137,7 @@ def draw(
         frame.height,
         f"CER against {cost_name}",
         description,
-        axes(frame, x, y, f"{cost_name} ({cost_unit}, logarithmic)", "CER (logarithmic)" if steep else "CER"),
+        axes(frame, x, y, f"{cost_name} ({cost_unit}, logarithmic)", "CER (logarithmic)" if positive else "CER"),
         _stairs(cloud, selection, frame, x, y),
         element("g", *(dot(i, 3.2) for i in selection.other_dots), class_="others"),
         element("g", *(dot(i, 5.0) for i in selection.front_dots), class_="front"),
@@ -154,29 +162,44 @@ def _stairs(cloud: Cloud, selection: Selection, frame: Frame, x: Scale, y: Scale
 def _labels(
     cloud: Cloud, selection: Selection, names: Mapping[int, str], frame: Frame, x: Scale, y: Scale
 ) -> list[Markup]:
-    """Draw names next to dots of the front where there is space."""
+    """Draw names next to dots of the front where there is space, and the leader's name in any case."""
     dots = [(x(float(cloud.cost[i])), y(float(cloud.error[i]))) for i in selection.front_dots]
-    taken: list[tuple[float, float, float, float]] = [(dx - 6, dy - 6, dx + 6, dy + 6) for dx, dy in dots]
-    written = []
-    for (dot_x, dot_y), index in zip(dots, selection.front_dots, strict=True):
+    taken: list[Box] = [(dx - 6, dy - 6, dx + 6, dy + 6) for dx, dy in dots]
+    written: list[Markup] = []
+    # The last dot is the leader, whose name takes its place first.
+    for (dot_x, dot_y), index in reversed(list(zip(dots, selection.front_dots, strict=True))):
         name = names[int(index)]
         name = name if len(name) <= _LONGEST_LABEL else name[: _LONGEST_LABEL - 1] + "…"
-        width = len(name) * _LETTER
-        for anchor, left, base in (
-            ("end", dot_x - 8 - width, dot_y + 15),
-            ("end", dot_x - 9 - width, dot_y + 4),
+        is_leader = index == selection.front_dots[-1]
+        width = len(name) * (_LEADER_LETTER if is_leader else _LETTER)
+        places = [
+            ("end", dot_x - 8, dot_y + 15),
+            ("end", dot_x - 9, dot_y + 4),
             ("start", dot_x + 7, dot_y - 8),
             ("start", dot_x + 7, dot_y + 17),
-        ):
-            box = (left, base - 12, left + width, base + 3)
-            inside = box[0] >= frame.left + 4 and box[2] <= frame.x_end and frame.top <= box[1] and box[3] < frame.y_end
-            if inside and not any(_overlap(box, other) for other in taken):
-                taken.append(box)
-                x_text = left + width if anchor == "end" else left
-                written.append(element("text", name, x=number(x_text), y=number(base), text_anchor=anchor))
-                break
+        ]
+        free = [place for place in places if _is_free(_box(place, width), frame, taken)]
+        if not free and is_leader:  # above its dot, inside the frame
+            free = [("end", min(float(frame.x_end), max(dot_x + width / 2, frame.left + 4 + width)), dot_y - 9)]
+        if free:
+            anchor, at_x, base = free[0]
+            taken.append(_box(free[0], width))
+            look = "leader" if is_leader else None
+            written.append(element("text", name, x=number(at_x), y=number(base), text_anchor=anchor, class_=look))
     return written
 
 
-def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
+def _box(place: tuple[str, float, float], width: float) -> Box:
+    """Return the box of a text whose anchor is an end of its base line."""
+    anchor, at_x, base = place
+    left = at_x - width if anchor == "end" else at_x
+    return left, base - 12, left + width, base + 3
+
+
+def _is_free(box: Box, frame: Frame, taken: Sequence[Box]) -> bool:
+    inside = box[0] >= frame.left + 4 and box[2] <= frame.x_end and frame.top <= box[1] and box[3] < frame.y_end
+    return inside and not any(_overlap(box, other) for other in taken)
+
+
+def _overlap(a: Box, b: Box) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]

@@ -62,7 +62,7 @@ function curves(figure) {
   cursor.setAttribute("class", "cursor");
   chart.addEventListener("pointermove", (event) => {
     const at = new DOMPoint(event.clientX, event.clientY).matrixTransform(chart.getScreenCTM().inverse());
-    const number = Math.round(((at.x - axis.x) / axis.width) * (lines.length - 1));
+    const number = Math.floor(((at.x - axis.x) / axis.width) * (lines.length - 1)); // an answer stays until the next tick
     const line = lines[number];
     if (!line) { tip(figure, ""); cursor.remove(); return; }
     const x = axis.x + (axis.width * number) / (lines.length - 1);

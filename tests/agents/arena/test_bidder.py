@@ -110,6 +110,16 @@ def test_a_bid_is_0_if_the_pool_cannot_pay_it_and_after_the_last_tick(env):
     assert bidder.next_bid(observations[name], arena.ledgers[name], arena.pool) == 0
 
 
+def test_a_policy_that_returns_a_bool_bids(env):
+    arena, players = enter(env, "sm:width=4", shared_flops_budget=10**12)
+    ((name, agent),) = players.items()
+    observations, _ = arena.reset(seed=0, options={"predictors": {name: agent.predictor}})
+    for decision, bids in ((True, True), (False, False)):
+        agent.policy = lambda now, decision=decision: decision
+        bidder = Bidder(agent, arena.meters[name])
+        assert (bidder.next_bid(observations[name], arena.ledgers[name], arena.pool) > 0) is bids
+
+
 def test_firefly_with_growth_cannot_bid():
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 256, (60, 3, 32, 32)).astype("uint8"), rng.integers(0, 2, 60)

@@ -57,6 +57,46 @@ def test_an_agent_is_built_from_its_record(spec: RunSpec) -> None:
     assert all((first[name] == second[name]).all() for name in first)
 
 
+@pytest.mark.parametrize(
+    "policy",
+    [
+        agents.FixedWait(2),
+        agents.Doubling(),
+        agents.Geometric(factor=3.0),
+        agents.ValidationTriggered(wait=2),
+        agents.BudgetPaced(budget=1e9),
+        agents.RandomWait(probability=0.5),
+    ],
+    ids=lambda policy: type(policy).__name__,
+)
+def test_the_fields_of_a_schedule_are_a_fixed_wait_only_if_they_are_those_of_a_fixed_wait(policy: Any) -> None:
+    """Custom agents recorded ``dataclasses.asdict`` of their policy, which lacks the name of the schedule."""
+    for record in (dataclasses.asdict(policy), agents.policy_record(policy)):
+        agent = AgentConfig({"policy": record})
+        assert agent.wait == (2 if isinstance(policy, agents.FixedWait) else None)
+        assert agent.label.startswith("agent, ")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"policy": {"wait": "5", "replay": [1], "growth": 2}},
+        {"policy": {"wait": {"a": 1}}},
+        {"policy": ["a"]},
+        {"width": [4], "backbone": 7, "stage": 3},
+    ],
+    ids=str,
+)
+def test_a_custom_agent_may_record_anything_under_the_known_names(record: dict[str, Any]) -> None:
+    made = fake_run()
+    other = dataclasses.replace(made, config={**made.config, "agent": record})
+    runs = [made, other]
+    (config,) = [run.run_config.agent for run in runs[1:]]
+    assert (config.wait, config.replay, config.growth, config.width, config.backbone) == (None,) * 5
+    groups, _ = find_seed_groups(runs)  # sorts by width and wait
+    assert len(groups) == 2
+
+
 def test_an_agent_with_another_policy_than_a_schedule_is_built_only_with_this_policy() -> None:
     env = alma_env.make("Digits-ALMA-v0", ticks=4)
     config = AgentConfig({**agents.make("sm", env, width=4).config, "policy": "mine.Policy(n=3)"})
@@ -156,7 +196,7 @@ def test_reading_and_writing_a_record_changes_nothing() -> None:
 
 def test_a_policy_in_a_moved_module_is_the_same_policy() -> None:
     before, after = (
-        RunConfig.from_dict({"env": "e", "protocol": {}, "agent": {"policy": policy}, "seed": 0})
+        RunConfig.from_dict({"env": "e", "protocol": {"ticks": 4}, "agent": {"policy": policy}, "seed": 0})
         for policy in ("agents.bidder.wait", "agents.arena.bidder.wait")
     )
     assert before == after

@@ -14,6 +14,7 @@ import alma_env
 from agents.arena import tournament
 from agents.cli import main
 from alma_env import Ledger
+from alma_env.errors import how_to_install
 
 from ..arena.entries import DIGITS, rows
 
@@ -163,4 +164,4 @@ def test_without_pettingzoo_the_command_names_the_extra(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "pettingzoo", None)
     status, _, err = run(capsys, *QUICK, "--agents", "sm")
     assert status == 2
-    assert "pip install 'alma-env[rl]'" in err
+    assert how_to_install("rl") in err

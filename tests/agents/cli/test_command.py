@@ -20,6 +20,7 @@ from agents.cli import main
 from agents.cli.console import RunProgress
 from agents.runs import run as runs
 from alma_env import Ledger, Row
+from alma_env.errors import how_to_install
 
 QUICK = ["--width", "4", "--set", "epochs=1", "ticks=4"]
 
@@ -139,7 +140,7 @@ def test_a_folder_that_cannot_be_written_is_one_message_with_status_2(capsys, tm
 def test_messages_and_labels_are_printed_without_markup(capsys, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     _, _, err = run(capsys, "run", *QUICK, "--track", "tensorboard", "--out", str(tmp_path))
-    assert "pip install 'alma-env[tensorboard]'" in err
+    assert how_to_install("tensorboard") in err
     assert not list(tmp_path.iterdir())
     _, _, err = run(capsys, "run", "--set", "optimizer=[/x]", "--out", str(tmp_path))
     assert "optimizer='[/x]': must be one of" in err

@@ -15,6 +15,7 @@ from agents.cli import main
 from agents.runs import run as runs
 from agents.sweeps import process_setup
 from alma_env import Ledger, registration
+from alma_env.errors import how_to_install
 
 WORDS = "the novel began on a dark evening when nobody in town expected another visitor".split()  # noqa: SIM905
 STAGE = ["updates=2", "warmup=1", "epochs=1", "batch_size=3", "accumulation=1"]
@@ -129,7 +130,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(capsys, mo
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     status, _, err = run_text(capsys, "train=novels", "valid=valid.txt")
     assert status == 2
-    assert "pip install 'alma-env[text]'" in err
+    assert how_to_install("text") in err
     assert "Traceback" not in err
 
 

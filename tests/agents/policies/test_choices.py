@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agents.policies.choices import CHOICES, allowed, choice_space, decision_of, sizes_of, window
+from agents.policies.choices import CHOICES, allowed_choices, choice_space, decision_of, sizes_of, window
 from agents.policies.progress import Decision, megabatches_of
 
 NAMES = [choice.name for choice in CHOICES]
@@ -42,11 +42,11 @@ def test_replay_last_is_a_tenth_of_the_stream():
     ],
 )
 def test_void_choices_are_masked(tick, pending, stages, grows, names):
-    mask = allowed(tick, pending, stages, grows=grows)
+    mask = allowed_choices(tick, pending, stages, grows=grows)
     assert [name for name, yes in zip(NAMES, mask, strict=True) if yes] == names
 
 
 def test_masks_of_many_episodes():
-    many = allowed(np.array([1, 5]), np.array([1, 2]), np.array([0, 1]), grows=False, restarts=False)
+    many = allowed_choices(np.array([1, 5]), np.array([1, 2]), np.array([0, 1]), grows=False)
     assert many.shape == (2, 10)
-    assert many.sum(1).tolist() == [2, 4]
+    assert many.sum(1).tolist() == [2, 7]

@@ -80,7 +80,7 @@ def test_a_full_pass_costs_its_price_on_a_surrogate(model):
     for _ in range(TICKS):
         _, rewards, _, _, infos = env.step([1] * 3)
         total += rewards
-        assert np.allclose(infos["reward_vector"][:, 2], -1)
+        assert np.allclose(infos["vector_reward"][:, 2], -1)
     assert np.allclose(total, -(infos["final_info"]["cer"] - model.first_error) - 40.0 - 0.5 * TICKS)
 
 
@@ -89,8 +89,8 @@ def test_growth_makes_memory_and_trainings_dearer(model):
     env.reset(seed=0)
     env.step([1, 1])
     *_, infos = env.step([1, 7])
-    assert infos["reward_vector"][:, 2].tolist() == [-1, -2]
-    assert infos["reward_vector"][1, 1] == pytest.approx(2 * infos["reward_vector"][0, 1])
+    assert infos["vector_reward"][:, 2].tolist() == [-1, -2]
+    assert infos["vector_reward"][1, 1] == pytest.approx(2 * infos["vector_reward"][0, 1])
 
 
 def test_prices_of_a_range_differ_by_episode_and_are_observed(model):

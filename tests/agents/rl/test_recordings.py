@@ -54,7 +54,7 @@ def test_a_recorded_run_has_the_error_on_the_validation_parts_of_the_whole_strea
     env = gym.make("alma_env:Digits-ALMA-Wait-v0", ticks=6, width=4, epochs=1, reward_on="validation")
     env.reset(seed=1)
     infos = [env.step(int(tick % 2 == 0))[-1] for tick in range(1, 7)]
-    expected = [-info["reward_vector"][0] for info in infos[1::2]]
+    expected = [-info["vector_reward"][0] for info in infos[1::2]]
     assert recordings.read_run(run_folder / "a").column("held_out_error").tolist() == expected
 
 
@@ -132,7 +132,7 @@ def test_an_exported_episode_equals_the_episode_of_the_environment(kind, tmp_pat
         observation, reward, *_, info = env.step(action)
         observations.append(observation)
         rewards.append(reward)
-        vectors.append(info["reward_vector"])
+        vectors.append(info["vector_reward"])
         actions.append(action)
     episode = episode_of(recordings.read_run(tmp_path / "run"), kind, Prices(50.0, 3.0))
     assert np.array_equal(episode.actions, np.array(actions))
@@ -172,5 +172,40 @@ def test_recorded_episodes_are_written_as_a_minari_data_set(run_folder, tmp_path
     assert saved.recover_environment().unwrapped.learner == "sm"
     with pytest.raises(ValueError, match="alma/test-v0.*choose another id"):
         to_minari(made, "alma/test-v0")
-    with pytest.raises(ValueError, match="alma/test'.*must end in a version"):
-        to_minari(made, "alma/test")
+
+
+BAD_IDS = ["badid", "alma/test", "bad id-v0", "alma/x y-v0", "../up-v0", "/top-v0", "a//b-v0", "x-v1e"]
+
+
+@pytest.mark.parametrize("dataset_id", BAD_IDS)
+def test_an_id_that_minari_cannot_list_is_refused_before_anything_is_written(
+    dataset_id, run_folder, tmp_path, monkeypatch
+):
+    minari = pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    made = [run for run in recordings.read_runs(run_folder) if run.learner == "sm"]
+    with pytest.raises(ValueError, match=r"dataset_id=.*must be NAMESPACE/NAME-vVERSION"):
+        to_minari(made, dataset_id)
+    assert [path.name for path in tmp_path.rglob("*")] in ([], ["minari"])
+    assert minari.list_local_datasets() == {}
+
+
+def test_a_data_set_recovers_the_environment_of_its_runs(tmp_path, monkeypatch):
+    minari = pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    alma = alma_env.make("Digits-ALMA-v0", ticks=4, valid_fraction=0.2)
+    keywords = {"width": 4, "epochs": 2, "members": 2}
+    agents.run(alma, agents.make("ens", alma, **keywords, wait=2), 0, tmp_path / "runs" / "one")
+    made = recordings.read_runs(tmp_path / "runs")
+    to_minari(made, "alma/ens-v0")
+    env = minari.load_dataset("alma/ens-v0").recover_environment().unwrapped
+    env.reset(seed=0)
+    for _ in range(4):
+        env.step(env.alma.tick % 2)
+    assert (env.learner, env.alma.ticks, env.alma.valid_fraction) == ("ens", 4, 0.2)
+    assert env.agent.config["stage"]["epochs"] == env.agent.config["members"] == 2
+    assert [row.error for row in env.ledger] == pytest.approx(made[0].errors)
+    agents.run(alma, agents.make("ens", alma, **keywords | {"epochs": 3}, wait=2), 0, tmp_path / "runs" / "two")
+    with pytest.raises(ValueError, match="recordings with different epochs: .*equal hyper-parameters"):
+        to_minari(recordings.read_runs(tmp_path / "runs"), "alma/mixed-v0")
+    assert list(minari.list_local_datasets()) == ["alma/ens-v0"]

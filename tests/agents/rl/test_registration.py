@@ -12,7 +12,10 @@ from pathlib import Path
 import gymnasium
 import pytest
 
+import agents
+import alma_env
 from agents.rl import registration
+from agents.runs.run import config_of
 
 ROOT = Path(__file__).parents[3]
 DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["gymnasium.envs"]
@@ -52,12 +55,12 @@ def test_gymnasium_makes_them_by_id_also_in_worker_processes(installed):
         "import gymnasium\n"
         "if __name__ == '__main__':\n"
         "    env = gymnasium.make('alma_env:Digits-ALMA-Wait-v0', width=2, ticks=2)\n"
-        "    envs = gymnasium.make_vec('alma_env:Digits-ALMA-Wait-v0', num_envs=2, vectorization_mode='async',\n"
+        "    envs = gymnasium.make_vec('alma_env:Digits-ALMA-Wait-v0', num_envs=1, vectorization_mode='async',\n"
         "        vector_kwargs={'context': 'spawn'}, width=2, ticks=2)\n"
         "    print(env.reset(seed=0)[0].shape, envs.reset(seed=0)[0].shape)\n"
         "    envs.close()\n"
     )
-    assert run(script, installed) == "(13,) (2, 13)"
+    assert run(script, installed) == "(13,) (1, 13)"
 
 
 def test_a_spec_that_names_the_former_module_is_made():
@@ -75,3 +78,17 @@ def test_every_stream_but_text_has_a_decision_environment_and_a_surrogate():
         assert {f"{stream}-ALMA-Wait-v0", f"{stream}-ALMA-Wait-Surrogate-v0"} <= gymnasium.registry.keys()
     assert "Text-ALMA-Wait-v0" in gymnasium.registry
     assert "Text-ALMA-Wait-Surrogate-v0" not in gymnasium.registry
+
+
+@pytest.mark.parametrize("id", ["Digits-ALMA-v0", "Digits-ALMA-Wait-v0", "Digits-ALMA-Wait-Surrogate-MO-v0"])
+def test_each_id_also_exists_in_the_namespace_of_the_package(id):
+    env = gymnasium.make(f"alma_env/{id}")
+    assert env.spec.namespace == "alma_env"
+    assert type(env.unwrapped) is type(gymnasium.make(id).unwrapped)
+
+
+def test_a_run_in_the_namespace_is_recorded_under_the_plain_id():
+    env = alma_env.make("alma_env/Digits-ALMA-v0", ticks=2)
+    agent = agents.make("sm", env, width=2, epochs=1)
+    assert config_of(env, agent, 0).env == "Digits-ALMA-v0"
+    assert config_of(gymnasium.make("alma_env/Digits-ALMA-v0", ticks=2).unwrapped, agent, 0).env == "Digits-ALMA-v0"

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
 
 from agents.policies.features import NAMES
 from agents.rl import recordings
@@ -38,7 +39,7 @@ def file(tmp_path):
 @pytest.mark.parametrize("width", [4, [4, 9], None])
 def test_the_checkers_of_gymnasium_and_stable_baselines3_pass(file, width, recwarn):
     env = gym.make("alma_env:Digits-ALMA-Wait-Surrogate-v0", recorded=str(file), width=width)
-    check_env(env.unwrapped, skip_render_check=True)
+    check_env(env.unwrapped)
     check_env_of_sb3(env.unwrapped)
     assert not [str(warning.message) for warning in recwarn if issubclass(warning.category, UserWarning)]
 
@@ -47,9 +48,19 @@ def test_the_checkers_of_gymnasium_and_stable_baselines3_pass(file, width, recwa
 @pytest.mark.parametrize("stream", ["Digits", "MNIST"])
 def test_shipped_recordings_make_a_surrogate_without_a_file(stream, reward_on):
     env = gym.make(f"alma_env:{stream}-ALMA-Wait-Surrogate-v0", reward_on=reward_on)
-    check_env(env.unwrapped, skip_render_check=True)
+    check_env(env.unwrapped)
     check_env_of_sb3(env.unwrapped)
     assert len(env.unwrapped.vector.curves) == 2  # two widths
+
+
+@pytest.mark.parametrize("stream", ["FashionMNIST-ALMA-v0", "CIFAR10-ALMA-v0", "Arrays-ALMA-v0"])
+def test_every_registered_surrogate_works_with_a_file_of_own_runs(stream, tmp_path):
+    runs = [dataclasses.replace(run, env=stream) for run in waits(noise=0.1)]
+    recordings.save(runs, tmp_path / "own.npz")
+    id = f"alma_env:{stream.removesuffix('-v0')}-Wait-Surrogate-v0"
+    check_env(gym.make(id, recorded=str(tmp_path / "own.npz")).unwrapped, skip_render_check=True)
+    with pytest.raises(ValueError, match="give recorded=FILE, written by `alma surrogate fit"):
+        gym.make(id)
 
 
 def test_the_shipped_surrogate_of_digits_ranks_held_out_schedules():
@@ -58,11 +69,11 @@ def test_the_shipped_surrogate_of_digits_ranks_held_out_schedules():
 
 
 def test_the_spaces_equal_those_of_the_decision_environment(curve):
-    real = gym.make("alma_env:Digits-ALMA-Wait-v0", width=4).unwrapped
-    ours = SurrogateVectorEnv(3, curves=[curve])
+    real = gym.make("alma_env:Digits-ALMA-Wait-MO-v0", width=4).unwrapped
+    ours = SurrogateVectorEnv(3, curves=[curve], reward="vector")
+    assert ours.reward_space == real.reward_space
     assert ours.single_observation_space == real.observation_space
     assert ours.single_action_space == real.action_space
-    assert ours.reward_space == real.reward_space
 
 
 def test_gymnasium_makes_a_vector_environment(file):
@@ -105,7 +116,7 @@ def test_a_finished_episode_starts_again_and_reports_its_end(curve):
         returns += rewards
         assert ended.tolist() == [tick == TICKS] * 4
         assert not truncated.any()
-    spent = -infos["reward_vector"][:, 1]  # of the last tick
+    spent = -infos["vector_reward"][:, 1]  # of the last tick
     assert infos["final_info"]["cer"][1] == pytest.approx(0.9 * (TICKS + 1))
     assert returns[1] == pytest.approx(-0.9 * TICKS)
     assert spent[0] > 0
@@ -152,6 +163,81 @@ def test_a_mask_starts_some_episodes_again(curve):
         env.reset(options={"reset_mask": np.array([True, False])})
 
 
+def test_with_next_step_an_ended_episode_starts_at_the_step_after_its_end(curve):
+    env = SurrogateVectorEnv(2, curves=[curve], autoreset_mode="NextStep")
+    reference = SurrogateVectorEnv(2, curves=[curve])
+    assert env.metadata["autoreset_mode"] is env.autoreset_mode is AutoresetMode.NEXT_STEP
+    env.reset(seed=3)
+    reference.reset(seed=3)
+    for tick in range(1, TICKS + 1):
+        observations, rewards, ended, _, infos = env.step(np.array([1, tick % 2]))
+        theirs, their_rewards, their_ends, _, their_infos = reference.step(np.array([1, tick % 2]))
+        assert np.array_equal(rewards, their_rewards)
+        assert np.array_equal(ended, their_ends)
+    assert np.array_equal(observations, np.stack(their_infos["final_obs"]))
+    assert np.array_equal(infos["cer"], their_infos["final_info"]["cer"])
+    observations, rewards, ended, _, infos = env.step(np.array([1, 1]))  # the action is ignored
+    assert np.array_equal(observations, theirs)
+    assert rewards.tolist() == [0, 0]
+    assert not ended.any()
+    assert infos["comp"].tolist() == [0, 0]
+    env.step(np.array([1, 0]))
+    assert env._tick.tolist() == [2, 2]
+
+
+def test_with_autoreset_disabled_ended_episodes_wait_for_a_mask(curve):
+    env = SurrogateVectorEnv(2, curves=[curve], autoreset_mode=AutoresetMode.DISABLED)
+    env.reset(seed=3)
+    for _ in range(5):
+        env.step(np.array([0, 0]))
+    env.reset(options={"reset_mask": np.array([False, True])})
+    for _ in range(TICKS - 5):
+        _, _, ended, _, _ = env.step(np.array([0, 0]))
+    assert ended.tolist() == [True, False]
+    with pytest.raises(RuntimeError, match="after the end of 1 episodes: autoreset is disabled; start them again with"):
+        env.step(np.array([0, 0]))
+    observations, _ = env.reset(options={"reset_mask": ended})
+    assert observations[:, NAMES.index("tick")] * TICKS == pytest.approx([1, TICKS - 4])
+    env.step(np.array([0, 0]))
+    with pytest.raises(ValueError, match="autoreset_mode='never': must be one of 'NextStep', 'SameStep', 'Disabled'"):
+        SurrogateVectorEnv(2, curves=[curve], autoreset_mode="never")
+
+
+def test_a_vector_reward_is_that_of_the_infos_and_has_no_effect_on_the_episode(curve):
+    scalar, vector = (SurrogateVectorEnv(3, curves=[curve], reward=reward) for reward in ("scalar", "vector"))
+    scalar.reset(seed=1)
+    vector.reset(seed=1)
+    for _ in range(TICKS):
+        observations, rewards, *_, infos = scalar.step(np.array([1, 0, 1]))
+        theirs, vectors, *_, their_infos = vector.step(np.array([1, 0, 1]))
+        assert np.array_equal(observations, theirs)
+        assert np.array_equal(vectors, infos["vector_reward"])
+        assert np.array_equal(vectors, their_infos["vector_reward"])
+        assert rewards.tolist() == vectors[:, 0].tolist()  # the prices are 0
+    single = SurrogateEnv(curves=[curve], reward="vector")
+    _, info = single.reset(seed=1)
+    assert info["vector_reward"] == pytest.approx([-0.9, 0, -1e-4])  # of tick 0
+    assert single.step(1)[1] in single.reward_space
+    with pytest.raises(AttributeError, match="reward_space: the rewards of this environment are numbers"):
+        scalar.reward_space  # noqa: B018 - the property raises
+    with pytest.raises(ValueError, match="Stable-Baselines3 needs rewards that are numbers"):
+        SurrogateVecEnv(vector)
+
+
+def test_masks_allow_replay_and_growth_where_they_have_an_effect():
+    env = SurrogateVectorEnv(3, curves=[fit(with_replay_and_growth())], actions="flat")
+    env.reset(seed=0)
+    first = [True, True, False, False, False]  # no earlier mega-batch, no earlier training
+    assert env.action_masks().tolist() == [first] * 3
+    env.step(np.array([0, 1, 1]))
+    assert env.action_masks().tolist() == [first, [True] * 5, [True] * 5]
+    single = SurrogateEnv(curves=env.curves, actions="multi")
+    single.reset(seed=0)
+    assert single.action_masks().tolist() == [True, True, True, False, True, False]
+    single.step(np.array([1, 0, 0]))
+    assert single.action_masks().tolist() == [True] * 6
+
+
 def test_each_episode_draws_one_of_several_curves(file):
     env = SurrogateVectorEnv(400, stream="Digits-ALMA-v0", recorded=file)
     one = dataclasses.replace(env.curves[0], first_error=0.5)
@@ -170,7 +256,7 @@ def test_recorded_replay_and_growth_have_effects():
     _, rewards, *_, infos = env.step(np.array([[1, 0, 0], [1, 1, 0], [1, 0, 1]]))
     assert rewards[1] > rewards[0]  # replay helps, by the law
     assert rewards[2] > rewards[0]
-    assert -infos["reward_vector"][:, 2] * 1e6 == pytest.approx([100, 100, 200])
+    assert -infos["vector_reward"][:, 2] * 1e6 == pytest.approx([100, 100, 200])
     assert infos["comp"][1] > infos["comp"][0]
 
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import io
+
 import gymnasium as gym
+import numpy as np
 import pytest
+import torch
 
 import agents
 import agents.runs.run_folder
 import alma_env
-from agents.rl import recordings
+from agents.policies import model_files
+from agents.policies.actions import Actions
+from agents.policies.features import features_of
+from agents.rl import recordings, save_policy
 from agents.rl.train import train_policy
 
 from .synthetic import waits
@@ -65,6 +73,110 @@ def test_a_learned_policy_decides_as_its_model_does_in_the_decision_environment(
     assert [record.tick for record in agent.history] == [n + 1 for n, action in enumerate(actions) if action]
 
 
+SURROGATE = "alma_env:Digits-ALMA-Wait-Surrogate-v0"
+
+
+@dataclasses.dataclass
+class Watched:
+    """A learned policy, and the observations and masks that its model had."""
+
+    policy: agents.LearnedPolicy
+    seen: list = dataclasses.field(default_factory=list)
+
+    def __call__(self, now):
+        mask = Actions("train").masks(tick=now.tick, pending=now.pending, stages=now.stages)
+        self.seen.append((features_of(now), mask))
+        return self.policy(now)
+
+
+def decisions_of(policy):
+    """Play a run on the digits with a learned policy; return its actions, and what its model saw."""
+    alma, watched = alma_env.make("Digits-ALMA-v0"), Watched(policy)
+    agent = agents.make("sm", alma, width=4, epochs=1, policy=watched)
+    agents.run(alma, agent, 0)
+    trained = {record.tick for record in agent.history}
+    return [int(tick in trained) for tick in range(1, 21)], watched.seen
+
+
+@pytest.mark.parametrize("algorithm", ["PPO", "DQN"])
+def test_a_policy_of_normalised_observations_sees_them_normalised(algorithm, file, tmp_path):
+    import stable_baselines3
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    env = VecNormalize(make_vec_env(SURROGATE, n_envs=2, env_kwargs={"recorded": str(file), "width": 4}))
+    settings = {"n_steps": 32, "batch_size": 32} if algorithm == "PPO" else {"learning_starts": 10}
+    model = getattr(stable_baselines3, algorithm)("MlpPolicy", env, seed=1, **settings).learn(128)
+    save_policy(model, tmp_path / "policy.zip")
+    actions, seen = decisions_of(agents.LearnedPolicy(tmp_path / "policy.zip"))
+    assert actions == [model.predict(env.normalize_obs(one), deterministic=True)[0] for one, _ in seen]
+    normalisation = model_files.load(str(tmp_path / "policy.zip"), "").normalisation
+    observation = np.linspace(0, 1, 13, dtype=np.float32)
+    assert np.array_equal(normalisation(observation), env.normalize_obs(observation))
+
+    model.save(tmp_path / "without.zip")
+    with pytest.raises(ValueError, match="VecNormalize normalised.*does not say how.*agents.rl.save_policy"):
+        agents.LearnedPolicy(tmp_path / "without.zip")
+    with pytest.raises(ValueError, match="path='policy': .*let the file name end in .zip"):
+        save_policy(model, "policy")
+
+
+def test_a_recurrent_policy_keeps_its_memory_from_tick_to_tick_and_across_a_checkpoint(tmp_path):
+    contrib = pytest.importorskip("sb3_contrib", reason="the package sb3-contrib is not installed")
+    model = contrib.RecurrentPPO("MlpLstmPolicy", gym.make(SURROGATE, width=4), n_steps=8, batch_size=8, seed=3)
+    with torch.no_grad():  # decisions that depend on the memory
+        for weight in model.policy.parameters():
+            weight.mul_(20)
+    save_policy(model, tmp_path / "policy.zip")
+    policy = agents.LearnedPolicy(tmp_path / "policy.zip")
+    decided, seen = decisions_of(policy)
+    memory, expected = None, []
+    for observation, _ in seen:
+        action, memory = model.predict(observation, state=memory, deterministic=True)
+        expected.append(int(action))
+    assert decided == expected
+    assert decided != [model.predict(observation, deterministic=True)[0] for observation, _ in seen]
+    assert decisions_of(policy)[0] == decided  # a new run starts with a new memory
+
+    env = alma_env.make("Digits-ALMA-v0")
+    agent = agents.make("sm", env, width=4, epochs=1, policy=policy)
+    env.reset(seed=0, options={"predictor": agent.predictor})
+    for _ in range(10):
+        with env.meter:
+            predictor = agent.observe(env.observation())
+        env.step(predictor)
+    saved = torch.load(io.BytesIO(_saved({"env": env.state_dict(), "agent": agent.state_dict()})))
+    env = alma_env.make("Digits-ALMA-v0")
+    agent = agents.make("sm", env, width=4, epochs=1, policy=agents.LearnedPolicy(tmp_path / "policy.zip"))
+    env.load_state_dict(saved["env"])
+    agent.load_state_dict(saved["agent"], env.megabatch)
+    while not env.done:
+        with env.meter:
+            predictor = agent.observe(env.observation())
+        env.step(predictor)
+    assert [record.tick for record in agent.history] == [n + 1 for n, action in enumerate(decided) if action]
+
+
+def _saved(state):
+    file = io.BytesIO()
+    torch.save(state, file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("algorithm", ["MaskablePPO", "QRDQN"])
+def test_a_policy_of_sb3_contrib_decides_as_its_model_does(algorithm, tmp_path):
+    contrib = pytest.importorskip("sb3_contrib", reason="the package sb3-contrib is not installed")
+    model = getattr(contrib, algorithm)("MlpPolicy", gym.make(SURROGATE, width=4), seed=0)
+    model.save(tmp_path / "policy.zip")
+
+    def decide(seen, mask):
+        masked = {"action_masks": mask} if algorithm == "MaskablePPO" else {}
+        return model.predict(seen, deterministic=True, **masked)[0]
+
+    actions, seen = decisions_of(agents.LearnedPolicy(tmp_path / "policy.zip"))
+    assert actions == [decide(*one) for one in seen]
+
+
 def test_files_without_a_policy_are_refused(tmp_path):
     from stable_baselines3 import PPO
 
@@ -85,6 +197,8 @@ def test_files_without_a_policy_are_refused(tmp_path):
             {"env_id": "CartPole-v1"},
             "env_id='CartPole-v1': not a decision environment; the ids are .*Digits-ALMA-Wait-v0",
         ),
+        ({"env_id": "Digits-ALMA-Wait-MO-v0"}, "rewards that are numbers; use the id without -MO"),
+        ({"reward": "vector"}, "reward='vector': the algorithms learn from rewards that are numbers"),
         ({"algorithm": "sac"}, "algorithm='sac': must be one of ppo, a2c, dqn"),
         ({"steps": 0}, "steps=0: must be at least 1 decision"),
         ({"seed": -1}, "seed=-1: must be from 0 to"),

@@ -102,7 +102,7 @@ def test_the_fit_finds_the_model_of_the_episodes(truth, episodes):
 
 
 def test_held_out_runs_of_the_same_law_are_simulated_faithfully(episodes):
-    found = fidelity(held_out(episodes, episodes=32))
+    found = fidelity(held_out(episodes, episodes=100))
     assert found.schedules == 6  # 5 waits, and the random choices, which share a name
     assert found.ranks > 0.9
     assert 0.97 < found.level < 1.03

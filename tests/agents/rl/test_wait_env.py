@@ -5,6 +5,12 @@ from __future__ import annotations
 import bz2
 import dataclasses
 import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from contextlib import suppress
 
 import gymnasium as gym
 import numpy as np
@@ -14,6 +20,7 @@ from gymnasium.utils.env_checker import check_env
 
 import agents
 import alma_env
+from agents.analysis.prices import reward_space
 from agents.policies import Decision
 from agents.policies.features import NAMES, feature_space
 from alma_env.text.stream import tiny_text
@@ -72,7 +79,7 @@ def test_the_checkers_of_gymnasium_and_stable_baselines3_pass(stream, actions, r
         own |= {"width": 1, "updates": 2, "warmup": 0, "ticks": 2, "vocabulary_size": 260, "sequence_length": 16}
         own |= {"cache": str(tmp_path)}
     env = gym.make(f"alma_env:{stream}-ALMA-Wait-v0", actions=actions, **own)
-    check_env(env.unwrapped, skip_render_check=True)
+    check_env(env.unwrapped, skip_render_check=(stream, actions) != ("Digits", "train"))  # once; it makes four more
     check_env_of_sb3(env.unwrapped)
     assert not [str(warning.message) for warning in recwarn if issubclass(warning.category, UserWarning)]
 
@@ -110,6 +117,55 @@ def test_a_vector_environment_runs_in_processes():
     assert single.step(1)[1] == rewards[0]
 
 
+def test_processes_do_not_wait_for_ever_where_the_parent_has_used_pytorch():
+    """A fork copies the state of the pool of threads, but not its threads."""
+    script = (
+        "import gymnasium, numpy, torch\n"
+        "torch.set_num_threads(2)\n"
+        "torch.randn(4_000_000).relu()\n"
+        f"envs = gymnasium.make_vec({ID!r}, num_envs=1, vectorization_mode='async', ticks=2, width=512, epochs=1,\n"
+        "    engine='plain', vector_kwargs={'context': 'fork'})\n"
+        "envs.reset(seed=0)\n"
+        "print(envs.step(numpy.array([1]))[1].shape)\n"
+        "envs.close()\n"
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True) as run:
+        try:
+            assert run.communicate(timeout=120)[0].strip() == "(1,)"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)  # a child that waits for ever outlives its parent
+
+
+@pytest.mark.parametrize("steps", [0, 3, 6])
+def test_an_environment_can_be_pickled_during_an_episode(steps):
+    env = make(learner="gens", actions="flat").unwrapped
+    env.reset(seed=1)
+    for _ in range(steps):
+        env.step(3)
+    saved = pickle.dumps(env)
+    assert len(saved) < 200_000  # no data
+    again = pickle.loads(saved)
+    assert again.action_masks().tolist() == env.action_masks().tolist()
+    if steps == 6:
+        env.reset()
+        again.reset()
+    for _ in range(3):
+        observation, reward, *_, info = env.step(4)
+        copied, its_reward, *_, its_info = again.step(4)
+        assert np.array_equal(observation, copied)
+        assert reward == its_reward
+        assert info["cer"] == its_info["cer"]
+    assert without_seconds(env.ledger) == without_seconds(again.ledger)
+
+
+def test_an_environment_without_an_episode_can_be_pickled():
+    again = pickle.loads(pickle.dumps(make()))
+    assert again.reset(seed=0)[1]["tick"] == 0
+
+
 # --- actions --------------------------------------------------------------------------
 
 
@@ -142,6 +198,23 @@ def test_an_action_does_not_grow_a_learner_that_cannot_grow():
     env = make(actions="multi")
     play(env, [np.array([1, 0, 1])] * 6)
     assert [record.grow for record in env.unwrapped.agent.history] == [0] * 6
+
+
+def test_masks_mark_the_actions_that_have_no_effect_of_their_own():
+    env = make(learner="gens", actions="flat").unwrapped
+    env.reset(seed=0)
+    assert env.action_masks().tolist() == [True, True, False, False, False]
+    env.step(0)
+    assert env.action_masks().tolist() == [True, True, False, False, False]  # nothing but the gathered data
+    env.step(1)
+    assert env.action_masks().tolist() == [True] * 5
+    cannot_grow = make(actions="multi").unwrapped
+    cannot_grow.reset(seed=0)
+    cannot_grow.step(np.array([1, 0, 0]))
+    assert cannot_grow.action_masks().tolist() == [True, True, True, True, True, False]
+    only_training = make().unwrapped
+    only_training.reset(seed=0)
+    assert only_training.action_masks().tolist() == [True, True]
 
 
 def test_an_agent_that_always_waits_keeps_the_untrained_predictor():
@@ -220,12 +293,22 @@ def test_a_reward_is_minus_error_flops_and_parameters_at_their_prices(prices):
     rows = env.unwrapped.ledger.rows[1:]
     expected = [-(r.error + prices[0] * r.comp / 1e12 + prices[1] * r.parameters / 1e6) for r in rows]
     assert rewards == pytest.approx(expected)
-    vectors = np.stack([info["reward_vector"] for info in infos[1:]])
+    vectors = np.stack([info["vector_reward"] for info in infos[1:]])
     assert vectors[:, 0] == pytest.approx([-row.error for row in rows])
     assert vectors[:, 1] == pytest.approx([-row.comp / 1e12 for row in rows])
     assert vectors[:, 2] == pytest.approx([-row.parameters / 1e6 for row in rows])
-    assert all(env.unwrapped.reward_space.contains(vector) for vector in vectors)
+    assert all(reward_space().contains(vector) for vector in vectors)
     assert infos[-1]["cer"] == pytest.approx(env.unwrapped.ledger.score().cer)
+
+
+def test_the_ids_of_vector_rewards_return_the_vector_of_the_info():
+    env = gym.make("alma_env:Digits-ALMA-Wait-MO-v0", **SMALL)
+    env.reset(seed=0)
+    _, reward, *_, info = env.step(1)
+    assert reward in env.unwrapped.reward_space
+    assert np.array_equal(reward, info["vector_reward"])
+    with pytest.raises(AttributeError, match="reward_space: the rewards of this environment are numbers"):
+        make().unwrapped.reward_space  # noqa: B018 - the property raises
 
 
 def test_a_reward_on_validation_uses_all_validation_parts_and_does_not_change_the_ledger():
@@ -238,8 +321,8 @@ def test_a_reward_on_validation_uses_all_validation_parts_and_does_not_change_th
     x, y = (np.concatenate([alma.megabatch(t)["valid"][name] for t in range(1, 7)]) for name in ("x", "y"))
     with torch.no_grad():
         wrong = on_validation.unwrapped.agent.predictor(torch.from_numpy(x)).argmax(1).numpy() != y
-    assert -infos[-1]["reward_vector"][0] == pytest.approx(wrong.mean())
-    assert -infos[1]["reward_vector"][0] != infos[1]["error"]
+    assert -infos[-1]["vector_reward"][0] == pytest.approx(wrong.mean())
+    assert -infos[1]["vector_reward"][0] != infos[1]["error"]
 
 
 def test_an_exceeded_budget_truncates_with_all_remaining_ticks_in_the_reward():
@@ -272,12 +355,19 @@ def test_an_exceeded_budget_truncates_with_all_remaining_ticks_in_the_reward():
             "replay=True, grow=False with actions='flat': .*leave replay and grow out",
         ),
         ({"flops_price": -1.0}, "flops_price=-1.0: a price must not be negative"),
-        ({"epoch": 3}, "'epoch': agent 'sm' has no such hyper-parameter"),
+        ({"reward": "two"}, "reward='two': must be 'scalar' or 'vector'"),
+        ({"reward": "vector", "flops_price": 0.5}, "reward='vector' with flops_price=0.5.*leave the prices out"),
     ],
 )
 def test_a_wrong_keyword_is_refused_when_the_environment_is_made(keywords, message):
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         make(**keywords)
+
+
+def test_an_unknown_keyword_is_a_type_error_as_libraries_expect():
+    """TorchRL leaves out a keyword if the error says "unexpected keyword argument"."""
+    with pytest.raises(TypeError, match="unexpected keyword argument 'epoch': agent 'sm' has no such hyper-parameter"):
+        make(epoch=3)
 
 
 def test_prices_are_numbers():
@@ -305,5 +395,5 @@ def test_make_names_the_call_that_makes_a_decision_environment():
 def test_infos_without_the_reward_vector_are_json_values():
     _, _, infos = play(make(), [1] * 6)
     for info in infos:
-        plain = {key: value for key, value in info.items() if key != "reward_vector"}
+        plain = {key: value for key, value in info.items() if key != "vector_reward"}
         assert json.loads(json.dumps(plain)) == plain

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import lzma
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,6 +80,26 @@ def test_several_paths_are_read_together_and_each_run_counts_once(folder: Path, 
     assert "some.jsonl.xz:1: the same run as" in left_out[0]
 
 
+def test_ticks_at_which_the_training_diverged_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write(RUNS[0], tmp_path)
+    assert load.divergence(path) is None
+    stages = [dataclasses.replace(stage, validation_loss=float("nan")) for stage in RUNS[0].stages]
+    (path / "stages.jsonl").write_text("".join(json.dumps(dataclasses.asdict(stage)) + "\n" for stage in stages))
+    assert "diverged at 20 ticks (1, 2, 3, 4, 5, …)" in str(load.divergence(path))
+    settings = ["--set", "epochs=1", "ticks=4", "optimizer=sgd", "learning_rate=1e20"]
+    with pytest.warns(RuntimeWarning, match="finite validation loss"):
+        assert main(["run", "--width", "4", "--wait", "2", *settings, "--out", str(tmp_path / "runs")]) == 0
+    assert "seed 0: the training diverged at 2 ticks (2, 4)" in capsys.readouterr().out
+
+
+def test_waits_are_shown_in_the_order_of_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for wait in (10, 1, 2):
+        write(fake_run(wait=wait), tmp_path)
+    assert main(["show", str(tmp_path)]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "wait " in line]
+    assert [line.split("wait ")[1].split()[0] for line in lines] == ["1", "2", "10"]
+
+
 def test_an_unfinished_run_is_left_out_and_a_missing_stages_file_gives_no_stages(tmp_path: Path) -> None:
     short, whole = write(RUNS[0], tmp_path), write(RUNS[1], tmp_path)
     ledger = short / "ledger.jsonl"
@@ -96,6 +118,58 @@ def test_an_invalid_ledger_is_refused_with_its_name(tmp_path: Path, text: str, w
     (path / "ledger.jsonl").write_text(text)
     with pytest.raises(ValueError, match=f"ledger.jsonl: .*({words})"):
         load.find(tmp_path)
+
+
+WRONG_VALUES: dict[str, Any] = {"error": "x", "flops": {"training": "x"}, "digest": 3, "declared": 3, "seconds": None}
+
+
+@pytest.mark.parametrize("column", WRONG_VALUES)
+def test_a_value_of_the_wrong_type_is_refused_with_its_tick(tmp_path: Path, column: str) -> None:
+    path = write(RUNS[0], tmp_path)
+    rows = [json.loads(line) for line in (path / "ledger.jsonl").read_text().splitlines()]
+    rows[2][column] = WRONG_VALUES[column]
+    (path / "ledger.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ValueError, match=rf"ledger.jsonl: ({column}=.* at tick 2|line 3): "):
+        load.find(tmp_path)
+
+
+DAMAGED = {
+    "config.json": ["", "[]", '{"env": "Digits-ALMA-v0", "protocol": {}, "agent": {}, "seed": 0}'],
+    "ledger.jsonl": ["no\n", "\0\n"],
+    "stages.jsonl": ["no\n", "{}\n"],
+}
+
+
+@pytest.mark.parametrize("command", ["show", "table", "plot tradeoff", "policy compare"])
+def test_runs_that_cannot_be_read_are_named_and_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, (file, text) in enumerate((file, text) for file, texts in DAMAGED.items() for text in texts):
+        (write(RUNS[0], tmp_path / "runs" / f"damaged-{number}") / file).write_text(text)
+    with pytest.raises(ValueError, match=r"config\.json: not a run configuration"):
+        load.find("runs")  # no run can be read
+    write(RUNS[2], tmp_path / "runs")
+    assert main([*command.split(), "runs"]) == 0
+    out = capsys.readouterr().out.replace("\n", "")
+    assert all(f"damaged-{number}/" in out for number in range(7))
+    assert out.count("left out") == 7
+    with pytest.raises(ValueError, match="not a run configuration"):
+        load.find("runs", strict=True)
+
+
+def test_a_damaged_line_of_a_packed_file_loses_one_run_and_a_cut_keeps_the_runs_before(tmp_path: Path) -> None:
+    file = tmp_path / "runs.jsonl.xz"
+    load.pack(RUNS[:3], file)
+    lines = lzma.decompress(file.read_bytes()).splitlines(keepends=True)
+    file.write_bytes(lzma.compress(lines[0] + b"no\n" + lines[2]))
+    found, left_out = load.find(file)
+    assert [run.config for run in found] == [json.loads(line)["config"] for line in (lines[0], lines[2])]
+    assert left_out[0].startswith(f"{file}, line 2: not a packed run")
+    file.write_bytes(lzma.compress(lines[0]) + lzma.compress(lines[1])[:40])
+    (run,), left_out = load.find(file)
+    assert run.config == json.loads(lines[0])["config"]
+    assert "the file is cut or damaged" in left_out[0]
 
 
 def test_rows_out_of_order_are_refused_and_an_empty_ledger_has_no_score() -> None:
@@ -138,6 +212,14 @@ def test_a_data_frame_has_a_row_for_each_run_with_all_differing_values(folder: P
     assert (last["members"], last["first"], last["when"]) == (2, 2, "Doubling(first=2), replay")
     assert frame["wait"].isna().sum() == 1
     assert "engine" not in frame  # equal in all runs
+
+
+def test_a_data_frame_warns_of_runs_that_are_left_out(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    write(RUNS[0], tmp_path / "whole")
+    (write(RUNS[1], tmp_path / "damaged") / "config.json").write_text("no")
+    with pytest.warns(UserWarning, match=r"1 runs are left out: .*damaged.*config\.json"):
+        assert len(agents.load_runs(tmp_path)) == 1
 
 
 def test_the_seed_of_a_policy_has_its_own_column(tmp_path: Path) -> None:

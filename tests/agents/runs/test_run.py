@@ -12,10 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import agents
 import alma_env
 from agents.catalogue.run_config import AgentConfig, RunConfig
+from agents.cli import main
 from agents.runs import run_folder
 from alma_env import Ledger
 
@@ -92,7 +94,7 @@ def test_a_run_whose_last_checkpoint_fails_is_not_finished(env, tmp_path, monkey
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr(run_folder.torch, "save", full)
+        patched.setattr(torch, "save", full)
         with pytest.raises(OSError, match="No space left"):
             agents.run(env, sm(env), 0, tmp_path / "full")
     assert len(run_folder.read_ledger(tmp_path / "full")) == TICKS
@@ -248,7 +250,7 @@ def test_a_second_process_cannot_write_to_a_folder(env, tmp_path):
 def test_a_killed_process_leaves_no_lock(env, tmp_path):
     holder = subprocess.Popen(
         [sys.executable, "-c", f"import fcntl, time; f = open({str(tmp_path / 'lock')!r}, 'w'); "
-         "fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); time.sleep(60)"],
+         "fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True); time.sleep(600)"],
         stdout=subprocess.PIPE,
     )  # fmt: skip
     with holder:
@@ -275,29 +277,68 @@ def test_an_agent_that_has_run_can_continue_from_a_checkpoint(env, started):
 
 
 def test_the_same_command_continues_the_run_of_a_killed_process(tmp_path):
-    def command(out: Path) -> list[str]:
-        settings = ["--width", "8", "--wait", "1", "--set", "epochs=60", "--out", str(out)]
-        return [sys.executable, "-m", "agents", "run", *settings]
+    def command(epochs: int, out: Path) -> list[str]:
+        return ["run", "--width", "8", "--wait", "1", "--set", f"epochs={epochs}", "ticks=8", "--out", str(out)]
 
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(command(tmp_path / "whole"), check=True, capture_output=True, env=environment)
-    victim = subprocess.Popen(command(tmp_path / "killed"), stdout=subprocess.DEVNULL, env=environment)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:  # until a few rows are on disk
-        files = list((tmp_path / "killed").rglob("ledger.jsonl"))
-        if files and files[0].read_bytes().count(b"\n") >= 4:
+    for epochs in (60, 240, 960):  # on a busy machine, the run can end before this process sees its rows
+        out = tmp_path / str(epochs)
+        victim = subprocess.Popen(
+            [sys.executable, "-m", "agents", *command(epochs, out)],
+            stdout=subprocess.DEVNULL,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        while victim.poll() is None and not any(file.read_bytes().count(b"\n") >= 4 for file in ledgers(out)):
+            time.sleep(0.005)
+        victim.send_signal(signal.SIGKILL)
+        victim.wait()
+        (killed,) = ledgers(out)
+        if (rows := killed.read_bytes().count(b"\n")) < 9:
             break
-        time.sleep(0.005)
-    victim.send_signal(signal.SIGKILL)
-    victim.wait()
-    (killed,) = (tmp_path / "killed").rglob("ledger.jsonl")
+    assert 4 <= rows < 9, "the process must be killed in the middle of the run"
     before = Ledger.from_json("".join(killed.read_text().splitlines(keepends=True)[:4]))
-    assert 4 <= killed.read_bytes().count(b"\n") < 21, "the process must be killed in the middle of the run"
-    subprocess.run(command(tmp_path / "killed"), check=True, capture_output=True, env=environment)
-    (whole,) = (tmp_path / "whole").rglob("ledger.jsonl")
+    assert main(command(epochs, out)) == 0
+    assert main(command(epochs, tmp_path / "whole")) == 0
+    (whole,) = ledgers(tmp_path / "whole")
     one, two = (Ledger.from_json(file.read_text()) for file in (whole, killed))
+    assert len(two) == 9
     assert without_seconds(one) == without_seconds(two)
     assert two.rows[:4] == before.rows
+
+
+def ledgers(out: Path) -> list[Path]:
+    return list(out.rglob("ledger.jsonl"))
+
+
+def test_a_configuration_that_is_no_plain_data_is_refused_before_anything_is_written(env, tmp_path):
+    complete = sm(env)
+    for config, remedy in (
+        ({"id": "mine", "policy": complete.policy}, r"agents\.policy_record\(policy\)"),
+        ({"id": "mine", "rate": {1, 2}}, "record numbers and texts"),
+    ):
+        agent = agents.AnytimeAgent(complete.learner, complete.policy, env.ticks, config)
+        with pytest.raises(ValueError, match=rf"config\['{list(config)[-1]}'\] of type .*{remedy}"):
+            agents.run(env, agent, 0, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    every: int
+    names: tuple = tuple(range(100))
+
+    def __call__(self, now):
+        return now.tick % self.every == 0
+
+
+def test_a_mismatch_shows_the_difference_and_not_whole_records(env, tmp_path):
+    agents.run(env, sm(env, policy=Listed(3)), 0, tmp_path)
+    with pytest.raises(agents.RunMismatchError) as raised:
+        agents.run(env, sm(env, policy=Listed(2), epochs=3), 0, tmp_path)
+    message = str(raised.value)
+    assert "Listed(every=3" in message
+    assert "Listed(every=2" in message
+    assert "(and agent.stage.epochs)" in message
+    assert len(message) - len(str(tmp_path)) < 400
 
 
 def test_an_agent_without_a_config_runs_only_without_a_folder(env, tmp_path):

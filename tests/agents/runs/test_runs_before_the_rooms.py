@@ -146,6 +146,7 @@ def test_the_names_of_folders_and_specs_hold_the_recorded_digests(recorded: Path
         assert spec["digest"] == digest_of_spec(spec, config["versions"])
 
 
+@pytest.mark.usefixtures("computed_here")
 def test_a_sweep_that_was_stopped_before_is_finished_to_rounding(adopted: Path, recorded: Path) -> None:
     out = adopted / "before"
     folders = set((out / DIGITS).iterdir())

@@ -1,8 +1,9 @@
-"""Find the process that computes a run, for tests that end this process."""
+"""End the process that computes a run."""
 
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -11,11 +12,14 @@ import pytest
 from agents.sweeps.run_index import rows_in
 
 
-def holder_of(folder: Path, rows: int) -> int:
-    """Wait until a run has a number of rows, and return the process that holds its lock."""
+def holder_of(folder: Path, rows: int, complete: int | None = None) -> int | None:
+    """Wait until a run has a number of rows, and return the process that holds its lock.
+
+    Return None if the run has ``complete`` rows before the process is found.
+    """
     if not Path("/proc/self/fd").exists():
         pytest.skip("the process that holds a lock is only known from /proc")
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 300
     while time.monotonic() < deadline:
         if rows_in(folder) >= rows:
             for descriptor in Path("/proc").glob("[0-9]*/fd/*"):
@@ -24,5 +28,20 @@ def holder_of(folder: Path, rows: int) -> int:
                         return int(descriptor.parts[2])
                 except OSError:
                     continue  # the process has ended, or belongs to another user
+            if complete is not None and rows_in(folder) >= complete:
+                return None
         time.sleep(0.01)
     pytest.fail(f"no process computes {folder}")
+
+
+def kill_in_the_middle(folder: Path, rows: int, complete: int) -> str | None:
+    """Kill the process of a run that has some rows, and return its ledger; None if the run was too fast."""
+    holder = holder_of(folder, rows, complete)
+    if holder is None:
+        return None
+    try:
+        os.kill(holder, signal.SIGKILL)
+    except ProcessLookupError:
+        return None
+    written = (folder / "ledger.jsonl").read_text()
+    return written if written.count("\n") < complete else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 from agents.cli import main
 from agents.sweeps import trackers
 from alma_env import AlmaEnv, Ledger
+from alma_env.errors import how_to_install
 
 QUICK = ["run", "--width", "4", "--wait", "2", "--set", "epochs=1", "ticks=4"]
 
@@ -49,6 +51,14 @@ def test_tensorboard_holds_the_errors_of_the_ledger_once_after_a_stop(tmp_path, 
     assert [(event.step, event.value) for event in events.Scalars("error")] == [
         (row.tick, pytest.approx(row.error)) for row in ledger
     ]
+    # The configuration and the score are shown as hyper-parameters.
+    from tensorboard.plugins.hparams import plugin_data_pb2
+
+    content = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
+    shown = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info.hparams
+    found = {name: value.string_value or value.number_value for name, value in shown.items()}
+    assert (found["agent.stage.epochs"], found["env"], found["seed"]) == ("1", "Digits-ALMA-v0", 0)
+    assert events.Scalars("score/cer")[-1].value == pytest.approx(ledger.score().cer)
 
 
 def test_mlflow_holds_curve_score_and_configuration_and_continues_the_same_run(tmp_path, monkeypatch):
@@ -71,6 +81,9 @@ def test_mlflow_holds_curve_score_and_configuration_and_continues_the_same_run(t
     assert finished.data.metrics["score/cer"] == ledger.score().cer
     history = client.get_metric_history(finished.info.run_id, "error")
     assert [(metric.step, metric.value) for metric in history] == [(row.tick, row.error) for row in ledger]
+    folder = next(out.rglob("ledger.jsonl")).parent
+    stored = {file.path: file.file_size for file in client.list_artifacts(finished.info.run_id)}
+    assert stored == {name: (folder / name).stat().st_size for name in trackers.ARTEFACT}
 
 
 def wandb_records(file: Path):
@@ -97,14 +110,31 @@ def test_weights_and_biases_holds_curve_and_score(tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     ledger = run(tmp_path, "--track", "wandb")
     (file,) = tmp_path.rglob("run-*.wandb")
-    errors, summary = {}, {}
+    errors, summary, stored = {}, {}, {}
     for record in wandb_records(file):
+        stored |= {entry.path: entry.size for entry in record.artifact.manifest.contents}
         items = {(item.key or item.nested_key[0]): item.value_json for item in record.history.item}
         if "error" in items:
             errors[int(items["_step"])] = float(items["error"])
         summary |= {(item.key or item.nested_key[0]): item.value_json for item in record.summary.update}
     assert errors == {row.tick: row.error for row in ledger}
     assert float(summary["cer"]) == ledger.score().cer
+    folder = next(tmp_path.rglob("ledger.jsonl")).parent
+    assert stored == {name: (folder / name).stat().st_size for name in trackers.ARTEFACT}
+
+
+def test_a_tracker_without_a_login_is_one_line_with_the_remedy(tmp_path, monkeypatch, capsys):
+    wandb = pytest.importorskip("wandb")
+
+    def not_logged_in(**_):
+        raise wandb.errors.UsageError("No API key configured. Use `wandb login` to log in.\nmore lines")
+
+    monkeypatch.setattr(wandb, "init", not_logged_in)
+    assert main([*QUICK, "--out", str(tmp_path), "--track", "wandb"]) == 2
+    message = capsys.readouterr().err
+    assert "--track wandb: No API key configured" in message
+    assert "log in; log in with `wandb login`, or set WANDB_MODE=offline" in message
+    assert message.count("\n") == 1
 
 
 def test_trackers_are_not_imported_without_a_request():
@@ -120,5 +150,17 @@ def test_an_unknown_or_missing_tracker_is_refused_before_anything_runs(tmp_path,
     assert "--track neptune: unknown tracker; choose from tensorboard, wandb, mlflow" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "mlflow", None)
     assert main([*QUICK, "--out", str(tmp_path), "--track", "mlflow"]) == 2
-    assert "pip install 'alma-env[mlflow]'" in capsys.readouterr().err
+    assert how_to_install("mlflow") in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_weights_and_biases_without_a_login_is_refused_in_one_line_before_anything_runs(tmp_path):
+    pytest.importorskip("wandb")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+    words = [sys.executable, "-m", "agents", *QUICK, "--out", str(tmp_path / "runs"), "--track", "wandb"]
+    ended = subprocess.run(words, capture_output=True, text=True, env={**environment, "HOME": str(tmp_path)})
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert "nobody is logged in" in line
+    assert "wandb login" in line
+    assert not (tmp_path / "runs").exists()

@@ -204,7 +204,7 @@ def torchrun(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", __file__, *arguments],
         capture_output=True,
         text=True,
-        timeout=400,
+        timeout=1800,
         env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
     )
 

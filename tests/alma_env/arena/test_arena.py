@@ -446,7 +446,7 @@ def test_grants_never_exceed_the_pool_or_the_bids(bids, seats, pool, seed):
 ARRAYS = (np.zeros((50, 1), np.float32), np.arange(50) % 2)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.data())
 def test_agents_within_their_grants_never_spend_more_than_the_shared_budget(data):
     budget, seats = data.draw(st.integers(1, 300)), data.draw(st.integers(1, 3))

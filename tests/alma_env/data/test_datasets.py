@@ -7,6 +7,7 @@ import io
 import pickle
 import subprocess
 import sys
+import tracemalloc
 import urllib.error
 import zipfile
 from collections.abc import Callable
@@ -14,12 +15,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
+import alma_env
 from alma_env import DataSet, DataUnavailableError, from_arrays, load
 from alma_env.data import image_files
 from alma_env.data.datasets import DIGITS_TRAIN, data_root
+from alma_env.data.normalisation import moments
 
 DIGESTS = {
     "MNIST": "e3408df646eea59cda40e96e8f7dc9a8",
@@ -146,6 +150,98 @@ def test_invalid_arrays_are_refused_with_the_rule(
 ) -> None:
     with pytest.raises(error, match=message):
         from_arrays(train, test, **options)
+
+
+SQUARE = images(6, 16, 16, 3)
+NAMES = np.array(["cat", "dog"])[Y]
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        (SQUARE, Y, r"channels last: must be \(N, C, H, W\); use np\.ascontiguousarray\(x\.transpose\(0, 3, 1, 2\)\)"),
+        (images(6, 8, 20, 1), Y, "channels last"),
+        (SQUARE / 255, Y, "channels last"),
+        (X, NAMES, r"train y is <U3: .* y = np\.unique\(y, return_inverse=True\)"),
+        (X, NAMES.astype(object), r"train y is object: .* y = np\.unique\(y, return_inverse=True\)"),
+        (X, np.eye(2)[Y], r"train y has shape \(6, 2\), one-hot labels: .* use y\.argmax\(1\)"),
+        (X, np.eye(2, dtype=int)[Y], "one-hot labels"),
+        (X, np.eye(2)[Y] > 0, "one-hot labels"),
+        (X, Y[:, None], r"train y has shape \(6, 1\): .*; use y\.reshape\(-1\)"),
+        (X, Y + 0.5, "train y is float64 with fractions"),
+        (X, Y * 10**9, "train y has the label 1,000,000,000 among 6 labels: .*np.unique"),
+        (X.tolist(), Y, r"train x is int64: .* convert with x\.astype\('uint8'\)"),
+        ([[1.0, 2.0], [3.0]], Y, "train x is not an array .*: all examples must have the same shape"),
+    ],
+)
+def test_data_in_another_form_are_refused_with_their_conversion(x: Any, y: Any, message: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=message):
+        from_arrays((x, y), (x, y))
+
+
+def test_floats_that_are_no_square_images_may_have_few_numbers_on_the_last_axis() -> None:
+    series = np.random.default_rng(0).normal(size=(6, 16, 100, 3))
+    assert from_arrays((series, Y), (series, Y)).input_shape == (16, 100, 3)
+
+
+def test_a_large_label_is_allowed_where_the_number_of_classes_is_given() -> None:
+    assert from_arrays((X, Y * 20), (X, Y), classes=50).classes == 50
+    with pytest.raises(TypeError, match=r"classes=array\(.*: must be a whole number, for example classes=10"):
+        from_arrays((X, Y), (X, Y), classes=np.arange(100_000))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("make", [alma_env.make, gym.make])
+@pytest.mark.parametrize("keywords", [{"train": (RGB.astype(int), Y)}, {"tain": (RGB, Y)}, {"ticks": X}])
+def test_no_type_error_repeats_the_arrays(make: Callable[..., Any], keywords: dict[str, Any]) -> None:
+    given = {"train": (RGB, Y), "test": (RGB, Y), "ticks": 2} | keywords
+    with pytest.raises(TypeError) as raised:
+        make("Arrays-ALMA-v0", **given)
+    assert len(str(raised.value)) < 300
+    assert isinstance(raised.value, alma_env.AlmaError)
+
+
+def peak_of(make: Callable[[], object]) -> int:
+    """The bytes that are allocated at most while a function runs; NumPy reports its arrays."""
+    tracemalloc.start()
+    try:
+        make()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+LARGE = 4_000_000  # bytes
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        np.zeros((LARGE // 400, 100), np.float32),
+        np.zeros((LARGE // 300, 3, 5, 5), np.float32),
+        np.zeros((LARGE // 100, 1, 10, 10), np.uint8),
+        np.zeros((LARGE // 300, 3, 10, 10), np.uint8),
+    ],
+    ids=lambda x: f"{x.dtype}{x.shape[1:]}",
+)
+def test_own_arrays_need_at_most_twice_their_size_and_a_memory_map_is_not_copied(x: Any, tmp_path: Path) -> None:
+    y = np.arange(len(x)) % 2
+    small = x[:4].copy(), y[:4]
+    temporary = 2_000_000 + 2 * y.nbytes  # blocks, and the labels
+    assert peak_of(lambda: from_arrays((x, y), small)) < x.nbytes + temporary
+    np.save(tmp_path / "x.npy", x)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    assert peak_of(lambda: from_arrays((mapped, y), small)) < temporary
+    assert from_arrays((mapped, y), small) == from_arrays((x, y), small)
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (70_001, 3), (9_000, 3, 5, 2), (70_000, 1, 2, 2)])
+def test_the_moments_of_floats_are_those_of_numpy_to_the_last_bit(shape: tuple[int, ...]) -> None:
+    x = np.random.default_rng(0).normal(3, 2, shape).astype(np.float32)
+    channels = [x[:, c] for c in range(shape[1])] if len(shape) > 2 else [x]
+    expected = [channel.astype(np.float64) / 1.7 for channel in channels]
+    mean, std = moments(x, 1.7)
+    assert mean == tuple(values.mean() for values in expected)
+    assert std == tuple(values.std() for values in expected)
 
 
 # --- identity, copies, pickles ------------------------------------------------------------------

@@ -29,7 +29,7 @@ def rows_of(parts: list[tuple[np.ndarray, np.ndarray]]) -> list[np.ndarray]:
     return [np.concatenate(part) for part in parts]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     n=st.integers(10, 300),
     ticks=st.integers(1, 30),

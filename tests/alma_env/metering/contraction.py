@@ -114,17 +114,22 @@ class Call:
         size = self.leaves[a].numel()
         chosen = range(size) if size <= ELEMENTS else torch.randperm(size, generator=generator)[:ELEMENTS].tolist()
         counts: Tensor | None = None
+        of_b = self.changed({b: db}) - self.changed({})
         for i in chosen:
             da = torch.zeros_like(self.leaves[a])
             da.view(-1)[i] = _step(da)
-            met = (self.mixed(a, da, b, db).abs() > self.rounding).long()
+            mixed = self.changed({a: da, b: db}) - self.changed({a: da}) - of_b
+            met = (mixed.abs() > self.rounding).long()
             counts = met if counts is None else counts + met
         return 0 if counts is None or not counts.numel() else int(counts.max())
 
     def products(self) -> int:
         """The most products of different elements of two operands that one output depends on."""
-        pairs = itertools.combinations(self.operands, 2)
-        return max((min(self.partners(a, b), self.partners(b, a)) for a, b in pairs), default=0)
+        most = 0
+        for a, b in itertools.combinations(self.operands, 2):
+            if (met := self.partners(a, b)) > most:
+                most = max(most, min(met, self.partners(b, a)))
+        return most
 
     def bilinear(self) -> bool:
         """Whether two operands that are contracted enter the outputs only as products of one with the other."""

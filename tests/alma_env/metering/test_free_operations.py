@@ -54,7 +54,7 @@ NOT_TRIED = {
         _nested_from_padded_tensor _nested_select_backward _nested_view_from_buffer _nested_view_from_jagged
         _validate_compressed_sparse_indices _fused_sdp_choice _functional_assert_async _sink_tokens
         sparse_compressed_tensor _convert_indices_from_csr_to_coo _cudnn_rnn_flatten_weight
-        _nested_tensor_from_tensor_list""",
+        _nested_tensor_from_tensor_list lu_unpack""",
     "it repeats, adds or scales the elements of one operand at the positions that the other one has": """
         _nested_sum_backward _nested_tensor_softmax_with_shape _sparse_sum_backward bincount""",
     "it casts single values, with a scale for each": """
@@ -62,7 +62,8 @@ NOT_TRIED = {
         quantize_per_tensor dequantize _fused_moving_avg_obs_fq_helper
         _fused_moving_avg_obs_fq_helper_functional""",
     "it compares, and stores the larger element": "_cummin_helper _histogramdd_from_bin_tensors",
-    "it draws random numbers": "_philox_normal _philox_uniform randint_like rngprims::philox_rand",
+    "it draws random numbers": """
+        _philox_key_fold_in _philox_normal _philox_uniform randint_like rngprims::philox_rand""",
     "processes add their gradients, or exchange them": """
         c10d::_allgather_base c10d::_reduce_scatter_base c10d::allgather c10d::allgather_coalesced
         c10d::allgather_into_tensor_coalesced c10d::alltoall c10d::alltoall_base c10d::gather

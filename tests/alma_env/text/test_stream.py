@@ -443,7 +443,7 @@ here, hang = Path(sys.argv[1]), sys.argv[2] == "hang"
 parts = packing._parts
 def slow(arguments, n):
     print("building", flush=True)
-    time.sleep(60 if hang else 0.3)
+    time.sleep(600 if hang else 0.3)
     return parts(arguments, n)
 packing._parts = slow
 stream = text_stream(here / "train.txt", valid=here / "valid.txt", ticks=3, sequence_length=16, vocabulary_size=300,

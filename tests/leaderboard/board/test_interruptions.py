@@ -172,11 +172,11 @@ def _leave_files(package, manifest, progress):
     folder = Path(tempfile.gettempdir()) / "left"
     folder.mkdir()
     (folder / "weights").write_bytes(bytes(1000))
-    time.sleep(60)
+    time.sleep(600)
 
 
 def _wait_for_folder(where: Path) -> Path:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 300
     while not (found := list(where.glob(f"{scratch.PREFIX}*/left/weights"))):
         assert time.monotonic() < end
         time.sleep(0.02)

@@ -9,7 +9,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import pytest
 from sqlalchemy import func, select, text, update
@@ -23,6 +22,8 @@ from leaderboard.errors import LeaseLostError, SubmissionError
 
 from .. import fake_verify
 from ..conftest import package_of, verification_of
+
+COUNT = 60  # submissions while workers are killed
 
 
 def kill(pid: int, number: int) -> None:
@@ -51,12 +52,15 @@ def job_of(engine, submission_id) -> Job:
 
 def test_killing_workers_at_random_moments_loses_and_duplicates_no_result(engine, board_url, nursery):
     numbers = random.Random(0)
-    sent = [submit(engine, package_of(name=f"number {index}"), maximum_attempts=1000).id for index in range(1, 101)]
+    sent: list[int] = []
     workers = [nursery(board_url) for _ in range(3)]
     done, kills, end = 0, 0, time.monotonic() + 400
-    while done < 100:
+    while done < COUNT:
         # Wait for some results, so that the test ends on a slow machine; then kill at any moment of a verification.
-        goal = min(100, done + numbers.randint(1, 6))
+        # Few submissions wait at a time, so that the workers are not done before they are killed.
+        goal = min(COUNT, done + numbers.randint(1, 6))
+        for index in range(len(sent) + 1, min(COUNT, goal + 6) + 1):
+            sent.append(submit(engine, package_of(name=f"number {index}"), maximum_attempts=1000).id)
         while (done := states(engine).get("verified", 0)) < goal:
             assert time.monotonic() < end, states(engine)
             time.sleep(0.05)
@@ -66,19 +70,19 @@ def test_killing_workers_at_random_moments_loses_and_duplicates_no_result(engine
         workers.append(nursery(board_url))
     for worker in workers:
         kill(worker, signal.SIGKILL)
-    assert kills >= 17
+    assert kills >= 5
     with reading(engine) as session:
         results = {result.submission_id: result for result in session.scalars(select(Result))}
         assert sorted(results) == sent
-        assert session.scalar(select(func.count()).select_from(Result)) == 100
-        assert session.scalar(select(func.count()).select_from(ResultRun)) == 300
+        assert session.scalar(select(func.count()).select_from(Result)) == COUNT
+        assert session.scalar(select(func.count()).select_from(ResultRun)) == 3 * COUNT
         for submission_id, result in results.items():
             number = fake_verify.number_in(session.get(Submission, submission_id).name)
             assert [(run.seed, run.comp) for run in result.runs] == [(seed, 20 * number) for seed in (0, 1, 2)]
         verified = select(Event.submission_id).where(Event.kind == "verified")
         assert sorted(session.scalars(verified)) == sent
         claims = session.scalar(select(func.count()).select_from(Event).where(Event.kind == "claimed"))
-        assert claims > 100  # some jobs were interrupted and claimed again
+        assert claims > COUNT  # some jobs were interrupted and claimed again
 
 
 def test_a_stopped_worker_returns_its_job_at_once(engine, board_url, nursery):
@@ -87,20 +91,20 @@ def test_a_stopped_worker_returns_its_job_at_once(engine, board_url, nursery):
     until(lambda: job_of(engine, sent).state == "running")
     time.sleep(0.1)
     kill(worker, signal.SIGTERM)
-    until(lambda: job_of(engine, sent).state == "queued", 20.0)
+    until(lambda: job_of(engine, sent).state == "queued")
     job = job_of(engine, sent)
     assert (job.attempts, job.lease_owner) == (0, None)
     assert states(engine) == {"queued": 1}
     assert queue.claim(engine, "another").submission_id == sent
     # The process has ended.
-    until(lambda: subprocess.run(["kill", "-0", str(worker)], capture_output=True).returncode != 0, 20.0)
+    until(lambda: subprocess.run(["kill", "-0", str(worker)], capture_output=True).returncode != 0)
 
 
 def test_an_idle_worker_stops_on_sigterm(engine, board_url, nursery):
     worker = nursery(board_url)
     time.sleep(0.3)
     kill(worker, signal.SIGTERM)
-    until(lambda: subprocess.run(["kill", "-0", str(worker)], capture_output=True).returncode != 0, 20.0)
+    until(lambda: subprocess.run(["kill", "-0", str(worker)], capture_output=True).returncode != 0)
 
 
 def test_a_long_verification_keeps_its_lease_and_reports_progress(engine):
@@ -114,12 +118,12 @@ def test_a_long_verification_keeps_its_lease_and_reports_progress(engine):
         def renewed_and_reported() -> bool:
             thieves.append(queue.claim(engine, "thief"))
             job = job_of(engine, sent)
-            return datetime.now(UTC) > first_end and job.progress == "half way"
+            return job.lease_until > first_end and job.progress == "half way"
 
         until(renewed_and_reported)
         return verification_of()
 
-    assert work(engine, slow, lease_seconds=3.0, until_empty=True) == 1
+    assert work(engine, slow, lease_seconds=9.0, until_empty=True) == 1
     assert set(thieves) == {None}
     assert states(engine) == {"verified": 1}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from alma_env.errors import how_to_install
 from leaderboard import cli
 from leaderboard.cli import load_verify, main
 from leaderboard.cli.verifying import DEFAULT_VERIFY
@@ -157,4 +158,4 @@ def test_init_and_check_work_without_the_extra_web(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
     assert done.returncode == 2, done.stderr
-    assert "pip install 'alma-env[web]'" in done.stderr
+    assert how_to_install("web") in done.stderr

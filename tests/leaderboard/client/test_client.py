@@ -77,8 +77,8 @@ def test_a_script_submits_waits_and_reads_results(engine, board, tmp_path):
     assert client.submit(package_of(name="number 1", contact="ada@example.org")).new is False
     (listed,) = client.recent(state="queued", env_id=ENV)
     assert (listed.id, listed.name, listed.account) == (sent.id, "number 1", "Ada")
-    with pytest.raises(TimeoutError, match="queued after 3 s.*wait longer"):
-        client.wait(sent.id, timeout=3, poll=4)
+    with pytest.raises(TimeoutError, match="queued after 0.5 s.*wait longer"):
+        client.wait(sent.id, timeout=0.5, poll=4)
     seen = []
 
     def look(found) -> None:

@@ -17,7 +17,7 @@ def test_an_endless_sender_does_not_keep_the_judge_beyond_the_deadline():
     channel = Channel(reading, here)
     header = json.dumps(["megabatch", {}, []]).encode()
     os.write(writing, (len(header).to_bytes(8, "big") + header) * 10)
-    assert channel.receive(deadline=time.monotonic() + 5).kind == "megabatch"
+    assert channel.receive(deadline=time.monotonic() + 60).kind == "megabatch"
     with pytest.raises(ChannelError, match="took too long"):
         channel.receive(deadline=time.monotonic() - 1)
     for descriptor in (reading, here, there, writing):

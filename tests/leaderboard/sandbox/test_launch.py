@@ -107,7 +107,7 @@ def test_a_sandbox_of_root_is_no_process_of_root():
         pytest.skip("no other user can start bubblewrap here")
     with (
         open(os.devnull, "wb") as output,
-        sandboxed("timeit", ["-n1", "import time; time.sleep(20)"], Limits(), output=output.fileno()) as box,
+        sandboxed("timeit", ["-n1", "import time; time.sleep(300)"], Limits(), output=output.fileno()) as box,
     ):
         with open(f"/proc/{box.process.pid}/status") as file:
             status = dict(line.strip().partition(":\t")[::2] for line in file)
@@ -168,7 +168,7 @@ class Lock(filelock.FileLock):
         return super().__enter__()
     def __exit__(self, *error):
         return super().__exit__(*error)
-with Lock(tempfile.mkdtemp() + "/lock", timeout=5) as lock:
+with Lock(tempfile.mkdtemp() + "/lock", timeout=60) as lock:
     result = lock.is_locked
 """,
     }

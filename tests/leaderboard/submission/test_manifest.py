@@ -163,7 +163,7 @@ def test_the_error_is_a_value_error_of_alma_and_can_be_pickled():
 _words = st.sampled_from([*GOOD, "=", "[", "]", "\n", "{", "}", '"', "'", "[[links]]", "1e999", "nan", "0x", "\\u202e"])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.one_of(st.binary(max_size=300), st.lists(_words, max_size=30).map(lambda words: " ".join(words).encode())))
 def test_random_bytes_parse_or_raise_a_submission_error(content):
     with contextlib.suppress(SubmissionError):
@@ -177,7 +177,7 @@ _json = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.dictionaries(st.sampled_from([*GOOD, "other"]), _json), st.booleans())
 def test_random_values_make_a_manifest_or_raise_a_submission_error(values, filled):
     with contextlib.suppress(SubmissionError):
@@ -212,7 +212,7 @@ _manifests = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(_manifests)
 def test_every_manifest_round_trips_through_toml_and_json(made):
     assert parse(made.to_toml().encode()) == made
@@ -226,7 +226,6 @@ def test_board_and_environment_ids_share_the_major_version():
     assert TICKS["Text-ALMA-v0"] == 4
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1e40))
 def test_the_budget_class_is_the_smallest_decade_above_comp(comp):
     k = budget_class(comp)

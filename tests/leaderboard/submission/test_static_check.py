@@ -273,14 +273,14 @@ def test_a_perplexity_above_one_is_accepted():
 _json = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.lists(st.none(), max_size=2)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.dictionaries(st.sampled_from(list(json.loads(row_to_json(ledger_of(0)[0])))), _json | st.just({"a": 1})))
 def test_a_row_with_any_values_gives_a_score_or_a_submission_error(changes):
     with contextlib.suppress(SubmissionError):
         assert read_claim(spoiled(**changes), ENV).score().ticks == 20
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.binary(max_size=200), st.binary(max_size=200))
 def test_random_bytes_in_a_file_give_a_report(manifest, agent):
     report = check(Package({"submission.toml": manifest, "agent.py": agent}))

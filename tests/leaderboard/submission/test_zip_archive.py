@@ -54,7 +54,7 @@ def test_a_folder_and_its_archives_give_equal_packages(tmp_path):
     assert list(packed[2].files) == sorted(FILES)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.dictionaries(
         st.lists(st.text("abcXYZ019_.", min_size=1, max_size=6), min_size=1, max_size=4).map("/".join),
@@ -303,7 +303,7 @@ def test_damaged_content_is_refused():
 _good = zipped(*FILES.items(), ("ledgers/seed-0.jsonl", b"{}" * 40))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.lists(st.tuples(st.integers(0, len(_good) - 1), st.integers(0, 255)), max_size=6),
     st.integers(0, len(_good)),
@@ -318,7 +318,7 @@ def test_a_corrupted_archive_gives_a_package_or_a_package_error(changes, cut, ta
         assert from_zip(bytes(content[:cut] + tail)).digest
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=400))
 def test_random_bytes_give_a_package_or_a_package_error(content):
     for candidate in (content, b"PK\3\4" + content, _good[:-30] + content):

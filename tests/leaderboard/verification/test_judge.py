@@ -40,7 +40,7 @@ def test_logits_of_64_bits_are_not_rounded(env):
     assert [row.error for row in rows] == [np.mean(env.data.test_y != 9)]
 
 
-def judged(env, script, evaluate=serve, seconds=20.0, on_row=lambda row: None):
+def judged(env, script, evaluate=serve, seconds=300.0, on_row=lambda row: None):
     """Run a judge with a scripted contestant and an evaluator; return the error that ends the run."""
     mine, theirs = pipe_pair()
     judging, answering = pipe_pair()

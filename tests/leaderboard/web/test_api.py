@@ -15,7 +15,7 @@ from leaderboard.verification.result import Finding
 from leaderboard.web.guard.settings import Rate
 
 from ..conftest import ledger_of, package_of, verification_of
-from ..web_client import client_of, person
+from ..web_client import at_one_moment, client_of, person
 
 ENV = "Digits-ALMA-v0"
 ZIP = {"Content-Type": "application/zip"}
@@ -191,7 +191,7 @@ def test_a_board_is_downloaded_as_a_file(client, engine, ada):
 
 
 def test_exports_and_downloads_are_rate_limited(engine, ada):
-    with closing(client_of(engine, exports=Rate(1, 1), downloads=Rate(1, 2))) as client:
+    with closing(at_one_moment(client_of(engine, exports=Rate(1, 1), downloads=Rate(1, 2)))) as client:
         sent = published(client, engine, ada)
         assert [get(client, f"/boards/{ENV}/0.1/export").status_code for _ in range(2)] == [200, 429]
         paths = ("package", "audit", "package")

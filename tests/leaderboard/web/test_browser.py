@@ -47,7 +47,7 @@ def browser():
     if not os.access(CHROMIUM, os.X_OK):
         pytest.skip(f"{CHROMIUM} is not installed; on Debian: apt-get install chromium")
     with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS), timeout=120_000)
         yield opened
         opened.close()
 
@@ -103,7 +103,7 @@ def visit(browser, site):
     def open_page(path: str, **options):
         options = {"viewport": DESK, "base_url": site.address} | options
         contexts.append(browser.new_context(**options))
-        contexts[-1].set_default_timeout(15_000)
+        contexts[-1].set_default_timeout(60_000)
         page = contexts[-1].new_page()
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda line: errors.append(line.text) if "Security Policy" in line.text else None)
@@ -268,6 +268,20 @@ def test_every_page_is_accessible(visit, site, screen, scheme):
         page.goto(path)
         found[path] = page.evaluate(AUDIT)
     assert {path: problems for path, problems in found.items() if problems} == {}
+
+
+def test_the_standings_can_be_read_on_a_phone_without_scrolling_sideways(visit, site):
+    page = visit(BOARD, viewport={"width": 390, "height": 844})
+    line = page.locator("tbody tr[data-row]").first
+    cells = line.locator("td[data-label]")
+    assert [cell.get_attribute("data-label") for cell in cells.all()] == [
+        *("CER", "Final error", "Comp", "Paper FLOPs", "Mem", "Time", "Seeds", "Method", "Wait")
+    ]
+    boxes = [cell.bounding_box() for cell in [*cells.all(), line.locator("th.name"), line.locator(".place")]]
+    assert all(box["x"] >= 0 and box["x"] + box["width"] <= 390 for box in boxes)
+    assert page.evaluate("document.querySelector('.wide-table').scrollWidth") <= 358
+    assert "CER" in page.evaluate("getComputedStyle(document.querySelector('td[data-label]'), '::before').content")
+    assert page.locator(".names .leader").first.is_visible()  # the name of the leader in the chart
 
 
 def test_the_accessibility_audit_finds_problems(visit, site):

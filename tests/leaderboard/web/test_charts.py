@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents.analysis.statistics import Interval
 from leaderboard.web.charts import curves, pareto
 from leaderboard.web.charts.axes import linear, logarithmic
 from leaderboard.web.charts.curves import Curve
+from leaderboard.web.charts.numbers import count_interval, decimals
 from leaderboard.web.charts.pareto import Cloud
 
 numbers = st.floats(0, 1e30, allow_subnormal=False)
@@ -40,7 +44,7 @@ def is_dominated(index, found: Cloud) -> bool:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=30))
 def test_the_front_has_exactly_the_points_that_no_point_dominates(pairs):
     found = cloud(*zip(*pairs, strict=True))
@@ -81,6 +85,42 @@ def test_names_are_escaped():
     assert name[:23] + "…" in [text.text for text in chart.iter("text")]
 
 
+@pytest.mark.parametrize("error", [[26.2, 28.6, 67.8], [5.0, 4.9, 4.8], [2, 900, 1e5]])
+def test_cer_has_a_logarithmic_axis_with_round_numbers(error):
+    chart = drawn(cloud([1e9, 1e11, 1e10], error))
+    assert "CER (logarithmic)" in [text.text for text in chart.iter("text")]
+    heights = {
+        float(title.text.split("CER ")[1].split(",")[0].replace(",", "")): float(dot.get("cy"))
+        for dot in chart.iter("circle")
+        for title in dot.iter("title")
+    }
+    (high, top), (middle, between), (low, bottom) = sorted(heights.items(), reverse=True)
+    assert (between - top) / (bottom - top) == pytest.approx(math.log(high / middle) / math.log(high / low), abs=0.02)
+    labels = [text for text in chart.iter("text") if text.get("text-anchor") == "end" and text.get("x") == "54"]
+    assert len(labels) >= 3
+    assert all(re.fullmatch(r"[\d,.]+", label.text) or float(label.text) for label in labels)
+
+
+def leaders(chart) -> list[str]:
+    return [text.text for text in chart.iter("text") if text.get("class") == "leader"]
+
+
+def test_the_leader_is_named_even_where_there_is_no_space():
+    crowd = cloud([*np.linspace(1e9, 2e9, 200), 1.5e9], [*np.linspace(9, 8, 200), 7.99])
+    names = {index: f"entry of some length {index}" for index in range(201)}
+    assert leaders(drawn(crowd, names)) == ["entry of some length 200"]
+    assert leaders(drawn(cloud([1e9], [3]))) == ["number 0"]
+    assert leaders(drawn(cloud([1e9, 1e10], [2, 3]))) == ["number 0"]
+    many = cloud(np.arange(1, 5001), np.arange(5000, 0, -1))  # the front has more submissions than dots
+    assert leaders(drawn(many)) == ["number 4999"]
+
+
+def test_costs_that_cannot_vary_have_no_interval_but_errors_have_one():
+    assert count_interval(Interval(2.76e7, 0.0, 3)) == ("2.76e7", "")
+    assert count_interval(Interval(2.76e7, 1e5, 3)) == ("2.76e7", "0.01e7")
+    assert decimals(Interval(0.5, 0.0, 3), 2) == ("0.50", "0.00")
+
+
 def test_a_chart_has_a_title_and_a_description():
     chart = drawn(cloud([1e9, 1e10], [3, 2]))
     assert chart.get("role") == "img"
@@ -90,7 +130,7 @@ def test_a_chart_has_a_title_and_a_description():
     assert "style" not in "".join(attribute for one in chart.iter() for attribute in one.attrib)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.tuples(numbers, numbers), max_size=12))
 def test_the_dots_of_any_numbers_lie_inside_the_chart(pairs):
     found = cloud(*zip(*pairs, strict=True)) if pairs else cloud([], [])
@@ -100,7 +140,7 @@ def test_the_dots_of_any_numbers_lie_inside_the_chart(pairs):
         assert 0 <= float(dot.get("cy")) <= 340
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(numbers, min_size=1, max_size=5))
 def test_logarithmic_marks_are_sorted_and_zero_is_the_low_end(values):
     scale = logarithmic(values, 0, 100)
@@ -112,7 +152,7 @@ def test_logarithmic_marks_are_sorted_and_zero_is_the_low_end(values):
         assert scale(0.0) == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.floats(-1e12, 1e12), st.floats(-1e12, 1e12))
 def test_linear_marks_are_few_and_inside_the_scale(low, high):
     scale = linear(low, high, 0, 100)
@@ -129,7 +169,9 @@ def test_a_curve_is_the_mean_over_seeds_with_a_band_of_one_standard_deviation():
     assert (curve.lowest.tolist(), curve.highest.tolist()) == ([0.9, 0.3, 0.1], [0.9, 0.5, 0.3])
     chart = parsed(curves.draw([curve], measure="test error", is_rate=True, id="c"))
     (line,) = [path for path in chart.iter("path") if path.get("class") == "line"]
-    assert line.get("d").count("L") == 2
+    points = [tuple(map(float, point.split())) for point in line.get("d").removeprefix("M").split("L")]
+    assert len(points) == 5  # steps: an answer stays until the next tick
+    assert all(before[0] == after[0] or before[1] == after[1] for before, after in pairwise(points))
     assert len([path for path in chart.iter("path") if path.get("class") == "band"]) == 1
     assert "from 0.9 at tick 0 to 0.2 at tick 2" in chart.find("desc").text
     assert curves.lines(curve).count("<tr>") == 3

@@ -187,8 +187,7 @@ def test_a_worker_goes_on_after_a_job_that_cannot_be_written(engine, monkeypatch
         whole(engine, lease, verification)
 
     monkeypatch.setattr(queue, "finish", finish)
-    assert (
-        worker.work(engine, lambda *_: verification_of(), poll_seconds=0.01, lease_seconds=1.0, until_empty=True) == 1
-    )
+    pauses = {"poll_seconds": 0.01, "backoff_seconds": 0.0}
+    assert worker.work(engine, lambda *_: verification_of(), **pauses, lease_seconds=1.0, until_empty=True) == 1
     with reading(engine) as session:
         assert list(session.scalars(select(Submission.state).order_by(Submission.id)))[1] == "verified"

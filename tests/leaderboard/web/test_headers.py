@@ -8,11 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from leaderboard.web.app import create_app
-
 from .. import asgi
 from ..page_reader import BOARD, publish
-from ..web_client import SETTINGS, client_of, person
+from ..web_client import SETTINGS, app_of, client_of, person
 
 NAMES = [
     *("host", "origin", "referer", "forwarded", "x-forwarded-for", "x-forwarded-host", "x-forwarded-proto"),
@@ -95,7 +93,7 @@ def kind() -> str:
 def apps(engine):
     """A board that knows its address, and one that does not."""
     publish(engine)
-    return [create_app(engine, replace(SETTINGS, public_url=url)) for url in (None, "https://board.example")]
+    return [app_of(engine, replace(SETTINGS, public_url=url)) for url in (None, "https://board.example")]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -108,7 +106,7 @@ def test_no_value_of_a_header_makes_the_server_fail(apps, name):
             assert status < 500, (name, value, method, path, text)
 
 
-@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(
         st.tuples(st.sampled_from(NAMES).map(str.encode), st.one_of(st.sampled_from(BAD), st.binary(max_size=40))),
@@ -146,7 +144,7 @@ def test_a_change_from_another_origin_is_refused(engine, origin, public_url):
 def test_the_host_of_a_request_is_never_shown_as_the_address_of_the_board(engine):
     ada = person(engine, "Ada")
     headers = [(b"host", b"evil.example"), (b"authorization", f"Bearer {ada.token}".encode())]
-    app = create_app(engine, SETTINGS)
+    app = app_of(engine, SETTINGS)
     for path in ("/", "/submit", "/login", "/register", "/rules", "/account", "/submissions", "/api/v1/openapi.json"):
         status, found, text = asgi.request(app, "GET", path, headers)
         assert status in (200, 303), path
@@ -156,7 +154,7 @@ def test_the_host_of_a_request_is_never_shown_as_the_address_of_the_board(engine
 
 
 def test_a_board_that_knows_its_address_refuses_other_hosts(engine):
-    app = create_app(engine, replace(SETTINGS, public_url="https://Board.example:8443"))
+    app = app_of(engine, replace(SETTINGS, public_url="https://Board.example:8443"))
     for host in (b"evil.example", b"board.example", b"board.example:8443.evil.example", b"", b"127.0.0.1:8443"):
         status, _, text = asgi.request(app, "GET", "/submit", [(b"host", host)])
         assert (status, "this board is at https://Board.example:8443" in text) == (421, True)

@@ -38,12 +38,12 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 
 def responds(port: int) -> bool:
     try:
-        return httpx2.get(f"http://127.0.0.1:{port}/api/v1/health", timeout=1).status_code == 200
+        return httpx2.get(f"http://127.0.0.1:{port}/api/v1/health", timeout=10).status_code == 200
     except httpx2.TransportError:
         return False
 
 
-@pytest.mark.parametrize(("kind", "count"), [("sqlite", 100), ("postgresql", 40)])
+@pytest.mark.parametrize(("kind", "count"), [("sqlite", 50), ("postgresql", 30)])
 def test_killing_server_and_workers_at_random_moments_loses_and_duplicates_nothing(
     engine, board_url, nursery, count, monkeypatch
 ):
@@ -61,10 +61,10 @@ def test_killing_server_and_workers_at_random_moments_loses_and_duplicates_nothi
     enough = threading.Event()
 
     def send(share: range) -> None:
-        with Client(f"http://127.0.0.1:{port}", ada.token, attempts=100, timeout=5) as client:
+        with Client(f"http://127.0.0.1:{port}", ada.token, attempts=100, timeout=60) as client:
             for number in share:
                 if number == count:
-                    enough.wait(120)
+                    enough.wait(300)
                 try:
                     ids[number] = client.submit(package_of(name=f"number {number}")).id
                 except Exception as error:
@@ -75,7 +75,7 @@ def test_killing_server_and_workers_at_random_moments_loses_and_duplicates_nothi
     for sender in senders:
         sender.start()
     kills = dict.fromkeys(processes, 0)
-    end = time.monotonic() + 300
+    end = time.monotonic() + 600
     while True:
         time.sleep(numbers.uniform(0.05, 0.6))
         with reading(engine) as session:
@@ -93,7 +93,7 @@ def test_killing_server_and_workers_at_random_moments_loses_and_duplicates_nothi
             assert time.monotonic() < end, "the server does not restart"
             time.sleep(0.02)
     for sender in senders:
-        sender.join(60)
+        sender.join(300)
     for process in processes.values():
         kill(process)
     print(f"killed: {kills}")

@@ -8,12 +8,11 @@ import pytest
 
 from leaderboard.accounts.accounts import list_accounts
 from leaderboard.board.listing import list_submissions
-from leaderboard.web.app import create_app
 
 from .. import asgi
 from ..conftest import package_of
 from ..page_reader import form, get
-from ..web_client import SETTINGS, Person, client_of, person
+from ..web_client import SETTINGS, Person, app_of, client_of, person
 
 
 @pytest.fixture
@@ -28,7 +27,7 @@ def send(app, who: Person, number: int, address: str) -> int:
 
 
 def test_56_accounts_of_one_address_with_50_submissions_each_do_not_fill_the_queue(engine):
-    app = create_app(engine, replace(SETTINGS, waiting_per_account=3, waiting_per_address=8))
+    app = app_of(engine, replace(SETTINGS, waiting_per_account=3, waiting_per_address=8))
     flood = [person(engine, f"flood-{number}-x") for number in range(6)]
     answers = [send(app, who, number, "192.0.2.1") for number in range(4) for who in flood]
     assert (answers.count(201), answers.count(429)) == (8, len(answers) - 8)
@@ -38,7 +37,7 @@ def test_56_accounts_of_one_address_with_50_submissions_each_do_not_fill_the_que
 
 
 def test_an_address_in_a_network_of_ipv6_counts_as_one(engine):
-    app = create_app(engine, replace(SETTINGS, waiting_per_address=2))
+    app = app_of(engine, replace(SETTINGS, waiting_per_address=2))
     answers = [send(app, person(engine, f"flood-{n}-x"), 0, f"2001:db8::{n:x}") for n in range(4)]
     assert answers == [201, 201, 429, 429]
     assert send(app, person(engine, "Ada"), 0, "2001:db8:0:1::1") == 201

@@ -9,13 +9,12 @@ from dataclasses import replace
 import pytest
 from fastapi import HTTPException
 
-from leaderboard.web.app import create_app
 from leaderboard.web.guard import security
 from leaderboard.web.guard.uploads import Uploads
 
 from .. import asgi
 from ..conftest import package_of
-from ..web_client import SETTINGS, person
+from ..web_client import SETTINGS, app_of, person
 
 ADDRESSES = [f"192.0.2.{number}" for number in range(20)]
 
@@ -115,7 +114,7 @@ class SlowBody:
 def test_a_body_that_does_not_end_is_ended(engine, path, kind_of_body, pause, monkeypatch):
     monkeypatch.setattr(security, "_FREE_SECONDS", 0.1)
     ada = person(engine, "Ada")
-    app = create_app(engine, SETTINGS)
+    app = app_of(engine, SETTINGS)
     headers = [(b"content-type", kind_of_body), (b"authorization", f"Bearer {ada.token}".encode())]
     status, _, text = asgi.request(
         app, "POST", path, headers, SlowBody(pause, b"" if b"boundary" in kind_of_body else b"P")
@@ -126,7 +125,7 @@ def test_a_body_that_does_not_end_is_ended(engine, path, kind_of_body, pause, mo
 
 def test_four_slow_uploads_of_one_account_leave_room_for_others(engine):
     eve, ada = person(engine, "Eve"), person(engine, "Ada")
-    app = create_app(engine, replace(SETTINGS, uploads_at_once=4))
+    app = app_of(engine, replace(SETTINGS, uploads_at_once=4))
 
     def headers(who) -> list[tuple[bytes, bytes]]:
         return [(b"content-type", b"application/zip"), (b"authorization", f"Bearer {who.token}".encode())]

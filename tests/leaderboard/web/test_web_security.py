@@ -17,7 +17,7 @@ from leaderboard.web.guard.identity import check_csrf, csrf_token, identity, loc
 from leaderboard.web.guard.limits import Limiter
 from leaderboard.web.guard.settings import Rate, Settings
 
-from ..web_client import SETTINGS, Person, client_of, person
+from ..web_client import SETTINGS, Person, at_one_moment, client_of, person
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 
@@ -254,19 +254,19 @@ def test_oversized_bodies_are_refused_with_and_without_content_length(client):
 
 
 def test_requests_beyond_a_rate_limit_get_retry_after(engine, ada):
-    with closing(with_forms(client_of(engine, requests=Rate(60, 3)))) as client:
+    with closing(with_forms(at_one_moment(client_of(engine, requests=Rate(60, 3))))) as client:
         assert [client.get("/form").status_code for _ in range(4)] == [200, 200, 200, 429]
         response = client.get("/api/v1/nothing")
         assert (response.status_code, response.headers["retry-after"]) == (429, "1")
         assert "try again in 1 s" in response.json()["detail"]
-    with closing(with_forms(client_of(engine, log_ins=Rate(1, 2)))) as client:
+    with closing(with_forms(at_one_moment(client_of(engine, log_ins=Rate(1, 2))))) as client:
         for status in (401, 401, 429):
             assert client.post("/change", headers={"Authorization": "Bearer alma_guess"}).status_code == status
         assert enter(client, "alma_guess").status_code == 429
         # A valid token works although others at the same address guess tokens.
         assert client.post("/change", headers=ada.headers).status_code == 200
         assert enter(client, ada.token).status_code == 200
-    with closing(with_forms(client_of(engine, changes=Rate(1, 2)))) as client:
+    with closing(with_forms(at_one_moment(client_of(engine, changes=Rate(1, 2))))) as client:
         enter(client, ada.token)
         form = client.get("/form").text
         assert [client.post("/change", data={"csrf": form}).status_code for _ in range(3)] == [200, 200, 429]

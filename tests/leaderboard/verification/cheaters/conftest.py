@@ -24,14 +24,29 @@ def env():
 @pytest.fixture
 def run(env, tmp_path):
     """Return a function that runs a submission: the source is appended to that of an honest learner."""
+    return _runs(env, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def shared_run(tmp_path_factory):
+    """Return a function like that of `run` for a run of several attacks, with an environment of some ticks."""
+
+    def go(source: str, ticks: int) -> SandboxedRun:
+        env = alma_env.make("Digits-ALMA-v0", ticks=ticks)
+        return _runs(env, tmp_path_factory.mktemp("run"))(source)
+
+    return go
+
+
+def _runs(env, folder):
     if level_here() != ISOLATED:
         pytest.skip("bubblewrap is missing, or cannot create namespaces")
 
     def go(source: str, *, base: str = HONEST, limits: Limits | None = None) -> SandboxedRun:
-        folder = tmp_path / "submission"
-        folder.mkdir(exist_ok=True)
-        (folder / "agent.py").write_text(textwrap.dedent(base) + textwrap.dedent(source))
-        return run_sandboxed(env, folder, 0, limits or Limits(wall_seconds=120))
+        submission = folder / "submission"
+        submission.mkdir(exist_ok=True)
+        (submission / "agent.py").write_text(textwrap.dedent(base) + textwrap.dedent(source))
+        return run_sandboxed(env, submission, 0, limits or Limits(wall_seconds=600))
 
     return go
 

@@ -29,11 +29,9 @@ def deploy(env, programs, *, flops=PLENTY, cpu=1.0, evaluate=serve):
 
     The contestant reports ``flops`` at each of these ticks, and its sandbox uses ``cpu`` seconds per tick.
     """
-    (mine, theirs), (judging, answering) = pipe_pair(), pipe_pair()
     refused: list[str] = []
 
     def contestant(channel):
-        channel.receive()
         for tick in range(env.ticks + 1):
             if 1 <= tick <= len(programs):
                 channel.send(Message("answer", {}, programs[tick - 1]))
@@ -44,6 +42,17 @@ def deploy(env, programs, *, flops=PLENTY, cpu=1.0, evaluate=serve):
             entered = {"tick": tick, "flops": spent, "paper_flops": sum(spent.values()), "declared": []}
             channel.send(Message("enter", entered))
 
+    return play(env, contestant, cpu=cpu, evaluate=evaluate), refused
+
+
+def play(env, contestant, *, cpu=1.0, evaluate=serve):
+    """Let a function of its channel be the contestant, and return the run."""
+    (mine, theirs), (judging, answering) = pipe_pair(), pipe_pair()
+
+    def begin(channel):
+        channel.receive()
+        contestant(channel)
+
     def party(act, descriptors):
         channel = Channel(*descriptors)
         try:
@@ -53,12 +62,12 @@ def deploy(env, programs, *, flops=PLENTY, cpu=1.0, evaluate=serve):
         finally:
             channel.close()
 
-    parties = [threading.Thread(target=party, args=pair) for pair in ((contestant, theirs), (evaluate, answering))]
+    parties = [threading.Thread(target=party, args=pair) for pair in ((begin, theirs), (evaluate, answering))]
     for thread in parties:
         thread.start()
     channels = Channel(*mine), Channel(*judging)
     seconds = iter(range(1000))
-    judge = Judge(env, 0, *channels, time.monotonic() + 60, cpu_seconds=lambda: cpu * next(seconds))
+    judge = Judge(env, 0, *channels, time.monotonic() + 300, cpu_seconds=lambda: cpu * next(seconds))
     failure = None
     try:
         judge.run()
@@ -71,8 +80,7 @@ def deploy(env, programs, *, flops=PLENTY, cpu=1.0, evaluate=serve):
             thread.join()
     ledger: Ledger = judge.ledger
     guess = env.data.task.guess
-    run = SandboxedRun(ledger, tuple(judge.evidence), failure, "", ISOLATED, None, guess, input_size=64)
-    return run, refused
+    return SandboxedRun(ledger, tuple(judge.evidence), failure, "", ISOLATED, None, guess, input_size=64)
 
 
 def findings(env, *programs, **options):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import torch
 
 from leaderboard.verification import audit
 
+from ...hand_written_programs import program
 from .gallery import attack
+from .judged import deploy
 
 
 @attack("patches the clock, the scores and the rows of its ledger", "the patch changes nothing outside of its process")
@@ -35,9 +38,9 @@ def test_patched_numbers_stay_in_the_sandbox(run):
 
 
 @attack("claims half of its errors", "finding `claim`; the verified ledger counts")
-def test_a_claimed_ledger_that_differs_from_the_verified_one_is_flagged(run, env):
-    sandboxed_run = run("")
-    honest = sandboxed_run.ledger
+def test_a_claimed_ledger_that_differs_from_the_verified_one_is_flagged(env):
+    verified, _ = deploy(env, [program(tensors={"w": torch.randn(64, 10)})])
+    honest = verified.ledger
     assert audit.claim_findings({0: honest}, {0: honest}) == []
     rows = [row.__class__(**{**vars(row), "error": row.error / 2}) for row in honest]
     better = honest.__class__(rows)

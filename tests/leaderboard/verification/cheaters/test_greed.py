@@ -3,32 +3,47 @@
 from __future__ import annotations
 
 import textwrap
+import time
 
 import pytest
 
 from leaderboard.sandbox.sandbox import Limits
+from leaderboard.verification import one_run
+from leaderboard.verification.judge import Judge
 
 from .gallery import attack, case, codes
 
 GREEDY = {
-    "loops without end": ("while True: pass", Limits(wall_seconds=30)),
-    "forks without end": ("import os\nwhile True:\n    os.fork()", Limits(wall_seconds=30, processes=64)),
-    "allocates 100 GB of memory": ("keep = torch.ones(25 * 2**30)", Limits(wall_seconds=60, memory=2 * 2**30)),
+    "loops without end": ("while True: pass", Limits()),
+    "forks without end": ("import os\nwhile True:\n    os.fork()", Limits(processes=64)),
+    "allocates 100 GB of memory": ("keep = torch.ones(25 * 2**30)", Limits(memory=2 * 2**30)),
     "writes a file without end": (
         "with open('/scratch/x', 'wb') as f:\n    while True: f.write(bytes(2**24))",
-        Limits(wall_seconds=60, scratch=2**26),
+        Limits(scratch=2**26),
     ),
-    "raises an exception": ("raise ValueError('no more')", Limits(wall_seconds=60)),
-    "exits early": ("import os\nos._exit(0)", Limits(wall_seconds=60)),
-    "deploys NaN": ("self.predictor.layer.weight.data.fill_(float('nan'))", Limits(wall_seconds=60)),
+    "raises an exception": ("raise ValueError('no more')", Limits()),
+    "exits early": ("import os\nos._exit(0)", Limits()),
+    "deploys NaN": ("self.predictor.layer.weight.data.fill_(float('nan'))", Limits()),
 }
+
+
+class ImpatientJudge(Judge):
+    """A judge that waits for two seconds only, from the moment when the greedy learner has what it waits for."""
+
+    def _enter(self, fields):
+        super()._enter(fields)
+        if len(self.ledger) == 2:
+            self.deadline = time.monotonic() + 2
 
 
 @pytest.mark.parametrize(
     ("code", "limits"),
     [case(name, "the run ends; finding `failed`", code, limits) for name, (code, limits) in GREEDY.items()],
 )
-def test_excessive_use_of_resources_ends_only_the_run(run, code, limits, groups):
+def test_excessive_use_of_resources_ends_only_the_run(run, code, limits, groups, monkeypatch):
+    endless = code == GREEDY["loops without end"][0]
+    if endless:
+        monkeypatch.setattr(one_run, "Judge", ImpatientJudge)
     body = textwrap.indent(code, " " * 12)
     sandboxed_run = run(
         f"""
@@ -43,7 +58,8 @@ def make_agent(env):
         limits=limits,
     )
     assert sandboxed_run.failure is not None
-    assert 1 <= len(sandboxed_run.ledger) <= 3
+    assert ("took too long" in sandboxed_run.failure) == endless
+    assert len(sandboxed_run.ledger) == 2
     assert "failed" in codes(sandboxed_run)
     assert not [folder for group in groups for folder in group.folders if folder.exists()]
 

@@ -23,6 +23,6 @@ def test_without_isolation_a_run_needs_explicit_permission(env, tmp_path, monkey
     with pytest.raises(sandbox.SandboxError, match="no isolation on this machine"):
         run_sandboxed(env, Path(tmp_path), 0)
     assert os.listdir("/proc/self/fd") == descriptors
-    sandboxed_run = run_sandboxed(env, Path(tmp_path), 0, Limits(wall_seconds=120), allow_limited=True)
+    sandboxed_run = run_sandboxed(env, Path(tmp_path), 0, Limits(wall_seconds=600), allow_limited=True)
     assert sandboxed_run.level == "limited"
     assert sandboxed_run.failure is None

@@ -37,8 +37,8 @@ def test_the_judge_keeps_no_program(env):
     small = torch.ones(64, 10)
     programs = [program(tensors={"w": small, "large": torch.full((size // 4,), float(tick))}) for tick in range(3)]
     other = Obliging(env)
-    Judge(env, 0, other, other, deadline=time.monotonic() + 60)._score(Message("answer", {}, program()))  # imports
-    judge = Judge(env, 0, other, other, deadline=time.monotonic() + 60)
+    Judge(env, 0, other, other, deadline=time.monotonic() + 300)._score(Message("answer", {}, program()))  # imports
+    judge = Judge(env, 0, other, other, deadline=time.monotonic() + 300)
     entered = {"flops": {}, "paper_flops": 0, "declared": [], "refused": False}
     tracemalloc.start()
     try:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from .gallery import attack, printed
+from leaderboard.sandbox.channel import Message
+
+from ...hand_written_programs import program
+from .gallery import attack, codes, printed
+from .judged import play
 
 
 @attack("searches for the test set in the environment", "it is not there")
 @attack("searches for arrays of images among all objects", "only the mega-batches that arrived")
 @attack("loads the digits from scikit-learn", "the files are hidden")
+@attack("loads the digits from the package of the benchmark", "the files are hidden")
 @attack("connects to the network", "there is none")
 @attack("reads a file of the host", "it is not there")
 @attack("writes to the interpreter, the packages or the submission", "read-only")
 @attack("looks at the processes and the environment variables of the host", "none are visible")
 @attack("requests a later mega-batch or the validation error", "an error")
+@attack("trains on import", "no data exists on import")
 def test_the_sandbox_has_no_test_set_no_later_data_no_network_and_no_writable_files(run, env, tmp_path):
     secret = tmp_path / "secret.txt"
     secret.write_text("outside")
@@ -33,6 +39,10 @@ def test_the_sandbox_has_no_test_set_no_later_data_no_network_and_no_writable_fi
             from sklearn.datasets import load_digits
             return load_digits().data.shape
 
+        def packaged():
+            import alma_env
+            return alma_env.load("Digits").digest
+
         def images():
             seen = [o for o in gc.get_objects() if isinstance(o, np.ndarray) and o.size and o.any()]
             return max((len(o) for o in seen if o.ndim == 4), default=0)
@@ -48,6 +58,7 @@ def test_the_sandbox_has_no_test_set_no_later_data_no_network_and_no_writable_fi
                     attempt("train", lambda: int(self.env.data.train_x.any()))
                     attempt("images", images)
                     attempt("digits", digits)
+                    attempt("packaged", packaged)
                     attempt("network", connect)
                     attempt("outside", lambda: open({str(secret)!r}).read())
                     attempt("written", written)
@@ -56,6 +67,8 @@ def test_the_sandbox_has_no_test_set_no_later_data_no_network_and_no_writable_fi
                     attempt("future", lambda: self.env.megabatch(2))
                     attempt("validation", lambda: self.env.validation_error(self.predictor))
                     sys.stdout.flush()
+
+        attempt("on import", packaged)
 
         def make_agent(env):
             return Peeping(env)
@@ -66,6 +79,8 @@ def test_the_sandbox_has_no_test_set_no_later_data_no_network_and_no_writable_fi
     # At most the training part of a mega-batch.
     assert int(printed(sandboxed_run, "images")) <= env.examples_per_tick
     assert printed(sandboxed_run, "digits") in ("FileNotFoundError", "OSError")
+    assert printed(sandboxed_run, "on import") == "FileNotFoundError"
+    assert printed(sandboxed_run, "packaged") == "FileNotFoundError"
     assert printed(sandboxed_run, "network") in ("OSError", "PermissionError", "ConnectionRefusedError")
     assert printed(sandboxed_run, "outside") == "FileNotFoundError"
     assert printed(sandboxed_run, "written") == "[]"
@@ -76,41 +91,25 @@ def test_the_sandbox_has_no_test_set_no_later_data_no_network_and_no_writable_fi
 
 
 @attack("requests a later mega-batch from the judge itself", "the run ends; finding `failed`")
-def test_the_judge_refuses_a_request_for_a_later_mega_batch(run):
-    sandboxed_run = run("""
-        from leaderboard.sandbox.channel import Message
+def test_the_judge_refuses_a_request_for_a_later_mega_batch(env):
+    def asking(channel):
+        channel.send(Message("enter", {"tick": 0, "flops": {}, "paper_flops": 0, "declared": []}))
+        channel.send(Message("megabatch", {"tick": 3}))
+        channel.receive()
 
-        class Asking(Learner):
-            def before(self, observation):
-                self.env.channel.send(Message("megabatch", {"tick": 3}))
-
-        def make_agent(env):
-            return Asking(env)
-        """)
-    assert "mega-batch 3 was requested when only 1 had arrived" in sandboxed_run.failure
-    assert len(sandboxed_run.ledger) == 1
+    run = play(env, asking)
+    assert "mega-batch 3 was requested when only 1 had arrived" in run.failure
+    assert len(run.ledger) == 1
+    assert codes(run) == {"failed"}
 
 
 @attack("has several predictors scored at one tick", "the run ends; finding `failed`")
-def test_a_second_answer_at_one_tick_ends_the_run(run):
-    sandboxed_run = run("""
-        class Trying(Learner):
-            def before(self, observation):
-                for _ in range(3):
-                    answered = self.env._answer(1, self.predictor, self.env._episode.deployed, None, {})
-                    print("error:", answered.answer.error, flush=True)
+def test_a_second_answer_at_one_tick_ends_the_run(env):
+    def trying(channel):
+        for _ in range(3):
+            channel.send(Message("answer", {}, program()))
+            channel.receive()
 
-        def make_agent(env):
-            return Trying(env)
-        """)
-    assert "a second predictor was sent after the first was scored" in sandboxed_run.failure
-
-
-@attack("trains on import", "no data exists on import")
-def test_a_submission_has_no_data_at_import(run):
-    sandboxed_run = run("""
-        from sklearn.datasets import load_digits
-        x, y = load_digits(return_X_y=True)
-        """)
-    assert "FileNotFoundError" in sandboxed_run.failure
-    assert len(sandboxed_run.ledger) == 0
+    run = play(env, trying)
+    assert "a second predictor was sent after the first was scored" in run.failure
+    assert codes(run) == {"failed"}

@@ -1,0 +1,102 @@
+"""Agents of your own on the command line: ``--agent my.py:make_agent``.
+
+The function gets the environment, and each option of the run that it has a parameter for. It returns an
+`AnytimeAgent`. Its file is a part of the run's identity: a run that was started before the file changed does not
+continue.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from agents.learners.anytime import AnytimeAgent
+from agents.policies import policy_record
+from alma_env import AlmaEnv
+from alma_env.files import file_digest
+
+_ALWAYS = ("seed",)  # parameters that get their value whether the user gave it or not
+
+
+def is_own(agent: str) -> bool:
+    """Return whether the id of an agent names a function in a file.
+
+    >>> is_own("my.py:make_agent"), is_own("sm")
+    (True, False)
+    """
+    return ".py" in agent
+
+
+def make(reference: str, env: AlmaEnv, seed: int, given: Mapping[str, Any]) -> AnytimeAgent:
+    """Call the function ``FILE.py:FUNCTION`` and complete the record of its agent.
+
+    Args:
+        reference: the file, relative to the working folder, and the function in it.
+        env: the environment; ``env.run_seed`` is the seed, as in a verification on the leaderboard.
+        seed: seed of the run; the function gets it if it has a parameter ``seed``.
+        given: options and hyper-parameters that the user gave; the function must have a parameter for each.
+
+    Raises:
+        ValueError: the file or the function does not exist, or the function lacks a parameter.
+        TypeError: the function does not return an `AnytimeAgent`.
+    """
+    path, function = _function(reference)
+    parameters = inspect.signature(function).parameters
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    for name in given:
+        if name not in parameters and not takes_all:
+            raise ValueError(
+                f"--agent {reference}: {function.__name__} has no parameter {name!r}; add it to the function, or leave "
+                f"{name} out"
+            )
+    vars(env)["run_seed"] = seed
+    agent = function(env, **given, **({"seed": seed} if "seed" in parameters else {}))
+    if not isinstance(agent, AnytimeAgent):
+        raise TypeError(
+            f"--agent {reference}: {function.__name__} returned a {type(agent).__name__}: must be an AnytimeAgent; "
+            "give agents.AnytimeAgent your learner and a policy, or call agents.make"
+        )
+    code = {"file": path.name, "function": function.__name__, "digest": file_digest(path)}
+    policy = policy_record(agent.policy) or f"{path.name}: {type(agent.policy).__qualname__}"
+    plain = {name: value for name, value in given.items() if name != "policy"}
+    agent.config = {"id": path.stem, "policy": policy, **plain, **agent.config, "seed": seed, "code": code}
+    return agent
+
+
+def _function(reference: str) -> tuple[Path, Callable[..., Any]]:
+    file, _, name = reference.rpartition(":")
+    if not file.endswith(".py") or not name:
+        raise ValueError(f"--agent {reference}: must be FILE.py:FUNCTION, such as my.py:make_agent")
+    path = Path(file).expanduser().resolve()
+    if not path.is_file():
+        raise ValueError(f"--agent {reference}: there is no file {path}; `alma new agent {file}` writes one")
+    function = getattr(_module(path), name, None)
+    if not callable(function):
+        raise ValueError(f"--agent {reference}: {file} has no function {name!r}; write `def {name}(env): …`")
+    return path, function
+
+
+@functools.cache
+def _module(path: Path) -> Any:
+    """Import a file once per process; it may import other modules of its folder."""
+    name = f"own_{path.stem}"
+    if name in sys.modules:
+        raise ValueError(f"{path}: another file of this name is in use; rename one of the two")
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # at the end, where it shadows no package
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

@@ -1,0 +1,59 @@
+"""``alma completion``: a script that lets the shell complete commands, options, ids and files."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from agents.catalogue.methods import METHODS
+from agents.cli.parser import FIGURES, build_parser
+from agents.policies.specs import EXPLORING
+from agents.policies.waiting import SCHEDULES
+from agents.sweeps import trackers
+from alma_env.errors import MissingPackageError, how_to_install
+from alma_env.registration import STREAM_IDS
+
+# Words that an option or an argument takes, by its name, where the parser leaves the check to the command.
+_WORDS = {
+    "env": STREAM_IDS,
+    "agent": tuple(METHODS),
+    "agents": tuple(METHODS),
+    "policy": (*SCHEDULES, EXPLORING),
+    "track": tuple(trackers.NAMES),
+    "kind": tuple(FIGURES),
+}
+_PATHS = ("data", "file", "folder", "path", "paths", "recorded", "tensorboard")
+
+
+def completion(options: argparse.Namespace, console: Console) -> int:
+    """Print the script for a shell.
+
+    Raises:
+        MissingPackageError: the package shtab is not installed.
+    """
+    try:
+        import shtab
+    except ImportError as error:
+        remedy = how_to_install("completion")
+        raise MissingPackageError(f"alma completion: the package shtab is missing; {remedy}") from error
+    parser = build_parser()
+    for action in _actions(parser):
+        if action.choices is None and action.dest in _WORDS and action.nargs != 0:
+            action.choices = _WORDS[action.dest]  # this parser parses nothing
+        elif action.type is Path or action.dest in _PATHS:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+    print(shtab.complete(parser, options.shell))
+    return 0
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+    """Yield the options and arguments of a parser and of its subcommands."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from _actions(command)
+        else:
+            yield action

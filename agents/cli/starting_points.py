@@ -1,0 +1,41 @@
+"""``alma new``: commented, tested starting points for a learner, a policy or a submission of your own."""
+
+from __future__ import annotations
+
+import argparse
+import keyword
+from importlib import metadata, resources
+from pathlib import Path
+from string import Template
+
+from rich.console import Console
+
+from agents.sweeps.progress import say
+from alma_env.errors import MissingPackageError
+
+
+def new(options: argparse.Namespace, console: Console) -> int:
+    """Write the files of a starting point; nothing that exists is replaced."""
+    if options.what == "submission":
+        return _submission(options.path or Path("my_submission"))
+    file: Path = options.path or Path(f"my_{options.what}.py")
+    if file.suffix != ".py" or not file.stem.isidentifier() or keyword.iskeyword(file.stem):
+        raise ValueError(f"{file}: must be the name of a Python module, such as my_{options.what}.py")
+    test = file.with_name(f"test_{file.name}")
+    for path in (file, test):
+        if path.exists():
+            raise ValueError(f"{path}: exists already; choose another name")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for path, template in ((file, f"{options.what}.py.in"), (test, f"test_{options.what}.py.in")):
+        text = resources.files("agents.cli").joinpath("templates", template).read_text(encoding="utf-8")
+        path.write_text(Template(text).substitute(file=file.name, module=file.stem), encoding="utf-8")
+    say(console, f"{file}: alma run Digits-ALMA-v0 --agent {file}:make_agent", f"{test}: pytest {test}")
+    return 0
+
+
+def _submission(folder: Path) -> int:
+    """Let ``alma-leaderboard init`` write the folder: that package stands above this one, which does not import it."""
+    for script in metadata.entry_points(group="console_scripts", name="alma-leaderboard"):
+        status: int = script.load()(["init", str(folder)])
+        return status
+    raise MissingPackageError("the command alma-leaderboard is missing; pip install 'alma-env[web]'")

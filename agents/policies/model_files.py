@@ -1,0 +1,163 @@
+"""Files of learned policies: a model of Stable-Baselines3 or sb3-contrib, and how its observations were normalised.
+
+The file is the archive that ``model.save`` writes. `agents.rl.save_policy` adds the normalisation to it, because
+``model.save`` does not save it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import zipfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.policies.actions import KINDS, Actions
+from agents.policies.features import feature_space
+from alma_env.errors import how_to_install
+
+_MEMBER = "observation_normalisation.json"  # of the archive
+# Module of the policy's class, which the archive names -> algorithm of sb3-contrib. Any other is PPO, A2C or DQN.
+_CONTRIBUTED = {
+    "sb3_contrib.common.maskable.policies": "MaskablePPO",
+    "sb3_contrib.common.recurrent.policies": "RecurrentPPO",
+    "sb3_contrib.qrdqn.policies": "QRDQN",
+}
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """The normalisation of observations by ``VecNormalize``.
+
+    Attributes:
+        mean, variance: of each feature.
+        epsilon: added to the variance.
+        clip: largest absolute value.
+    """
+
+    mean: Sequence[float]
+    variance: Sequence[float]
+    epsilon: float
+    clip: float
+
+    def __call__(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the normalised observation, float32."""
+        scaled = (observation - np.array(self.mean)) / np.sqrt(np.array(self.variance) + self.epsilon)
+        return np.asarray(np.clip(scaled, -self.clip, self.clip), np.float32)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A loaded model.
+
+    Attributes:
+        model: an algorithm of Stable-Baselines3 or sb3-contrib.
+        kind: kind of its actions, see `agents.policies.actions.Actions`.
+        normalisation: of its observations; None if it observes them as they are.
+    """
+
+    model: Any
+    kind: str
+    normalisation: Normalisation | None
+
+    def predict(
+        self, observation: NDArray[np.float32], memory: Any, mask: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.int64], Any]:
+        """Return the most probable or best action, and the memory for the next call.
+
+        Args:
+            observation: the features, float32 (13,).
+            memory: what the call at the tick before returned; None at the first tick.
+            mask: which actions are allowed; only MaskablePPO uses it.
+        """
+        if self.normalisation is not None:
+            observation = self.normalisation(observation)
+        masked = {"action_masks": mask} if type(self.model).__name__ == "MaskablePPO" else {}
+        action, memory = self.model.predict(observation, state=memory, deterministic=True, **masked)
+        return action, memory
+
+
+def add_normalisation(path: Path, normalisation: Normalisation | None) -> None:
+    """Add the normalisation, or the fact that there is none, to an archive that ``model.save`` wrote."""
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(_MEMBER, json.dumps(None if normalisation is None else asdict(normalisation)))
+
+
+@lru_cache(maxsize=8)
+def load(path: str, digest: str) -> Model:
+    """Load a model; `digest` is part of the cache's key.
+
+    Raises:
+        ValueError: the file holds no model of a waiting policy, or its package is not installed; or the model was
+            trained on normalised observations, and the file does not say how they were normalised.
+    """
+    failures = []
+    for algorithm in _algorithms(path):
+        try:
+            model = algorithm.load(path, device="cpu")
+        except Exception as error:  # the library has no error type of its own
+            failures.append(f"{algorithm.__name__}: {type(error).__name__}: {str(error).splitlines()[0]}")
+            continue
+        seen, done = model.observation_space, model.action_space
+        kind = next((kind for kind in KINDS if Actions(kind).space() == done), None)
+        if seen != feature_space() or kind is None:
+            raise ValueError(
+                f"policy={path!r}: the model has observations {seen} and actions {done}, not those of a waiting "
+                "policy; use a model trained on an environment such as MNIST-ALMA-Wait-v0"
+            )
+        return Model(model, kind, _normalisation(path, model))
+    raise ValueError(
+        f"policy={path!r}: not a model of PPO, A2C or DQN, or of MaskablePPO, RecurrentPPO or QRDQN "
+        f"({'; '.join(failures)}); give a file that agents.rl.save_policy or model.save wrote"
+    )
+
+
+def _algorithms(path: str) -> list[Any]:
+    """Return the algorithms that may have written a file."""
+    try:
+        from stable_baselines3 import A2C, DQN, PPO
+    except ImportError as error:
+        raise ValueError(
+            f"policy={path!r}: the package stable-baselines3 is not installed; {how_to_install('rl')}"
+        ) from error
+    name = _CONTRIBUTED.get(_policy_module(path))
+    if name is None:
+        return [PPO, A2C, DQN]  # the file does not name its algorithm
+    try:
+        return [getattr(importlib.import_module("sb3_contrib"), name)]
+    except ImportError as error:
+        raise ValueError(
+            f"policy={path!r}: a model of {name}, and the package sb3-contrib is not installed; run pip install "
+            "sb3-contrib"
+        ) from error
+
+
+def _policy_module(path: str) -> str:
+    """Return the module of the policy's class, read without unpickling; an empty text if the file does not say."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return str(json.loads(archive.read("data"))["policy_class"]["__module__"])
+    except (OSError, zipfile.BadZipFile, KeyError, TypeError, ValueError):
+        return ""
+
+
+def _normalisation(path: str, model: Any) -> Normalisation | None:
+    with zipfile.ZipFile(path) as archive:
+        if _MEMBER in archive.namelist():
+            saved = json.loads(archive.read(_MEMBER))
+            return None if saved is None else Normalisation(**saved)
+    # `model.save` does not say that VecNormalize was used, but it saves the last observations that the model saw.
+    last, space = model._last_obs, feature_space()
+    if last is not None and not all(space.contains(observation) for observation in np.asarray(last, np.float32)):
+        raise ValueError(
+            f"policy={path!r}: the model was trained on observations that VecNormalize normalised, and the file does "
+            "not say how; load it with the VecNormalize it was trained with, and write it with "
+            "agents.rl.save_policy(model, path)"
+        )
+    return None

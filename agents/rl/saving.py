@@ -1,0 +1,40 @@
+"""Saving a trained model as a learned policy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from agents.policies.model_files import Normalisation, add_normalisation
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.base_class import BaseAlgorithm
+
+
+def save_policy(model: BaseAlgorithm, path: str | Path) -> Path:
+    """Save a model, and the normalisation of its observations, for `LearnedPolicy` and ``alma run --policy``.
+
+    The file is that of ``model.save(path)``. If the model's environment is a ``VecNormalize`` that normalises
+    observations, the file also holds the mean and variance of each feature, which ``model.save`` leaves out.
+
+    Args:
+        model: a model of Stable-Baselines3 or sb3-contrib, trained on a decision environment or a surrogate.
+        path: file to write; it ends in ``.zip``.
+
+    Returns:
+        The file.
+
+    Raises:
+        ValueError: the file name does not end in .zip.
+    """
+    file = Path(path)
+    if file.suffix != ".zip":
+        raise ValueError(f"path={str(path)!r}: Stable-Baselines3 writes an archive; let the file name end in .zip")
+    normalised = model.get_vec_normalize_env()
+    model.save(file)
+    if normalised is None or not normalised.norm_obs:
+        add_normalisation(file, None)
+    else:
+        mean, variance = (getattr(normalised.obs_rms, name).tolist() for name in ("mean", "var"))
+        add_normalisation(file, Normalisation(mean, variance, normalised.epsilon, normalised.clip_obs))
+    return file

@@ -1,0 +1,328 @@
+"""The vectorised surrogate: decisions on fitted learning curves, in thousands of episodes at once.
+
+Spaces and rewards are those of `WaitEnv`; `agents.rl.learning_curve` models the effect of a training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from agents.analysis.prices import Prices, reward_vector
+from agents.policies.actions import Actions
+from agents.policies.features import feature_space, features
+from agents.rl.learning_curve import POOL_SIZE, Curve, curves_for
+from agents.rl.rewards import Reward
+from agents.rl.stacked_curves import StackedCurves
+from agents.rl.surrogate_pictures import SurrogatePictures
+from alma_env.rendering.renderer import FPS, Renderer
+from alma_env.rendering.view import View
+
+Observations = NDArray[np.float32]
+
+
+class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
+    """Many episodes on fitted learning curves; see `WaitEnv` for actions, observations, rewards and action masks.
+
+    With several curves, each episode draws one of them. ``reset(seed=s)`` seeds all random numbers.
+    ``reset(options={"reset_mask": mask})`` starts some episodes again.
+
+    ``num_envs`` is the number of episodes. ``stream``, ``learner``, ``width`` and ``recorded`` are the arguments of
+    `curves_for`, which are not used if ``curves`` are given. ``actions``, ``replay``, ``grow``, ``reward``,
+    ``flops_price``, ``parameter_price`` and ``reward_on`` are those of `WaitEnv`; with ``curves``, ``reward_on`` has no
+    effect, and the error is the one to which the curves were fitted.
+
+    ``autoreset_mode`` says when a finished episode starts again, as in Gymnasium: ``SAME_STEP``, in the same step, and
+    the infos have ``final_obs`` and ``final_info``; ``NEXT_STEP``, in the next step, which ignores the action and has
+    reward 0; ``DISABLED``, at ``reset`` with a mask. It is an ``AutoresetMode`` or its value, such as ``"NextStep"``.
+
+    ``render_mode`` is ``"rgb_array"``, ``"ansi"`` or None. `render` returns one picture for each episode. With
+    ``SAME_STEP`` an episode that has ended is drawn until the next one answers a tick.
+
+    Raises:
+        ValueError: no runs of this stream, learner and width were recorded; or the actions replay or grow, but no
+            recorded run did; or the mode is unknown.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012 - as gymnasium.vector.VectorEnv declares it
+        "render_modes": ["rgb_array", "ansi"],
+        "render_fps": FPS,
+        "autoreset_mode": AutoresetMode.SAME_STEP,
+    }
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        *,
+        stream: str = "MNIST-ALMA-v0",
+        learner: str = "sm",
+        width: int | Sequence[int] | None = None,
+        recorded: str | Path | None = None,
+        curves: Sequence[Curve] | None = None,
+        actions: str = "train",
+        replay: bool = False,
+        grow: bool = False,
+        reward: str = "scalar",
+        flops_price: float = 0.0,
+        parameter_price: float = 0.0,
+        reward_on: str = "test",
+        autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
+        render_mode: str | None = None,
+    ) -> None:
+        if num_envs < 1:
+            raise ValueError(f"num_envs={num_envs}: must be at least 1 episode; the default is 1")
+        self.prices = Prices(flops_price, parameter_price)
+        self.reward: Any = Reward(reward, self.prices)
+        self.curves = list(curves) if curves is not None else curves_for(stream, learner, width, recorded, reward_on)
+        self._require_recorded(actions, replay, grow)
+        self._stacked: Any = StackedCurves(self.curves)
+        self.actions = Actions(actions, all(curve.grows for curve in self.curves), replay, grow)
+        given = curves is not None
+        self._captions = ("fitted curves", "") if given else (f"surrogate of {stream}, {learner}", reward_on)
+        self._set_up(num_envs, self.actions.space(), feature_space(), autoreset_mode, render_mode)
+
+    def _set_up(
+        self,
+        num_envs: int,
+        action_space: gym.Space[Any],
+        observation_space: gym.Space[Any],
+        autoreset_mode: AutoresetMode | str,
+        render_mode: str | None,
+    ) -> None:
+        """Create spaces and the state of the episodes."""
+        self.render_mode = Renderer(render_mode, self.metadata["render_modes"]).mode
+        self.autoreset_mode = _mode(autoreset_mode)
+        self.metadata = type(self).metadata | {"autoreset_mode": self.autoreset_mode}
+        self.num_envs = num_envs
+        self.ticks = self._stacked.ticks
+        self.single_action_space = action_space
+        self.single_observation_space = cast("gym.Space[Observations]", observation_space)
+        self.action_space = batch_space(action_space, num_envs)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self._started = False
+        self._ended = np.zeros(num_envs, bool)  # never with SAME_STEP
+        self._curve, self._tick, self._pending, self._stages, self._grown = np.zeros((5, num_envs), np.int64)
+        self._error, self._flops, self._cer = np.zeros((3, num_envs))
+        self._validation = np.full((4, num_envs), np.nan)  # loss and error, then loss and error of the training before
+        self._pictures: SurrogatePictures | None = None
+        if render_mode is not None:
+            self.keep_course()
+
+    @property
+    def reward_space(self) -> spaces.Box:
+        """The space of one reward with ``reward="vector"``; an AttributeError otherwise."""
+        return self.reward.space
+
+    def _require_recorded(self, actions: str, replay: bool, grow: bool) -> None:
+        missing = [
+            name
+            for name, wanted in (("replay", replay or actions != "train"), ("grow", grow))
+            if wanted and not all(getattr(curve, f"{name}s") for curve in self.curves)
+        ]
+        if missing:
+            raise ValueError(
+                f"actions={actions!r}, replay={replay}, grow={grow}: no recorded run has {' and '.join(missing)}; "
+                f"use actions='train' without {' and '.join(missing)}, or record such runs and give recorded=FILE"
+            )
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observations, dict[str, Any]]:
+        """Start all episodes, or those of ``options={"reset_mask": mask}``, bool (n,).
+
+        Raises:
+            ValueError: an unknown option, or a mask of another shape.
+        """
+        options = dict(options or {})
+        mask = options.pop("reset_mask", np.ones(self.num_envs, bool))
+        if options:
+            raise ValueError(f"options {sorted(options)}: unknown; the only option of reset is 'reset_mask'")
+        if np.shape(mask) != (self.num_envs,):
+            raise ValueError(
+                f"reset_mask of shape {np.shape(mask)}: must be one bool for each of {self.num_envs} episodes"
+            )
+        super().reset(seed=seed)
+        self._started = True
+        self._start(np.flatnonzero(mask))
+        self._note_start(np.flatnonzero(mask))
+        return self._observations(), self._infos(self._vectors(np.zeros(self.num_envs)))
+
+    def _start(self, rows: NDArray[np.int64]) -> None:
+        """Start episodes: tick 0 is scored and D_1 has arrived."""
+        if len(self._stacked) > 1:
+            self._curve[rows] = self.np_random.integers(len(self._stacked), size=len(rows))
+        for state in (self._stages, self._grown, self._flops):
+            state[rows] = 0
+        self._tick[rows] = self._pending[rows] = 1
+        self._ended[rows] = False
+        self._validation[:, rows] = np.nan
+        self._error[rows] = self._cer[rows] = self._stacked.first_error[self._curve[rows]]
+
+    def step(self, actions: Any) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """Wait or train in every episode.
+
+        Args:
+            actions: integers (n,), or (n, 3) with ``actions="multi"``.
+
+        Raises:
+            RuntimeError: ``reset`` was not called; or the mode is DISABLED and an episode has ended.
+            ValueError: the actions are of another shape.
+        """
+        self._require_actions(actions)
+        return self.advance(self.actions.flags(actions))
+
+    def _require_actions(self, actions: Any) -> None:
+        if not self._started:
+            raise RuntimeError("step() before reset(): there is no episode; call reset() first")
+        if np.shape(actions) != self.action_space.shape:
+            raise ValueError(f"actions of shape {np.shape(actions)}: must be {self.action_space.shape}")
+
+    def advance(
+        self, flags: NDArray[np.bool_]
+    ) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """Do a `step` with decisions instead of actions: (train, replay, grow), bool (n, 3)."""
+        return self._advance(flags[:, 0], partial(self._train, flags=flags))
+
+    def _advance(
+        self, trains: NDArray[np.bool_], train: Callable[[NDArray[np.int64]], NDArray[np.float64]]
+    ) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """Do a `step`: ``train`` simulates trainings in the episodes of its rows, and returns the FLOPs of all."""
+        over = np.flatnonzero(self._ended)
+        if len(over) and self.autoreset_mode is AutoresetMode.DISABLED:
+            raise RuntimeError(
+                f"step() after the end of {len(over)} episodes: autoreset is disabled; start them again with "
+                "reset(options={'reset_mask': terminated})"
+            )
+        self._note_start(np.flatnonzero(self._tick == 1))
+        spent = train(np.flatnonzero(trains & ~self._ended))
+        if self._pictures is not None:
+            rows = np.flatnonzero(~self._ended)
+            self._pictures.add(rows, self._tick, self._error, self._parameters(), spent, trains)
+        self._cer += self._error
+        vectors = self._vectors(spent)
+        ended = self._tick == self.ticks
+        self._pending += ~ended  # after the last tick no mega-batch arrives
+        self._tick += ~ended
+        if len(over):  # NEXT_STEP: these episodes only start
+            vectors[over], ended[over] = 0, False
+            self._start(over)
+            self._note_start(over)
+        infos: dict[str, Any] = {}
+        if self.autoreset_mode is not AutoresetMode.SAME_STEP:
+            self._ended = ended.copy()
+        elif ended.any():
+            infos = self._restart(ended)
+        infos |= self._infos(vectors)
+        return self._observations(), self._rewards(vectors), ended, np.zeros_like(ended), infos
+
+    def _vectors(self, spent: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the reward vectors (n, 3) of a tick on which the episodes spent these FLOPs."""
+        return reward_vector(self._error, spent, self._parameters())
+
+    def _rewards(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the rewards of reward vectors."""
+        return np.asarray(self.reward(vectors))
+
+    def keep_course(self) -> None:
+        """Keep the course of the episodes from the next ``reset`` on, for `view`."""
+        self._pictures = SurrogatePictures(self.num_envs, self._stacked, *self._captions)
+
+    def _note_start(self, rows: NDArray[np.int64]) -> None:
+        if self._pictures is not None:
+            self._pictures.start(rows, self._curve, self._error, self._parameters())
+
+    def view(self, row: int) -> View:
+        """Return what a picture of an episode shows.
+
+        Raises:
+            RuntimeError: there is no episode, or its course is not kept.
+        """
+        if self._pictures is None:
+            raise RuntimeError("view() without the course of the episodes: call keep_course() before reset()")
+        return self._pictures.view(row)
+
+    def render(self) -> tuple[Any, ...] | None:
+        """Draw each episode so far, as ``render_mode`` says.
+
+        Raises:
+            RuntimeError: ``reset`` was not called.
+        """
+        if self._pictures is None or self.render_mode is None:
+            Renderer(None).render(partial(self.view, 0))  # warns
+            return None
+        return self._pictures.draw(self.render_mode)
+
+    def _restart(self, ended: NDArray[np.bool_]) -> dict[str, Any]:
+        """Start the episodes again that have ended; return the infos of their ends."""
+        rows = np.flatnonzero(ended)
+        final = np.full(self.num_envs, None, dtype=object)
+        for row, observation in zip(rows, self._observations(rows), strict=True):
+            final[row] = observation
+        last = {"cer": np.where(ended, self._cer, 0.0), "_cer": ended}
+        self._start(rows)
+        return {"final_obs": final, "_final_obs": ended, "final_info": last, "_final_info": ended}
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Return which actions are allowed in every episode, bool (n, actions), see `Actions.masks`."""
+        return self.actions.masks(tick=self._tick, pending=self._pending, stages=self._stages)
+
+    def _train(self, rows: NDArray[np.int64], flags: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """Train in the episodes of these rows; return the FLOPs of all episodes."""
+        spent = np.zeros(self.num_envs)
+        if not len(rows):
+            return spent
+        curve, tick, stages, replay = self._curve[rows], self._tick[rows], self._stages[rows], flags[rows, 1]
+        self._grown[rows] += flags[rows, 2] & (stages > 0)
+        grown = self._grown[rows]
+        size = np.where(replay, tick, self._pending[rows])
+        draw = self.np_random.integers(POOL_SIZE, size=len(rows))
+        self._validation[2:, rows] = self._validation[:2, rows]
+        self._error[rows], self._validation[0, rows], self._validation[1, rows] = self._stacked.outcome(
+            curve, self._error[rows], size, tick, stages, replay, grown, draw
+        )
+        spent[rows] = self._stacked.flops(curve, size, grown)
+        self._flops += spent
+        self._stages[rows] += 1
+        self._pending[rows] = 0
+        return spent
+
+    def _parameters(self, rows: Any = slice(None)) -> NDArray[np.float64]:
+        return self._stacked.parameters(self._curve[rows], self._grown[rows])
+
+    def _observations(self, rows: Any = slice(None)) -> Observations:
+        loss, error, previous_loss, previous_error = self._validation[:, rows]
+        return features(
+            tick=self._tick[rows],
+            ticks=self.ticks,
+            pending=self._pending[rows],
+            stages=self._stages[rows],
+            validation_loss=loss,
+            validation_error=error,
+            previous_validation_loss=previous_loss,
+            previous_validation_error=previous_error,
+            guess_loss=self._stacked.guess_loss[self._curve[rows]],
+            parameters=self._parameters(rows),
+            first_parameters=self._stacked.parameters(self._curve[rows]),
+            flops=self._flops[rows],
+        )
+
+    def _infos(self, vectors: NDArray[np.float64]) -> dict[str, Any]:
+        infos = {"cer": self._cer.copy(), "comp": self._flops.copy(), "vector_reward": vectors}
+        return infos | {f"_{name}": np.ones(self.num_envs, bool) for name in infos}
+
+
+def _mode(given: AutoresetMode | str) -> AutoresetMode:
+    try:
+        return AutoresetMode(given)
+    except ValueError as error:
+        modes = ", ".join(repr(mode.value) for mode in AutoresetMode)
+        raise ValueError(f"autoreset_mode={given!r}: must be one of {modes}") from error

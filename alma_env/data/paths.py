@@ -1,0 +1,110 @@
+"""Custom data sets from a file or a folder."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from alma_env.data import image_files
+from alma_env.data.arrays import from_arrays
+from alma_env.data.datasets import DataSet
+from alma_env.data.rows import from_dataset
+from alma_env.errors import DataUnavailableError, MissingPackageError
+
+_FORMS = (
+    "an .npz file with train_x, train_y, test_x, test_y (or x_train, …); a folder with these as .npy files; a folder "
+    "of images train/CLASS/*.png and test/CLASS/*.png; or a folder that save_to_disk of Hugging Face wrote, with the "
+    "splits train and test"
+)
+_NAMES = (("train_x", "train_y", "test_x", "test_y"), ("x_train", "y_train", "x_test", "y_test"))
+_HUGGING_FACE = "dataset_dict.json"
+
+
+def from_path(path: str | Path, **keywords: Any) -> DataSet:
+    """Make a data set from a file or a folder; `keywords` are those of `from_arrays`, such as ``classes``.
+
+    Files of ``.npy`` are memory-mapped, so they may be larger than the memory, and so may folders of images. The result
+    is kept until the files change or another path is read.
+
+    Args:
+        path: an ``.npz`` file with the arrays train_x, train_y, test_x and test_y, or x_train and so on; a folder with
+            these arrays as ``.npy`` files; a folder of images in torchvision's layout, ``train/CLASS/*.png`` and
+            ``test/CLASS/*.png``; or a folder that ``save_to_disk`` of Hugging Face wrote, with splits train and test.
+
+    Raises:
+        DataUnavailableError: there is no such file or folder, or it has another form.
+        ValueError, TypeError: as `from_arrays` and `from_dataset`.
+        MissingPackageError: the folder is of Hugging Face, and the package ``datasets`` is not installed.
+    """
+    where = Path(path).expanduser().resolve()
+    if not where.exists():
+        raise DataUnavailableError(f"data={str(path)!r}: there is no such file or folder; give {_FORMS}")
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in keywords.items()}
+    return _read(where, _state(where), tuple(sorted(given.items())))
+
+
+def _state(path: Path) -> tuple[int, int, int]:
+    """Return number, total size and latest change of the files."""
+    files = [path] if path.is_file() else [Path(at) / name for at, _, names in os.walk(path) for name in names]
+    found = [file.stat() for file in files]
+    return len(found), sum(stat.st_size for stat in found), max((stat.st_mtime_ns for stat in found), default=0)
+
+
+@functools.lru_cache(maxsize=1)
+def _read(path: Path, state: tuple[int, int, int], keywords: tuple[tuple[str, Any], ...]) -> DataSet:
+    given = dict(keywords)
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as file:
+            arrays = [file[name] for name in _names(path, set(file.files))]
+        return _of_arrays(arrays, given)
+    if path.is_dir():
+        if names := {file.stem for file in path.glob("*.npy")}:
+            return _of_arrays([np.load(path / f"{name}.npy", mmap_mode="r") for name in _names(path, names)], given)
+        if (path / _HUGGING_FACE).exists():
+            return _of_hugging_face(path, given)
+        if (path / "train").is_dir() and (path / "test").is_dir():
+            return _of_images(path, given)
+    raise DataUnavailableError(f"data={str(path)!r}: not in a known form; give {_FORMS}")
+
+
+def _names(path: Path, found: set[str]) -> tuple[str, ...]:
+    for names in _NAMES:
+        if found.issuperset(names):
+            return names
+    raise DataUnavailableError(
+        f"data={str(path)!r}: has the arrays {', '.join(sorted(found)) or 'none'}; must have {', '.join(_NAMES[0])}"
+    )
+
+
+def _of_arrays(arrays: list[NDArray[Any]], keywords: dict[str, Any]) -> DataSet:
+    train_x, train_y, test_x, test_y = arrays
+    return from_arrays((train_x, train_y), (test_x, test_y), **keywords)
+
+
+def _of_images(path: Path, keywords: dict[str, Any]) -> DataSet:
+    folder = image_files.datasets().ImageFolder
+    train, test = (folder(str(path / part)) for part in ("train", "test"))
+    if train.classes != test.classes:
+        difference = ", ".join(sorted(set(train.classes) ^ set(test.classes)))
+        raise ValueError(
+            f"data={str(path)!r}: train and test have different folders of classes ({difference}); make them equal"
+        )
+    return from_dataset(train, test, **{"classes": len(train.classes)} | keywords)
+
+
+def _of_hugging_face(path: Path, keywords: dict[str, Any]) -> DataSet:
+    try:
+        from datasets import load_from_disk
+    except ImportError as error:
+        raise MissingPackageError(
+            f"data={str(path)!r}: a data set of Hugging Face needs the package datasets; pip install datasets"
+        ) from error
+    splits = load_from_disk(str(path))
+    if not {"train", "test"} <= set(splits):
+        raise DataUnavailableError(f"data={str(path)!r}: has the splits {', '.join(splits)}; must have train and test")
+    return from_dataset(splits["train"], splits["test"], **keywords)

@@ -1,0 +1,80 @@
+"""``alma new`` and ``alma completion``: what they write works as it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from agents.cli import main
+from agents.cli.listing_parser import SHELLS
+
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # other tests run beside this one
+ROOT = Path(__file__).parents[3]
+
+
+def test_starting_points_pass_their_tests_and_run_on_the_command_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for what in ("agent", "policy"):
+        assert main(["new", what, f"mine/starting_{what}.py"]) == 0
+        assert f"--agent mine/starting_{what}.py:make_agent" in capsys.readouterr().out
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "mine"]
+    paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    ended = subprocess.run(words, capture_output=True, text=True, env={**os.environ, **ONE_THREAD, "PYTHONPATH": paths})
+    assert ended.returncode == 0, ended.stdout
+    assert "6 passed" in ended.stdout
+    for what in ("agent", "policy"):
+        assert main(["run", "--agent", f"mine/starting_{what}.py:make_agent", "--set", "epochs=1"]) == 0
+        assert main(["new", what, f"mine/starting_{what}.py"]) == 2
+        assert "exists already" in capsys.readouterr().err
+
+
+def test_a_submission_is_the_template_of_the_leaderboard_and_runs_on_the_command_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "submission", "mine"]) == 0
+    assert sorted(path.name for path in (tmp_path / "mine").iterdir()) == ["agent.py", "submission.toml"]
+    assert main(["run", "--agent", "mine/agent.py:make_agent", "--seeds", "0", "1"]) == 0
+    assert len(list((tmp_path / "runs").rglob("ledger.jsonl"))) == 2
+
+
+def test_a_name_that_python_cannot_import_is_refused(tmp_path, capsys):
+    assert main(["new", "agent", str(tmp_path / "my-agent.py")]) == 2
+    assert "must be the name of a Python module" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_completion_prints_a_script_with_commands_ids_and_options(shell, capsys):
+    pytest.importorskip("shtab")
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    for word in ("reproduce", "Digits-ALMA-v0", "gens-moe", "fresh", "doubling", "tensorboard"):
+        assert word in script
+
+
+def test_bash_completes_commands_ids_and_options(capsys, tmp_path):
+    pytest.importorskip("shtab")
+    main(["completion", "bash"])
+    (tmp_path / "script").write_text(capsys.readouterr().out)
+
+    def completed(*words: str) -> list[str]:
+        code = (
+            f"source {tmp_path}/script; COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}; "
+            f"_shtab_alma alma '{words[-1]}' '{words[-2]}'; echo ${{COMPREPLY[@]}}"
+        )
+        return subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    assert completed("alma", "rep") == ["reproduce"]
+    assert completed("alma", "run", "Dig") == ["Digits-ALMA-v0"]
+    assert completed("alma", "run", "--agent", "gm") == ["gmoe"]
+    assert completed("alma", "run", "--en") == ["--engine"]
+    assert completed("alma", "policy", "tr") == ["train"]
+
+
+def test_without_shtab_the_error_names_the_extra(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "bash"]) == 2
+    assert "alma-env[completion]" in capsys.readouterr().err

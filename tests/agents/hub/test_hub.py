@@ -1,0 +1,142 @@
+"""Learned policies and recorded runs are pushed and pulled without a network: folders, and a client that copies."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import create_autospec
+
+import pytest
+
+from agents.cli import main
+from agents.hub import policies, recorded_runs
+from agents.policies.features import feature_space
+from agents.policies.learned import LearnedPolicy
+from agents.runs import load
+from alma_env.errors import how_to_install
+
+from ..fake_runs import fake_run
+
+gymnasium = pytest.importorskip("gymnasium")
+sb3 = pytest.importorskip("stable_baselines3")
+hub = pytest.importorskip("huggingface_hub")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+
+class _Decisions(gymnasium.Env):
+    observation_space = feature_space()
+    action_space = gymnasium.spaces.Discrete(2)
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory) -> Path:
+    file = tmp_path_factory.mktemp("policy") / "waiting.zip"
+    sb3.PPO("MlpPolicy", _Decisions(), n_steps=2, batch_size=2, device="cpu").save(file)
+    return file
+
+
+@pytest.fixture
+def remote(tmp_path, monkeypatch) -> Path:
+    """The folder of a Hub; its client has the signatures of the real one, and refuses other arguments."""
+    folder = tmp_path / "remote"
+    api = create_autospec(hub.HfApi, instance=True)
+
+    def upload(*, repo_id: str, repo_type: str, folder_path: str, **_: object) -> SimpleNamespace:
+        shutil.copytree(folder_path, folder / repo_type / repo_id)
+        return SimpleNamespace(commit_url=f"https://hub.example/{repo_id}/commit/1")
+
+    def download(repo_id: str, filename: str, *, repo_type: str, revision: str | None) -> str:
+        found = folder / repo_type / repo_id / filename
+        if not found.exists():
+            raise hub.errors.LocalEntryNotFoundError("cannot find the file")
+        return str(found)
+
+    api.upload_folder.side_effect = upload
+    monkeypatch.setattr(hub, "HfApi", create_autospec(hub.HfApi, return_value=api))
+    monkeypatch.setattr(hub, "hf_hub_download", create_autospec(hub.hf_hub_download, side_effect=download))
+    return folder
+
+
+def test_a_pushed_policy_comes_back_to_the_last_bit_with_a_card(policy, tmp_path, capsys):
+    place, back = f"{tmp_path}/published", tmp_path / "back" / "policy.zip"
+    assert main(["policy", "push", str(policy), "--to", place]) == 0
+    assert main(["policy", "pull", place, "--out", str(back)]) == 0
+    assert "runs code of its author" in capsys.readouterr().out
+    assert back.read_bytes() == policy.read_bytes()
+    card = (tmp_path / "published" / "README.md").read_text()
+    assert LearnedPolicy(policy).digest in card
+    assert "library_name: stable-baselines3" in card
+
+
+def test_pushed_runs_come_back_and_their_tables_have_the_same_numbers(tmp_path, capsys):
+    runs = [fake_run("sm", wait=5), fake_run("gens", wait=2, seed=1), fake_run("sm", policy={"name": "doubling"})]
+    load.pack(runs, tmp_path / "made.jsonl.xz")
+    place, back = f"{tmp_path}/published", tmp_path / "back.jsonl.xz"
+    assert main(["runs", "push", str(tmp_path / "made.jsonl.xz"), "--to", place]) == 0
+    assert main(["runs", "pull", place, "--out", str(back)]) == 0
+    assert "3 runs" in capsys.readouterr().out
+    found, _ = load.find(back)
+    assert [run.config for run in found] == [run.config for run in load.find(tmp_path / "made.jsonl.xz")[0]]
+
+    of_runs, of_ticks = (parquet.read_table(tmp_path / "published" / f"{name}.parquet") for name in ("runs", "ticks"))
+    assert of_runs["cer"].to_pylist() == [run.score.cer for run in found]
+    assert of_ticks.num_rows == sum(len(run.columns) for run in found)
+    for number, run in enumerate(found):
+        own = of_ticks.filter([of == number for of in of_ticks["run"].to_pylist()])
+        assert own["error"].to_pylist() == list(run.columns.error)
+        assert sum(own["comp"].to_pylist()) == run.score.comp
+    assert {str(of_ticks.schema.field(name).type) for name in ("declared", "registered")} == {"list<element: string>"}
+
+
+def test_the_card_of_runs_names_tables_that_exist(tmp_path):
+    recorded_runs.push([fake_run()], f"{tmp_path}/published")
+    card = (tmp_path / "published" / "README.md").read_text()
+    named = [line.split()[-1] for line in card.splitlines() if "data_files:" in line]
+    assert named == ["ticks.parquet", "runs.parquet"]
+    assert all((tmp_path / "published" / name).is_file() for name in named)
+
+
+def test_policies_and_runs_go_to_repositories_of_their_kind(policy, remote, tmp_path):
+    assert policies.push(policy, "me/waiting", private=True) == "https://hub.example/me/waiting/commit/1"
+    created = hub.HfApi.return_value.create_repo.call_args
+    assert created.args == ("me/waiting",)
+    assert created.kwargs == {"repo_type": "model", "private": True, "exist_ok": True}
+    policies.pull("me/waiting", tmp_path / "policy.zip", revision="main")
+    assert (tmp_path / "policy.zip").read_bytes() == policy.read_bytes()
+
+    recorded_runs.push([fake_run()], "me/runs")
+    recorded_runs.pull("me/runs", tmp_path / "runs.jsonl.xz")
+    assert len(load.find(tmp_path / "runs.jsonl.xz")[0]) == 1
+    assert sorted(path.name for path in remote.iterdir()) == ["dataset", "model"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["policy", "push", "{policy}", "--to", "folder"], "folder: neither a repository USER/NAME nor a folder"),
+        (["policy", "push", "{tmp}/none.zip", "--to", "me/x"], "none.zip': file not found"),
+        (["policy", "pull", "{tmp}/empty", "--out", "{tmp}/x.zip"], "policy.zip: no such file; give a folder that"),
+        (["policy", "pull", "./x", "--out", "{tmp}/x.pt"], "x.pt: a learned policy is an archive"),
+        (["policy", "pull", "./x", "--out", "{tmp}/x.zip", "--revision", "v1"], "the folder ./x has no revisions"),
+        (["policy", "pull", "me/none", "--out", "{tmp}/x.zip"], "me/none: cannot find the file; check the name and"),
+        (["runs", "pull", "./x", "--out", "{tmp}/x.parquet"], "the name of a packed file must end in .jsonl.xz"),
+        (["runs", "push", "{tmp}", "--to", "me/x"], "no ledger.jsonl in or below it"),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_remedy_and_nothing_is_written(
+    words, message, policy, remote, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    assert main([word.format(tmp=tmp_path, policy=policy) for word in words]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_the_client_the_command_names_the_extra(policy, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert main(["policy", "push", str(policy), "--to", "me/waiting"]) == 2
+    assert how_to_install("hub") in capsys.readouterr().err
