@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import keyword
-from importlib import metadata, resources
+from importlib import resources
 from pathlib import Path
 from string import Template
 
 from rich.console import Console
 
 from agents.sweeps.progress import say
-from alma_env.errors import MissingPackageError
+from alma_env import entry_points
+from alma_env.errors import MissingPackageError, how_to_install
 
 
 def new(options: argparse.Namespace, console: Console) -> int:
@@ -35,7 +36,8 @@ def new(options: argparse.Namespace, console: Console) -> int:
 
 def _submission(folder: Path) -> int:
     """Let ``alma-leaderboard init`` write the folder: that package stands above this one, which does not import it."""
-    for script in metadata.entry_points(group="console_scripts", name="alma-leaderboard"):
-        status: int = script.load()(["init", str(folder)])
-        return status
-    raise MissingPackageError("the command alma-leaderboard is missing; pip install 'alma-env[web]'")
+    for command in entry_points.of_group(entry_points.COMMANDS):
+        if command.name == "alma-leaderboard":
+            status: int = entry_points.load(command)(["init", str(folder)])
+            return status
+    raise MissingPackageError(f"the command alma-leaderboard is missing; {how_to_install('web')}")

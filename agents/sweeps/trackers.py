@@ -56,10 +56,7 @@ def _require_login() -> None:
     import wandb
 
     if wandb.setup().settings.mode == "online" and not wandb.login(prompt=False, verify=False):
-        raise ValueError(f"--track wandb: nobody is logged in; {_WANDB_REMEDY}")
-
-
-_WANDB_REMEDY = "run `wandb login`, or set WANDB_API_KEY, or WANDB_MODE=offline to write the run to its folder"
+        raise ValueError(f"--track wandb: nobody is logged in; {_REMEDIES['wandb']}")
 
 
 def _artefact(folder: Path) -> list[Path]:
@@ -139,20 +136,17 @@ class _WeightsAndBiases:
         import wandb
 
         self._folder = folder
-        try:
-            self._run = wandb.init(
-                project=os.environ.get("WANDB_PROJECT", PROJECT),
-                id=folder.name,
-                name=folder.name,
-                group=config.label,
-                config=config.to_dict(),
-                dir=folder,
-                resume="allow",
-                reinit="create_new",
-                settings=wandb.Settings(console="off", silent=True),
-            )
-        except wandb.errors.Error as error:
-            raise ValueError(f"--track wandb: {str(error).splitlines()[0]}; {_WANDB_REMEDY}") from error
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            id=folder.name,
+            name=folder.name,
+            group=config.label,
+            config=config.to_dict(),
+            dir=folder,
+            resume="allow",
+            reinit="create_new",
+            settings=wandb.Settings(console="off", silent=True),
+        )
         self._first = self._run.step  # first tick that was not logged before
 
     def log(self, tick: int, values: Mapping[str, float]) -> None:
@@ -227,7 +221,7 @@ class _MLflow:
 _MODULES = {"tensorboard": "torch.utils.tensorboard", "wandb": "wandb", "mlflow": "mlflow"}
 _REMEDIES = {
     "tensorboard": "leave --track out",
-    "wandb": "log in with `wandb login`, or set WANDB_MODE=offline",
+    "wandb": "run `wandb login`, or set WANDB_API_KEY, or WANDB_MODE=offline to write the run to its folder",
     "mlflow": "set MLFLOW_TRACKING_URI to a server that answers, or to sqlite:///FILE.db",
 }
 NAMES = tuple(_MODULES)

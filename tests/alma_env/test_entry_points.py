@@ -45,7 +45,11 @@ def foreign(tmp_path: Path):
 
 def run(code: str, *path: Path) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, [*path, ROOT]))}
-    command = [sys.executable, "-c", code]
+    # The finder of an editable installation finds the modules of a hidden package all the same.
+    usual = (
+        "import sys; sys.meta_path[:] = [f for f in sys.meta_path if 'editable' not in getattr(f, '__module__', '')]"
+    )
+    command = [sys.executable, "-c", f"{usual}\n{code}"]
     return subprocess.run(command, env=environment, cwd=path[0], capture_output=True, text=True, check=False)
 
 

@@ -97,10 +97,14 @@ def test_a_killed_process_is_a_failure_of_its_run_only(swept):
 
 def test_a_process_that_cannot_start_is_reported_and_the_others_run_its_jobs(tmp_path, monkeypatch):
     broken, console = {"=": "no such variable can be set"}, new_console()
-    with monkeypatch.context() as patched:
-        patched.setattr(local, "worker_variables", lambda *_: [{}, broken])
-        report = sweep([replace(GOOD, seed=seed) for seed in range(8)], tmp_path, console=console)
-    assert (len(report.finished), report.failed) == (8, [])
+    for count in (8, 32, 128):  # the jobs can end before the broken process does
+        with monkeypatch.context() as patched:
+            patched.setattr(local, "worker_variables", lambda *_: [{}, broken])
+            specs = [replace(GOOD, seed=seed) for seed in range(count)]
+            report = sweep(specs, tmp_path / str(count), console=console)
+        assert (len(report.finished), report.failed) == (count, [])
+        if report.lost:
+            break
     reason = "a worker process could not start: the worker process ended with status 1"
     assert report.lost == [reason]
     printed = console.file.getvalue()

@@ -133,7 +133,7 @@ def test_a_tracker_without_a_login_is_one_line_with_the_remedy(tmp_path, monkeyp
     assert main([*QUICK, "--out", str(tmp_path), "--track", "wandb"]) == 2
     message = capsys.readouterr().err
     assert "--track wandb: No API key configured" in message
-    assert "log in; log in with `wandb login`, or set WANDB_MODE=offline" in message
+    assert "log in; run `wandb login`, or set WANDB_API_KEY, or WANDB_MODE=offline" in message
     assert message.count("\n") == 1
 
 

@@ -26,7 +26,7 @@ from ... import postgresql
 from .. import fake_verify
 from ..conftest import package_of
 
-COUNT = 60
+COUNT = 100
 UNLIMITED = resource.RLIM_INFINITY
 
 

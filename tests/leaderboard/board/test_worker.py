@@ -23,7 +23,7 @@ from leaderboard.errors import LeaseLostError, SubmissionError
 from .. import fake_verify
 from ..conftest import package_of, verification_of
 
-COUNT = 60  # submissions while workers are killed
+COUNT = 100  # submissions while workers are killed
 
 
 def kill(pid: int, number: int) -> None:
