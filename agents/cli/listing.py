@@ -73,7 +73,8 @@ def _streams() -> list[dict[str, Any]]:
 def _shipped() -> list[str]:
     """Return the data sets whose recorded runs come with the package."""
     folder = resources.files("agents.rl").joinpath("recorded")
-    return sorted(file.name.removesuffix(".npz") for file in folder.iterdir() if file.name.endswith(".npz"))
+    names = [file.name.removesuffix(".npz") for file in folder.iterdir() if file.name.endswith(".npz")]
+    return sorted({name.removesuffix("-decisions") for name in names})
 
 
 def _print_uncut(console: Console, table: Table) -> None:

@@ -210,6 +210,8 @@ def _add_surrogate(commands: Any) -> None:
     validate = add_command(kinds, "validate", "waiting:validate", summary)
     validate.add_argument("recorded", help=_RECORDED)
     validate.add_argument("--episodes", type=int, default=64, help="episodes of the surrogate per run, default 64")
+    second = "the second surrogate, which also replays parts of the data and restarts"
+    validate.add_argument("--decisions", action="store_true", help=second)
     export = add_command(kinds, "export", "waiting:export", "write recorded runs as a Minari data set")
     export.add_argument("recorded", help=_RECORDED)
     export.add_argument("dataset", help="Minari's id, such as alma/mnist-waiting-v0")

@@ -26,18 +26,20 @@ from agents.cli.run_sweep import compute, require_settings, run_in_turn
 from agents.figures import waiting
 from agents.policies.validation import key_values
 from agents.rl import export as minari_export
-from agents.rl import fidelity, recordings
+from agents.rl import faithfulness, fidelity, recordings
 from agents.rl.learning_curve import fit as fit_curve
 from agents.rl.recording_plan import SEEDS, recording_specs
 from agents.rl.saving import save_policy
 from agents.rl.train import train_policy
+from agents.rl.training_model import fit_trainings
 from agents.runs import load
 from agents.sweeps import grid
 from agents.sweeps.progress import say
 
 
-def _recordings(given: str) -> list[recordings.Recording]:
-    return recordings.load(Path(given) if Path(given).is_file() else recordings.shipped_file(given))
+def _recordings(given: str, *, decisions: bool = False) -> list[recordings.Recording]:
+    own = Path(given)
+    return recordings.load(own if own.is_file() else recordings.shipped_file(given, decisions=decisions))
 
 
 def record(options: argparse.Namespace, console: Console) -> int:
@@ -60,7 +62,8 @@ def fit(options: argparse.Namespace, console: Console) -> int:
     recorded = [recording for folder in options.runs for recording in recordings.read_runs(folder)]
     table = Table("env", "learner", "width", "runs", "schedules", "trainings", title="Recorded runs", box=None)
     for (env, learner, width, _), runs in recordings.groups(recorded).items():
-        fit_curve(runs)  # raises before anything is written if a curve cannot be fitted
+        # They raise before anything is written if the runs cannot be fitted.
+        (fit_trainings if any(run.explores for run in runs) else fit_curve)(runs)
         schedules = {run.schedule for run in runs}
         trainings = sum(len(run.trainings) for run in runs)
         table.add_row(env, learner, str(width), str(len(runs)), str(len(schedules)), f"{trainings:,}")
@@ -74,7 +77,11 @@ def validate(options: argparse.Namespace, console: Console) -> int:
     """Compare the ranks of schedules in a surrogate with their ranks in real runs."""
     if options.episodes < 1:
         raise ValueError(f"--episodes {options.episodes}: must be at least 1; the default is 64")
-    for (env, learner, width, _), runs in recordings.groups(_recordings(options.recorded)).items():
+    known = _recordings(options.recorded, decisions=options.decisions)
+    for (env, learner, width, _), runs in recordings.groups(known).items():
+        if options.decisions or any(run.explores for run in runs):
+            _validate_decisions(f"{env}, {learner} {width}", runs, options.episodes, console)
+            continue
         compared = fidelity.held_out(runs, options.episodes)
         table = Table("schedule, held out", "runs", "CER, real", "CER, surrogate", box=None)
         table.title = f"{env}, {learner} {width}"
@@ -84,6 +91,25 @@ def validate(options: argparse.Namespace, console: Console) -> int:
         rank = fidelity.rank_correlation(compared)
         console.print(f"rank correlation of {len(compared)} schedules: {rank:.3f}\n", highlight=False)
     return 0
+
+
+def _validate_decisions(title: str, runs: list[recordings.Recording], episodes: int, console: Console) -> None:
+    compared = faithfulness.held_out(runs, episodes)
+    table = Table("schedule, held out", "runs", "CER, real", "±", "CER, surrogate", "±", box=None, title=title)
+    ranked = [one for one in compared if len(one.real) > 1]
+    for one in sorted(ranked, key=lambda one: float(one.real.mean())):
+        numbers = (one.real.mean(), one.real.std(ddof=1), one.simulated.mean(), one.simulated.std(ddof=1))
+        table.add_row(escape(one.schedule), str(len(one.real)), *(f"{number:.2f}" for number in numbers))
+    console.print(table)
+    found = faithfulness.fidelity(compared)
+    runs_of_all = sum(len(one.real) for one in compared)
+    console.print(
+        f"rank correlation of {found.schedules} schedules: {found.ranks:.3f}; of {found.near} near the best: "
+        f"{found.near_ranks:.3f}; quotient of the CER: {found.level:.3f}, of the spread: {found.spread:.2f}; "
+        f"{found.coverage:.1%} of {runs_of_all} runs in the 90 % band; correlation of two schedules over "
+        f"seeds: {found.luck:.2f}; ±: standard deviation\n",
+        highlight=False,
+    )
 
 
 def export(options: argparse.Namespace, console: Console) -> int:

@@ -72,6 +72,7 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
     def _start(self, rows: NDArray[np.int64]) -> None:
         """Start episodes with new prices: tick 0 is scored and D_1 has arrived."""
         super()._start(rows)
+        self._error[rows] = self._cer[rows] = self._stacked.draw_first_errors(self._curve[rows], self.np_random)
         self._size[rows] = self._processed[rows] = 0
         self._logit[rows] = logit(self._error[rows])
         for price, drawn in zip(self._price_ranges, self._prices, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from agents.rl.training_model import TrainingModel, fit_trainings
 
 NEAR = 1.15  # a schedule is near the best if its CER is at most this many times the CER of the best
 _BAND = (0.05, 0.95)
+_FOLDS = 5  # of the seeds
 _FEWEST = 2  # runs of a schedule whose spread can be compared
 
 
@@ -24,11 +26,13 @@ class HeldOut:
 
     Attributes:
         schedule: as text.
+        seeds: of the runs, int64 (runs,).
         real: CER of each run, (runs,).
         simulated: CER of the simulated episodes of each run, (runs, episodes).
     """
 
     schedule: str
+    seeds: NDArray[np.int64]
     real: NDArray[np.float64]
     simulated: NDArray[np.float64]
 
@@ -45,8 +49,8 @@ class Fidelity:
         level: mean quotient of simulated and real mean CER.
         spread: quotient of the standard deviations over runs of a schedule, simulated and real (root mean squares).
         coverage: share of all runs, exploring runs included, inside the 90 % band of their simulations.
-        reliability: rank correlation of the real mean CER in two halves of the seeds, corrected for the half number of
-            runs (Spearman and Brown): what a perfect model would reach is about its square root.
+        luck: mean correlation over seeds of the real CER of two schedules: the share of the luck that belongs to the
+            seed. The higher it is, the better a comparison seed by seed.
     """
 
     schedules: int
@@ -56,7 +60,7 @@ class Fidelity:
     level: float
     spread: float
     coverage: float
-    reliability: float
+    luck: float
 
 
 def simulate(model: TrainingModel, recording: Recording, episodes: int, seed: int) -> NDArray[np.float64]:
@@ -74,7 +78,7 @@ def simulate(model: TrainingModel, recording: Recording, episodes: int, seed: in
 def held_out(
     recordings: Sequence[Recording], episodes: int = 64, seed: int = 0, reward_on: str = "test"
 ) -> list[HeldOut]:
-    """Simulate each run on a model fitted to runs of the other schedules with the other half of the seeds.
+    """Simulate each run on a model fitted to runs of the other schedules with other seeds, four fifths of them.
 
     Every exploring run is a schedule of its own.
 
@@ -84,8 +88,7 @@ def held_out(
     seeds = sorted({recording.seed for recording in recordings})
     if len(seeds) < 2:
         raise ValueError(f"seeds {seeds}: must be at least two, so that some are held out; record runs of more seeds")
-    # Pairs of seeds take turns, because a recording plan gives the even seeds other schedules than the odd ones.
-    half = {one: number // 2 % 2 if len(seeds) > 3 else number % 2 for number, one in enumerate(seeds)}
+    fold = {one: number % min(_FOLDS, len(seeds)) for number, one in enumerate(seeds)}
     schedules: dict[str, list[Recording]] = {}
     for recording in recordings:
         schedules.setdefault(recording.schedule, []).append(recording)
@@ -94,13 +97,14 @@ def held_out(
     for schedule, runs in schedules.items():
         real, simulated = [], []
         for number, run in enumerate(runs):
-            key = ("" if len(runs) < _FEWEST else schedule, half[run.seed])
+            key = ("" if len(runs) < _FEWEST else schedule, fold[run.seed])
             if key not in models:
-                known = [one for one in recordings if half[one.seed] != key[1] and one.schedule != key[0]]
+                known = [one for one in recordings if fold[one.seed] != key[1] and one.schedule != key[0]]
                 models[key] = fit_trainings(known, reward_on)
             simulated.append(simulate(models[key], run, episodes, seed + number))
             real.append(run.cer)
-        results.append(HeldOut(schedule, np.array(real), np.array(simulated)))
+        seeds_of_runs = np.array([run.seed for run in runs])
+        results.append(HeldOut(schedule, seeds_of_runs, np.array(real), np.array(simulated)))
     return results
 
 
@@ -115,8 +119,6 @@ def fidelity(compared: Sequence[HeldOut]) -> Fidelity:
         for one in compared
         for cer, episodes in zip(one.real, one.simulated, strict=True)
     ]
-    halves = np.array([(one.real[::2].mean(), one.real[1::2].mean()) for one in ranked]).reshape(-1, 2)
-    between = spearman(*halves.T)
     return Fidelity(
         schedules=len(ranked),
         ranks=spearman(real, simulated),
@@ -125,8 +127,17 @@ def fidelity(compared: Sequence[HeldOut]) -> Fidelity:
         level=float(np.mean(simulated / real)) if len(real) else math.nan,
         spread=float(math.sqrt((spreads[:, 0] ** 2).mean() / (spreads[:, 1] ** 2).mean())) if len(real) else math.nan,
         coverage=float(np.mean(inside)),
-        reliability=2 * between / (1 + between),
+        luck=_luck(ranked),
     )
+
+
+def _luck(ranked: Sequence[HeldOut]) -> float:
+    found = []
+    for one, other in itertools.combinations(ranked, 2):
+        _, here, there = np.intersect1d(one.seeds, other.seeds, return_indices=True)
+        if len(here) > 2:
+            found.append(np.corrcoef(one.real[here], other.real[there])[0, 1])
+    return float(np.mean(found)) if found else math.nan
 
 
 def spearman(real: NDArray[np.float64], simulated: NDArray[np.float64]) -> float:

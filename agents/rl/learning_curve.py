@@ -152,10 +152,15 @@ def curves_for(
 
 
 def recorded_groups(
-    stream: str, learner: str, width: int | Sequence[int] | None, recorded: str | Path | None
+    stream: str,
+    learner: str,
+    width: int | Sequence[int] | None,
+    recorded: str | Path | None,
+    *,
+    decisions: bool = False,
 ) -> list[list[Recording]]:
-    """Return the recorded runs of one learner on a stream, one list per width; see `curves_for`."""
-    file = Path(recorded) if recorded is not None else shipped_file(stream)
+    """Return the recorded runs of one learner on a stream, one list per width; see `curves_for` and `shipped_file`."""
+    file = Path(recorded) if recorded is not None else shipped_file(stream, decisions=decisions)
     found = groups(one for one in load(file) if one.env == stream and one.learner == learner)
     recorded_widths = sorted(key[2] for key in found)
     widths = recorded_widths if width is None else np.atleast_1d(width).tolist()

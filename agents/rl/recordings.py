@@ -21,6 +21,7 @@ from agents.runs import run_folder
 # Fields of a StageRecord; the other columns come from the ledger.
 FIELDS = ("tick", "pending", "examples", "replay", "grow", "validation_loss", "validation_error", "held_out_error")
 COLUMNS = (*FIELDS, "error", "flops", "parameters", "window", "restart")
+_DECISIONS = "-decisions"  # ends the names of files for the second surrogate
 EARLIER = 11  # columns of files of earlier versions, which have no windows and restarts
 
 
@@ -212,18 +213,25 @@ def _with_all_columns(trainings: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate([trainings, *none], 1)
 
 
-def shipped_file(stream: str) -> Path:
+def shipped_file(stream: str, *, decisions: bool = False) -> Path:
     """Return the file of recorded runs that comes with the package.
+
+    Args:
+        stream: id of the stream's environment.
+        decisions: the runs for the second surrogate, which replay parts of the data and restart, if there are any.
 
     Raises:
         ValueError: no runs of this stream come with the package.
     """
     folder = Path(str(resources.files("agents.rl") / "recorded"))
-    file = folder / f"{stream.removesuffix('-ALMA-v0')}.npz"
-    if not file.is_file():
-        names = ", ".join(sorted(f"{path.stem}-ALMA-v0" for path in folder.glob("*.npz")))
+    name = stream.removesuffix("-ALMA-v0")
+    if decisions and (file := folder / f"{name}{_DECISIONS}.npz").is_file():
+        return file
+    if not (file := folder / f"{name}.npz").is_file():
+        names = sorted(path.stem for path in folder.glob("*.npz") if not path.stem.endswith(_DECISIONS))
+        known = ", ".join(f"{one}-ALMA-v0" for one in names)
         raise ValueError(
-            f"stream={stream!r}: no recorded runs come with the package (only of {names}); give recorded=FILE, written "
+            f"stream={stream!r}: no recorded runs come with the package (only of {known}); give recorded=FILE, written "
             "by `alma surrogate fit RUNS --out FILE.npz`"
         )
     return file

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.rl.training_model import POOL_SIZE, TrainingModel, Trainings, validation_terms
+from agents.rl.training_model import FIRST_ERRORS, POOL_SIZE, TrainingModel, Trainings, validation_terms
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -20,7 +20,7 @@ class StackedModels:
     Attributes:
         ticks: length of the streams, B.
         guess_loss: cross-entropy of the uniform guess, float64 (models,).
-        first_error: error of the untrained predictor, float64 (models,).
+        first_error: mean error of the untrained predictor, float64 (models,).
         pass_flops: FLOPs of a full pass, float64 (models,).
         quality: standard deviation of the quality, float64 (models,).
         replays, restarts, grows: whether such trainings were recorded, bool (models,).
@@ -46,8 +46,9 @@ class StackedModels:
             return np.stack([np.concatenate([one, np.repeat(one[-1:], steps - len(one), 0)]) for one in values])
 
         self.ticks = models[0].ticks
-        self.guess_loss, self.first_error, self.pass_flops = map(stacked, ("guess_loss", "first_error", "pass_flops"))
-        self.quality = stacked("quality")
+        self.guess_loss, self.pass_flops, self.quality = map(stacked, ("guess_loss", "pass_flops", "quality"))
+        self._first_errors = stacked("first_errors")
+        self.first_error = self._first_errors.mean(1)
         self.replays, self.restarts, self.grows = map(stacked, ("replays", "restarts", "grows"))
         self._low, self._high = stacked("low"), stacked("high")
         self._weights = {True: stacked("cold"), False: stacked("warm")}
@@ -86,6 +87,10 @@ class StackedModels:
         terms = validation_terms(after, trainings.size)
         seen = self._linear(terms, self._validation, model) + rest[:, 1:]
         return after, np.exp(seen[:, 0]), np.clip(seen[:, 1], 0, 1)
+
+    def draw_first_errors(self, model: Rows, generator: np.random.Generator) -> Array:
+        """Return the error of an untrained predictor for each episode, float64 (n,)."""
+        return cast("Array", self._first_errors[model, generator.integers(FIRST_ERRORS, size=len(model))])
 
     def flops(self, model: Rows, size: Rows, grown: Rows) -> Array:
         """Return the FLOPs of a training on `size` mega-batches after `grown` growth steps, float64 (n,)."""

@@ -27,6 +27,7 @@ Array = NDArray[np.float64]
 POOLS = 8  # pools of residuals of warm trainings, by the error before
 COLD_POOLS = 6  # pools of residuals of cold trainings, by size
 POOL_SIZE = 512  # residuals in each
+FIRST_ERRORS = 64
 _ROUNDS = 6  # of estimating weights, spread of the residuals and spread of the quality in turn
 _APART = 3  # trainings this many stages apart share their quality, but nothing else that is random
 _LEAST_SPREAD = 0.02  # of a pool's residuals, in logits
@@ -88,7 +89,7 @@ class TrainingModel:
     Attributes:
         ticks: length of the stream, B.
         guess_loss: cross-entropy of the uniform guess.
-        first_error: error of the untrained predictor.
+        first_errors: float64 (FIRST_ERRORS,): errors of the untrained predictors of recorded seeds.
         warm, cold: weights of the two regressions, float64 (terms,).
         validation: weights, float64 (terms, 2).
         low, high: bounds of the logit: 0.1 below the lowest and above the highest recorded value.
@@ -104,7 +105,7 @@ class TrainingModel:
 
     ticks: int
     guess_loss: float
-    first_error: float
+    first_errors: Array
     warm: Array
     cold: Array
     validation: Array
@@ -138,7 +139,7 @@ def fit_trainings(recordings: Sequence[Recording], reward_on: str = "test") -> T
     Raises:
         ValueError: there are too few trainings, or the validation error was not recorded.
     """
-    inputs, outputs, cold, held, segments, first_error = _examples(recordings, reward_on)
+    inputs, outputs, cold, held, segments, first_errors = _examples(recordings, reward_on)
     warm = ~cold
     if warm.sum() < 2 * POOLS or cold.sum() < 2:
         raise ValueError(
@@ -167,7 +168,7 @@ def fit_trainings(recordings: Sequence[Recording], reward_on: str = "test") -> T
     return TrainingModel(
         ticks=first.ticks,
         guess_loss=math.log(first.classes),
-        first_error=first_error,
+        first_errors=np.resize(generator.permutation(first_errors), FIRST_ERRORS),
         warm=weights,
         cold=cold_weights,
         validation=validation_weights,
@@ -216,13 +217,13 @@ def trainings_of(recording: Recording, errors: Array, untrained: float) -> tuple
 
 def _examples(
     recordings: Sequence[Recording], reward_on: str
-) -> tuple[Trainings, Array, NDArray[np.bool_], Array, NDArray[np.int64], float]:
-    """Return inputs, outputs (n, 3), cold (n,), ticks until the next training (n,), segments (n,), error at tick 0."""
-    parts, untrained = [], []
+) -> tuple[Trainings, Array, NDArray[np.bool_], Array, NDArray[np.int64], Array]:
+    """Return inputs, outputs (n, 3), cold (n,), ticks until the next training (n,), segments (n,), errors at tick 0."""
+    parts, untrained = [], {}
     segment = 0
     for recording in recordings:
         errors, first = recording.errors_on(reward_on)
-        untrained.append(first)
+        untrained[recording.seed] = first
         if not len(errors):
             continue
         inputs, cold = trainings_of(recording, errors, first)
@@ -237,7 +238,7 @@ def _examples(
         *(np.concatenate(values) for values in zip(*(vars(part[0]).values() for part in parts), strict=True))
     )
     outputs, cold, held, segments = (np.concatenate([part[i] for part in parts]) for i in (1, 2, 3, 4))
-    return inputs, outputs, cold, held, segments, float(np.mean(untrained))
+    return inputs, outputs, cold, held, segments, np.array(list(untrained.values()))
 
 
 def _ridge(terms: Array, outputs: Array, weights: Array) -> Array:
@@ -306,6 +307,9 @@ def models_for(
 ) -> list[TrainingModel]:
     """Return the models of one learner on a stream, one per width, fitted to recorded runs.
 
-    The arguments and errors are those of `agents.rl.learning_curve.curves_for`.
+    The arguments and errors are those of `agents.rl.learning_curve.curves_for`. By default the runs are those that come
+    with the package for this surrogate, or else those for the first one, which neither replay nor restart.
     """
-    return [fit_trainings(runs, reward_on) for runs in recorded_groups(stream, learner, width, recorded)]
+    return [
+        fit_trainings(runs, reward_on) for runs in recorded_groups(stream, learner, width, recorded, decisions=True)
+    ]

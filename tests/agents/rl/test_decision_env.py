@@ -81,7 +81,7 @@ def test_a_full_pass_costs_its_price_on_a_surrogate(model):
         _, rewards, _, _, infos = env.step([1] * 3)
         total += rewards
         assert np.allclose(infos["vector_reward"][:, 2], -1)
-    assert np.allclose(total, -(infos["final_info"]["cer"] - model.first_error) - 40.0 - 0.5 * TICKS)
+    assert np.allclose(total, -(infos["final_info"]["cer"] - 0.9) - 40.0 - 0.5 * TICKS)
 
 
 def test_growth_makes_memory_and_trainings_dearer(model):
@@ -134,10 +134,10 @@ def test_choices_that_no_recorded_run_has_are_masked():
 
 
 def test_each_episode_draws_one_of_several_models(model):
-    worse = dataclasses.replace(model, first_error=0.5)
+    worse = dataclasses.replace(model, first_errors=np.full(64, 0.5))
     env = DecisionSurrogateVectorEnv(100, models=[model, worse])
     _, infos = env.reset(seed=0)
-    assert set(infos["cer"]) == {model.first_error, 0.5}
+    assert set(infos["cer"]) == {0.9, 0.5}
     env.step([1] * 100)
 
 

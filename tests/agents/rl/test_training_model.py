@@ -112,17 +112,18 @@ def test_held_out_runs_of_the_same_law_are_simulated_faithfully(episodes):
 
 def test_fidelity_counts_what_it_says():
     """Three schedules, simulated without error, and one whose simulations are too low and too narrow."""
+    seeds, luck = np.arange(3), np.array([0.0, 1.0, 1.0])
     exact = [
-        HeldOut(f"wait {wait}", np.array([wait, wait + 1.0]), np.array([[wait - 1.0, wait, wait + 2]] * 2))
+        HeldOut(f"wait {wait}", seeds, wait + luck, np.array([[wait - 1.0, wait, wait + 2]] * 3))
         for wait in (10, 11, 30)
     ]
-    wrong = HeldOut("doubling", np.array([20.0, 22.0]), np.array([[5.0, 5.0, 5.0]] * 2))
+    wrong = HeldOut("doubling", seeds, 20 + 2 * luck, np.full((3, 3), 5.0))
     found = fidelity([*exact, wrong])
     assert (found.schedules, found.near) == (4, 2)
     assert math.isnan(found.near_ranks)  # two schedules have no rank correlation
     assert found.ranks == pytest.approx(0.4)
-    assert found.coverage == pytest.approx(6 / 8)
-    assert found.reliability == pytest.approx(1)
+    assert found.coverage == pytest.approx(9 / 12)
+    assert found.luck == pytest.approx(1)
 
 
 def test_a_simulation_repeats_the_decisions_of_a_run(truth):
@@ -130,7 +131,7 @@ def test_a_simulation_repeats_the_decisions_of_a_run(truth):
     still = dataclasses.replace(
         truth,
         quality=0.0,
-        first_error=0.9,
+        first_errors=np.full(64, 0.9),
         warm_residuals=np.zeros_like(truth.warm_residuals),
         cold_residuals=np.zeros_like(truth.cold_residuals),
     )
