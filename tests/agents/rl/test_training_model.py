@@ -8,11 +8,12 @@ import math
 import numpy as np
 import pytest
 
+from agents.cli import main
 from agents.policies.choices import RESTART, TRAIN, decision_of, sizes_of
 from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
 from agents.rl.faithfulness import HeldOut, fidelity, held_out, simulate
 from agents.rl.learning_curve import logit
-from agents.rl.recordings import Recording, load, save
+from agents.rl.recordings import Recording, load, save, shipped_file
 from agents.rl.training_model import POOL_SIZE, TrainingModel, fit_trainings
 
 from .synthetic import waits
@@ -156,6 +157,25 @@ def test_too_few_trainings_are_refused(episodes):
         fit_trainings([dataclasses.replace(episodes[0], trainings=np.zeros((0, 13)))])
     with pytest.raises(ValueError, match=r"1 trainings from a random initialisation and \d+ others in 1 runs: a model"):
         fit_trainings([next(one for one in episodes if one.schedule == "wait 13")])
+
+
+def test_the_shipped_runs_make_a_faithful_surrogate_of_the_digits():
+    runs = [one for one in load(shipped_file("Digits-ALMA-v0", decisions=True)) if one.width == 4]
+    found = fidelity(held_out(runs, episodes=16))
+    assert len(runs) == 260
+    assert found.schedules == 18
+    assert found.ranks > 0.9
+    assert found.near_ranks > 0.8
+    assert 0.75 < found.spread < 1.25
+    assert found.luck > 0.5
+
+
+def test_a_command_validates_runs_with_all_decisions(episodes, tmp_path, capsys):
+    save(episodes, tmp_path / "own.npz")
+    assert main(["surrogate", "validate", str(tmp_path / "own.npz"), "--episodes", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "rank correlation of 6 schedules" in out
+    assert "wait 13" in out
 
 
 def test_one_seed_cannot_be_held_out(episodes):
