@@ -58,12 +58,12 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs={num_envs}: must be at least 1 episode; the default is 1")
-        given = models is not None
-        self.models = list(models) if given else models_for(stream, learner, width, recorded, reward_on)
+        self.models = models_for(stream, learner, width, recorded, reward_on) if models is None else list(models)
         self._price_ranges = PriceRange.of("pass_price", pass_price), PriceRange.of("memory_price", memory_price)
         self.reward = Reward("scalar", Prices())  # `_rewards` has the prices of each episode
         self._stacked = StackedModels(self.models)
-        self._captions = ("fitted models", "") if given else (f"surrogate of {stream}, {learner}", reward_on)
+        own = ("fitted models", "")
+        self._captions = (f"surrogate of {stream}, {learner}", reward_on) if models is None else own
         self._set_up(num_envs, choice_space(), feature_space(), autoreset_mode, render_mode)
         self._size, self._processed = np.zeros((2, num_envs), np.int64)
         self._logit, self._quality = np.zeros((2, num_envs))

@@ -120,7 +120,8 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
     @property
     def reward_space(self) -> spaces.Box:
         """The space of one reward with ``reward="vector"``; an AttributeError otherwise."""
-        return self.reward.space
+        space: spaces.Box = self.reward.space
+        return space
 
     def _require_recorded(self, actions: str, replay: bool, grow: bool) -> None:
         missing = [
@@ -296,7 +297,7 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         return spent
 
     def _parameters(self, rows: Any = slice(None)) -> NDArray[np.float64]:
-        return self._stacked.parameters(self._curve[rows], self._grown[rows])
+        return np.asarray(self._stacked.parameters(self._curve[rows], self._grown[rows]))
 
     def _observations(self, rows: Any = slice(None)) -> Observations:
         loss, error, previous_loss, previous_error = self._validation[:, rows]

@@ -156,11 +156,14 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
     @property
     def reward_space(self) -> spaces.Box:
         """The space of a reward with ``reward="vector"``; an AttributeError otherwise."""
-        return self.reward.space
+        space: spaces.Box = self.reward.space
+        return space
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which actions are allowed at this tick, see `agents.policies.actions.Actions.masks`."""
-        return self.actions.masks(tick=self.agent.tick, pending=self.agent.pending, stages=self.agent.stages)
+        agent = self.agent
+        mask: NDArray[np.bool_] = self.actions.masks(tick=agent.tick, pending=agent.pending, stages=agent.stages)
+        return mask
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
