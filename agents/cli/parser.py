@@ -212,6 +212,16 @@ def _add_surrogate(commands: Any) -> None:
     validate.add_argument("--episodes", type=int, default=64, help="episodes of the surrogate per run, default 64")
     second = "the second surrogate, which also replays parts of the data and restarts"
     validate.add_argument("--decisions", action="store_true", help=second)
+    tune = add_command(kinds, "tune", "tuning:tune", "find the schedules that cost least at given prices")
+    add = tune.add_argument
+    add("env", help="id of a stream, such as Digits-ALMA-v0")
+    add("--learner", default="sm", help="agent id, default sm")
+    add("--width", type=int, nargs="+", help="units or channels; default: all recorded widths together")
+    add("--recorded", type=Path, help="file of recorded runs; default: the file of the package")
+    add("--pass-price", type=float, nargs="+", default=[0.0], help="prices of a full pass in errors, default 0")
+    add("--memory-price", type=float, default=0.0, help="price of the untrained size per tick in errors, default 0")
+    add("--episodes", type=int, default=256, help="simulated episodes of each schedule, default 256")
+    add_json(tune)
     export = add_command(kinds, "export", "waiting:export", "write recorded runs as a Minari data set")
     export.add_argument("recorded", help=_RECORDED)
     export.add_argument("dataset", help="Minari's id, such as alma/mnist-waiting-v0")

@@ -124,8 +124,8 @@ class TrainingModel:
 
     @property
     def pass_flops(self) -> float:
-        """FLOPs of one training on the whole stream, without growth: the unit of the price of FLOPs."""
-        return float(self.flops[0] @ (1, self.ticks))
+        """FLOPs of one training on each mega-batch, without growth: the unit of the price of FLOPs."""
+        return float(self.flops[0].sum() * self.ticks)
 
 
 def fit_trainings(recordings: Sequence[Recording], reward_on: str = "test") -> TrainingModel:

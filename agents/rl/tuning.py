@@ -1,0 +1,85 @@
+"""Tuning of schedules on the second surrogate: which rule costs least at given prices.
+
+Schedules do not see what happens, so each is simulated once, and its outcome has a cost at every price.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agents.policies.progress import Decision, Policy, Progress, megabatches_of
+from agents.policies.specs import policy_from
+from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
+from agents.rl.training_model import TrainingModel
+
+FACTORS = (1.2, 1.4, 1.6, 2.0, 3.0, 5.0)
+STOPS = (0.1, 0.2, 0.3, 0.5, 0.8, 1.0)
+WAIT_SHARES = (500, 250, 100, 50, 20, 10, 4, 2)  # of the stream
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The simulated episodes of one schedule.
+
+    Attributes:
+        schedule: in the form of ``--policy``.
+        cer: cumulative error rate of ticks 1..B, float64 (episodes,).
+        passes: full passes, float64 (episodes,).
+        size: sum over the ticks of the parameters, divided by those of the untrained predictor, float64 (episodes,).
+    """
+
+    schedule: str
+    cer: NDArray[np.float64]
+    passes: NDArray[np.float64]
+    size: NDArray[np.float64]
+
+    def costs(self, pass_price: float, memory_price: float = 0.0) -> NDArray[np.float64]:
+        """Return the cost of each episode in errors, float64 (episodes,)."""
+        return self.cer + pass_price * self.passes + memory_price * self.size
+
+
+def candidates(ticks: int, *, replays: bool) -> list[str]:
+    """Return the schedules to choose from: geometric and fixed waits, with and without replay and an early stop.
+
+    Args:
+        ticks: length of the stream, B.
+        replays: whether schedules with replay are among them.
+    """
+    kinds = ("none", f"last:{max(ticks // 10, 1)}", "all") if replays else ("none",)
+    rules = [f"geometric:factor={factor}" for factor in FACTORS]
+    rules += [f"fixed:wait={wait}" for wait in sorted({max(ticks // share, 1) for share in WAIT_SHARES})]
+    return [f"{rule},replay={kind},stop={stop}" for rule, kind, stop in itertools.product(rules, kinds, STOPS)]
+
+
+def simulate(models: Sequence[TrainingModel], schedule: str, episodes: int, seed: int = 0) -> Outcome:
+    """Simulate a schedule.
+
+    Raises:
+        ValueError: the schedule is unknown, or it depends on what happens.
+    """
+    env = DecisionSurrogateVectorEnv(episodes, models=models)
+    env.reset(seed=seed)
+    totals = np.zeros((episodes, 3))
+    for train, size, restart, grow in _decisions(policy_from(schedule), env.ticks):
+        *_, infos = env.decide(*(np.full(episodes, value) for value in (train, size, restart, grow)))
+        totals -= infos["vector_reward"]
+    return Outcome(schedule, *totals.T)
+
+
+def _decisions(policy: Policy, ticks: int) -> Iterator[tuple[bool, int, bool, int]]:
+    """Yield (train, mega-batches, restart, growth steps) of each tick."""
+    pending = stages = last = processed = 0
+    for tick in range(1, ticks + 1):
+        pending += 1
+        now = Progress(tick, ticks, pending, stages, last_pending=last, processed=processed)
+        made = policy(now)
+        decision = made if isinstance(made, Decision) else Decision(bool(made))
+        size = megabatches_of(tick, pending, replay=decision.replay, window=decision.window)
+        yield decision.train, size, decision.restart, decision.grow
+        if decision.train:
+            stages, last, processed, pending = stages + 1, pending, processed + size, 0

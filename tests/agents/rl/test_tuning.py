@@ -1,0 +1,67 @@
+"""Tuning of schedules: their decisions are those of real runs, and their costs follow the prices."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from agents.cli import main
+from agents.policies.specs import policy_from
+from agents.rl.learning_curve import logit
+from agents.rl.training_model import fit_trainings
+from agents.rl.tuning import candidates, simulate
+
+from .synthetic import TICKS, waits
+
+
+@pytest.fixture(scope="module")
+def models():
+    return [fit_trainings(waits(noise=0.05, seeds=(0, 1)))]
+
+
+def test_every_candidate_can_be_read_and_differs():
+    names = candidates(500, replays=True)
+    assert len(names) == len(set(names)) == 6 * 3 * 14
+    assert all("replay=none" in name for name in candidates(500, replays=False))
+    assert len({policy_from(name) for name in names}) == len(names)
+
+
+def test_a_schedule_pays_for_what_it_trains_on(models):
+    every, half = (simulate(models, f"fixed:wait=1,stop={stop}", 8) for stop in (1.0, 0.5))
+    assert np.allclose(every.passes, 1)
+    assert np.allclose(half.passes, 0.5)
+    assert np.allclose(every.size, TICKS)
+    assert (half.cer > every.cer).all()
+    assert np.allclose(half.costs(40, 0.1), half.cer + 20 + 0.1 * TICKS)
+
+
+def test_a_schedule_is_simulated_as_the_runs_were_recorded(models):
+    recorded = [run for run in waits(noise=0.05, seeds=(0, 1)) if run.schedule == "wait 5"]
+    found = simulate(models, "fixed:wait=5", 256)
+    real = np.mean([run.cer - run.error for run in recorded])
+    assert abs(logit(np.float64(found.cer.mean() / TICKS)) - logit(np.float64(real / TICKS))) < 0.1
+
+
+def test_a_schedule_that_needs_a_loss_waits_for_none(models):
+    with pytest.raises(ValueError, match="unknown policy"):
+        simulate(models, "sometimes", 2)
+
+
+def test_a_command_prints_the_best_schedules_of_each_price(capsys):
+    words = ["surrogate", "tune", "Digits-ALMA-v0", "--width", "4", "--pass-price", "0", "10", "--episodes", "16"]
+    assert main([*words, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    for price, several in ((0.0, [row for row in rows if row["pass_price"] == 0]), (10.0, rows[len(rows) // 2 :])):
+        assert {row["pass_price"] for row in several} == {price}
+        costs = [row["cost"]["mean"] for row in several[:3]]
+        assert costs == sorted(costs)
+        assert all(row["cost"]["mean"] >= costs[0] for row in several)
+        assert all(row["cost"]["mean"] == pytest.approx(row["cer"] + price * row["passes"]) for row in several)
+        assert {"doubling", "geometric:factor=1.6,stop=0.8"} <= {row["schedule"] for row in several}
+    assert rows[0]["passes"] > rows[len(rows) // 2]["passes"]  # a price makes passes rarer
+    assert main(words) == 0
+    assert "doubling" in capsys.readouterr().out
+    assert main([*words[:-1], "1"]) == 2
+    assert "--episodes 1: must be at least 2" in capsys.readouterr().err
