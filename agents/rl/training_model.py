@@ -64,6 +64,10 @@ class Trainings:
         old = np.log1p(self.size - self.pending)
         columns = [np.ones_like(a), a, a * a, last, last * a, b, b * b, a * b, share, share * a, old, old * last]
         columns += [k, k * a, e, e * a, g, g * a, self.grows, self.grows * a]
+        # The size beside all that the network was trained on: without it, schedules with few large trainings are
+        # simulated with too high errors.
+        new = np.log1p(self.size / (1 + self.processed))
+        columns += [new, new * new, new * last]
         return np.stack(columns, -1)
 
     def cold(self) -> Array:
