@@ -23,7 +23,8 @@ from alma_env.metering.storages import checksum, key_of, tensors_of
 from alma_env.metering.tally import Charge
 from alma_env.protocol import Protocol
 from alma_env.registration import PROTOCOL_KEYWORDS
-from alma_env.rendering.renderer import FPS, MODES, Frame, Renderer
+from alma_env.rendering.drawn import Drawn
+from alma_env.rendering.renderer import FPS, MODES, Renderer
 from alma_env.rendering.view import FixedWaits, Trace, View
 from alma_env.scoring.admission import is_untrained, require_metered
 from alma_env.scoring.ensemble import Ensemble
@@ -42,7 +43,7 @@ Observation = dict[str, dict[str, np.ndarray[Any, Any]]]
 Step = tuple[Observation, float, bool, bool, dict[str, Any]]
 
 
-class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
+class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
     """Anytime learning at macroscale (Caccia, Xu, Ott, Ranzato, Denoyer; arXiv 2106.09563, section 3).
 
     A data set arrives as a stream of ``B`` equal mega-batches from one distribution. After each arrival (a *tick*) the
@@ -353,18 +354,6 @@ class AlmaEnv(gym.Env[Observation, "nn.Module | None"]):
         with self.meter.paused():
             frozen = freeze(unwrap(predictor))
             return answer(frozen, x, y, task=self.data.task, batch_size=self.evaluation_batch_size).error
-
-    def render(self) -> Frame:
-        """Draw the episode so far, as ``render_mode`` says.
-
-        Raises:
-            RuntimeError: there is no episode: call ``reset``.
-        """
-        return self._renderer.render(self._view)
-
-    def close(self) -> None:
-        """Give the terminal back, if ``render_mode`` is ``"human"``. The environment can be used again."""
-        self._renderer.close()
 
     def _view(self) -> View:
         if self.tick < 0:

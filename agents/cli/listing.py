@@ -37,9 +37,10 @@ def envs(options: argparse.Namespace, console: Console) -> int:
         recipe, waits = f"{stream['backbone']}-{stream['width']}", ", ".join(map(str, stream["waits"]))
         table.add_row(stream["id"], stream["data"], str(stream["ticks"] or "any"), recipe, waits)
     table.caption = (
-        "B: mega-batches. X-ALMA-v0 has a decision environment X-ALMA-Wait-v0, and except for text its surrogate "
-        f"X-ALMA-Wait-Surrogate-v0. The surrogates of {' and '.join(_shipped())} come with the package; others take "
-        "recorded=FILE, which `alma surrogate fit` writes. `alma envs --json` has every id in full."
+        "B: mega-batches. X-ALMA-v0 has a decision environment X-ALMA-Wait-v0 (v1: all decisions, at prices), and "
+        "except for text its surrogate X-ALMA-Wait-Surrogate-v0 or v1. The surrogates of "
+        f"{' and '.join(_shipped())} come with the package; others take recorded=FILE, which `alma surrogate fit` "
+        "writes. `alma envs --json` has every id in full."
     )
     table.caption_justify = "left"
     _print_uncut(console, table)

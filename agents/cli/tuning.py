@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from agents.analysis.statistics import Interval
 from agents.cli import json_output
 from agents.rl.price_range import PriceRange
-from agents.rl.training_model import models_for
+from agents.rl.training_fit import models_for
 from agents.rl.tuning import Outcome, candidates, simulate
 
 BESIDE = ("doubling", "geometric:factor=1.6,stop=0.8")  # shown beside the best schedules

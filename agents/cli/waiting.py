@@ -25,13 +25,13 @@ from agents.cli.finished_runs import picture_folder
 from agents.cli.run_sweep import compute, require_settings, run_in_turn
 from agents.figures import waiting
 from agents.policies.validation import key_values
+from agents.rl import decision_fidelity, fidelity, recordings
 from agents.rl import export as minari_export
-from agents.rl import faithfulness, fidelity, recordings
 from agents.rl.learning_curve import fit as fit_curve
 from agents.rl.recording_plan import SEEDS, recording_specs
 from agents.rl.saving import save_policy
 from agents.rl.train import train_policy
-from agents.rl.training_model import fit_trainings
+from agents.rl.training_fit import fit_trainings
 from agents.runs import load
 from agents.sweeps import grid
 from agents.sweeps.progress import say
@@ -94,14 +94,14 @@ def validate(options: argparse.Namespace, console: Console) -> int:
 
 
 def _validate_decisions(title: str, runs: list[recordings.Recording], episodes: int, console: Console) -> None:
-    compared = faithfulness.held_out(runs, episodes)
+    compared = decision_fidelity.held_out(runs, episodes)
     table = Table("schedule, held out", "runs", "CER, real", "±", "CER, surrogate", "±", box=None, title=title)
     ranked = [one for one in compared if len(one.real) > 1]
     for one in sorted(ranked, key=lambda one: float(one.real.mean())):
         numbers = (one.real.mean(), one.real.std(ddof=1), one.simulated.mean(), one.simulated.std(ddof=1))
         table.add_row(escape(one.schedule), str(len(one.real)), *(f"{number:.2f}" for number in numbers))
     console.print(table)
-    found = faithfulness.fidelity(compared)
+    found = decision_fidelity.fidelity(compared)
     runs_of_all = sum(len(one.real) for one in compared)
     console.print(
         f"rank correlation of {found.schedules} schedules: {found.ranks:.3f}; of {found.near} near the best: "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,12 @@ NAMES = tuple(name for name, *_ in FEATURES)
 
 def feature_space() -> spaces.Box:
     """Return the space of `features`, float32 (13,); a new object at each call."""
-    low, high = (np.array([feature[side] for feature in FEATURES], np.float32) for side in (1, 2))
+    return space_of(FEATURES)
+
+
+def space_of(table: Sequence[tuple[str, float, float, str]]) -> spaces.Box:
+    """Return the space of a table of features, float32 (features,); a new object at each call."""
+    low, high = (np.array([feature[side] for feature in table], np.float32) for side in (1, 2))
     return spaces.Box(low, high, dtype=np.float32)
 
 

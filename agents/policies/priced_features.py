@@ -33,8 +33,7 @@ _OLD = [first_version.NAMES.index(name) for name in NAMES if name in first_versi
 
 def feature_space() -> spaces.Box:
     """Return the space of `features`, float32 (18,); a new object at each call."""
-    low, high = (np.array([feature[side] for feature in FEATURES], np.float32) for side in (1, 2))
-    return spaces.Box(low, high, dtype=np.float32)
+    return first_version.space_of(FEATURES)
 
 
 def features(

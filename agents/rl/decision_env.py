@@ -63,9 +63,9 @@ class DecisionEnv(WaitEnv):
 
     ## Rewards
     −(error + ``pass_price`` · full passes since the tick before + ``memory_price`` · size). A *full pass* is the FLOPs
-    of one stage of the untrained network on the whole stream, and *size* is the number of parameters divided by that of
+    of training the untrained network once on each mega-batch, and *size* is the number of parameters divided by that of
     the untrained predictor. A full pass thus costs ``pass_price`` errors, which is the unit of the CER: with
-    ``pass_price=40`` a learner may train on every mega-batch once if this saves 40 errors.
+    ``pass_price=40`` it pays to train on every mega-batch once if this saves 40 errors.
     ``info["vector_reward"]``, float64 (3,), holds −(error, full passes, size).
 
     ## Arguments
@@ -76,7 +76,8 @@ class DecisionEnv(WaitEnv):
     ``memory_price`` of the episode.
 
     Raises:
-        ValueError: a price is negative or infinite, or the size of the data set is unknown.
+        ValueError: a price is negative or infinite.
+        TypeError: a keyword of `WaitEnv` that this environment does not have, such as ``flops_price``.
     """
 
     def __init__(
@@ -92,9 +93,9 @@ class DecisionEnv(WaitEnv):
     ) -> None:
         for name in ("actions", "replay", "grow", "reward", "flops_price", "parameter_price"):
             if name in keywords:
-                raise ValueError(
-                    f"{name}={keywords[name]!r}: an argument of Wait-v0; each action decides about replay and growth, "
-                    "and the prices are pass_price and memory_price"
+                raise TypeError(
+                    f"unexpected keyword argument {name!r}: an argument of Wait-v0; each action decides about replay "
+                    "and growth, and the prices are pass_price and memory_price"
                 )
         self._price_ranges = PriceRange.of("pass_price", pass_price), PriceRange.of("memory_price", memory_price)
         super().__init__(stream, learner, reward_on=reward_on, render_mode=render_mode, **keywords)
@@ -123,7 +124,8 @@ class DecisionEnv(WaitEnv):
     @cached_property
     def pass_flops(self) -> int:
         """FLOPs of a full pass; known after the first ``reset``."""
-        return full_pass_flops(self.learner, self.alma, self._hyperparameters)
+        stage = self.agent.config["stage"]
+        return full_pass_flops(self.learner, self.alma, {**self._hyperparameters, **stage})
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which choices have an effect of their own at this tick, bool (10,)."""

@@ -17,13 +17,15 @@ from numpy.typing import NDArray
 from agents.analysis.prices import Prices
 from agents.policies.choices import GROW, REPLAYS, RESTART, TRAIN, allowed_choices, choice_space, sizes_of
 from agents.policies.priced_features import feature_space, features
+from agents.rl.fixed_waits import EPISODES, shown_waits
 from agents.rl.learning_curve import logit
 from agents.rl.price_range import PriceRange
 from agents.rl.rewards import Reward
 from agents.rl.stacked_models import StackedModels
 from agents.rl.surrogate import SurrogateEnv
 from agents.rl.surrogate_vector import Observations, SurrogateVectorEnv
-from agents.rl.training_model import TrainingModel, Trainings, models_for
+from agents.rl.training_fit import models_for
+from agents.rl.training_model import TrainingModel, Trainings
 
 
 class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
@@ -72,11 +74,13 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
     def _start(self, rows: NDArray[np.int64]) -> None:
         """Start episodes with new prices: tick 0 is scored and D_1 has arrived."""
         super()._start(rows)
-        self._error[rows] = self._cer[rows] = self._stacked.draw_first_errors(self._curve[rows], self.np_random)
         self._size[rows] = self._processed[rows] = 0
         self._logit[rows] = logit(self._error[rows])
         for price, drawn in zip(self._price_ranges, self._prices, strict=True):
             drawn[rows] = price.draw(self.np_random, len(rows))
+
+    def _first_errors(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        return np.asarray(self._stacked.draw_first_errors(self._curve[rows], self.np_random))
 
     def step(self, actions: Any) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """Wait or train in every episode.
@@ -142,6 +146,18 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
         self._stages[rows] += 1
         self._pending[rows] = 0
         return spent
+
+    def _simulate_waits(self, curve: int) -> dict[int, NDArray[np.float64]]:
+        found = {}
+        for wait in shown_waits(self.ticks):
+            env = DecisionSurrogateVectorEnv(EPISODES, models=[self.models[curve]])
+            _, infos = env.reset(seed=0)
+            means = [-infos["vector_reward"][:, 0].mean()]
+            for tick in range(1, self.ticks + 1):
+                *_, infos = env.step(np.full(EPISODES, int(tick % wait == 0)))
+                means.append(-infos["vector_reward"][:, 0].mean())
+            found[wait] = np.array(means)
+        return found
 
     def _vectors(self, spent: NDArray[np.float64]) -> NDArray[np.float64]:
         size = self._parameters() / self._stacked.parameters(self._curve)

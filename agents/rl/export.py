@@ -41,11 +41,17 @@ def episode_of(recording: Recording, kind: str = "train", prices: Prices | None 
     """Return the episode that `WaitEnv` with actions ``train`` or ``multi`` and these prices would have had in a run.
 
     Raises:
-        ValueError: the kind is unknown; or no action expresses a decision of the run: the kind is ``train`` and the run
-            replays or grows, or the run grows by several steps before one training.
+        ValueError: the kind is unknown; or no action expresses a decision of the run: the run replays a part of the
+            earlier data or restarts, the kind is ``train`` and the run replays or grows, or the run grows by several
+            steps before one training.
     """
     if kind not in ("train", "multi"):
         raise ValueError(f"kind={kind!r}: must be 'train' or 'multi'")
+    if recording.explores:
+        raise ValueError(
+            f"a run of {recording.learner!r} with {recording.schedule!r} replays a part of the earlier data, or "
+            "restarts, which no action of Wait-v0 can express; leave this run out"
+        )
     decisions = recording.decisions
     if (steps := decisions[:, 2].max()) > 1:
         raise ValueError(
@@ -143,7 +149,7 @@ def to_minari(
                 rewards=episode.rewards,
                 terminations=end,
                 truncations=np.zeros_like(end),
-                infos={"reward_vector": np.concatenate([np.zeros((1, 3)), episode.reward_vectors])},
+                infos={"vector_reward": np.concatenate([np.zeros((1, 3)), episode.reward_vectors])},
             )
         )
     env, first = _environment(recordings, kind), recordings[0]

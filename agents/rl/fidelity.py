@@ -58,8 +58,15 @@ def held_out(recordings: Sequence[Recording], episodes: int = 64, seed: int = 0)
 
 
 def rank_correlation(compared: Sequence[HeldOutSchedule]) -> float:
-    """Return Spearman's correlation of the schedules' CER, real and surrogate; NaN if one of the two is constant."""
+    """Return Spearman's correlation of the schedules' CER, real and surrogate, see `spearman`."""
+    real, surrogate = (np.array([getattr(one, name) for one in compared]) for name in ("real", "surrogate"))
+    return spearman(real, surrogate)
+
+
+def spearman(real: NDArray[np.float64], simulated: NDArray[np.float64]) -> float:
+    """Return Spearman's rank correlation; NaN with fewer than 3 values, or if one side is constant."""
     from scipy.stats import spearmanr  # slow to import
 
-    real, surrogate = ([getattr(one, name) for one in compared] for name in ("real", "surrogate"))
-    return float(spearmanr(real, surrogate).statistic) if len(set(real)) > 1 < len(set(surrogate)) else math.nan
+    if len(real) < 3 or len(set(real)) == 1 or len(set(simulated)) == 1:
+        return math.nan
+    return float(spearmanr(real, simulated).statistic)

@@ -14,8 +14,8 @@ from agents.rl.stacked_curves import StackedCurves
 
 Array = NDArray[np.float64]
 
-_EPISODES = 64
-_NONE = np.zeros(_EPISODES, np.int64)  # neither replay nor growth
+EPISODES = 64
+_NONE = np.zeros(EPISODES, np.int64)  # neither replay nor growth
 
 
 def shown_waits(ticks: int) -> list[int]:
@@ -34,13 +34,13 @@ def simulated(curves: StackedCurves, curve: int) -> dict[int, Array]:
     ``curve`` is the number of a curve. The random numbers are those of seed 0.
     """
     random, found = np.random.default_rng(0), {}
-    index = np.full(_EPISODES, curve)
+    index = np.full(EPISODES, curve)
     for wait in shown_waits(curves.ticks):
-        error = np.full(_EPISODES, curves.first_error[curve])
+        error = np.full(EPISODES, curves.first_error[curve])
         means = np.full(curves.ticks + 1, error[0])
         for stages, tick in enumerate(range(wait, curves.ticks + 1, wait)):
-            draw = random.integers(POOL_SIZE, size=_EPISODES)
-            size, seen, before = (np.full(_EPISODES, number) for number in (wait, tick, stages))
+            draw = random.integers(POOL_SIZE, size=EPISODES)
+            size, seen, before = (np.full(EPISODES, number) for number in (wait, tick, stages))
             error, _, _ = curves.outcome(index, error, size, seen, before, _NONE, _NONE, draw)
             means[tick:] = error.mean()
         found[wait] = means

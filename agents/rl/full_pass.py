@@ -19,14 +19,12 @@ def full_pass_flops(learner: str, env: AlmaEnv, settings: Mapping[str, Any]) -> 
     Args:
         learner: id of the agent.
         env: the environment, after its first ``reset``.
-        settings: hyper-parameters of the agent.
+        settings: hyper-parameters of the agent, all fields of ``StageSettings`` among them.
     """
-    agent = make(learner, env, **settings)
-    epochs, updates = (agent.config["stage"][name] for name in ("epochs", "updates"))
-    short = {"epochs": 1} if updates is None else {"updates": 1}
-    trial = make(learner, env, **{**settings, **short})
+    repeated = "epochs" if settings["updates"] is None else "updates"
+    trial = make(learner, env, **{**settings, repeated: 1})
     trial.gather(env.megabatch(1))
     meter = Meter()
     with meter:
         trial.carry_out(Decision(train=True))
-    return int(meter.total) * int(epochs if updates is None else updates) * env.ticks
+    return int(meter.total) * int(settings[repeated]) * env.ticks

@@ -55,7 +55,7 @@ class Reward:
         """
         if self.kind == "scalar":
             raise AttributeError(
-                "reward_space: the rewards of this environment are numbers; make it with reward='vector', or by the id "
-                "that ends in -MO-v0"
+                "reward_space: the rewards of this environment are numbers, and info['vector_reward'] has the vector; "
+                "for vector rewards of Wait-v0 make it with reward='vector', or by the id that ends in -MO-v0"
             )
         return reward_space()

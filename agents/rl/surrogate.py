@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from agents.rl.surrogate_vector import Observations
 from agents.rl.surrogate_vector import SurrogateVectorEnv as SurrogateVectorEnv
-from alma_env.rendering.renderer import FPS, MODES, Frame, Renderer
+from alma_env.rendering.drawn import Drawn
+from alma_env.rendering.renderer import FPS, MODES, Renderer
 from alma_env.rendering.view import View
 
 
-class SurrogateEnv(gym.Env[Observations, Any]):
+class SurrogateEnv(Drawn, gym.Env[Observations, Any]):
     """A single environment: one episode of `SurrogateVectorEnv`, with the same arguments.
 
     It has neither ``num_envs`` nor ``autoreset_mode``. ``render_mode`` may also be ``"human"``, see `alma_env.AlmaEnv`.
@@ -87,18 +88,6 @@ class SurrogateEnv(gym.Env[Observations, Any]):
         info = _first(infos) if self._running else _first(infos) | _first(infos["final_info"])
         reward = float(rewards[0]) if np.ndim(rewards) == 1 else rewards[0]
         return observation, reward, not self._running, False, info
-
-    def render(self) -> Frame:
-        """Draw the episode so far, as ``render_mode`` says.
-
-        Raises:
-            RuntimeError: there is no episode: call ``reset``.
-        """
-        return self._renderer.render(self._view)
-
-    def close(self) -> None:
-        """Give the terminal back, if ``render_mode`` is ``"human"``. The environment can be used again."""
-        self._renderer.close()
 
     def _view(self) -> View:
         return self.vector.view(0)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.rl import fixed_waits
-from agents.rl.stacked_curves import StackedCurves
 from alma_env.rendering.renderer import Frame, Renderer
 from alma_env.rendering.view import Trace, View
 
@@ -21,12 +20,21 @@ class SurrogatePictures:
 
     An episode that has ended stays until `start`, so that its last picture can be drawn although the surrogate has
     started the next episode.
+
+    Args:
+        episodes: n.
+        ticks: length of the stream, B.
+        simulate_waits: returns the errors of fixed waits on a curve, see `agents.rl.fixed_waits`.
+        title: of the pictures.
+        error_of: the data of the error.
     """
 
-    def __init__(self, episodes: int, curves: StackedCurves, title: str, error_of: str) -> None:
-        self._curves, self._title, self._error_of = curves, title, error_of
-        self._errors, self._parameters, self._flops = np.zeros((3, episodes, curves.ticks + 1))
-        self._trained = np.zeros((episodes, curves.ticks + 1), bool)
+    def __init__(
+        self, episodes: int, ticks: int, simulate_waits: Callable[[int], dict[int, Array]], title: str, error_of: str
+    ) -> None:
+        self._simulate_waits, self._title, self._error_of = simulate_waits, title, error_of
+        self._errors, self._parameters, self._flops = np.zeros((3, episodes, ticks + 1))
+        self._trained = np.zeros((episodes, ticks + 1), bool)
         self._curve = np.zeros(episodes, np.int64)
         self._last = np.full(episodes, -1)  # tick; -1 before the first episode
         self._fixed_waits: dict[int, dict[int, Array]] = {}  # by curve
@@ -70,10 +78,10 @@ class SurrogatePictures:
         )
         curve = int(self._curve[row])
         if curve not in self._fixed_waits:
-            self._fixed_waits[curve] = fixed_waits.simulated(self._curves, curve)
+            self._fixed_waits[curve] = self._simulate_waits(curve)
         return View(
             self._title,
-            self._curves.ticks,
+            self._errors.shape[1] - 1,
             {"agent": trace},
             error_of=self._error_of,
             fixed_waits=self._fixed_waits[curve],

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from agents.analysis.prices import Prices, reward_vector
 from agents.policies.actions import Actions
 from agents.policies.features import feature_space, features
+from agents.rl import fixed_waits
 from agents.rl.learning_curve import POOL_SIZE, Curve, curves_for
 from agents.rl.rewards import Reward
 from agents.rl.stacked_curves import StackedCurves
@@ -166,7 +167,11 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         self._tick[rows] = self._pending[rows] = 1
         self._ended[rows] = False
         self._validation[:, rows] = np.nan
-        self._error[rows] = self._cer[rows] = self._stacked.first_error[self._curve[rows]]
+        self._error[rows] = self._cer[rows] = self._first_errors(rows)
+
+    def _first_errors(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the errors of the untrained predictors, float64 (n,)."""
+        return np.asarray(self._stacked.first_error[self._curve[rows]])
 
     def step(self, actions: Any) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """Wait or train in every episode.
@@ -235,7 +240,11 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
 
     def keep_course(self) -> None:
         """Keep the course of the episodes from the next ``reset`` on, for `view`."""
-        self._pictures = SurrogatePictures(self.num_envs, self._stacked, *self._captions)
+        self._pictures = SurrogatePictures(self.num_envs, self.ticks, self._simulate_waits, *self._captions)
+
+    def _simulate_waits(self, curve: int) -> dict[int, NDArray[np.float64]]:
+        """Return the mean errors of fixed waits on a curve at ticks 0..B."""
+        return fixed_waits.simulated(self._stacked, curve)
 
     def _note_start(self, rows: NDArray[np.int64]) -> None:
         if self._pictures is not None:

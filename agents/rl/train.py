@@ -121,11 +121,17 @@ def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[V
     from agents.rl.sb3 import SurrogateVecEnv
 
     name = env_id.removeprefix("alma_env:").removeprefix(NAMESPACE)
-    trainable = [id for id in gym.registry if "-ALMA-Wait" in id and "-MO-" not in id and "/" not in id]
+    waits = [id for id in gym.registry if "-ALMA-Wait" in id and "-MO-" not in id and "/" not in id]
+    trainable = [id for id in waits if id.endswith("-v0")]
     if "-MO-" in name or keywords.get("reward", "scalar") != "scalar":
         raise ValueError(
             f"env_id={env_id!r}, reward={keywords.get('reward', 'vector')!r}: the algorithms learn from rewards that "
             "are numbers; use the id without -MO, and leave reward out"
+        )
+    if name in waits and name not in trainable:
+        raise ValueError(
+            f"env_id={env_id!r}: `alma run --policy` cannot play a policy for all decisions yet; use "
+            f"{name.removesuffix('1')}0, or train with a library of your own on this id"
         )
     if name not in trainable:
         raise ValueError(f"env_id={env_id!r}: not a decision environment; the ids are {', '.join(trainable)}")

@@ -31,7 +31,8 @@ from agents.rl.rewards import Reward
 from agents.runs.episode import play_tick
 from agents.runs.run import config_of
 from agents.training.forked import use_one_thread_if_forked
-from alma_env.rendering.renderer import FPS, MODES, Frame, Renderer
+from alma_env.rendering.drawn import Drawn
+from alma_env.rendering.renderer import FPS, MODES, Renderer
 from alma_env.rendering.view import FixedWaits, Trace, View
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def decided_by_actions(now: Progress) -> Decision:
     raise RuntimeError(f"tick={now.tick}: a decision environment has no policy; give actions to step()")
 
 
-class WaitEnv(gym.Env[NDArray[np.float32], Any]):
+class WaitEnv(Drawn, gym.Env[NDArray[np.float32], Any]):
     """Decisions when a learner on a real stream waits and trains (ALMA paper, sections 3 and 5).
 
     ## Action Space
@@ -208,18 +209,6 @@ class WaitEnv(gym.Env[NDArray[np.float32], Any]):
         reward = self.reward(info["vector_reward"])
         self._renderer.show(self._view)
         return self._observation(), reward, terminated, truncated, info
-
-    def render(self) -> Frame:
-        """Draw the episode so far, as ``render_mode`` says.
-
-        Raises:
-            RuntimeError: there is no episode: call ``reset``.
-        """
-        return self._renderer.render(self._view)
-
-    def close(self) -> None:
-        """Give the terminal back, if ``render_mode`` is ``"human"``. The environment can be used again."""
-        self._renderer.close()
 
     @cached_property
     def fixed_waits(self) -> FixedWaits:

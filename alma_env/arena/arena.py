@@ -32,7 +32,8 @@ from alma_env.errors import AlmaError, MissingPackageError, how_to_install
 from alma_env.ledger import Ledger
 from alma_env.metering.meter import Meter, running
 from alma_env.registration import PROTOCOL_KEYWORDS
-from alma_env.rendering.renderer import FPS, MODES, Frame, Renderer
+from alma_env.rendering.drawn import Drawn
+from alma_env.rendering.renderer import FPS, MODES, Renderer
 from alma_env.rendering.view import FixedWaits, Trace, View
 from alma_env.text.corpus import TextCorpus
 
@@ -88,7 +89,7 @@ def env(id: str, agents: Iterable[str] | int = 2, **keywords: Any) -> AECEnv[str
     return parallel_to_aec(parallel_env(id, agents, **keywords))
 
 
-class Arena(ParallelEnv[str, Observation, Any]):
+class Arena(Drawn, ParallelEnv[str, Observation, Any]):
     """Several agents on one stream. The manual of ``AlmaEnv`` describes what each of them does.
 
     ## Action Space
@@ -325,18 +326,6 @@ class Arena(ParallelEnv[str, Observation, Any]):
         for meter in self.meters.values():
             meter.note_data(found)
         return found
-
-    def render(self) -> Frame:
-        """Draw the episode so far, as ``render_mode`` says; the manual of ``AlmaEnv`` describes the modes.
-
-        Raises:
-            RuntimeError: there is no episode: call ``reset``.
-        """
-        return self._renderer.render(self._view)
-
-    def close(self) -> None:
-        """Give the terminal back, if ``render_mode`` is ``"human"``. The arena can be used again."""
-        self._renderer.close()
 
     def _view(self) -> View:
         if self.tick < 0:

@@ -5,6 +5,7 @@ OMP_NUM_THREADS=1 pytest -m benchmark -s tests/benchmarks/test_waiting.py
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from statistics import median
@@ -16,6 +17,7 @@ import pytest
 import agents
 import alma_env
 from agents.policies import fixed_wait
+from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
 from agents.rl.learning_curve import curves_for
 from agents.rl.surrogate import SurrogateVectorEnv
 
@@ -44,6 +46,22 @@ def test_steps_per_second_of_the_surrogate(benchmark, curves, probability):
     benchmark.extra_info["steps_per_second"] = n / each
     benchmark.pedantic(lambda: None, rounds=1)
     print(f"\n{len(env.curves)} curves, training at {probability:.0%} of ticks: {n / each:,.0f} steps/s")
+
+
+@pytest.mark.parametrize("probability", [0.1, 1.0])
+@pytest.mark.parametrize("episodes", [4096, 65_536])
+def test_steps_per_second_of_the_second_surrogate(benchmark, episodes, probability):
+    env = DecisionSurrogateVectorEnv(episodes, stream=STREAM, width=4, pass_price=(0, 100))
+    env.reset(seed=0)
+    generator = np.random.default_rng(0)
+    trains = [generator.random(episodes) < probability for _ in range(4)]
+    actions = itertools.cycle([generator.integers(1, 10, episodes) * train for train in trains])
+    each = median(seconds(lambda: env.step(next(actions)), 4) for _ in range(10))
+    benchmark.extra_info["steps_per_second"] = episodes / each
+    benchmark.pedantic(lambda: None, rounds=1)
+    print(
+        f"\n{episodes} episodes, all decisions, training at {probability:.0%} of ticks: {episodes / each:,.0f} steps/s"
+    )
 
 
 @pytest.mark.parametrize("episodes", [64, 4096])

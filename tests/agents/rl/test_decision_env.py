@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 
 import gymnasium as gym
 import numpy as np
@@ -15,7 +16,8 @@ from agents.rl import recordings
 from agents.rl.decision_env import DecisionEnv
 from agents.rl.decision_surrogate import DecisionSurrogateEnv, DecisionSurrogateVectorEnv
 from agents.rl.learning_curve import logit
-from agents.rl.training_model import TrainingModel, Trainings, fit_trainings
+from agents.rl.training_fit import fit_trainings
+from agents.rl.training_model import TrainingModel, Trainings
 
 from .synthetic import TICKS, waits
 
@@ -156,14 +158,41 @@ def test_the_checkers_of_gymnasium_and_stable_baselines3_pass(id, tmp_path, recw
     assert env.action_masks().shape == (10,)
 
 
+def test_the_surrogate_draws_its_episodes_with_fixed_waits(model):
+    single = DecisionSurrogateEnv(models=[model], render_mode="rgb_array")
+    single.reset(seed=0)
+    single.step(1)
+    assert single.render().shape == (420, 720, 3)
+    waits = single.vector._simulate_waits(0)
+    assert list(waits) == [1, 5, 10, 20]
+    for wait, errors in waits.items():
+        assert errors.shape == (TICKS + 1,)
+        assert np.allclose(errors[:wait], 0.9)  # untrained
+        assert errors[-1] < 0.8
+    env = DecisionSurrogateVectorEnv(2, models=[model], render_mode="ansi")
+    env.reset(seed=0)
+    env.step([0, 1])
+    assert ["trained" in line for line in env.render()] == [False, True]
+
+
+def test_an_episode_goes_on_after_a_pickle():
+    env = DecisionEnv("Digits-ALMA-v0", pass_price=(0.1, 10), **FAST)
+    env.reset(seed=0)
+    env.step(1)
+    copy = pickle.loads(pickle.dumps(env))
+    (seen, reward, *_, info), (other, same, *_, infos) = env.step(3), copy.step(3)
+    assert np.array_equal(seen, other)
+    assert (reward, info["pass_price"]) == (same, infos["pass_price"])
+
+
 def test_wrong_arguments_are_refused(model):
     with pytest.raises(ValueError, match=r"pass_price=\(5, 1\): must be a price .* use pass_price=40"):
         DecisionSurrogateVectorEnv(1, models=[model], pass_price=(5, 1))
     with pytest.raises(ValueError, match=r"memory_price=-1: must be a price"):
         DecisionEnv("Digits-ALMA-v0", memory_price=-1, **FAST)
-    with pytest.raises(ValueError, match=r"flops_price=1: an argument of Wait-v0"):
+    with pytest.raises(TypeError, match=r"unexpected keyword argument 'flops_price': an argument of Wait-v0"):
         DecisionEnv("Digits-ALMA-v0", flops_price=1, **FAST)
-    with pytest.raises(ValueError, match="20, 5 mega-batches: the models of one environment"):
+    with pytest.raises(ValueError, match="20, 5 mega-batches: one environment"):
         DecisionSurrogateVectorEnv(1, models=[model, dataclasses.replace(model, ticks=5)])
     env = DecisionSurrogateEnv(models=[model])
     with pytest.raises(RuntimeError, match="call reset"):

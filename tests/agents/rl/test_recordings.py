@@ -105,6 +105,8 @@ def test_a_run_with_windows_or_restarts_is_read_and_not_fitted_by_the_first_surr
     assert recording.column("restart").tolist() == [0, "restart" in change]
     with pytest.raises(ValueError, match="'gens' with .* replays a part of the data, or restarts.*none or all"):
         fit([recording])
+    with pytest.raises(ValueError, match="'gens' with .* replays a part of the earlier data, or restarts.*leave this"):
+        episode_of(recording, "multi")
     recordings.save([recording], tmp_path / "one.npz")
     (again,) = recordings.load(tmp_path / "one.npz")
     np.testing.assert_array_equal(again.trainings, recording.trainings)

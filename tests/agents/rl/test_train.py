@@ -197,6 +197,7 @@ def test_files_without_a_policy_are_refused(tmp_path):
             {"env_id": "CartPole-v1"},
             "env_id='CartPole-v1': not a decision environment; the ids are .*Digits-ALMA-Wait-v0",
         ),
+        ({"env_id": "Digits-ALMA-Wait-Surrogate-v1"}, "cannot play a policy for all decisions yet; use Digits-.*-v0"),
         ({"env_id": "Digits-ALMA-Wait-MO-v0"}, "rewards that are numbers; use the id without -MO"),
         ({"reward": "vector"}, "reward='vector': the algorithms learn from rewards that are numbers"),
         ({"algorithm": "sac"}, "algorithm='sac': must be one of ppo, a2c, dqn"),

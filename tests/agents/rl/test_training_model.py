@@ -10,11 +10,12 @@ import pytest
 
 from agents.cli import main
 from agents.policies.choices import RESTART, TRAIN, decision_of, sizes_of
+from agents.rl.decision_fidelity import HeldOut, fidelity, held_out, simulate
 from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
-from agents.rl.faithfulness import HeldOut, fidelity, held_out, simulate
 from agents.rl.learning_curve import logit
 from agents.rl.recordings import Recording, load, save, shipped_file
-from agents.rl.training_model import POOL_SIZE, TrainingModel, fit_trainings
+from agents.rl.training_fit import fit_trainings
+from agents.rl.training_model import POOL_SIZE, TrainingModel
 
 from .synthetic import waits
 

@@ -10,7 +10,7 @@ import pytest
 from agents.cli import main
 from agents.policies.specs import policy_from
 from agents.rl.learning_curve import logit
-from agents.rl.training_model import fit_trainings
+from agents.rl.training_fit import fit_trainings
 from agents.rl.tuning import candidates, simulate
 
 from .synthetic import TICKS, waits

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
+from agents.rl.fidelity import spearman
 from agents.rl.recordings import Recording
-from agents.rl.training_model import TrainingModel, fit_trainings
+from agents.rl.training_fit import fit_trainings
+from agents.rl.training_model import TrainingModel
 
 NEAR = 1.15  # a schedule is near the best if its CER is at most this many times the CER of the best
 _BAND = (0.05, 0.95)
@@ -138,12 +140,3 @@ def _luck(ranked: Sequence[HeldOut]) -> float:
         if len(here) > 2:
             found.append(np.corrcoef(one.real[here], other.real[there])[0, 1])
     return float(np.mean(found)) if found else math.nan
-
-
-def spearman(real: NDArray[np.float64], simulated: NDArray[np.float64]) -> float:
-    """Return Spearman's rank correlation; NaN with fewer than 3 values, or if one side is constant."""
-    from scipy.stats import spearmanr  # slow to import
-
-    if len(real) < 3 or len(set(real)) == 1 or len(set(simulated)) == 1:
-        return math.nan
-    return float(spearmanr(real, simulated).statistic)
