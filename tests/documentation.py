@@ -18,7 +18,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 _AT_THE_TOP = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
-PAGES = {page.name: page for page in [*map(ROOT.joinpath, _AT_THE_TOP), *sorted((ROOT / "docs").glob("*.md"))]}
+_DOCS = ROOT / "docs"
+PAGES = {name: ROOT / name for name in _AT_THE_TOP} | {
+    str(page.relative_to(_DOCS)): page for pattern in ("*.md", "tutorials/*.md") for page in sorted(_DOCS.glob(pattern))
+}
 NOT_RUN = ("takes minutes", "takes hours", "needs a GPU", "needs a network", "needs CleanRL")
 EXECUTED = ("python", "sh")
 SHOWN = ("text", "nginx", "bibtex")

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Sequence
 from types import ModuleType
 
+import nbformat
 import pytest
 
 import agents.cli
@@ -29,6 +30,7 @@ from alma_env.data.datasets import TEXT
 from alma_env.registration import PROTOCOLS, TEXT_ID, keywords_of
 
 from .documentation import EXECUTED, NOT_RUN, PAGES, ROOT, SHOWN, Block, blocks, commands, inline_code
+from .tutorials import notebook, output_of, same_words
 
 PROGRAMS = {"alma": agents.cli, "alma-leaderboard": leaderboard.cli}
 PARSERS = {"alma": build_parser, "alma-leaderboard": leaderboard.cli._parser}
@@ -41,9 +43,12 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["option
 def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
-    module = ModuleType(f"page_{page.partition('.')[0].replace('-', '_')}")
+    module = ModuleType("page_" + re.sub(r"\W", "_", page.removesuffix(".md")))
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    for block in blocks(PAGES[page]):
+    monkeypatch.syspath_prepend(tmp_path)
+    found = blocks(PAGES[page])
+    for block in found:
+        capsys.readouterr()
         if block.is_file:
             path = tmp_path / block.title
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,6 +60,15 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch,
                 assert name in PROGRAMS, f"{block}: a test cannot run {name}; say {{data-test=…}} with one of {NOT_RUN}"
                 status = PROGRAMS[name].main(words)
                 assert status == 0, f"{block}: {name} {' '.join(words)}\n{capsys.readouterr().err}"
+        if block.is_run and page.startswith("tutorials/") and (shown := output_of(found, block)):
+            printed = capsys.readouterr().out
+            assert same_words(printed, shown.code), f"{shown} shows\n{shown.code}\nand {block} prints\n{printed}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("tutorials/")])
+def test_the_notebook_of_a_tutorial_is_that_of_the_page(page):
+    file = PAGES[page].with_suffix(".ipynb")
+    assert nbformat.read(file, 4) == notebook(PAGES[page]), f"{file.name}: run `python -m tests.tutorials {file.stem}`"
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -102,4 +102,4 @@ def draw_curves(
     except OSError as error:  # such as a read-only folder; the table is printed all the same
         say(console, f"No picture of the errors: {error}")
         return
-    say(console, f"{measure.name.capitalize()} curves: {picture.resolve()}")
+    say(console, f"{measure.name.capitalize()} curves: {picture}")

@@ -267,5 +267,5 @@ def compare(options: argparse.Namespace, console: Console) -> int:
             raise
         say(console, f"No picture: {error}; choose its file with --picture")
         return 0
-    say(console, f"Picture: {picture.resolve()}")
+    say(console, f"Picture: {picture}")
     return 0

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -26,6 +28,12 @@ Commands = argparse._SubParsersAction  # has no public name
 
 DATABASE_VARIABLE = "ALMA_LEADERBOARD_DATABASE"
 TOKEN_VARIABLE = "ALMA_LEADERBOARD_TOKEN"
+
+
+def start_logging() -> None:
+    """Write the messages of a server or worker, with times, to standard error."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it names each of its plug-ins
 
 
 def add_command(

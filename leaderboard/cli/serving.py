@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import os
 import socket
 import sys
 
 from rich.console import Console
 
-from leaderboard.cli.common import DATABASE_VARIABLE, Commands, add_command, add_database, database_url, opened, say
+from leaderboard.cli.common import (
+    DATABASE_VARIABLE,
+    Commands,
+    add_command,
+    add_database,
+    database_url,
+    opened,
+    say,
+    start_logging,
+)
 from leaderboard.cli.verifying import add_verify, load_verify
 
 BUSY_SECONDS = 5.0  # the longest wait of a request for the database
@@ -90,7 +98,7 @@ def _serve(options: argparse.Namespace, console: Console) -> int:
         waiting_per_address=options.waiting_per_address,
     )
     connections = ConnectionLimits(per_address=options.connections_per_address, exempt=options.trusted_proxy)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    start_logging()
     with _listening(options.host, options.port) as listening, opened(options, busy_seconds=BUSY_SECONDS) as engine:
         if not options.no_baselines:
             baselines.install(engine)

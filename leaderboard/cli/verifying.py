@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import logging
 import os
 import signal
-import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 from rich.console import Console
 from rich.table import Table
 
-from leaderboard.cli.common import Commands, add_command, add_database, opened, print_report, say
+from leaderboard.cli.common import Commands, add_command, add_database, opened, print_report, say, start_logging
 from leaderboard.submission import static_check
 
 if TYPE_CHECKING:
@@ -92,7 +90,7 @@ def _verify(options: argparse.Namespace, console: Console) -> int:
 
 def _worker(options: argparse.Namespace, console: Console) -> int:
     verify = load_verify(options.verify)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
+    start_logging()
     if options.lease < 1:
         raise ValueError(f"--lease {options.lease}: must be at least 1 second; use --lease 60")
     if options.while_input_is_open:
