@@ -25,6 +25,10 @@ DATA = {
     "text": "text",
     "ablation": "CIFAR-10, first version",
 }
+HEADLINES = (  # of the front page: what the paper is known for
+    *("cifar-a", "mnist-small", "mnist-large", "mnist-tardy", "mnist-ens"),
+    *("mnist-growing", "mnist-gens", "cifar-j", "text-iid"),
+)
 NAMED = 3  # most contradicted comparisons that a verdict names
 RULE = """\
 A comparison is a difference, paired over the seeds that both sides have: mean ± 95 % interval of Student's t. It holds
@@ -70,6 +74,17 @@ def _summary(judged: Sequence[JudgedFinding], start: str) -> str:
         f"{undecided} {'is' if undecided == 1 else 'are'} undecided",
     ]
     return f"{start}, {', '.join(parts)}, and {not_run} {'was' if not_run == 1 else 'were'} not run."
+
+
+def headlines(judged: Sequence[JudgedFinding]) -> str:
+    """Return a table of the findings that the paper is known for, each with the word of its verdict."""
+    found = {one.finding.id: one for one in judged}
+    rows = [
+        (DATA[one.finding.family], one.finding.statement.removeprefix("as on CIFAR-10: "), _bold(one.verdict))
+        for one in map(found.get, HEADLINES)
+        if one is not None
+    ]
+    return table(("data", "the paper finds", "verdict"), rows)
 
 
 def findings_table(judged: Sequence[JudgedFinding], scale: str) -> str:

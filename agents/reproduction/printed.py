@@ -8,15 +8,16 @@ from agents.reproduction import findings_report
 from agents.reproduction.outcome import Outcome, judge_outcomes
 from agents.reproduction.tables import cer_by_wait
 
-PARTS = ("summary", "findings", "scores", "comparisons")
+PARTS = ("summary", "headlines", "findings", "scores", "comparisons")
 
 
 def printed(part: str, outcomes: Sequence[Outcome]) -> str:
     """Return a part of the outcomes of plans at one scale.
 
     Args:
-        part: ``summary``, how many findings hold; ``findings``, the table of their verdicts; ``scores``, the CER of
-            each plan by waiting time, or its perplexities; ``comparisons``, every comparison behind the findings.
+        part: ``summary``, how many findings hold; ``headlines``, the verdicts on the best known findings;
+            ``findings``, the table of all verdicts; ``scores``, the CER of each plan by waiting time, or its
+            perplexities; ``comparisons``, every comparison behind the findings.
         outcomes: at least one.
 
     Raises:
@@ -30,6 +31,8 @@ def printed(part: str, outcomes: Sequence[Outcome]) -> str:
     judged = judge_outcomes(outcomes, scale)
     if part == "summary":
         return findings_report.summary(judged)
+    if part == "headlines":
+        return findings_report.headlines(judged)
     if part == "findings":
         return findings_report.findings_table(judged, scale)
     return findings_report.comparisons_text(judged, scale)
