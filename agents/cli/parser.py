@@ -21,7 +21,7 @@ PLANS = (
     *("emnist", "cifar100"),
 )
 SCALES = ("smoke", "cpu", "gpu")
-PARTS = ("summary", "findings", "scores", "comparisons")
+PARTS = ("summary", "headlines", "findings", "scores", "comparisons")
 ENGINES = ("auto", "plain", "native")
 ALGORITHMS = ("ppo", "a2c", "dqn")
 PICTURE_FORMATS = ("png", "svg", "pdf", "csv")
