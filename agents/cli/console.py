@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -29,10 +28,7 @@ class RunProgress(Progress):
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             TextColumn("tick {task.fields[tick]}/{task.fields[ticks]}"),
-            TextColumn(
-                f"{measure.name} {{task.fields[error]:.3f}}  {measure.heading} {{task.fields[sum]:.2f}}  "
-                "{task.fields[comp]}FLOPs"
-            ),
+            TextColumn("{task.fields[scores]}"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
@@ -55,9 +51,7 @@ class RunProgress(Progress):
             total=None,  # known after the stream is built, which may take a while for text
             tick=0,
             ticks=agent.ticks,
-            error=math.nan,
-            sum=math.nan,
-            comp="",
+            scores="",
         )
         return self._on_tick
 
@@ -76,15 +70,14 @@ class RunProgress(Progress):
         """Draw the bar, at most ten times per second: the sums take longer with every row."""
         if self.disable or not (force or time.monotonic() - self._drawn > 0.1):
             return
-        self._drawn, last = time.monotonic(), self._ledger[-1]
+        self._drawn, last, measure = time.monotonic(), self._ledger[-1], self._measure
         self.update(
             self._task,
             total=max(self._examples(until=self._agent.ticks), 1),
             completed=self._advanced,
             tick=last.tick,
-            error=last.error,
-            sum=self._measure.sum(self._ledger.score()),
-            comp=engineering(self._ledger.comp) + " ",
+            scores=f"{measure.name} {last.error:.3f}  {measure.heading} {measure.sum(self._ledger.score()):.2f}  "
+            f"{engineering(self._ledger.comp)} FLOPs",
         )
 
     def end(self, ledger: Ledger) -> None:
