@@ -162,13 +162,15 @@ def test_each_bar_begins_with_the_numbers_of_its_own_run_and_shows_the_tick_of_a
     for run_number in range(2):  # the second bar begins less than 0.1 s after the first
         agent = SimpleNamespace(ticks=9, training_on=5)
         on_tick = progress.begin("a run", agent, lambda until: 10 * until)
+        assert progress.tasks[run_number].fields["scores"] == ""
         on_tick(Row(0, 0.9, 0, 0, 0.0, {}, 0, (), "", False, 0.0))
         bar = progress.tasks[run_number]
         assert (bar.total, bar.completed) == (90, 0)
         on_tick(Row(1, 0.5, 0, 0, 0.0, {}, 0, (), "", False, 0.0))
         time.sleep(0.11)
         progress.on_epoch(0)
-        assert (bar.completed, bar.fields["tick"], bar.fields["error"]) == (15, 1, 0.5)
+        assert (bar.completed, bar.fields["tick"]) == (15, 1)
+        assert bar.fields["scores"] == "error 0.500  CER 1.40  0 FLOPs"
 
 
 def test_the_oracle_trains_at_every_tick_by_default(capsys, tmp_path):
