@@ -56,8 +56,10 @@ def test_tensorboard_holds_the_errors_of_the_ledger_once_after_a_stop(tmp_path, 
 
     content = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
     shown = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info.hparams
-    found = {name: value.string_value or value.number_value for name, value in shown.items()}
-    assert (found["agent.stage.epochs"], found["env"], found["seed"]) == ("1", "Digits-ALMA-v0", 0)
+    found = {name: getattr(value, value.WhichOneof("kind")) for name, value in shown.items()}
+    assert (found["agent.stage.epochs"], found["env"], found["seed"]) == (1, "Digits-ALMA-v0", 0)
+    kinds = {path: type(found[f"agent.{path}"]) for path in ("width", "stage.learning_rate", "policy.replay", "id")}
+    assert kinds == {"width": float, "stage.learning_rate": float, "policy.replay": bool, "id": str}
     assert events.Scalars("score/cer")[-1].value == pytest.approx(ledger.score().cer)
 
 
