@@ -37,7 +37,6 @@ from agents.runs import load
 from agents.sweeps import grid
 from agents.sweeps.progress import say
 
-
 _SHOWN = 10  # of the runs that an export leaves out
 
 

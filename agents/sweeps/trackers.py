@@ -116,8 +116,8 @@ class _TensorBoard:
 
         # Rows that an earlier process wrote for this run are written again.
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=0)
-        # Numbers and truth values stay what they are: TensorBoard filters and draws by them. Others must be texts.
-        numbers = {path: value for path, value in leaves(config.to_dict()) if isinstance(value, bool | int | float)}
+        # TensorBoard draws and filters numbers on an axis. "true" and "false" stay texts: PyTorch would write 1 and 0.
+        numbers = {path: value for path, value in leaves(config.to_dict()) if type(value) in (int, float)}
         self._config = {path: numbers.get(path, text) for path, text in config.values.items()} | {"seed": config.seed}
 
     def log(self, tick: int, values: Mapping[str, float]) -> None:
