@@ -14,6 +14,10 @@ class PredictorError(AlmaError, ValueError):
     """A predictor cannot be scored: it raised, changed its input, or returned invalid logits."""
 
 
+class DivergedError(PredictorError):
+    """A predictor's logits are NaN, or its loss is not finite, as after a training that diverged."""
+
+
 class UnmeteredTrainingError(AlmaError, RuntimeError):
     """A predictor's parameters changed without a charge on the meter."""
 

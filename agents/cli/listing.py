@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from importlib import resources
 from typing import Any
 
 import gymnasium
@@ -19,6 +18,7 @@ from agents.catalogue.hyperparameters import HyperParameter
 from agents.catalogue.methods import METHODS, TEXT_METHODS, method_for
 from agents.catalogue.recipes import recipe_for
 from agents.cli import json_output
+from agents.rl.registration import OF_RECORDED_RUNS, shipped_streams
 from alma_env.data.datasets import TEXT
 from alma_env.registration import ARRAYS_ID, PROTOCOLS, TEXT_ID, TEXT_TICKS
 
@@ -37,10 +37,10 @@ def envs(options: argparse.Namespace, console: Console) -> int:
         recipe, waits = f"{stream['backbone']}-{stream['width']}", ", ".join(map(str, stream["waits"]))
         table.add_row(stream["id"], stream["data"], str(stream["ticks"] or "any"), recipe, waits)
     table.caption = (
-        "B: mega-batches. X-ALMA-v0 has a decision environment X-ALMA-Wait-v0 (v1: all decisions, at prices), and "
-        "except for text its surrogate X-ALMA-Wait-Surrogate-v0 or v1. The surrogates of "
-        f"{' and '.join(_shipped())} come with the package; others take recorded=FILE, which `alma surrogate fit` "
-        "writes. `alma envs --json` has every id in full."
+        "B: mega-batches. X-ALMA-v0 has a decision environment X-ALMA-Wait-v0 (v1: all decisions, at prices). "
+        f"{' and '.join(shipped_streams())} also have surrogates X-ALMA-Wait-Surrogate-v0 and v1, which come with the "
+        f"package. {OF_RECORDED_RUNS}-v0 and v1 are surrogates of runs of your own, on any stream but text: they need "
+        "recorded=FILE, which `alma surrogate fit` writes. `alma envs --json` has every id in full."
     )
     table.caption_justify = "left"
     _print_uncut(console, table)
@@ -55,7 +55,8 @@ def _streams() -> list[dict[str, Any]]:
     streams = []
     for id, (data, text, ticks) in described.items():
         recipe = recipe_for(data)
-        decisions = [other for other in gymnasium.registry if other.startswith(id.removesuffix("v0") + "Wait-")]
+        beginnings = (id.removesuffix("v0") + "Wait-", *[OF_RECORDED_RUNS] * (id != TEXT_ID))
+        decisions = [other for other in gymnasium.registry if other.startswith(beginnings)]
         streams.append(
             {
                 "id": id,
@@ -65,17 +66,10 @@ def _streams() -> list[dict[str, Any]]:
                 "width": recipe.width,
                 "waits": list(recipe.waits),
                 "decision_environments": decisions,
-                "surrogate_in_package": id.removesuffix("-ALMA-v0") in _shipped(),
+                "surrogate_in_package": id in shipped_streams(),
             }
         )
     return streams
-
-
-def _shipped() -> list[str]:
-    """Return the data sets whose recorded runs come with the package."""
-    folder = resources.files("agents.rl").joinpath("recorded")
-    names = [file.name.removesuffix(".npz") for file in folder.iterdir() if file.name.endswith(".npz")]
-    return sorted({name.removesuffix("-decisions") for name in names})
 
 
 def _print_uncut(console: Console, table: Table) -> None:

@@ -214,7 +214,7 @@ def _add_surrogate(commands: Any) -> None:
     validate.add_argument("--decisions", action="store_true", help=second)
     tune = add_command(kinds, "tune", "tuning:tune", "find the schedules that cost least at given prices")
     add = tune.add_argument
-    add("env", help="id of a stream, such as Digits-ALMA-v0")
+    add("env", help=_RECORDED)
     add("--learner", default="sm", help="agent id, default sm")
     add("--width", type=int, nargs="+", help="units or channels; default: all recorded widths together")
     add("--recorded", type=Path, help="file of recorded runs; default: the file of the package")

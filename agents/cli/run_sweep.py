@@ -28,6 +28,7 @@ from agents.sweeps.progress import say
 from agents.sweeps.sweep import sweep
 from agents.training import distributed
 from alma_env import Ledger
+from alma_env.errors import DivergedError
 from alma_env.registration import ARRAYS_ID
 
 
@@ -55,6 +56,7 @@ def run_in_turn(
 ) -> int:
     """Run specifications that share environment and keywords, below ``out``; return the exit status.
 
+    A run whose training diverged so far that it cannot be scored does not stop the others; the exit status is then 1.
     ``threads`` is as for `process_setup.prepare`; ``fresh`` deletes the run folders first.
     """
     env = specs[0].make_env()
@@ -69,23 +71,28 @@ def run_in_turn(
     paths = [run_index.folder_of(out, config) for config in configs]
     if fresh:  # all folders before the first run: after an interrupt the command goes on without --fresh
         distributed.from_first(partial(run_folder.clear, *paths))
-    groups: dict[str, list[Ledger]] = {}
+    status, groups = 0, dict[str, list[Ledger]]()
     with RunProgress(console, measure) as progress:
         for spec, path, label in zip(specs, paths, labels, strict=True):
             agent = spec.make_agent(env, progress.on_epoch)
             on_tick = progress.begin(f"{label}, seed {spec.seed}", agent, examples_until(env, agent))
-            ledger = execute(spec, env, agent, path, on_tick=on_tick, track=track)
+            try:
+                ledger = execute(spec, env, agent, path, on_tick=on_tick, track=track)
+            except DivergedError as error:
+                say(console, f"{label}, seed {spec.seed}: {error}", style="bold red")
+                status = 1
+                continue
             progress.end(ledger)
             if distributed.rank() == 0 and (diverged := load.divergence(path)):
                 say(console, f"{label}, seed {spec.seed}: {diverged}")
             groups.setdefault(label, []).append(ledger)
-    if distributed.rank() > 0:
-        return 0
+    if distributed.rank() > 0 or not groups:
+        return status
     id = specs[0].env
     console.print(measures.table(groups, title=f"{id}, {env.ticks} mega-batches", measure=measure))
     say(console, f"Runs are in {out / id}/")
     draw_curves(console, groups, out / id, f"{id}: {measure.name} at every tick", measure)
-    return 0
+    return status
 
 
 def _specs(options: argparse.Namespace) -> list[RunSpec]:

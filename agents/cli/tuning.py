@@ -12,6 +12,7 @@ from rich.table import Column, Table
 from agents.analysis.statistics import Interval
 from agents.cli import json_output
 from agents.rl.price_range import PriceRange
+from agents.rl.recordings import named_file, stream_of
 from agents.rl.training_fit import models_for
 from agents.rl.tuning import Outcome, candidates, simulate
 
@@ -25,9 +26,14 @@ def tune(options: argparse.Namespace, console: Console) -> int:
         raise ValueError(f"--episodes {options.episodes}: must be at least 2; the default is 256")
     memory = PriceRange.of("--memory-price", options.memory_price).low
     prices = [PriceRange.of("--pass-price", price).low for price in options.pass_price]
+    stream, file = options.env, options.recorded
+    if (own := named_file(stream)) is not None:
+        if file is not None:
+            raise ValueError(f"{own} with --recorded {file}: give one file; leave --recorded out")
+        stream, file = stream_of(own), own
     rows = []
     for width in options.width or [None]:
-        models = models_for(options.env, options.learner, width, options.recorded)
+        models = models_for(stream, options.learner, width, file)
         names = candidates(models[0].ticks, replays=all(model.replays for model in models))
         outcomes = [simulate(models, name, options.episodes) for name in (*BESIDE, *names)]
         rows += [row for price in prices for row in _rows(outcomes, price, memory, width)]
@@ -35,7 +41,7 @@ def tune(options: argparse.Namespace, console: Console) -> int:
         json_output.write(rows)
         return 0
     schedule = Column("schedule", overflow="fold")
-    table = Table("width", "full pass", schedule, "cost", "CER", "passes", box=None, title=options.env)
+    table = Table("width", "full pass", schedule, "cost", "CER", "passes", box=None, title=stream)
     for row in rows:
         numbers = row.cost.text(".2f"), f"{row.cer:.2f}", f"{row.passes:.2f}"
         width = "all" if row.width is None else str(row.width)

@@ -29,6 +29,7 @@ from agents.rl import decision_fidelity, fidelity, recordings
 from agents.rl import export as minari_export
 from agents.rl.learning_curve import fit as fit_curve
 from agents.rl.recording_plan import SEEDS, recording_specs
+from agents.rl.registration import OF_RECORDED_RUNS
 from agents.rl.saving import save_policy
 from agents.rl.train import train_policy
 from agents.rl.training_fit import fit_trainings
@@ -36,10 +37,12 @@ from agents.runs import load
 from agents.sweeps import grid
 from agents.sweeps.progress import say
 
+_SHOWN = 10  # of the runs that an export leaves out
+
 
 def _recordings(given: str, *, decisions: bool = False) -> list[recordings.Recording]:
-    own = Path(given)
-    return recordings.load(own if own.is_file() else recordings.shipped_file(given, decisions=decisions))
+    file = recordings.named_file(given)
+    return recordings.load(recordings.shipped_file(given, decisions=decisions) if file is None else file)
 
 
 def record(options: argparse.Namespace, console: Console) -> int:
@@ -69,7 +72,9 @@ def fit(options: argparse.Namespace, console: Console) -> int:
         table.add_row(env, learner, str(width), str(len(runs)), str(len(schedules)), f"{trainings:,}")
     recordings.save(recorded, options.out)
     console.print(table)
-    say(console, f"{options.out}: use it as recorded={options.out}")
+    say(console, f"{options.out}: use it as recorded={options.out}, for example with {OF_RECORDED_RUNS}-v0 or v1")
+    if exploring := sum(run.explores for run in recorded):
+        say(console, f"{exploring} of {len(recorded)} runs replay a part of the data, or restart: only v1 uses them")
     return 0
 
 
@@ -114,7 +119,18 @@ def _validate_decisions(title: str, runs: list[recordings.Recording], episodes: 
 
 def export(options: argparse.Namespace, console: Console) -> int:
     """Write recorded runs as a Minari data set."""
-    data = minari_export.to_minari(_recordings(options.recorded), options.dataset, kind=options.actions)
+    known = _recordings(options.recorded)
+    runs = [one for one in known if minari_export.inexpressible(one) is None]
+    if not runs:
+        raise ValueError(
+            f"{options.recorded}: no action of Wait-v0 can express a decision of each of its {len(known)} runs; record "
+            "runs with `alma surrogate record … --exploring 0`"
+        )
+    data = minari_export.to_minari(runs, options.dataset, kind=options.actions)
+    left_out = [f"{one.schedule}, seed {one.seed}: {why}" for one in known if (why := minari_export.inexpressible(one))]
+    if left_out:
+        more = [f"… and {len(left_out) - _SHOWN} more"] * (len(left_out) > _SHOWN)
+        say(console, "\n".join([f"{len(left_out)} of {len(known)} runs are left out:", *left_out[:_SHOWN], *more]))
     how = f"minari.load_dataset({options.dataset!r}) reads it"
     say(console, f"{options.dataset}: {data.total_episodes} episodes, {data.total_steps:,} steps; {how}")
     return 0
@@ -150,6 +166,8 @@ def train(options: argparse.Namespace, console: Console) -> int:
 def _evaluation(options: argparse.Namespace, keywords: Mapping[str, Any]) -> dict[str, Any]:
     """The grid that runs the policy on the real streams of its problem, as a table for `grid.expand`."""
     stream = options.env.removeprefix("alma_env:").replace("-Wait-Surrogate", "").replace("-Wait", "")
+    if OF_RECORDED_RUNS in options.env:
+        stream = recordings.stream_of(keywords.get("recorded"))
     learner, width = str(keywords.get("learner", "sm")), keywords.get("width")
     widths = [] if width is None else list(width) if isinstance(width, list | tuple) else [width]
     if "-Surrogate" in options.env:

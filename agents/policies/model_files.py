@@ -83,6 +83,34 @@ class Model:
         return action, memory
 
 
+def kind_of(model: Any, where: str) -> str:
+    """Return the kind of a model's actions; `where` begins the message of an error.
+
+    Raises:
+        ValueError: a run cannot give the model its observations, or carry out its actions.
+    """
+    seen, expected = model.observation_space, feature_space()
+    if seen.shape != expected.shape:
+        raise ValueError(
+            f"{where}: the model has observations of shape {seen.shape}, not those of a waiting policy; use a model "
+            "trained on an environment such as MNIST-ALMA-Wait-v0, without a wrapper that stacks frames: a run gives "
+            f"the model the observation of one tick, of shape {expected.shape}"
+        )
+    if seen != expected:
+        raise ValueError(
+            f"{where}: a wrapper, such as NormalizeObservation, changed the range of the observations that the model "
+            "was trained on, and a run cannot do what the wrapper did; train without it, or under VecNormalize, which "
+            "agents.rl.save_policy saves with the model"
+        )
+    kind = next((kind for kind in KINDS if Actions(kind).space() == model.action_space), None)
+    if kind is None:
+        raise ValueError(
+            f"{where}: the model has actions {model.action_space}, not those of a waiting policy; use a model trained "
+            "on an environment such as MNIST-ALMA-Wait-v0"
+        )
+    return kind
+
+
 def add_normalisation(path: Path, normalisation: Normalisation | None) -> None:
     """Add the normalisation, or the fact that there is none, to an archive that ``model.save`` wrote."""
     with zipfile.ZipFile(path, "a") as archive:
@@ -104,14 +132,7 @@ def load(path: str, digest: str) -> Model:
         except Exception as error:  # the library has no error type of its own
             failures.append(f"{algorithm.__name__}: {type(error).__name__}: {str(error).splitlines()[0]}")
             continue
-        seen, done = model.observation_space, model.action_space
-        kind = next((kind for kind in KINDS if Actions(kind).space() == done), None)
-        if seen != feature_space() or kind is None:
-            raise ValueError(
-                f"policy={path!r}: the model has observations {seen} and actions {done}, not those of a waiting "
-                "policy; use a model trained on an environment such as MNIST-ALMA-Wait-v0"
-            )
-        return Model(model, kind, _normalisation(path, model))
+        return Model(model, kind_of(model, f"policy={path!r}"), _normalisation(path, model))
     raise ValueError(
         f"policy={path!r}: not a model of PPO, A2C or DQN, or of MaskablePPO, RecurrentPPO or QRDQN "
         f"({'; '.join(failures)}); give a file that agents.rl.save_policy or model.save wrote"

@@ -20,6 +20,7 @@ from agents.policies.priced_features import feature_space, features
 from agents.rl.fixed_waits import EPISODES, shown_waits
 from agents.rl.learning_curve import logit
 from agents.rl.price_range import PriceRange
+from agents.rl.recordings import stream_of
 from agents.rl.rewards import Reward
 from agents.rl.stacked_models import StackedModels
 from agents.rl.surrogate import SurrogateEnv
@@ -34,7 +35,8 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
     With several models, each episode draws one of them. An episode draws its prices, if a range of prices is given.
 
     ``num_envs`` is the number of episodes. ``stream``, ``learner``, ``width`` and ``recorded`` are the arguments of
-    `models_for`, which are not used if ``models`` are given. ``pass_price``, ``memory_price`` and ``reward_on`` are
+    `models_for`, which are not used if ``models`` are given; with ``stream=None``, the stream is the stream of the
+    recorded runs. ``pass_price``, ``memory_price`` and ``reward_on`` are
     those of `DecisionEnv`; with ``models``, ``reward_on`` has no effect. ``autoreset_mode`` and ``render_mode`` are
     those of `SurrogateVectorEnv`. ``action_masks()`` and ``info["action_mask"]``, bool (n, 10), say which choices have
     an effect of their own; a choice of which no recorded run has an example is masked, too.
@@ -47,7 +49,7 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
         self,
         num_envs: int = 1,
         *,
-        stream: str = "MNIST-ALMA-v0",
+        stream: str | None = "MNIST-ALMA-v0",
         learner: str = "sm",
         width: int | Sequence[int] | None = None,
         recorded: str | Path | None = None,
@@ -60,12 +62,16 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
     ) -> None:
         if num_envs < 1:
             raise ValueError(f"num_envs={num_envs}: must be at least 1 episode; the default is 1")
-        self.models = models_for(stream, learner, width, recorded, reward_on) if models is None else list(models)
+        if models is None:
+            stream = stream or stream_of(recorded)
+            models = models_for(stream, learner, width, recorded, reward_on)
+            self._captions = f"surrogate of {stream}, {learner}", reward_on
+        else:
+            self._captions = "fitted models", ""
+        self.models = list(models)
         self._price_ranges = PriceRange.of("pass_price", pass_price), PriceRange.of("memory_price", memory_price)
         self.reward = Reward("scalar", Prices())  # `_rewards` has the prices of each episode
         self._stacked = StackedModels(self.models)
-        own = ("fitted models", "")
-        self._captions = (f"surrogate of {stream}, {learner}", reward_on) if models is None else own
         self._set_up(num_envs, choice_space(), feature_space(), autoreset_mode, render_mode)
         self._size, self._processed = np.zeros((2, num_envs), np.int64)
         self._logit, self._quality = np.zeros((2, num_envs))

@@ -37,6 +37,14 @@ class Episode:
     rewards: NDArray[np.float64]
 
 
+def inexpressible(recording: Recording) -> str | None:
+    """Return why no action of ``Wait-v0`` expresses a decision of a run; None if actions express all of them."""
+    if recording.explores:
+        return "replays a part of the earlier data, or restarts"
+    steps = recording.decisions[:, 2].max()
+    return f"grows by {steps} steps before one training" if steps > 1 else None
+
+
 def episode_of(recording: Recording, kind: str = "train", prices: Prices | None = None) -> Episode:
     """Return the episode that `WaitEnv` with actions ``train`` or ``multi`` and these prices would have had in a run.
 
@@ -47,21 +55,14 @@ def episode_of(recording: Recording, kind: str = "train", prices: Prices | None 
     """
     if kind not in ("train", "multi"):
         raise ValueError(f"kind={kind!r}: must be 'train' or 'multi'")
-    if recording.explores:
-        raise ValueError(
-            f"a run of {recording.learner!r} with {recording.schedule!r} replays a part of the earlier data, or "
-            "restarts, which no action of Wait-v0 can express; leave this run out"
-        )
+    who = f"a run of {recording.learner!r} with {recording.schedule!r}"
+    if (reason := inexpressible(recording)) is not None:
+        raise ValueError(f"{who} {reason}, which no action of Wait-v0 can express; leave this run out")
     decisions = recording.decisions
-    if (steps := decisions[:, 2].max()) > 1:
-        raise ValueError(
-            f"a run of {recording.learner!r} with {recording.schedule!r} grows by {steps} steps before one training, "
-            "which no action can express; leave this run out"
-        )
     if kind == "train" and decisions[:, 1:].any():
         raise ValueError(
-            f"a run of {recording.learner!r} with {recording.schedule!r} replays or grows, which kind='train' cannot "
-            "express; use kind='multi'"
+            f"{who} replays or grows, which kind='train' cannot express; use kind='multi', or --actions multi of `alma "
+            "surrogate export`"
         )
     flops = np.zeros(recording.ticks + 1)
     flops[recording.column("tick").astype(int)] = recording.column("flops")
@@ -179,7 +180,8 @@ def _environment(recordings: Sequence[Recording], kind: str) -> gym.Env[Any, Any
                 f"recordings with different {', '.join(different)}: the runs of a data set have one environment; "
                 "export the runs of one learner with equal hyper-parameters"
             )
-    return gym.make(first.env.replace("-v0", "-Wait-v0"), width=first.width, actions=kind, **keywords)
+    spec = gym.spec(first.env.replace("-v0", "-Wait-v0"))  # made from the id, it is told to be out of date
+    return gym.make(spec, width=first.width, actions=kind, **keywords)
 
 
 def _keywords(recording: Recording) -> dict[str, Any]:

@@ -142,13 +142,15 @@ def curves_for(
         stream: id of the stream's environment.
         learner: id of the learner.
         width: one or several widths of the network; None: all recorded widths.
-        recorded: file of recorded runs; None: the file that comes with the package.
+        recorded: file of recorded runs; None: the file that comes with the package. Runs that replay a part of the
+            earlier data, or restart, are left out: they are for the second surrogate.
         reward_on: ``test`` or ``validation``, see `fit`.
 
     Raises:
         ValueError: no such runs were recorded, or runs of one width differ in more than schedule and seed.
     """
-    return [fit(runs, reward_on) for runs in recorded_groups(stream, learner, width, recorded)]
+    found = recorded_groups(stream, learner, width, recorded)
+    return [fit([one for one in runs if not one.explores] or runs, reward_on) for runs in found]
 
 
 def recorded_groups(

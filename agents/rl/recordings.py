@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.catalogue.run_config import AgentConfig, RunConfig
+from agents.rl.registration import DECISIONS, OF_RECORDED_RUNS, SHIPPED, shipped_streams
 from agents.runs import run_folder
 
 # Fields of a StageRecord; the other columns come from the ledger.
 FIELDS = ("tick", "pending", "examples", "replay", "grow", "validation_loss", "validation_error", "held_out_error")
 COLUMNS = (*FIELDS, "error", "flops", "parameters", "window", "restart")
-_DECISIONS = "-decisions"  # ends the names of files for the second surrogate
 EARLIER = 11  # columns of files of earlier versions, which have no windows and restarts
 
 
@@ -223,18 +222,41 @@ def shipped_file(stream: str, *, decisions: bool = False) -> Path:
     Raises:
         ValueError: no runs of this stream come with the package.
     """
-    folder = Path(str(resources.files("agents.rl") / "recorded"))
     name = stream.removesuffix("-ALMA-v0")
-    if decisions and (file := folder / f"{name}{_DECISIONS}.npz").is_file():
+    if decisions and (file := SHIPPED / f"{name}{DECISIONS}.npz").is_file():
         return file
-    if not (file := folder / f"{name}.npz").is_file():
-        names = sorted(path.stem for path in folder.glob("*.npz") if not path.stem.endswith(_DECISIONS))
-        known = ", ".join(f"{one}-ALMA-v0" for one in names)
+    if not (file := SHIPPED / f"{name}.npz").is_file():
         raise ValueError(
-            f"stream={stream!r}: no recorded runs come with the package (only of {known}); give recorded=FILE, written "
-            "by `alma surrogate fit RUNS --out FILE.npz`"
+            f"stream={stream!r}: no recorded runs come with the package (only of {', '.join(shipped_streams())}); give "
+            "recorded=FILE, written by `alma surrogate fit RUNS --out FILE.npz`"
         )
     return file
+
+
+def named_file(given: str) -> Path | None:
+    """Return the file of recorded runs that an argument names; None if the argument is the id of a stream."""
+    file = Path(given)
+    return file if file.is_file() or file.suffix == ".npz" else None
+
+
+def stream_of(recorded: str | Path | None) -> str:
+    """Return the id of the stream of a file of recorded runs.
+
+    Raises:
+        ValueError: there is no file, it cannot be read, or its runs are not of one stream.
+    """
+    if recorded is None:
+        raise ValueError(
+            f"recorded=None: {OF_RECORDED_RUNS} is for recorded runs of your own; give recorded=FILE, written by "
+            "`alma surrogate fit RUNS --out FILE.npz`"
+        )
+    streams = sorted({one.env for one in load(Path(recorded))})
+    if len(streams) != 1:
+        raise ValueError(
+            f"recorded={str(recorded)!r}: runs on {', '.join(streams) or 'no stream'}; write the runs of one stream to "
+            "a file with `alma surrogate fit RUNS --out FILE.npz`"
+        )
+    return streams[0]
 
 
 def groups(recordings: Iterable[Recording]) -> dict[tuple[str, str, int, str], list[Recording]]:

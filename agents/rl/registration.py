@@ -7,36 +7,55 @@ environment when it makes one.
 
 from __future__ import annotations
 
-from alma_env.registration import STREAM_IDS, TEXT_ID, register_in_both_namespaces
+from pathlib import Path
+
+from alma_env.registration import STREAM_IDS, register_in_both_namespaces
+
+SHIPPED = Path(__file__).with_name("recorded")  # folder of the recorded runs that come with the package
+DECISIONS = "-decisions"  # ends the names of files for the second surrogate
+OF_RECORDED_RUNS = "Recorded-ALMA-Wait-Surrogate"  # the surrogate of the user's own recorded runs
+
+
+def shipped_streams() -> list[str]:
+    """Return the ids of the streams whose recorded runs come with the package."""
+    names = {file.stem.removesuffix(DECISIONS) for file in SHIPPED.glob("*.npz")}
+    return [stream for stream in STREAM_IDS if stream.removesuffix("-ALMA-v0") in names]
 
 
 def register() -> None:
-    """Register ``X-ALMA-Wait-v0``, ``-v1`` and ``X-ALMA-Wait-Surrogate-v0``, ``-v1`` for each stream ``X-ALMA-v0``.
+    """Register ``X-ALMA-Wait-v0`` and ``-v1`` for each stream ``X-ALMA-v0``, and the surrogates.
 
-    ``X-ALMA-Wait-MO-v0`` and ``X-ALMA-Wait-Surrogate-MO-v0`` have vector rewards. Each id is also registered in the
-    namespace ``alma_env``, as in ``alma_env/X-ALMA-Wait-v0``. Text has no surrogate.
+    ``X-ALMA-Wait-Surrogate-v0`` and ``-v1`` exist for the `shipped_streams`. ``Recorded-ALMA-Wait-Surrogate-v0`` and
+    ``-v1`` need ``recorded=FILE``, and their stream is the stream of these runs. ``X-ALMA-Wait-MO-v0`` and
+    ``X-ALMA-Wait-Surrogate-MO-v0`` have vector rewards. Each id is also registered in the namespace ``alma_env``, as in
+    ``alma_env/X-ALMA-Wait-v0``.
     """
     for stream in STREAM_IDS:
-        name = stream.removesuffix("-v0")
-        _register(f"{name}-Wait", stream, entry_point="agents.rl.wait_env:WaitEnv")
+        name = f"{stream.removesuffix('-v0')}-Wait"
+        _register(name, stream, entry_point="agents.rl.wait_env:WaitEnv")
         of_v1 = {"stream": stream}
-        register_in_both_namespaces(f"{name}-Wait-v1", kwargs=of_v1, entry_point="agents.rl.decision_env:DecisionEnv")
-        if stream != TEXT_ID:
-            _register(
-                f"{name}-Wait-Surrogate",
-                stream,
-                entry_point="agents.rl.surrogate:SurrogateEnv",
-                vector_entry_point="agents.rl.surrogate:SurrogateVectorEnv",
-            )
-            register_in_both_namespaces(
-                f"{name}-Wait-Surrogate-v1",
-                kwargs=of_v1,
-                entry_point="agents.rl.decision_surrogate:DecisionSurrogateEnv",
-                vector_entry_point="agents.rl.decision_surrogate:DecisionSurrogateVectorEnv",
-            )
+        register_in_both_namespaces(f"{name}-v1", kwargs=of_v1, entry_point="agents.rl.decision_env:DecisionEnv")
+    for stream in shipped_streams():
+        _register_surrogates(f"{stream.removesuffix('-v0')}-Wait-Surrogate", stream)
+    _register_surrogates(OF_RECORDED_RUNS, None)
 
 
-def _register(name: str, stream: str, **entry_points: str) -> None:
+def _register_surrogates(name: str, stream: str | None) -> None:
+    _register(
+        name,
+        stream,
+        entry_point="agents.rl.surrogate:SurrogateEnv",
+        vector_entry_point="agents.rl.surrogate:SurrogateVectorEnv",
+    )
+    register_in_both_namespaces(
+        f"{name}-v1",
+        kwargs={"stream": stream},
+        entry_point="agents.rl.decision_surrogate:DecisionSurrogateEnv",
+        vector_entry_point="agents.rl.decision_surrogate:DecisionSurrogateVectorEnv",
+    )
+
+
+def _register(name: str, stream: str | None, **entry_points: str) -> None:
     register_in_both_namespaces(f"{name}-v0", kwargs={"stream": stream}, **entry_points)
     # Gymnasium's checker warns of every reward that is not a number.
     of_vectors = {"stream": stream, "reward": "vector"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agents.policies.model_files import Normalisation, add_normalisation
+from agents.policies.model_files import Normalisation, add_normalisation, kind_of
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -25,11 +25,13 @@ def save_policy(model: BaseAlgorithm, path: str | Path) -> Path:
         The file.
 
     Raises:
-        ValueError: the file name does not end in .zip.
+        ValueError: the file name does not end in .zip; or a run cannot play the model, because a wrapper changed the
+            observations or the actions in the training. Then nothing is written.
     """
     file = Path(path)
     if file.suffix != ".zip":
         raise ValueError(f"path={str(path)!r}: Stable-Baselines3 writes an archive; let the file name end in .zip")
+    kind_of(model, f"path={str(path)!r}")
     normalised = model.get_vec_normalize_env()
     model.save(file)
     if normalised is None or not normalised.norm_obs:

@@ -22,6 +22,7 @@ from agents.policies.actions import Actions
 from agents.policies.features import feature_space, features
 from agents.rl import fixed_waits
 from agents.rl.learning_curve import POOL_SIZE, Curve, curves_for
+from agents.rl.recordings import stream_of
 from agents.rl.rewards import Reward
 from agents.rl.stacked_curves import StackedCurves
 from agents.rl.surrogate_pictures import SurrogatePictures
@@ -38,7 +39,8 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
     ``reset(options={"reset_mask": mask})`` starts some episodes again.
 
     ``num_envs`` is the number of episodes. ``stream``, ``learner``, ``width`` and ``recorded`` are the arguments of
-    `curves_for`, which are not used if ``curves`` are given. ``actions``, ``replay``, ``grow``, ``reward``,
+    `curves_for`, which are not used if ``curves`` are given; with ``stream=None``, the stream is the stream of the
+    recorded runs, as in the ids ``Recorded-ALMA-Wait-Surrogate-…``. ``actions``, ``replay``, ``grow``, ``reward``,
     ``flops_price``, ``parameter_price`` and ``reward_on`` are those of `WaitEnv`; with ``curves``, ``reward_on`` has no
     effect, and the error is the one to which the curves were fitted.
 
@@ -64,7 +66,7 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         self,
         num_envs: int = 1,
         *,
-        stream: str = "MNIST-ALMA-v0",
+        stream: str | None = "MNIST-ALMA-v0",
         learner: str = "sm",
         width: int | Sequence[int] | None = None,
         recorded: str | Path | None = None,
@@ -83,12 +85,16 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
             raise ValueError(f"num_envs={num_envs}: must be at least 1 episode; the default is 1")
         self.prices = Prices(flops_price, parameter_price)
         self.reward: Any = Reward(reward, self.prices)
-        self.curves = list(curves) if curves is not None else curves_for(stream, learner, width, recorded, reward_on)
+        if curves is None:
+            stream = stream or stream_of(recorded)
+            curves = curves_for(stream, learner, width, recorded, reward_on)
+            self._captions = f"surrogate of {stream}, {learner}", reward_on
+        else:
+            self._captions = "fitted curves", ""
+        self.curves = list(curves)
         self._require_recorded(actions, replay, grow)
         self._stacked: Any = StackedCurves(self.curves)
         self.actions = Actions(actions, all(curve.grows for curve in self.curves), replay, grow)
-        given = curves is not None
-        self._captions = ("fitted curves", "") if given else (f"surrogate of {stream}, {learner}", reward_on)
         self._set_up(num_envs, self.actions.space(), feature_space(), autoreset_mode, render_mode)
 
     def _set_up(

@@ -7,6 +7,7 @@ alma run MNIST-ALMA-v0 --width 4 64 --policy waiting.zip
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,18 +136,19 @@ def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[V
         )
     if name not in trainable:
         raise ValueError(f"env_id={env_id!r}: not a decision environment; the ids are {', '.join(trainable)}")
-    if gym.spec(name).vector_entry_point is not None:
+    spec = gym.spec(name)  # made from an id, an environment of version 0 is told to be out of date
+    if spec.vector_entry_point is not None:
         parameters = inspect.signature(SurrogateVectorEnv).parameters
         known = [parameter for parameter in parameters if parameter not in ("num_envs", "stream", "autoreset_mode")]
         for keyword, value in keywords.items():
             if keyword not in known:
                 raise ValueError(f"{keyword}={value!r}: {name} has no such keyword; it has {', '.join(known)}")
-        made = gym.make_vec(name, num_envs=episodes, vectorization_mode="vector_entry_point", **keywords).unwrapped
+        made = gym.make_vec(spec, num_envs=episodes, vectorization_mode="vector_entry_point", **keywords).unwrapped
         assert isinstance(made, SurrogateVectorEnv)
         from stable_baselines3.common.vec_env import VecMonitor
 
         return VecMonitor(SurrogateVecEnv(made)), made.ticks
     from stable_baselines3.common.env_util import make_vec_env
 
-    env = make_vec_env(name, n_envs=1, env_kwargs=keywords)
+    env = make_vec_env(partial(gym.make, spec), n_envs=1, env_kwargs=keywords)
     return env, env.get_attr("unwrapped")[0].alma.ticks

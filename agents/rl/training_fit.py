@@ -166,6 +166,7 @@ def _mixed(
     design, (_, segment) = terms / scale, np.unique(segments, return_inverse=True)
     count = segment.max() + 1
     spread, ratio = np.ones(POOLS), 3.0  # of the variances of residual and quality
+    filled = np.flatnonzero(np.bincount(pools, minlength=POOLS))  # equal edges leave a pool empty
     later = np.arange(_APART, len(outputs))
     earlier = later - _APART
     same = segment[earlier] == segment[later]
@@ -182,7 +183,7 @@ def _mixed(
         effects = ((right - sums @ solved) / total)[segment]
         rest = outputs - design @ solved
         noise = rest - effects
-        spread = np.array([max(noise[pools == pool].std(), _LEAST_SPREAD) for pool in range(POOLS)])
+        spread[filled] = [max(noise[pools == pool].std(), _LEAST_SPREAD) for pool in filled]
         precision = 1 / (spread[pools[earlier]] * spread[pools[later]])
         variance = np.average(rest[earlier] * rest[later], weights=precision) if len(later) else 0.0
         variance = max(variance, 1e-5)

@@ -27,6 +27,7 @@ from agents.runs.run import OnTick
 from agents.sweeps import process_setup, run_index, trackers
 from agents.training import distributed
 from alma_env import AlmaEnv, Ledger, Row
+from alma_env.errors import DivergedError
 
 _MAX_ENVIRONMENTS = 2  # a data set takes some hundred megabytes
 _REPORT_SECONDS = 0.2
@@ -120,6 +121,8 @@ def run_job(
         summary = measure_of(env.protocol()).summary(ledger.score())
         diverged = load.divergence(folder)
         return Finished(number, folder, f"{summary}; {diverged}" if diverged else summary)
+    except DivergedError as error:
+        return Failed(number, str(error))
     except Exception:
         return Failed(number, traceback.format_exc())
 
@@ -127,7 +130,11 @@ def run_job(
 def execute(
     spec: RunSpec, env: AlmaEnv, agent: AnytimeAgent, folder: Path, *, on_tick: OnTick, track: Sequence[str] = ()
 ) -> Ledger:
-    """Run an agent through its stream, and record its specification in the run folder."""
+    """Run an agent through its stream, and record its specification in the run folder.
+
+    Raises:
+        DivergedError: the training diverged so far that a predictor cannot be scored.
+    """
     config = runs.config_of(env, agent, spec.seed)
     run_index.require_record(folder, spec)
     if distributed.rank() == 0:
@@ -142,7 +149,11 @@ def execute(
             on_tick(row)
             track_row(row)
 
-        return runs.run(env, agent, spec.seed, folder, on_tick=report, record=spec.record)
+        try:
+            return runs.run(env, agent, spec.seed, folder, on_tick=report, record=spec.record)
+        except DivergedError as error:  # whoever set the hyper-parameters cannot deploy another predictor
+            what = str(error).partition(";")[0]
+            raise DivergedError(f"the run failed at tick {env.tick}: {what}; try a smaller learning_rate") from error
 
 
 def examples_until(env: AlmaEnv, agent: AnytimeAgent) -> Callable[..., int]:

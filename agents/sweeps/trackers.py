@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from agents.catalogue.run_config import RunConfig
+from agents.catalogue.run_config import RunConfig, leaves
 from agents.runs.run import OnTick
 from alma_env import Ledger, Row
 from alma_env.errors import did_you_mean, how_to_install
@@ -116,7 +116,9 @@ class _TensorBoard:
 
         # Rows that an earlier process wrote for this run are written again.
         self._writer = SummaryWriter(str(folder / "tensorboard"), purge_step=0)
-        self._config = {**config.values, "seed": config.seed}
+        # TensorBoard draws and filters numbers on an axis. "true" and "false" stay texts: PyTorch would write 1 and 0.
+        numbers = {path: value for path, value in leaves(config.to_dict()) if type(value) in (int, float)}
+        self._config = {path: numbers.get(path, text) for path, text in config.values.items()} | {"seed": config.seed}
 
     def log(self, tick: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from alma_env.errors import AlmaError, PredictorError
+from alma_env.errors import AlmaError, DivergedError, PredictorError
 from alma_env.metering.dispatch_mode import CountingMode
 from alma_env.metering.tally import Tally
 from alma_env.scoring.fingerprint import predictor_name
@@ -157,7 +157,7 @@ def run(
             del batch, logits  # so that the next batch gets the same memory, which is in the processor's cache
         kept = torch.cat(answers)
         if math.isnan(kept.sum()) and bool(torch.isnan(kept).any()):  # ∞ − ∞ makes the sum NaN, too
-            raise PredictorError(
+            raise DivergedError(
                 f"{predictor_name(predictor)} returned NaN logits, perhaps because the training diverged: logits must "
                 "be comparable; deploy another predictor at this tick, or None to keep the previous one"
             )

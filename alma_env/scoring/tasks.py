@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from alma_env.errors import PredictorError
+from alma_env.errors import DivergedError
 from alma_env.scoring.ensemble import Ensemble
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class LanguageModelling:
         return kept
 
     def error(self, kept: Tensor, y: NDArray[Any]) -> float:
-        """Return exp of the mean negative log-likelihood over all tokens; PredictorError if it is not finite."""
+        """Return exp of the mean negative log-likelihood over all tokens; DivergedError if it is not finite."""
         # In chunks: all tokens in double precision would need twice the memory.
         mean = -sum(part.double().sum().item() for part in torch.split(kept, 1024)) / kept.numel()
         try:
@@ -99,7 +99,7 @@ class LanguageModelling:
         except OverflowError:
             perplexity = math.inf
         if not math.isfinite(perplexity):
-            raise PredictorError(
+            raise DivergedError(
                 f"perplexity {perplexity}: must be finite, but the mean negative log-likelihood is {mean:.4g} nats; "
                 "deploy another predictor at this tick, or None to keep the previous one"
             )

@@ -51,9 +51,12 @@ def test_from_runs_to_a_learned_policy_on_the_real_stream(capsys, runs, tmp_path
 
     learning = ["policy", "train", "Digits-ALMA-Wait-Surrogate-v0", "--steps", "600", "--set", f"recorded={file}"]
     assert run(capsys, *learning, "--out", policy)[0] == 0
+    learning[2] = "Recorded-ALMA-Wait-Surrogate-v0"
+    assert run(capsys, *learning, "--out", policy)[0] == 0
     status, _, err = run(capsys, *learning, "--out", policy, "--evaluate", "0")
     assert status == 2
     assert "--evaluate: the recorded runs have agent.stage.epochs=20, protocol.ticks=8" in err
+    assert "alma run Digits-ALMA-v0 " in err
     arguments = ["run", *QUICK, "--width", "4", "--policy", policy, "doubling", "--out", tmp_path / "with"]
     status, out, _ = run(capsys, *arguments)
     assert status == 0

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 
 from agents.rl.learning_curve import logit
-from agents.rl.recordings import Recording
+from agents.rl.recordings import COLUMNS, Recording
 
 TICKS, CLASSES = 20, 10
 
@@ -65,6 +66,13 @@ def waits(noise=0.0, width=4, seeds=(0,)):
                 recorded(f"random {n}", lambda t, at=at: (bool(at[t - 1]) or t == TICKS, 0, 0), seed, noise, width)
             )
     return made
+
+
+def restarting(run):
+    """The same run, except that its last training restarts."""
+    trainings = run.trainings.copy()
+    trainings[-1, COLUMNS.index("restart")] = 1
+    return dataclasses.replace(run, schedule=f"{run.schedule}, restart", trainings=trainings)
 
 
 def with_replay_and_growth():

@@ -13,12 +13,13 @@ import agents
 import agents.runs.run_folder
 import alma_env
 from agents.analysis.prices import Prices
+from agents.cli import main
 from agents.policies.waiting import Decision, fixed_wait
 from agents.rl import recordings
 from agents.rl.export import episode_of, to_minari
 from agents.rl.learning_curve import fit
 
-from .synthetic import recorded
+from .synthetic import recorded, restarting, waits, with_replay_and_growth
 
 
 @pytest.fixture(scope="session")
@@ -174,6 +175,26 @@ def test_recorded_episodes_are_written_as_a_minari_data_set(run_folder, tmp_path
     assert saved.recover_environment().unwrapped.learner == "sm"
     with pytest.raises(ValueError, match="alma/test-v0.*choose another id"):
         to_minari(made, "alma/test-v0")
+
+
+def test_an_export_leaves_out_and_names_runs_that_no_action_expresses(tmp_path, monkeypatch, capsys, recwarn):
+    minari = pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    file, runs = tmp_path / "own.npz", waits(noise=0.1)
+    command = ["surrogate", "export", str(file), "alma/own-v0"]
+    recordings.save([*runs, *map(restarting, runs[:11])], file)
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "11 of 23 runs are left out:\nwait 1, restart, seed 0: replays a part of the earlier data" in said
+    assert "… and 1 more\n" in said
+    assert minari.load_dataset("alma/own-v0").total_episodes == 12
+    assert not [warning for warning in recwarn if "out of date" in str(warning.message)]
+    recordings.save([restarting(run) for run in runs], file)
+    assert main([*command[:-1], "alma/none-v0"]) == 2
+    assert "no action of Wait-v0 can express a decision of each of its 12 runs" in capsys.readouterr().err
+    recordings.save(with_replay_and_growth(), file)
+    assert main([*command[:-1], "alma/train-v0"]) == 2
+    assert "use kind='multi', or --actions multi of `alma surrogate export`" in capsys.readouterr().err
 
 
 BAD_IDS = ["badid", "alma/test", "bad id-v0", "alma/x y-v0", "../up-v0", "/top-v0", "a//b-v0", "x-v1e"]

@@ -16,6 +16,7 @@ import agents
 import alma_env
 from agents.rl import registration
 from agents.runs.run import config_of
+from alma_env.registration import NAMESPACE, STREAM_IDS
 
 ROOT = Path(__file__).parents[3]
 DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["gymnasium.envs"]
@@ -72,12 +73,17 @@ def test_a_spec_that_names_the_former_module_is_made():
     assert type(gymnasium.make(former).unwrapped).__module__ == "agents.rl.wait_env"
 
 
-def test_every_stream_but_text_has_a_decision_environment_and_a_surrogate():
+def test_every_stream_has_decision_environments_and_those_with_recordings_in_the_package_have_surrogates():
     registration.register()  # a second call changes nothing
-    for stream in ("MNIST", "CIFAR10", "Digits", "Arrays"):
-        assert {f"{stream}-ALMA-Wait-v0", f"{stream}-ALMA-Wait-Surrogate-v0"} <= gymnasium.registry.keys()
-    assert "Text-ALMA-Wait-v0" in gymnasium.registry
-    assert "Text-ALMA-Wait-Surrogate-v0" not in gymnasium.registry
+    ids = {id.removeprefix(NAMESPACE) for id in gymnasium.registry}
+    assert {f"{stream.removesuffix('-v0')}-Wait-{one}" for stream in STREAM_IDS for one in ("v0", "MO-v0", "v1")} <= ids
+    surrogates = {id for id in ids if "-ALMA-Wait-Surrogate-" in id}
+    names = ("MNIST", "Digits", "Recorded")
+    assert surrogates == {f"{name}-ALMA-Wait-Surrogate-{one}" for name in names for one in ("v0", "MO-v0", "v1")}
+    assert surrogates <= {id.removeprefix(NAMESPACE) for id in gymnasium.registry if id.startswith(NAMESPACE)}
+    for id in surrogates:
+        if not id.startswith("Recorded"):
+            gymnasium.make(id, width=4)
 
 
 @pytest.mark.parametrize("id", ["Digits-ALMA-v0", "Digits-ALMA-Wait-v0", "Digits-ALMA-Wait-Surrogate-MO-v0"])

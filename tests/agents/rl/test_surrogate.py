@@ -17,7 +17,7 @@ from agents.rl.fidelity import held_out, rank_correlation
 from agents.rl.learning_curve import Curve, curves_for, fit, logit
 from agents.rl.surrogate import SurrogateEnv, SurrogateVectorEnv
 
-from .synthetic import TICKS, law, waits, with_replay_and_growth
+from .synthetic import TICKS, law, restarting, waits, with_replay_and_growth
 
 pytest.importorskip("stable_baselines3")
 from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
@@ -53,14 +53,33 @@ def test_shipped_recordings_make_a_surrogate_without_a_file(stream, reward_on):
     assert len(env.unwrapped.vector.curves) == 2  # two widths
 
 
-@pytest.mark.parametrize("stream", ["FashionMNIST-ALMA-v0", "CIFAR10-ALMA-v0", "Arrays-ALMA-v0"])
-def test_every_registered_surrogate_works_with_a_file_of_own_runs(stream, tmp_path):
-    runs = [dataclasses.replace(run, env=stream) for run in waits(noise=0.1)]
-    recordings.save(runs, tmp_path / "own.npz")
-    id = f"alma_env:{stream.removesuffix('-v0')}-Wait-Surrogate-v0"
-    check_env(gym.make(id, recorded=str(tmp_path / "own.npz")).unwrapped, skip_render_check=True)
+@pytest.mark.parametrize("version", ["v0", "MO-v0", "v1"])
+def test_a_file_of_own_runs_on_any_stream_names_the_stream_of_its_surrogate(version, tmp_path):
+    id, own = f"alma_env:alma_env/Recorded-ALMA-Wait-Surrogate-{version}", str(tmp_path / "own.npz")
+    runs = [dataclasses.replace(run, env="FashionMNIST-ALMA-v0") for run in waits(noise=0.1, seeds=(0, 1))]
+    recordings.save(runs, own)
+    env = gym.make(id, recorded=own, render_mode="rgb_array").unwrapped
+    if version == "v0":
+        check_env(env, skip_render_check=True)
+    env.reset(seed=0)
+    assert "FashionMNIST-ALMA-v0" in env._view().title
     with pytest.raises(ValueError, match="give recorded=FILE, written by `alma surrogate fit"):
         gym.make(id)
+    with pytest.raises(ValueError, match="recorded='none.npz': cannot be read.*No such file"):
+        gym.make(id, recorded="none.npz")
+    recordings.save([*runs, *waits()], own)
+    with pytest.raises(ValueError, match="runs on Digits-ALMA-v0, FashionMNIST-ALMA-v0; write the runs of one stream"):
+        gym.make(id, recorded=own)
+
+
+def test_runs_for_the_second_surrogate_are_left_out_by_the_first(tmp_path):
+    runs = waits(noise=0.1, seeds=(0, 1))
+    recordings.save([*runs, *map(restarting, runs[:3])], tmp_path / "own.npz")
+    (curve,) = curves_for("Digits-ALMA-v0", "sm", 4, tmp_path / "own.npz")
+    assert np.array_equal(curve.weights, fit(runs).weights)
+    recordings.save([restarting(run) for run in runs], tmp_path / "own.npz")
+    with pytest.raises(ValueError, match="which this surrogate cannot do"):
+        curves_for("Digits-ALMA-v0", "sm", 4, tmp_path / "own.npz")
 
 
 def test_the_shipped_surrogate_of_digits_ranks_held_out_schedules():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import io
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.wrappers import FrameStackObservation, NormalizeObservation
 
 import agents
 import agents.runs.run_folder
@@ -74,6 +76,34 @@ def test_a_learned_policy_decides_as_its_model_does_in_the_decision_environment(
 
 
 SURROGATE = "alma_env:Digits-ALMA-Wait-Surrogate-v0"
+
+
+@pytest.mark.parametrize("env_id", ["Digits-ALMA-Wait-Surrogate-v0", "Digits-ALMA-Wait-v0"])
+def test_training_a_policy_does_not_advise_another_version(env_id, recwarn):
+    settings = {"n_steps": 2, "batch_size": 2}
+    train_policy(env_id, steps=2, episodes_at_once=2, width=4, settings=settings)
+    assert not [warning for warning in recwarn if "out of date" in str(warning.message)]
+    gym.make(SURROGATE, width=4)
+    assert [warning for warning in recwarn if "out of date" in str(warning.message)]
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "reason"),
+    [
+        (partial(FrameStackObservation, stack_size=4), r"shape \(4, 13\), not .* stacks frames: a run gives"),
+        (NormalizeObservation, "such as NormalizeObservation, changed the range.* train without it"),
+    ],
+)
+def test_a_model_of_wrapped_observations_is_neither_saved_nor_played(wrapper, reason, tmp_path):
+    from stable_baselines3 import PPO
+
+    model = PPO("MlpPolicy", wrapper(gym.make(SURROGATE, width=4)), n_steps=8, batch_size=8)
+    with pytest.raises(ValueError, match=reason):
+        save_policy(model, tmp_path / "policy.zip")
+    assert not list(tmp_path.iterdir())
+    model.save(tmp_path / "saved.zip")
+    with pytest.raises(ValueError, match=reason):
+        agents.LearnedPolicy(tmp_path / "saved.zip")
 
 
 @dataclasses.dataclass

@@ -13,7 +13,7 @@ from agents.policies.choices import RESTART, TRAIN, decision_of, sizes_of
 from agents.rl.decision_fidelity import HeldOut, fidelity, held_out, simulate
 from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
 from agents.rl.learning_curve import logit
-from agents.rl.recordings import Recording, load, save, shipped_file
+from agents.rl.recordings import COLUMNS, Recording, load, save, shipped_file
 from agents.rl.training_fit import fit_trainings
 from agents.rl.training_model import POOL_SIZE, TrainingModel
 
@@ -182,3 +182,11 @@ def test_a_command_validates_runs_with_all_decisions(episodes, tmp_path, capsys)
 def test_one_seed_cannot_be_held_out(episodes):
     with pytest.raises(ValueError, match=r"seeds \[0\]: must be at least two"):
         held_out([one for one in episodes if one.seed == 0])
+
+
+@pytest.mark.filterwarnings("error")
+def test_trainings_that_start_from_few_different_errors_are_fitted_without_a_warning():
+    runs = waits(seeds=(0, 1))
+    for run in runs:
+        run.trainings[:, COLUMNS.index("error")] = 0.5
+    assert np.isfinite(fit_trainings(runs).warm).all()

@@ -10,6 +10,7 @@ import pytest
 from agents.cli import main
 from agents.policies.specs import policy_from
 from agents.rl.learning_curve import logit
+from agents.rl.recordings import save
 from agents.rl.training_fit import fit_trainings
 from agents.rl.tuning import candidates, simulate
 
@@ -47,6 +48,21 @@ def test_a_schedule_is_simulated_as_the_runs_were_recorded(models):
 def test_a_schedule_that_needs_a_loss_waits_for_none(models):
     with pytest.raises(ValueError, match="unknown policy"):
         simulate(models, "sometimes", 2)
+
+
+def test_a_file_of_own_runs_names_its_stream(capsys, tmp_path):
+    file = str(tmp_path / "own.npz")
+    save(waits(noise=0.05, seeds=(0, 1)), tmp_path / "own.npz")
+    assert main(["surrogate", "tune", file, "--episodes", "2"]) == 0
+    told = capsys.readouterr().out
+    assert main(["surrogate", "tune", "Digits-ALMA-v0", "--recorded", file, "--episodes", "2"]) == 0
+    assert capsys.readouterr().out == told
+    assert main(["surrogate", "tune", file, "--recorded", file]) == 2
+    assert "give one file; leave --recorded out" in capsys.readouterr().err
+    for kind in ("tune", "validate"):
+        assert main(["surrogate", kind, "missing.npz"]) == 2
+        assert "recorded='missing.npz': cannot be read" in (said := capsys.readouterr().err)
+        assert "No such file" in said
 
 
 def test_a_command_prints_the_best_schedules_of_each_price(capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import lzma
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,12 @@ import numpy as np
 import pytest
 
 import agents
+from agents.catalogue.spec import RunSpec
 from agents.cli import main
+from agents.policies.validation import key_values
 from agents.runs import archive, load
 from agents.runs.ledger_columns import LedgerColumns
+from agents.sweeps import jobs
 from alma_env import Ledger
 
 from ..fake_runs import fake_run, write
@@ -90,6 +94,23 @@ def test_ticks_at_which_the_training_diverged_are_told(tmp_path: Path, capsys: p
     with pytest.warns(RuntimeWarning, match="finite validation loss"):
         assert main(["run", "--width", "4", "--wait", "2", *settings, "--out", str(tmp_path / "runs")]) == 0
     assert "seed 0: the training diverged at 2 ticks (2, 4)" in capsys.readouterr().out
+
+
+def test_a_run_that_cannot_be_scored_does_not_stop_the_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ["--width", "4", "--set", "epochs=3", "optimizer=sgd", "learning_rate=1e30"]
+    with pytest.warns(RuntimeWarning, match="finite validation loss"):
+        assert main(["run", "--wait", "2", "10", *settings, "--out", str(tmp_path)]) == 1
+    told = capsys.readouterr().out
+    assert re.search(r"sm 4, wait 2, seed 0: the run failed at tick \d: .*diverged.*; try a smaller", told)
+    assert [run.run_config.get("wait") for run in load.find(tmp_path)[0]] == [10]
+    assert main(["run", "--wait", "2", *settings, "--out", str(tmp_path)]) == 1  # and there is no table
+    assert "Runs are in" not in capsys.readouterr().out
+    spec = RunSpec("Digits-ALMA-v0", "sm", 4, wait=2, settings=key_values(settings[3:]))
+    failed = jobs.run_job(0, jobs.Job(spec, 1, tmp_path / "sweep"), jobs.Environments(), lambda advanced: None)
+    assert isinstance(failed, jobs.Failed)
+    assert failed.traceback.startswith("the run failed at tick ")
 
 
 def test_waits_are_shown_in_the_order_of_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

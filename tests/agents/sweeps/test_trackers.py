@@ -56,8 +56,9 @@ def test_tensorboard_holds_the_errors_of_the_ledger_once_after_a_stop(tmp_path, 
 
     content = events.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
     shown = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info.hparams
-    found = {name: value.string_value or value.number_value for name, value in shown.items()}
-    assert (found["agent.stage.epochs"], found["env"], found["seed"]) == ("1", "Digits-ALMA-v0", 0)
+    found = {name: getattr(value, value.WhichOneof("kind")) for name, value in shown.items()}
+    assert (found["agent.stage.epochs"], found["env"], found["seed"]) == (1, "Digits-ALMA-v0", 0)
+    assert (found["agent.width"], found["agent.stage.learning_rate"], found["agent.policy.replay"]) == (4, 1, "false")
     assert events.Scalars("score/cer")[-1].value == pytest.approx(ledger.score().cer)
 
 
@@ -129,6 +130,7 @@ def test_a_tracker_without_a_login_is_one_line_with_the_remedy(tmp_path, monkeyp
     def not_logged_in(**_):
         raise wandb.errors.UsageError("No API key configured. Use `wandb login` to log in.\nmore lines")
 
+    monkeypatch.setattr(trackers, "_require_login", lambda: None)
     monkeypatch.setattr(wandb, "init", not_logged_in)
     assert main([*QUICK, "--out", str(tmp_path), "--track", "wandb"]) == 2
     message = capsys.readouterr().err
