@@ -24,10 +24,12 @@ from agents.cli import json_output
 from agents.cli.finished_runs import picture_folder
 from agents.cli.run_sweep import compute, require_settings, run_in_turn
 from agents.figures import waiting
+from agents.policies.learned import PRICES
 from agents.policies.validation import key_values
 from agents.rl import decision_fidelity, fidelity, recordings
 from agents.rl import export as minari_export
 from agents.rl.learning_curve import fit as fit_curve
+from agents.rl.price_range import PriceRange
 from agents.rl.recording_plan import SEEDS, recording_specs
 from agents.rl.registration import OF_RECORDED_RUNS
 from agents.rl.saving import save_policy
@@ -157,7 +159,8 @@ def train(options: argparse.Namespace, console: Console) -> int:
     options.out.parent.mkdir(parents=True, exist_ok=True)
     save_policy(model, options.out)
     if evaluation is None:
-        say(console, f"{options.out}: alma run … --policy {_policy_word(options.out, keywords)}")
+        words = [_policy_word(options.out, {**keywords, **prices}) for prices in _ends(keywords)]
+        say(console, f"{options.out}: alma run … --policy {' '.join(words)}")
         return 0
     say(console, _words(evaluation, options.runs))
     return run_in_turn(specs, options.runs, console)
@@ -166,13 +169,18 @@ def train(options: argparse.Namespace, console: Console) -> int:
 def _evaluation(options: argparse.Namespace, keywords: Mapping[str, Any]) -> dict[str, Any]:
     """The grid that runs the policy on the real streams of its problem, as a table for `grid.expand`."""
     stream = options.env.removeprefix("alma_env:").replace("-Wait-Surrogate", "").replace("-Wait", "")
+    stream = stream.removesuffix("-v1") + "-v0" * stream.endswith("-v1")
     if OF_RECORDED_RUNS in options.env:
         stream = recordings.stream_of(keywords.get("recorded"))
     learner, width = str(keywords.get("learner", "sm")), keywords.get("width")
     widths = [] if width is None else list(width) if isinstance(width, list | tuple) else [width]
     if "-Surrogate" in options.env:
         given = str(keywords.get("recorded", stream))
-        found = [made for made in _recordings(given) if (made.env, made.learner) == (stream, learner)]
+        found = [
+            made
+            for made in _recordings(given, decisions=options.env.endswith("-v1"))
+            if (made.env, made.learner) == (stream, learner)
+        ]
         widths = widths or sorted({made.width for made in found})
         _require_recipe([made for made in found if made.width in widths], stream, learner)
     others = {key: value for key, value in keywords.items() if key not in _DECISIONS}
@@ -183,7 +191,7 @@ def _evaluation(options: argparse.Namespace, keywords: Mapping[str, Any]) -> dic
         **({"width": widths} if widths else {}),
         "set": {key: [value] for key, value in others.items()},
         "seeds": options.evaluate,
-        "policy": [_policy_word(options.out, keywords)],
+        "policy": [_policy_word(options.out, {**keywords, **prices}) for prices in _ends(keywords)],
     }
 
 
@@ -195,9 +203,16 @@ def _words(table: Mapping[str, Any], out: Path) -> str:
     return " ".join([*words, "--seeds", *map(str, table["seeds"]), "--policy", *table["policy"]])
 
 
+def _ends(keywords: Mapping[str, Any]) -> list[dict[str, float]]:
+    """The lowest and the highest prices of a policy that learns at prices."""
+    ranges = {name: PriceRange.of(name, keywords[name]) for name in PRICES if name in keywords}
+    ends = [{name: getattr(price, end) for name, price in ranges.items()} for end in ("low", "high")]
+    return ends[: 1 if ends[0] == ends[1] else 2]
+
+
 def _policy_word(path: Path, keywords: Mapping[str, Any]) -> str:
-    """The value of ``--policy`` for a learned policy, with replay and growth if the policy only decides when."""
-    fields = []
+    """The value of ``--policy`` for a learned policy, with its prices, or with replay and growth if it decides when."""
+    fields = [f"{name}={keywords[name]:g}" for name in PRICES if name in keywords]
     if keywords.get("actions", "train") == "train":
         fields += ["replay=true"] * bool(keywords.get("replay")) + ["growth=every"] * bool(keywords.get("grow"))
     return f"{path}:{','.join(fields)}" if fields else str(path)
@@ -227,6 +242,8 @@ _DECISIONS = (
     "grow",
     "flops_price",
     "parameter_price",
+    "pass_price",
+    "memory_price",
     "reward_on",
 )
 

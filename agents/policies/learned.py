@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from agents.policies import features, priced_features
 from agents.policies.actions import Actions
-from agents.policies.features import features_of
+from agents.policies.choices import allowed_choices, decision_of
 from agents.policies.growing import growth as read_growth
-from agents.policies.model_files import Model, load
+from agents.policies.model_files import CHOICES, Model, load
 from agents.policies.progress import Decision, Progress
 from alma_env.metering import meter
+
+PRICES = ("pass_price", "memory_price")  # of models that decide about everything
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,8 @@ class LearnedPolicy:
         path: file that `agents.rl.save_policy` wrote, or ``model.save(path)``, which leaves out a normalisation.
         replay: train on everything gathered so far; only for models whose actions are wait and train.
         growth: when to grow, see ``agents.policies.growing``; only for models whose actions are wait and train.
+        pass_price, memory_price: the prices at which the model decides, in the units of `agents.rl.DecisionEnv`; only
+            for models that were trained on this environment or its surrogate.
         grows: whether the learner can grow. If it cannot, no decision grows it, as in the environments.
 
     Attributes:
@@ -38,12 +46,14 @@ class LearnedPolicy:
     Raises:
         ValueError: the file is missing, its model has other observations or actions, or it does not say how the
             observations were normalised; or the growth schedule does not exist; or replay or growth is given for a
-            model that decides about them.
+            model that decides about them, or a price for a model that does not see prices.
     """
 
     path: str | Path = field(repr=False, compare=False)
     replay: bool = False
     growth: str = "never"
+    pass_price: float = 0.0
+    memory_price: float = 0.0
     grows: bool = True
     digest: str = field(init=False)
     _memory: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # of a recurrent model
@@ -63,10 +73,20 @@ class LearnedPolicy:
                 f"replay={self.replay}, growth={self.growth!r} with policy={str(path)!r}: the model itself decides "
                 "when to replay and grow; leave replay and growth out"
             )
+        for name in PRICES:
+            price = getattr(self, name)
+            if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price < math.inf:
+                raise ValueError(f"{name}={price!r}: must be a price from 0 on; use {name}=0, or leave it out")
+            if price and self._model.kind != CHOICES:
+                raise ValueError(
+                    f"{name}={price!r} with policy={str(path)!r}: the model does not see prices; leave it out, or use "
+                    "a model trained on an environment such as Digits-ALMA-Wait-v1"
+                )
 
     def as_plain_data(self) -> dict[str, Any]:
         """Return the record: digest and fields, but not the path, since the file may move before a run continues."""
-        return {"name": "learned", "digest": self.digest, "replay": self.replay, "growth": self.growth}
+        record = {"name": "learned", "digest": self.digest, "replay": self.replay, "growth": self.growth}
+        return record | ({name: float(getattr(self, name)) for name in PRICES} if self._model.kind == CHOICES else {})
 
     @property
     def _model(self) -> Model:
@@ -74,15 +94,24 @@ class LearnedPolicy:
 
     def __call__(self, now: Progress, /) -> Decision:
         """Return the model's deterministic decision for this tick."""
+        at = {"tick": now.tick, "pending": now.pending, "stages": now.stages}
+        if self._model.kind == CHOICES:
+            prices = {name: getattr(self, name) for name in PRICES}
+            seen = priced_features.features_of(now, **prices, grows=self.grows)
+            return decision_of(
+                self._action(now, seen, allowed_choices(**at, grows=self.grows)), now.ticks, grows=self.grows
+            )
         actions = Actions(self._model.kind, self.grows)
-        mask = actions.masks(tick=now.tick, pending=now.pending, stages=now.stages)
-        memory = None if now.tick == 1 else self._memory.get("state")
-        with meter.phase("policy"):
-            action, self._memory["state"] = self._model.predict(features_of(now), memory, mask)
-        decision = actions.decision(action)
+        decision = actions.decision(self._action(now, features.features_of(now), actions.masks(**at)))
         if self._model.kind != "train" or not decision.train:
             return decision
         return Decision(True, self.replay, read_growth(self.growth)(now))
+
+    def _action(self, now: Progress, seen: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.int64]:
+        memory = None if now.tick == 1 else self._memory.get("state")
+        with meter.phase("policy"):
+            action, self._memory["state"] = self._model.predict(seen, memory, mask)
+        return action
 
     def state_dict(self) -> dict[str, Any]:
         """Return the memory of a recurrent model as tensors; an empty dictionary for any other model."""

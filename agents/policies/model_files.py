@@ -16,12 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from numpy.typing import NDArray
 
+from agents.policies import features, priced_features
 from agents.policies.actions import KINDS, Actions
-from agents.policies.features import feature_space
+from agents.policies.choices import choice_space
 from alma_env.errors import how_to_install
 
+CHOICES = "choices"  # the kind of actions of the second version of the decision environments
 _MEMBER = "observation_normalisation.json"  # of the archive
 # Module of the policy's class, which the archive names -> algorithm of sb3-contrib. Any other is PPO, A2C or DQN.
 _CONTRIBUTED = {
@@ -58,7 +61,7 @@ class Model:
 
     Attributes:
         model: an algorithm of Stable-Baselines3 or sb3-contrib.
-        kind: kind of its actions, see `agents.policies.actions.Actions`.
+        kind: kind of its actions, see `agents.policies.actions.Actions`; `CHOICES` for `agents.policies.choices`.
         normalisation: of its observations; None if it observes them as they are.
     """
 
@@ -72,7 +75,7 @@ class Model:
         """Return the most probable or best action, and the memory for the next call.
 
         Args:
-            observation: the features, float32 (13,).
+            observation: the features, float32 (13,), or (18,) for `CHOICES`.
             memory: what the call at the tick before returned; None at the first tick.
             mask: which actions are allowed; only MaskablePPO uses it.
         """
@@ -89,7 +92,12 @@ def kind_of(model: Any, where: str) -> str:
     Raises:
         ValueError: a run cannot give the model its observations, or carry out its actions.
     """
-    seen, expected = model.observation_space, feature_space()
+    seen, done = model.observation_space, model.action_space
+    actions: dict[str, spaces.Space[Any]]
+    if seen.shape == (len(priced_features.FEATURES),):
+        expected, actions = priced_features.feature_space(), {CHOICES: choice_space()}
+    else:
+        expected, actions = features.feature_space(), {kind: Actions(kind).space() for kind in KINDS}
     if seen.shape != expected.shape:
         raise ValueError(
             f"{where}: the model has observations of shape {seen.shape}, not those of a waiting policy; use a model "
@@ -102,11 +110,11 @@ def kind_of(model: Any, where: str) -> str:
             "was trained on, and a run cannot do what the wrapper did; train without it, or under VecNormalize, which "
             "agents.rl.save_policy saves with the model"
         )
-    kind = next((kind for kind in KINDS if Actions(kind).space() == model.action_space), None)
+    kind = next((kind for kind, space in actions.items() if space == done), None)
     if kind is None:
         raise ValueError(
-            f"{where}: the model has actions {model.action_space}, not those of a waiting policy; use a model trained "
-            "on an environment such as MNIST-ALMA-Wait-v0"
+            f"{where}: the model has actions {done}, not those of a waiting policy; use a model trained on an "
+            "environment such as MNIST-ALMA-Wait-v0"
         )
     return kind
 
@@ -174,7 +182,7 @@ def _normalisation(path: str, model: Any) -> Normalisation | None:
             saved = json.loads(archive.read(_MEMBER))
             return None if saved is None else Normalisation(**saved)
     # `model.save` does not say that VecNormalize was used, but it saves the last observations that the model saw.
-    last, space = model._last_obs, feature_space()
+    last, space = model._last_obs, model.observation_space
     if last is not None and not all(space.contains(observation) for observation in np.asarray(last, np.float32)):
         raise ValueError(
             f"policy={path!r}: the model was trained on observations that VecNormalize normalised, and the file does "

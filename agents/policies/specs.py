@@ -32,7 +32,7 @@ def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") ->
     """
     name, _, rest = spec.partition(":")
     if name.endswith(".zip"):
-        fields = _fields(spec, rest, ("replay", "growth"), option)
+        fields = _fields(spec, rest, ("replay", "growth", "pass_price", "memory_price"), option)
         return LearnedPolicy(name, grows=grows, **fields)
     if name == EXPLORING:
         return Exploring(**_fields(spec, rest, ("seed",), option), grows=grows)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
+from gymnasium.envs.registration import load_env_creator
 
 from agents.rl.surrogate_vector import SurrogateVectorEnv
 from alma_env.errors import how_to_install
@@ -122,23 +123,17 @@ def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[V
     from agents.rl.sb3 import SurrogateVecEnv
 
     name = env_id.removeprefix("alma_env:").removeprefix(NAMESPACE)
-    waits = [id for id in gym.registry if "-ALMA-Wait" in id and "-MO-" not in id and "/" not in id]
-    trainable = [id for id in waits if id.endswith("-v0")]
+    trainable = [id for id in gym.registry if "-ALMA-Wait" in id and "-MO-" not in id and "/" not in id]
     if "-MO-" in name or keywords.get("reward", "scalar") != "scalar":
         raise ValueError(
             f"env_id={env_id!r}, reward={keywords.get('reward', 'vector')!r}: the algorithms learn from rewards that "
             "are numbers; use the id without -MO, and leave reward out"
         )
-    if name in waits and name not in trainable:
-        raise ValueError(
-            f"env_id={env_id!r}: `alma run --policy` cannot play a policy for all decisions yet; use "
-            f"{name.removesuffix('1')}0, or train with a library of your own on this id"
-        )
     if name not in trainable:
         raise ValueError(f"env_id={env_id!r}: not a decision environment; the ids are {', '.join(trainable)}")
     spec = gym.spec(name)  # made from an id, an environment of version 0 is told to be out of date
-    if spec.vector_entry_point is not None:
-        parameters = inspect.signature(SurrogateVectorEnv).parameters
+    if isinstance(spec.vector_entry_point, str):
+        parameters = inspect.signature(load_env_creator(spec.vector_entry_point)).parameters
         known = [parameter for parameter in parameters if parameter not in ("num_envs", "stream", "autoreset_mode")]
         for keyword, value in keywords.items():
             if keyword not in known:

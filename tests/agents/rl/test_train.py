@@ -17,7 +17,9 @@ import agents.runs.run_folder
 import alma_env
 from agents.policies import model_files
 from agents.policies.actions import Actions
+from agents.policies.choices import decision_of
 from agents.policies.features import features_of
+from agents.policies.specs import policy_from
 from agents.rl import recordings, save_policy
 from agents.rl.train import train_policy
 
@@ -73,6 +75,37 @@ def test_a_learned_policy_decides_as_its_model_does_in_the_decision_environment(
     agent = agents.make("sm", alma, width=4, epochs=1, policy=agents.LearnedPolicy(tmp_path / "policy.zip"))
     agents.run(alma, agent, 0)
     assert [record.tick for record in agent.history] == [n + 1 for n, action in enumerate(actions) if action]
+
+
+@pytest.mark.parametrize("price", [0, 30])
+def test_a_policy_for_all_decisions_decides_as_its_model_does_at_its_price(price, tmp_path):
+    name = "Digits-ALMA-Wait-Surrogate-v1"
+    model = train_policy(name, steps=2_000, episodes_at_once=20, width=4, pass_price=(0, 30))
+    file = save_policy(model, tmp_path / "policy.zip")
+    env = gym.make("alma_env:Digits-ALMA-Wait-v1", width=4, epochs=1, pass_price=price)
+    observation, _ = env.reset(seed=0)
+    ended, decisions = False, {}
+    while not ended:
+        action, _ = model.predict(observation, deterministic=True)
+        decisions[len(decisions) + 1] = decision_of(action, ticks=20, grows=False)
+        observation, _, ended, _, _ = env.step(action)
+    alma = alma_env.make("Digits-ALMA-v0")
+    policy = policy_from(f"{file}:pass_price={price}")
+    agent = agents.make("sm", alma, width=4, epochs=1, policy=policy)
+    agents.run(alma, agent, 0)
+    made = {record.tick: (record.replay, record.window, record.restart) for record in agent.history}
+    assert made == {tick: (one.replay, one.window, one.restart) for tick, one in decisions.items() if one.train}
+    assert agents.policy_record(policy)["pass_price"] == price
+
+
+def test_prices_are_for_models_that_see_them(file, tmp_path):
+    model = train_policy("Digits-ALMA-Wait-Surrogate-v0", steps=64, episodes_at_once=2, recorded=str(file), width=4)
+    saved = save_policy(model, tmp_path / "policy.zip")
+    with pytest.raises(ValueError, match=r"pass_price=4 with policy=.*does not see prices.*Digits-ALMA-Wait-v1"):
+        agents.LearnedPolicy(saved, pass_price=4)
+    with pytest.raises(ValueError, match="memory_price=-1: must be a price from 0 on"):
+        agents.LearnedPolicy(saved, memory_price=-1)
+    assert "pass_price" not in agents.policy_record(agents.LearnedPolicy(saved))
 
 
 SURROGATE = "alma_env:Digits-ALMA-Wait-Surrogate-v0"
@@ -227,7 +260,6 @@ def test_files_without_a_policy_are_refused(tmp_path):
             {"env_id": "CartPole-v1"},
             "env_id='CartPole-v1': not a decision environment; the ids are .*Digits-ALMA-Wait-v0",
         ),
-        ({"env_id": "Digits-ALMA-Wait-Surrogate-v1"}, "cannot play a policy for all decisions yet; use Digits-.*-v0"),
         ({"env_id": "Digits-ALMA-Wait-MO-v0"}, "rewards that are numbers; use the id without -MO"),
         ({"reward": "vector"}, "reward='vector': the algorithms learn from rewards that are numbers"),
         ({"algorithm": "sac"}, "algorithm='sac': must be one of ppo, a2c, dqn"),
