@@ -213,19 +213,29 @@ def _add_surrogate(commands: Any) -> None:
     second = "the second surrogate, which also replays parts of the data and restarts"
     validate.add_argument("--decisions", action="store_true", help=second)
     tune = add_command(kinds, "tune", "tuning:tune", "find the schedules that cost least at given prices")
+    _add_recorded(tune)
+    tune.add_argument("env", help=_RECORDED)
     add = tune.add_argument
-    add("env", help=_RECORDED)
-    add("--learner", default="sm", help="agent id, default sm")
-    add("--width", type=int, nargs="+", help="units or channels; default: all recorded widths together")
-    add("--recorded", type=Path, help="file of recorded runs; default: the file of the package")
-    add("--pass-price", type=float, nargs="+", default=[0.0], help="prices of a full pass in errors, default 0")
     add("--memory-price", type=float, default=0.0, help="price of the untrained size per tick in errors, default 0")
     add("--episodes", type=int, default=256, help="simulated episodes of each schedule, default 256")
     add_json(tune)
+    real = add_command(kinds, "schedules", "tuning:schedules", "compare the costs of schedules in recorded runs")
+    _add_recorded(real)
+    real.add_argument("env", nargs="+", help=_RECORDED)
+    real.add_argument("--picture", type=Path, help="file to draw: CER against FLOPs")
+    add_json(real)
     export = add_command(kinds, "export", "waiting:export", "write recorded runs as a Minari data set")
     export.add_argument("recorded", help=_RECORDED)
     export.add_argument("dataset", help="Minari's id, such as alma/mnist-waiting-v0")
     export.add_argument("--actions", default="train", choices=["train", "multi"], help="action space, default train")
+
+
+def _add_recorded(command: argparse.ArgumentParser) -> None:
+    add = command.add_argument
+    add("--learner", default="sm", help="agent id, default sm")
+    add("--width", type=int, nargs="+", help="units or channels; default: all recorded widths")
+    add("--recorded", type=Path, help="file of recorded runs; default: the file of the package")
+    add("--pass-price", type=float, nargs="+", default=[0.0], help="prices of a full pass in errors, default 0")
 
 
 def _add_policy(commands: Any) -> None:

@@ -1,23 +1,31 @@
-"""The command ``alma surrogate tune``: which schedule costs least at given prices."""
+"""The commands ``alma surrogate tune`` and ``schedules``: what schedules cost, simulated and in recorded runs."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
+from agents.analysis.schedule_costs import RECOMMENDED, ScheduleCosts
 from agents.analysis.statistics import Interval
 from agents.cli import json_output
+from agents.figures import schedules as picture
+from agents.rl.learning_curve import recorded_groups
 from agents.rl.price_range import PriceRange
+from agents.rl.recorded_schedules import recorded_schedules
 from agents.rl.recordings import named_file, stream_of
 from agents.rl.training_fit import models_for
 from agents.rl.tuning import Outcome, candidates, simulate
+from agents.sweeps.progress import say
 
 BESIDE = ("doubling", "geometric:factor=1.6,stop=0.8")  # shown beside the best schedules
 _BEST = 3
+_DOUBLING = "geometric(factor=2.0, first=1)"
 
 
 def tune(options: argparse.Namespace, console: Console) -> int:
@@ -26,11 +34,7 @@ def tune(options: argparse.Namespace, console: Console) -> int:
         raise ValueError(f"--episodes {options.episodes}: must be at least 2; the default is 256")
     memory = PriceRange.of("--memory-price", options.memory_price).low
     prices = [PriceRange.of("--pass-price", price).low for price in options.pass_price]
-    stream, file = options.env, options.recorded
-    if (own := named_file(stream)) is not None:
-        if file is not None:
-            raise ValueError(f"{own} with --recorded {file}: give one file; leave --recorded out")
-        stream, file = stream_of(own), own
+    stream, file = _named(options.env, options.recorded)
     rows = []
     for width in options.width or [None]:
         models = models_for(stream, options.learner, width, file)
@@ -81,3 +85,77 @@ def _rows(outcomes: list[Outcome], price: float, memory: float, width: int | Non
         )
         for one in {one.schedule: one for one in shown}.values()
     ]
+
+
+@dataclass(frozen=True)
+class RecordedRow:
+    """A schedule at a price, in recorded runs: its cost, and how much more it costs than the recommended schedule."""
+
+    runs: str
+    pass_price: float
+    schedule: str
+    cost: Interval
+    more: Interval | None
+    cer: float
+    passes: float
+
+
+def schedules(options: argparse.Namespace, console: Console) -> int:
+    """Print what schedules cost in recorded runs, for each price of a full pass, paired by seed."""
+    prices = [PriceRange.of("--pass-price", price).low for price in options.pass_price]
+    panels, rows = {}, []
+    for stream, file in (_named(given, options.recorded) for given in options.env):
+        for runs in recorded_groups(stream, options.learner, options.width, file, decisions=True):
+            found = recorded_schedules(runs)
+            if not found:
+                raise ValueError(f"{stream}: no schedule has runs of two seeds; record more with alma surrogate record")
+            name = f"{stream.removesuffix('-ALMA-v0')}, {runs[0].learner} {runs[0].width}"
+            panels[name] = found
+            rows += [row for price in prices for row in _recorded_rows(found, price, name)]
+    if options.picture is not None:
+        picture.draw(panels, options.picture)
+    if options.json:
+        json_output.write(rows)
+        return 0
+    schedule = Column("schedule", overflow="fold")
+    titles = ("cost", "more than the rule", "CER", "passes")
+    table = Table("recorded runs", "full pass", schedule, *titles, box=None)
+    for row in rows:
+        more = "the rule" if row.schedule == RECOMMENDED else row.more.text("+.2f") if row.more else "–"
+        numbers = row.cost.text(".2f"), more, f"{row.cer:.2f}", f"{row.passes:.2f}"
+        table.add_row(row.runs, f"{row.pass_price:g}", escape(row.schedule), *numbers)
+    console.print(table)
+    legend = f"The rule: {RECOMMENDED}. ±: 95 % interval over seeds (Student's t), differences paired by seed"
+    console.print(escape(legend), highlight=False)
+    if options.picture is not None:
+        say(console, f"Picture: {options.picture}")
+    return 0
+
+
+def _recorded_rows(found: list[ScheduleCosts], price: float, runs: str) -> list[RecordedRow]:
+    """Return the best schedules at a price, the best fixed wait, doubling, and the recommended schedule."""
+    ordered = sorted(found, key=lambda one: mean(one.costs(price).values()))
+    rule = next((one for one in found if one.schedule == RECOMMENDED), None)
+    waits = [one for one in ordered if one.schedule.startswith("wait") and "replay" not in one.schedule][:1]
+    named = [one for one in ordered if one.schedule in (RECOMMENDED, _DOUBLING)]
+    return [
+        RecordedRow(
+            runs,
+            price,
+            one.schedule,
+            Interval.of(list(one.costs(price).values())),
+            None if rule is None or one is rule or not rule.cer.keys() & one.cer.keys() else one.minus(rule, price),
+            mean(one.cer.values()),
+            mean(one.passes.values()),
+        )
+        for one in sorted({id(one): one for one in [*ordered[:_BEST], *waits, *named]}.values(), key=ordered.index)
+    ]
+
+
+def _named(given: str, recorded: Path | None) -> tuple[str, Path | None]:
+    """Return the stream that a word names, and the file of its recorded runs if it is not that of the package."""
+    if (own := named_file(given)) is None:
+        return given, recorded
+    if recorded is not None:
+        raise ValueError(f"{own} with --recorded {recorded}: give one file; leave --recorded out")
+    return stream_of(own), own

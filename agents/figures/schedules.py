@@ -1,0 +1,77 @@
+"""The error of schedules against their FLOPs, in recorded runs: what replay, stopping and fixed waits cost and save."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+
+from agents.analysis.schedule_costs import RECOMMENDED, ScheduleCosts
+from agents.analysis.statistics import Interval
+from agents.figures import style
+
+_NEAR = 0.05  # of the logarithms of two CERs
+KINDS = ("fixed wait", "geometric", "geometric, replay of a tenth", "geometric, replay of all")
+
+
+def draw(panels: Mapping[str, Sequence[ScheduleCosts]], file: Path) -> Path:
+    """Draw a point for each schedule, in one panel per title; bars are 95 % intervals over seeds."""
+    figure = style.blank(4.2 * len(panels), 4.2)
+    for place, (title, schedules) in enumerate(panels.items(), 1):
+        axes = figure.add_subplot(1, len(panels), place)
+        for number, kind in enumerate(KINDS):
+            points = [one for one in schedules if _kind(one.schedule) == kind]
+            cers = [Interval.of(list(one.cer.values())) for one in points]
+            axes.errorbar(
+                [_passes(one) for one in points],
+                [cer.mean for cer in cers],
+                [cer.half or 0 for cer in cers],
+                color=style.COLOURS[number],
+                marker=style.MARKERS[number],
+                linestyle="none",
+                markersize=5,
+                elinewidth=0.8,
+                label=kind if place == 1 else None,
+            )
+            if number == 0:
+                _name_waits(
+                    axes, {one.schedule: (_passes(one), cer.mean) for one, cer in zip(points, cers, strict=True)}
+                )
+        for one in schedules:
+            if one.schedule == RECOMMENDED:
+                at = _passes(one), Interval.of(list(one.cer.values())).mean
+                axes.scatter(*at, s=170, facecolor="none", edgecolor="black", zorder=3)
+                axes.annotate("the rule", at, (0, -17), textcoords="offset points", ha="center", weight="bold")
+        style.log_axis(axes.yaxis, [cer for one in schedules for cer in one.cer.values()])
+        axes.set_xlim(left=0)
+        axes.set(xlabel="FLOPs (full passes)", ylabel="CER" if place == 1 else "")
+        axes.set_title(title, loc="left")
+        style.plain(axes)
+    figure.legend(frameon=False, loc="outside lower center", ncols=len(KINDS))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=150)
+    return file
+
+
+def _name_waits(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
+    """Write waiting times beside their points; those of near points above and below each other."""
+    for schedule, (passes, cer) in points.items():
+        near = [other for _, other in points.values() if other != cer and abs(math.log(other / cer)) < _NEAR]
+        side = "center" if not near else "bottom" if cer > min(near) else "top"
+        name = "w = " + schedule.removeprefix("wait ")
+        axes.annotate(name, (passes, cer), (-6, 0), textcoords="offset points", ha="right", va=side, fontsize="small")
+
+
+def _kind(schedule: str) -> str:
+    if schedule.startswith("wait"):
+        return KINDS[0] if "replay" not in schedule else ""
+    if not schedule.startswith("geometric"):
+        return ""
+    return KINDS[2] if re.search(r"replay last", schedule) else KINDS[3] if "replay" in schedule else KINDS[1]
+
+
+def _passes(one: ScheduleCosts) -> float:
+    return sum(one.passes.values()) / len(one.passes)

@@ -1,0 +1,28 @@
+"""What schedules cost in recorded runs of real streams: no surrogate is involved."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from agents.analysis.schedule_costs import ScheduleCosts
+from agents.rl.learning_curve import costs_of
+from agents.rl.recordings import Recording
+
+
+def recorded_schedules(recordings: Sequence[Recording]) -> list[ScheduleCosts]:
+    """Return the schedules with runs of two seeds or more; the recordings differ only in schedule and seed."""
+    _, lines = costs_of(recordings)
+    full_pass = float(lines[0].sum() * recordings[0].ticks)
+    found: dict[str, list[Recording]] = defaultdict(list)
+    for one in recordings:
+        found[one.schedule].append(one)
+    return [
+        ScheduleCosts(
+            schedule,
+            {one.seed: one.cer for one in runs},
+            {one.seed: float(one.column("flops").sum()) / full_pass for one in runs},
+        )
+        for schedule, runs in found.items()
+        if len({one.seed for one in runs}) > 1
+    ]

@@ -1,0 +1,67 @@
+"""The costs of schedules in recorded runs, paired by seed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from agents.analysis.schedule_costs import RECOMMENDED, ScheduleCosts
+from agents.cli import main
+from agents.rl import recordings
+from agents.rl.recorded_schedules import recorded_schedules
+
+from .synthetic import waits
+
+
+def test_costs_are_paired_by_the_seeds_that_both_have():
+    one = ScheduleCosts("one", {0: 5.0, 1: 7.0, 2: 9.0}, {0: 1.0, 1: 1.0, 2: 1.0})
+    other = ScheduleCosts("other", {1: 6.0, 2: 7.0, 3: 0.0}, {1: 2.0, 2: 2.0, 3: 2.0})
+    assert one.costs(10) == {0: 15.0, 1: 17.0, 2: 19.0}
+    assert one.minus(other, 0).mean == pytest.approx(1.5)
+    assert one.minus(other, 10).mean == pytest.approx(1.5 - 10)
+    assert one.minus(other, 0).n == 2
+
+
+def test_a_full_pass_is_a_training_on_each_mega_batch_once():
+    runs = [dataclasses.replace(run, seed=seed) for run in waits(noise=0.1) for seed in (0, 1)]
+    found = {one.schedule: one for one in recorded_schedules(runs)}
+    assert set(found) == {run.schedule for run in runs}
+    for run in runs:
+        assert found[run.schedule].cer[run.seed] == pytest.approx(run.cer)
+    # Without replay every schedule that trains at the last tick trains once on each mega-batch.
+    for one in found.values():
+        assert all(passes == pytest.approx(1, rel=0.05) for passes in one.passes.values())
+
+
+def test_the_recorded_runs_of_the_package_have_the_recommended_schedule():
+    for stream in ("Digits-ALMA-v0", "MNIST-ALMA-v0"):
+        recorded = recordings.load(recordings.shipped_file(stream, decisions=True))
+        for width in {run.width for run in recorded}:
+            found = recorded_schedules([run for run in recorded if run.width == width])
+            (rule,) = [one for one in found if one.schedule == RECOMMENDED]
+            assert len(rule.cer) == 10
+            waits = [one for one in found if one.schedule.startswith("wait")]
+            assert all(rule.minus(one, price).mean < 0 for one in waits for price in (0, 10))
+
+
+def test_the_command_prints_the_table_and_draws_the_picture(capsys, tmp_path):
+    picture = tmp_path / "rules.png"
+    command = ["surrogate", "schedules", "Digits-ALMA-v0", "MNIST-ALMA-v0", "--pass-price", "0", "40"]
+    assert main([*command, "--picture", str(picture)]) == 0
+    printed = capsys.readouterr().out
+    assert "the rule" in printed
+    assert "MNIST, sm 4" in printed
+    assert picture.stat().st_size > 10_000
+    assert main([*command, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    by_price = {price: [row for row in rows if row["pass_price"] == price] for price in (0, 40)}
+    assert all(len(rows) >= 9 for rows in by_price.values())
+    assert {row["schedule"] for row in by_price[40]} >= {RECOMMENDED, "geometric(factor=2.0, first=1)"}
+
+
+def test_runs_of_one_seed_are_refused(capsys, tmp_path):
+    recordings.save(waits(noise=0.1), tmp_path / "one.npz")
+    assert main(["surrogate", "schedules", str(tmp_path / "one.npz")]) == 2
+    assert "no schedule has runs of two seeds" in capsys.readouterr().err
