@@ -1,4 +1,4 @@
-"""``alma completion``, also of alma-leaderboard: a script for the shell that completes commands, options, ids, files."""
+"""``alma completion``, also of alma-leaderboard: a script for the shell that completes commands, options and files."""
 
 from __future__ import annotations
 

@@ -55,11 +55,18 @@ def other_content(file: Path) -> None:
     torch.save({"env": {}, "agent": {}}, file)
 
 
+def other_byte(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "cut": lambda file: os.truncate(file, 5_000),
     "empty": lambda file: file.write_bytes(b""),
     "garbage": lambda file: file.write_bytes(bytes(range(256)) * 8),
     "other content": other_content,
+    "one other bit": other_byte,
 }
 
 
