@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 import torch
@@ -56,8 +57,8 @@ def other_content(file: Path) -> None:
 
 
 def other_byte(file: Path) -> None:
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
+    content, largest = bytearray(file.read_bytes()), max(ZipFile(file).infolist(), key=lambda one: one.file_size)
+    content[largest.header_offset + largest.file_size] ^= 1  # in the numbers, since a header is before them
     file.write_bytes(content)
 
 
