@@ -68,7 +68,7 @@ def _save(drawing: Drawing, file: Path, form: str) -> Path:
 
     # No dates and no random ids, so that equal figures give equal bytes.
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    settings = {"svg.hashsalt": "alma", "svg.fonttype": "path", "pdf.fonttype": 42}
-    with naming(file), matplotlib.rc_context(settings):
+    repeatable = matplotlib.rc_context({"svg.hashsalt": "alma", "svg.fonttype": "path", "pdf.fonttype": 42})
+    with naming(file), repeatable:
         drawing.figure.savefig(file, dpi=150, metadata=undated.get(form))
     return file

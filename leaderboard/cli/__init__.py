@@ -52,7 +52,7 @@ def _refuse(options: argparse.Namespace, message: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = Parser(prog="alma-leaderboard", description="The leaderboard of alma-env.")
+    parser: argparse.ArgumentParser = Parser(prog="alma-leaderboard", description="The leaderboard of alma-env.")
     version = f"alma-env {alma_env.__version__}, rules {RULES_VERSION}"
     parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(dest="name", required=True)
