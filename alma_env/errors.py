@@ -60,11 +60,16 @@ def how_to_install(extra: str) -> str:
 def did_you_mean(given: str, known: Iterable[str]) -> str:
     """Return the end of a message: the known names that are most similar to a wrong one; an empty text if none is.
 
+    Names that begin with the wrong one, if it has at least three characters, are more similar than others.
+
     >>> did_you_mean("epoch", ["epochs", "momentum"])
     '; did you mean epochs?'
+    >>> did_you_mean("CIFAR", ["MNIST-ALMA-v0", "CIFAR10-ALMA-v0", "CIFAR100-ALMA-v0"])
+    '; did you mean CIFAR10-ALMA-v0 or CIFAR100-ALMA-v0?'
     >>> did_you_mean("nothing", ["epochs", "momentum"])
     ''
     """
     lower = {name.lower(): name for name in known}
-    close = difflib.get_close_matches(given.lower(), lower, n=2, cutoff=0.65)
+    longer = [name for name in lower if len(given) >= 3 and name.startswith(given.lower())]
+    close = list(dict.fromkeys([*longer, *difflib.get_close_matches(given.lower(), lower, n=2, cutoff=0.65)]))[:2]
     return f"; did you mean {' or '.join(lower[name] for name in close)}?" if close else ""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -201,18 +201,23 @@ class Ledger:
         """Read the text that ``to_json`` returned.
 
         Raises:
-            ValueError: a line is not a row, or the rows are not in order.
+            ValueError: a line is not a row, a number is not finite, or the rows are not in order.
         """
         ledger = cls()
         for number, line in enumerate(text.splitlines(), start=1):
             try:
-                row = Row.from_dict(json.loads(line))
+                row = Row.from_dict(json.loads(line, parse_constant=_refuse))
             except (json.JSONDecodeError, TypeError) as error:
                 raise ValueError(
                     f"line {number}: not a ledger row ({error}); each line must be one JSON object"
                 ) from error
             ledger.append(row)
         return ledger
+
+
+def _refuse(constant: str) -> NoReturn:
+    """Refuse NaN and Infinity: they are no numbers of JSON, and no environment writes them."""
+    raise TypeError(f"{constant} is no finite number")
 
 
 def score_of(

@@ -152,7 +152,9 @@ def methods_for(backbone: str) -> dict[str, Method]:
 def method_for(id: str, backbone: str) -> Method:
     """Return a method in its variant for a backbone; ValueError if the id is unknown or not used on text."""
     if id not in METHODS:
-        raise ValueError(f"agent {id!r}: unknown; the agents are {', '.join(METHODS)}{did_you_mean(id, METHODS)}")
+        file, colon, function = id.partition(":")
+        hint = f"; did you mean {file}.py:{function}?" if colon else did_you_mean(id, METHODS)
+        raise ValueError(f"agent {id!r}: unknown; the agents are {', '.join(METHODS)}{hint}")
     methods = methods_for(backbone)
     if id not in methods:
         raise ValueError(f"agent {id!r} on text: not available; the agents for text are {', '.join(methods)}")

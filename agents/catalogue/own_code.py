@@ -11,16 +11,19 @@ import functools
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from traceback import TracebackException
+from types import TracebackType
 from typing import Any
 
 from agents.learners.anytime import AnytimeAgent
 from agents.policies import policy_record
-from alma_env import AlmaEnv
+from alma_env import AlmaEnv, AlmaError
 from alma_env.files import file_digest
 
-_ALWAYS = ("seed",)  # parameters that get their value whether the user gave it or not
+_OURS = ("alma_env", "agents", "leaderboard")
+_files: set[str] = set()  # files of the user that this process has imported, or tried to
 
 
 def is_own(agent: str) -> bool:
@@ -42,11 +45,12 @@ def make(reference: str, env: AlmaEnv, seed: int, given: Mapping[str, Any]) -> A
         given: options and hyper-parameters that the user gave; the function must have a parameter for each.
 
     Raises:
-        ValueError: the file or the function does not exist, or the function lacks a parameter.
+        ValueError: the file or the function does not exist, or the function lacks a parameter or requires another one.
         TypeError: the function does not return an `AnytimeAgent`.
     """
     path, function = _function(reference)
-    parameters = inspect.signature(function).parameters
+    signature = inspect.signature(function)
+    parameters = signature.parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for name in given:
         if name not in parameters and not takes_all:
@@ -54,8 +58,17 @@ def make(reference: str, env: AlmaEnv, seed: int, given: Mapping[str, Any]) -> A
                 f"--agent {reference}: {function.__name__} has no parameter {name!r}; add it to the function, or leave "
                 f"{name} out"
             )
+    arguments = {**given, **({"seed": seed} if "seed" in parameters else {})}
+    try:
+        signature.bind(env, **arguments)
+    except TypeError as error:
+        raise ValueError(
+            f"--agent {reference}: {function.__name__} cannot be called with the environment"
+            f"{''.join(f', {name}=' for name in arguments)} ({error}); write `def {function.__name__}(env, …)`, with "
+            "a default for each further parameter"
+        ) from None
     vars(env)["run_seed"] = seed
-    agent = function(env, **given, **({"seed": seed} if "seed" in parameters else {}))
+    agent = function(env, **arguments)
     if not isinstance(agent, AnytimeAgent):
         raise TypeError(
             f"--agent {reference}: {function.__name__} returned a {type(agent).__name__}: must be an AnytimeAgent; "
@@ -94,9 +107,43 @@ def _module(path: Path) -> Any:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up
+    _files.add(str(path))
     try:
         spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
         raise
     return module
+
+
+def traceback_of(error: BaseException) -> str | None:
+    """Return the place and the traceback of an error in a file of the user; None for other errors.
+
+    The traceback begins in the file of the user. An error that a check of this project raises is no error in the file,
+    even if the file gave the wrong value: its message has the rule and the remedy.
+    """
+    if isinstance(error, AlmaError):
+        cause = None if error.__cause__ is None else traceback_of(error.__cause__)
+        return cause and f"{error}\n{cause}"
+    calls = list(_calls(error.__traceback__))
+    own = [call for call in calls if call.tb_frame.f_code.co_filename in _files]
+    if own and not _is_check(error, calls[-1]):
+        code = own[-1].tb_frame.f_code
+        place = f"{Path(code.co_filename).name}, line {own[-1].tb_lineno}, in {code.co_qualname}"
+    elif isinstance(error, SyntaxError) and error.filename in _files:  # Python has called nothing in the file
+        place = f"{Path(error.filename).name}, line {error.lineno}"
+    else:
+        return None
+    return f"{place}:\n{''.join(TracebackException(type(error), error, own[0] if own else None).format())}"
+
+
+def _calls(call: TracebackType | None) -> Iterator[TracebackType]:
+    while call is not None:
+        yield call
+        call = call.tb_next
+
+
+def _is_check(error: BaseException, innermost: TracebackType) -> bool:
+    """Return whether this project raised the error, and neither the file nor a library did."""
+    package = str(innermost.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+    return package in _OURS and isinstance(error, ValueError | TypeError)

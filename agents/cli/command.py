@@ -1,16 +1,21 @@
-"""Carrying out a command: find its function, call it, and report errors in one line."""
+"""Carrying out a command: find its function, call it, and report errors: in a file of the user with their place."""
 
 from __future__ import annotations
 
 import argparse
 import errno
 import importlib
+import sys
 
 from rich.console import Console
 from rich.markup import escape
 
+from agents.catalogue import own_code
+from agents.cli.subcommands import end_without_reader
 from agents.training import distributed
 from alma_env.errors import AlmaError
+
+_WITH_CHECKPOINTS = ("run", "sweep", "reproduce")
 
 
 def carry_out(options: argparse.Namespace) -> int:
@@ -18,22 +23,38 @@ def carry_out(options: argparse.Namespace) -> int:
     module, _, function = options.command.partition(":")
     try:
         status: int = getattr(importlib.import_module(f"agents.cli.{module}"), function)(options, Console())
+        sys.stdout.flush()  # an error of the output is reported here, not by Python at its end
         return status
     except distributed.OtherRankError:
         return 2  # the first rank has printed the reason
-    except (AlmaError, ValueError, TypeError) as error:
-        return _refuse(options, str(error))
-    except OSError as error:
-        remedy = "choose a folder that can be read and written"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            remedy = "make room on its disk, and give the same command again: runs go on from their last checkpoint"
-        return _refuse(options, f"{error.filename or 'a file'}: {error.strerror or error}; {remedy}")
+    except BrokenPipeError:
+        return end_without_reader()
+    except Exception as error:
+        message = own_code.traceback_of(error) or _message(options, error)
+        if message is None:
+            raise
+        return _refuse(options, message.rstrip())
     except KeyboardInterrupt:
         if distributed.rank() > 0:
             return 130
         how = "the same command without --fresh" if getattr(options, "fresh", False) else "the same command"
         Console(stderr=True).print(f"stopped; {how} goes on from here", highlight=False)
         return 130
+
+
+def _message(options: argparse.Namespace, error: Exception) -> str | None:
+    """Return the message for an error of the user or of the system; None for a defect of this project."""
+    if isinstance(error, AlmaError | ValueError | TypeError):
+        return str(error)
+    if not isinstance(error, OSError):
+        return None
+    if error.errno is None:  # of a library, such as of one that reads images
+        return str(error)
+    remedy = "choose a folder that can be read and written"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        goes_on = ": runs go on from their last checkpoint" if options.name in _WITH_CHECKPOINTS else ""
+        remedy = f"make room on its disk, and give the same command again{goes_on}"
+    return f"{error.filename or 'a file'}: {error.strerror}; {remedy}"
 
 
 def _refuse(options: argparse.Namespace, message: str) -> int:

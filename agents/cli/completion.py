@@ -1,4 +1,4 @@
-"""``alma completion``: a script that lets the shell complete commands, options, ids and files."""
+"""``alma completion``, also of alma-leaderboard: a script for the shell that completes commands, options and files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,12 @@ _PATHS = ("data", "file", "folder", "path", "paths", "recorded", "tensorboard")
 
 
 def completion(options: argparse.Namespace, console: Console) -> int:
-    """Print the script for a shell.
+    """Print the script for a shell; errors as `print_script`."""
+    return print_script(build_parser(), options.shell)
+
+
+def print_script(parser: argparse.ArgumentParser, shell: str) -> int:
+    """Print a script that completes the words of a command in a shell. The parser can parse nothing afterwards.
 
     Raises:
         MissingPackageError: the package shtab is not installed.
@@ -38,14 +43,13 @@ def completion(options: argparse.Namespace, console: Console) -> int:
         import shtab
     except ImportError as error:
         remedy = how_to_install("completion")
-        raise MissingPackageError(f"alma completion: the package shtab is missing; {remedy}") from error
-    parser = build_parser()
+        raise MissingPackageError(f"{parser.prog} completion: the package shtab is missing; {remedy}") from error
     for action in _actions(parser):
         if action.choices is None and action.dest in _WORDS and action.nargs != 0:
-            action.choices = _WORDS[action.dest]  # this parser parses nothing
+            action.choices = _WORDS[action.dest]
         elif action.type is Path or action.dest in _PATHS:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
-    print(shtab.complete(parser, options.shell))
+    print(shtab.complete(parser, shell))
     return 0
 
 

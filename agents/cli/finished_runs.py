@@ -20,6 +20,7 @@ from agents.runs import archive, load
 from agents.runs.load import FinishedRun
 from agents.sweeps.progress import say
 from alma_env import Ledger
+from alma_env.files import replace_file
 
 
 def show(options: argparse.Namespace, console: Console) -> int:
@@ -27,7 +28,8 @@ def show(options: argparse.Namespace, console: Console) -> int:
     found, left_out = load.find(options.folder)
     say(json_output.messages(console, as_json=options.json), *left_out)
     if options.json:
-        json_output.write([_summary(run) for run in found])
+        ordered = sorted(found, key=lambda run: (run.run_config.env, natural_key(run.run_config.label), run.seed))
+        json_output.write([_summary(run) for run in ordered])
         return 0
     if len(found) == 1 and not left_out:
         console.print_json(json.dumps(found[0].config))
@@ -70,7 +72,7 @@ def table(options: argparse.Namespace, console: Console) -> int:
     ending = tables_text.FORMATS[options.format][0]
     file = options.out if options.out.suffix == ending else options.out.with_name(options.out.name + ending)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
+    replace_file(file, text)
     say(console, f"{file}: {sum(len(comparison.lines) for comparison in comparisons)} lines")
     return 0
 

@@ -29,7 +29,7 @@ from agents.sweeps.sweep import sweep
 from agents.training import distributed
 from alma_env import Ledger
 from alma_env.errors import DivergedError
-from alma_env.registration import ARRAYS_ID
+from alma_env.registration import ARRAYS_ID, NAMESPACE
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -114,13 +114,17 @@ def _specs(options: argparse.Namespace) -> list[RunSpec]:
 
 def _data(options: argparse.Namespace, given: dict[str, Any]) -> dict[str, Any]:
     """Return the setting that ``--data`` stands for, and let the environment be that of the user's own data."""
+    envs = [given["env"]] if isinstance(given.get("env"), str) else given.get("env", [])
     if options.data is None:
+        if ARRAYS_ID in [env.removeprefix(NAMESPACE) for env in envs]:
+            raise ValueError(f"{ARRAYS_ID} without data: give --data PATH; `alma run --help` has the forms of the data")
         return {}
-    envs = given.setdefault("env", [ARRAYS_ID])
-    if envs not in (ARRAYS_ID, [ARRAYS_ID]):
+    if envs not in ([], [ARRAYS_ID]):
         raise ValueError(
-            f"--data {options.data} with {envs}: an environment with data of its own; write {ARRAYS_ID}, or nothing"
+            f"--data {options.data} with {' '.join(envs)}: an environment with data of its own; write {ARRAYS_ID}, or "
+            "nothing"
         )
+    given["env"] = [ARRAYS_ID]
     return {"data": [options.data]}
 
 

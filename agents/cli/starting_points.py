@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import keyword
 from importlib import resources
 from pathlib import Path
@@ -13,6 +14,7 @@ from rich.console import Console
 from agents.sweeps.progress import say
 from alma_env import entry_points
 from alma_env.errors import MissingPackageError, how_to_install
+from alma_env.files import replace_file
 
 
 def new(options: argparse.Namespace, console: Console) -> int:
@@ -22,6 +24,12 @@ def new(options: argparse.Namespace, console: Console) -> int:
     file: Path = options.path or Path(f"my_{options.what}.py")
     if file.suffix != ".py" or not file.stem.isidentifier() or keyword.iskeyword(file.stem):
         raise ValueError(f"{file}: must be the name of a Python module, such as my_{options.what}.py")
+    hidden = importlib.util.find_spec(file.stem)
+    if hidden is not None and hidden.origin is not None and not file.exists():
+        raise ValueError(
+            f"{file}: Python files in its folder could no longer import the package {file.stem} ({hidden.origin}); "
+            f"choose another name, such as my_{options.what}.py"
+        )
     test = file.with_name(f"test_{file.name}")
     for path in (file, test):
         if path.exists():
@@ -29,7 +37,7 @@ def new(options: argparse.Namespace, console: Console) -> int:
     file.parent.mkdir(parents=True, exist_ok=True)
     for path, template in ((file, f"{options.what}.py.in"), (test, f"test_{options.what}.py.in")):
         text = resources.files("agents.cli").joinpath("templates", template).read_text(encoding="utf-8")
-        path.write_text(Template(text).substitute(file=file.name, module=file.stem), encoding="utf-8")
+        replace_file(path, Template(text).substitute(file=file.name, module=file.stem))
     say(console, f"{file}: alma run Digits-ALMA-v0 --agent {file}:make_agent", f"{test}: pytest {test}")
     return 0
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from typing import Any, NoReturn
 
 from alma_env.errors import did_you_mean
@@ -42,3 +44,9 @@ def add_command(commands: Any, name: str, function: str, summary: str, **keyword
 def add_json(parser: argparse.ArgumentParser) -> None:
     """Add the option ``--json``."""
     parser.add_argument("--json", action="store_true", help="print JSON; messages go to standard error")
+
+
+def end_without_reader() -> int:
+    """Drop what is left of the output, since its reader, such as ``head``, has ended; return the exit status."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes the rest of its buffer at its end
+    return 1

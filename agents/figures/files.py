@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from alma_env.files import naming, replace_file
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -44,7 +46,7 @@ def save(drawing: Drawing, stem: Path, formats: Sequence[str] = ("png",)) -> lis
     files = [_save(drawing, stem.with_name(f"{stem.name}.{form}"), form) for form in formats]
     if drawing.table:
         files.append(stem.with_name(f"{stem.name}.md"))
-        files[-1].write_text(drawing.table, encoding="utf-8")
+        replace_file(files[-1], drawing.table)
     return files
 
 
@@ -57,7 +59,7 @@ def require_formats(formats: Sequence[str]) -> None:
 
 def _save(drawing: Drawing, file: Path, form: str) -> Path:
     if form == "csv":
-        with open(file, "w", newline="", encoding="utf-8") as out:
+        with naming(file), open(file, "w", newline="", encoding="utf-8") as out:
             writer = csv.DictWriter(out, list(drawing.rows[0]) if drawing.rows else [])
             writer.writeheader()
             writer.writerows(drawing.rows)
@@ -66,6 +68,7 @@ def _save(drawing: Drawing, file: Path, form: str) -> Path:
 
     # No dates and no random ids, so that equal figures give equal bytes.
     undated = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
-    with matplotlib.rc_context({"svg.hashsalt": "alma", "svg.fonttype": "path", "pdf.fonttype": 42}):
+    repeatable = matplotlib.rc_context({"svg.hashsalt": "alma", "svg.fonttype": "path", "pdf.fonttype": 42})
+    with naming(file), repeatable:
         drawing.figure.savefig(file, dpi=150, metadata=undated.get(form))
     return file

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile, ZipFile
 
 import torch
 
@@ -36,6 +37,9 @@ def read(file: Path) -> dict[str, Any] | None:
         return None
     with open(file, "rb") as opened:
         try:
+            if (damaged := ZipFile(opened).testzip()) is not None:  # PyTorch writes checksums, and does not read them
+                raise BadZipFile(damaged)
+            opened.seek(0)
             state: dict[str, Any] = torch.load(opened, map_location="cpu", weights_only=True)
             _ = state["agent"], rows_of(state)
         except Exception as error:  # of pickle, of zip archives, of PyTorch, of the operating system

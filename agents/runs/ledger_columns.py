@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -47,7 +48,7 @@ class LedgerColumns:
     registered: Sequence[Sequence[str]]
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a value of the wrong type, or for columns of several lengths."""
+        """Raise ValueError for a value of the wrong type, an infinite number or NaN, or columns of several lengths."""
         for name, kinds in _TYPES.items():
             values = getattr(self, name)
             if len(values) != len(self.tick):
@@ -56,6 +57,9 @@ class LedgerColumns:
                 tick = next(tick for tick, value in enumerate(values) if not isinstance(value, kinds))
                 names = " or ".join(kind.__name__ for kind in kinds)
                 raise ValueError(f"{name}={values[tick]!r} at tick {tick}: must be of type {names}")
+            if float in kinds and not all(map(math.isfinite, values)):
+                tick = next(tick for tick, value in enumerate(values) if not math.isfinite(value))
+                raise ValueError(f"{name}={values[tick]!r} at tick {tick}: must be a finite number")
         for tick, flops in enumerate(self.flops):
             if not _are(flops.values(), (int, float)):
                 raise ValueError(f"flops={flops!r} at tick {tick}: must be a number for each phase")

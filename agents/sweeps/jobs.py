@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from agents.analysis.measures import measure_of
+from agents.catalogue import own_code
 from agents.catalogue.data_facts import split_keywords
 from agents.catalogue.effort import training_examples
 from agents.catalogue.recipes import recipe_for
@@ -123,8 +124,8 @@ def run_job(
         return Finished(number, folder, f"{summary}; {diverged}" if diverged else summary)
     except DivergedError as error:
         return Failed(number, str(error))
-    except Exception:
-        return Failed(number, traceback.format_exc())
+    except Exception as error:
+        return Failed(number, own_code.traceback_of(error) or traceback.format_exc())
 
 
 def execute(

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import RunSpec, digest_of
@@ -53,20 +54,27 @@ def require_record(folder: Path, spec: RunSpec) -> None:
 def rows_in(folder: Path) -> int:
     """Return the number of rows in the ledger of a run, from its last line."""
     try:
-        with open(folder / "ledger.jsonl", "rb") as file:
-            file.seek(max(file.seek(0, os.SEEK_END) - _ROW_BYTES, 0))
-            lines = file.read().split(b"\n")[:-1]  # a killed process can leave an incomplete last line
-        return int(json.loads(lines[-1])["tick"]) + 1
+        return int(_last_tick(folder / "ledger.jsonl")) + 1
     except (FileNotFoundError, IndexError, ValueError, TypeError, KeyError):
         return 0  # the process that continues the run reads all rows, and reports errors
 
 
+def _last_tick(file: Path) -> Any:
+    """Return the tick in the last complete line of a ledger or of stages."""
+    with open(file, "rb") as opened:
+        opened.seek(max(opened.seek(0, os.SEEK_END) - _ROW_BYTES, 0))
+        lines = opened.read().split(b"\n")[:-1]  # a killed process can leave an incomplete last line
+    return json.loads(lines[-1])["tick"]
+
+
 def is_finished(folder: Path) -> bool:
-    """Return whether the run in a folder reached the end of its stream."""
-    rows = rows_in(folder)
+    """Return whether the run in a folder reached the end of its stream, and no file is damaged at its end."""
+    rows, stages = rows_in(folder), folder / "stages.jsonl"
     try:
+        if stages.exists() and stages.stat().st_size:
+            _last_tick(stages)
         return rows > 0 and bool(rows == json.loads((folder / "config.json").read_bytes())["protocol"]["ticks"] + 1)
-    except (FileNotFoundError, ValueError, TypeError, KeyError):
+    except (FileNotFoundError, IndexError, ValueError, TypeError, KeyError):
         return False
 
 

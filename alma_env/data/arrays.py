@@ -79,6 +79,11 @@ def from_arrays(
 
 
 def _checked(part: tuple[ArrayLike, ArrayLike], name: str) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    if not isinstance(part, tuple | list):
+        raise ArgumentTypeError(
+            f"{name} of type {type(part).__name__}: must be a pair of arrays (x, y); for two data sets of rows, such "
+            "as TensorDataset, give data=alma_env.from_dataset(train, test); for a file or folder, data=PATH"
+        )
     if len(part) != 2:
         raise ValueError(f"{name} has {len(part)} items: must be a pair (x, y)")
     x, y = _inputs(part[0], f"{name} x"), _labels(part[1], f"{name} y")

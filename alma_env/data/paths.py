@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from alma_env.data import image_files
 from alma_env.data.arrays import from_arrays
 from alma_env.data.datasets import DataSet
 from alma_env.data.rows import from_dataset
-from alma_env.errors import DataUnavailableError, MissingPackageError
+from alma_env.errors import AlmaError, ArgumentTypeError, DataUnavailableError, MissingPackageError
 
 _FORMS = (
     "an .npz file with train_x, train_y, test_x, test_y (or x_train, …); a folder with these as .npy files; a folder "
@@ -37,10 +39,15 @@ def from_path(path: str | Path, **keywords: Any) -> DataSet:
             ``test/CLASS/*.png``; or a folder that ``save_to_disk`` of Hugging Face wrote, with splits train and test.
 
     Raises:
-        DataUnavailableError: there is no such file or folder, or it has another form.
-        ValueError, TypeError: as `from_arrays` and `from_dataset`.
+        DataUnavailableError: there is no such file or folder, it has another form, or a file is damaged.
+        ValueError, TypeError: as `from_arrays` and `from_dataset`; or `path` is no path.
         MissingPackageError: the folder is of Hugging Face, and the package ``datasets`` is not installed.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise ArgumentTypeError(
+            f"data of type {type(path).__name__}: must be a path or a DataSet; for two data sets of rows, such as "
+            "TensorDataset, give data=alma_env.from_dataset(train, test)"
+        )
     where = Path(path).expanduser().resolve()
     if not where.exists():
         raise DataUnavailableError(f"data={str(path)!r}: there is no such file or folder; give {_FORMS}")
@@ -59,17 +66,47 @@ def _state(path: Path) -> tuple[int, int, int]:
 def _read(path: Path, state: tuple[int, int, int], keywords: tuple[tuple[str, Any], ...]) -> DataSet:
     given = dict(keywords)
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as file:
-            arrays = [file[name] for name in _names(path, set(file.files))]
-        return _of_arrays(arrays, given)
+        return _of_arrays(_unpacked(path), given)
     if path.is_dir():
         if names := {file.stem for file in path.glob("*.npy")}:
-            return _of_arrays([np.load(path / f"{name}.npy", mmap_mode="r") for name in _names(path, names)], given)
+            return _of_arrays([_mapped(path / f"{name}.npy") for name in _names(path, names)], given)
         if (path / _HUGGING_FACE).exists():
             return _of_hugging_face(path, given)
         if (path / "train").is_dir() and (path / "test").is_dir():
             return _of_images(path, given)
     raise DataUnavailableError(f"data={str(path)!r}: not in a known form; give {_FORMS}")
+
+
+@contextmanager
+def _named(file: Path, form: str, remedy: str) -> Iterator[None]:
+    """Name the file in an error of a library that reads it; the errors of the operating system name it already."""
+    try:
+        yield
+    except (AlmaError, MemoryError):
+        raise
+    except Exception as error:  # of NumPy, of zip archives, of image formats
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise DataUnavailableError(
+            f"data: {file}: not {form}, or a damaged one ({type(error).__name__}); {remedy}"
+        ) from error
+
+
+def _unpacked(file: Path) -> list[NDArray[Any]]:
+    named = _named(file, "an .npz file of numbers", "write it again with np.savez")
+    with named, file.open("rb") as opened, np.load(opened) as arrays:
+        return [arrays[name] for name in _names(file, set(arrays.files))]
+
+
+def _mapped(file: Path) -> NDArray[Any]:
+    with _named(file, "an .npy file of numbers", "write it again with np.save"):
+        array: NDArray[Any] = np.load(file, mmap_mode="r")
+        return array
+
+
+def _image(file: str) -> Any:
+    with _named(Path(file), "an image", "replace or remove it"):
+        return image_files.datasets().folder.default_loader(file)
 
 
 def _names(path: Path, found: set[str]) -> tuple[str, ...]:
@@ -88,7 +125,7 @@ def _of_arrays(arrays: list[NDArray[Any]], keywords: dict[str, Any]) -> DataSet:
 
 def _of_images(path: Path, keywords: dict[str, Any]) -> DataSet:
     folder = image_files.datasets().ImageFolder
-    train, test = (folder(str(path / part)) for part in ("train", "test"))
+    train, test = (folder(str(path / part), loader=_image) for part in ("train", "test"))
     if train.classes != test.classes:
         difference = ", ".join(sorted(set(train.classes) ^ set(test.classes)))
         raise ValueError(

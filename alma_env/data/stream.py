@@ -90,7 +90,11 @@ def _checked_fraction(n: int, ticks: int, valid_fraction: float) -> Fraction:
         raise ValueError(f"ticks={ticks}: a stream has at least 1 mega-batch")
     smallest = -(-1 // fraction)  # fewest examples of a mega-batch with one valid example; train then has one, too
     largest = n // smallest
-    remedy = f"choose at most {largest}" if largest else "pass more examples or a larger valid_fraction"
+    remedy = (
+        f"choose at most {largest}, on the command line --set ticks={largest}"
+        if largest
+        else "pass more examples or a larger valid_fraction"
+    )
     if ticks > n:
         raise ValueError(f"ticks={ticks}: {n} examples are too few for {ticks} mega-batches; {remedy}")
     if ticks > largest:

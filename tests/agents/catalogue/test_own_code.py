@@ -9,7 +9,9 @@ import pytest
 import agents
 import alma_env
 from agents.catalogue import own_code
+from agents.catalogue.spec import RunSpec
 from agents.cli import main
+from agents.sweeps import jobs
 
 CODE = """
 import agents
@@ -23,6 +25,44 @@ def of_the_board(env):
 
 def plain(env):
     return object()
+
+def without_env():
+    return object()
+
+def further(env, depth):
+    return object()
+"""
+BROKEN = """
+from agents import AnytimeAgent, FixedWait, make
+
+class Learner:
+    def __init__(self, learner, error):
+        self.predictor, self.error = learner.predictor, error
+
+    def train(self, train, valid):
+        raise self.error
+
+def never_works(now):
+    return now.pending >= "abc"
+
+
+def in_train(env, error):
+    error = eval(error)("shape is wrong")
+    return AnytimeAgent(Learner(make("sm", env, width=4), error), FixedWait(1), env.ticks, {"id": "broken"})
+
+def in_policy(env):
+    return make("sm", env, width=4, policy=never_works)
+
+def in_our_check(env):
+    return make("sm", env, width=4, epochs="abc")
+
+def in_forward(env):
+    agent = make("sm", env, width=4)
+    agent.predictor.forward = forward
+    return agent
+
+def forward(x):
+    raise KeyError("hidden")
 """
 
 
@@ -96,12 +136,60 @@ def test_a_sweep_runs_own_agents_beside_others_and_recognises_finished_runs(file
         ("mine.py:make_agent", ["--set", "momentum=0.5"], "has no parameter 'momentum'"),
         ("mine.py:of_the_board", ["--width", "4"], "has no parameter 'width'"),
         ("mine.py:plain", [], "must be an AnytimeAgent"),
+        ("mine.py:without_env", [], "cannot be called with the environment (too many positional arguments)"),
+        ("mine.py:further", [], "missing a required argument: 'depth'"),
     ],
 )
 def test_what_the_function_cannot_do_is_said(file, capsys, agent, options, message):
     assert run("--agent", agent, *options) == 2
     assert message in capsys.readouterr().err
     assert not (file.parent / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "place", "line"),
+    [
+        ("in_train", ["error=TypeError"], "mine.py, line 9, in Learner.train:", "raise self.error"),
+        ("in_train", ["error=OSError"], "mine.py, line 9, in Learner.train:", "raise self.error"),
+        ("in_policy", [], "mine.py, line 12, in never_works:", 'return now.pending >= "abc"'),
+        ("in_forward", [], "mine.py, line 31, in forward:", 'raise KeyError("hidden")'),
+    ],
+)
+def test_an_error_in_the_file_has_its_place_and_the_traceback_of_the_file(file, capsys, function, options, place, line):
+    file.write_text(BROKEN)
+    assert run("--agent", f"mine.py:{function}", "--set", "ticks=2", *options) == 2
+    message = capsys.readouterr().err
+    assert place in message
+    assert line in message
+    assert "run_sweep.py" not in message
+
+
+@pytest.mark.parametrize(
+    ("code", "place"),
+    [("import nothing_of_this_name", "mine.py, line 1, in <module>:"), ("def make_agent(env)", "mine.py, line 1:")],
+)
+def test_a_file_that_cannot_be_imported_has_the_place_of_its_error(file, capsys, code, place):
+    file.write_text(code)
+    assert run("--agent", "mine.py:make_agent") == 2
+    message = capsys.readouterr().err
+    assert place in message
+    assert code in message
+    assert "importlib" not in message
+
+
+def test_a_check_of_this_project_stays_one_line_when_the_file_gave_the_value(file, capsys):
+    file.write_text(BROKEN)
+    assert run("--agent", "mine.py:in_our_check") == 2
+    message = capsys.readouterr().err
+    assert message == "alma run: epochs='abc': must be a whole number; use for example epochs=100\n"
+
+
+def test_a_failed_run_of_a_sweep_has_the_traceback_of_the_file(file, monkeypatch):
+    file.write_text(BROKEN)
+    job = jobs.Job(RunSpec("Digits-ALMA-v0", "mine.py:in_policy", settings={"ticks": 2}), 1, file.parent / "runs")
+    failed = jobs.run_job(0, job, jobs.Environments(), lambda _: None)
+    assert failed.traceback.startswith("mine.py, line 12, in never_works:")
+    assert "jobs.py" not in failed.traceback
 
 
 def test_two_files_of_one_name_are_refused(file, tmp_path):

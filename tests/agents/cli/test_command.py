@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
 import re
 import shutil
+import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from PIL import UnidentifiedImageError
 from rich.console import Console
 
 from agents.analysis.measures import ERROR_RATE
@@ -19,8 +24,10 @@ from agents.catalogue.run_config import AgentConfig
 from agents.cli import main
 from agents.cli.console import RunProgress
 from agents.runs import run as runs
-from alma_env import Ledger, Row
+from alma_env import Ledger, Row, files
 from alma_env.errors import how_to_install
+
+from ..fake_runs import fake_run, write
 
 QUICK = ["--width", "4", "--set", "epochs=1", "ticks=4"]
 
@@ -67,6 +74,16 @@ def test_show_reads_one_run_or_many(capsys, tmp_path, monkeypatch):
     ledger.write_text("".join(ledger.read_text().splitlines(keepends=True)[:3]))
     _, out, _ = run(capsys, "show", str(tmp_path))
     assert "unfinished, 2 ticks to go" in out.replace("\n", " ")
+
+
+def test_show_prints_json_in_the_order_of_the_table(capsys, tmp_path):
+    for wait in (1, 2, 10):
+        for seed in (0, 1):
+            write(fake_run("sm", wait=wait, seed=seed), tmp_path)
+    status, out, _ = run(capsys, "show", str(tmp_path), "--json")
+    assert status == 0
+    found = [(one["config"]["agent"]["policy"]["wait"], one["seed"]) for one in json.loads(out)]
+    assert found == [(1, 0), (1, 1), (2, 0), (2, 1), (10, 0), (10, 1)]
 
 
 def test_show_has_one_line_per_setting(capsys, tmp_path, monkeypatch):
@@ -135,6 +152,37 @@ def test_a_folder_that_cannot_be_written_is_one_message_with_status_2(capsys, tm
     assert status == 2
     assert str(tmp_path / "file") in err
     assert "choose a folder that can be read and written" in err
+
+
+@pytest.mark.parametrize(("name", "goes_on"), [("run", True), ("new", False)])
+def test_a_full_disk_is_named_and_only_runs_go_on(capsys, monkeypatch, name, goes_on):
+    def full(options, console):
+        with files.naming(Path("here")):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("agents.cli.run_sweep.run", full)
+    monkeypatch.setattr("agents.cli.starting_points.new", full)
+    status, _, err = run(capsys, *{"run": ["run"], "new": ["new", "agent"]}[name])
+    assert status == 2
+    assert f"{name}: here: No space left on device; make room on its disk" in err
+    assert ("runs go on from their last checkpoint" in err) == goes_on
+
+
+def test_an_error_of_a_library_that_reads_files_has_no_remedy_for_folders(capsys, monkeypatch):
+    def broken(options, console):
+        raise UnidentifiedImageError("cannot identify image file 'cat.png'")
+
+    monkeypatch.setattr("agents.cli.run_sweep.run", broken)
+    assert run(capsys, "run") == (2, "", "alma run: cannot identify image file 'cat.png'\n")
+
+
+def test_the_end_of_the_reader_ends_the_command_quietly():
+    reading, writing = os.pipe()
+    os.close(reading)
+    words = [sys.executable, "-m", "agents", "envs", "--json"]
+    ended = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, text=True)
+    os.close(writing)
+    assert (ended.returncode, ended.stderr) == (1, "")
 
 
 def test_messages_and_labels_are_printed_without_markup(capsys, tmp_path, monkeypatch):
@@ -227,6 +275,8 @@ def test_true_and_false_are_bools_in_upper_and_lower_case(capsys, tmp_path, text
     ("arguments", "message"),
     [
         (["run", "Digit-ALMA-v0"], "unknown environment; the ids are"),
+        (["run", "Digits"], "did you mean Digits-ALMA-v0?"),
+        (["run", "--agent", "my_policy:make_agent"], "did you mean my_policy.py:make_agent?"),
         (["run", "--agent", "fine-tune"], "the agents are sm"),
         (["run", "--agent", ""], "agent '': unknown; the agents are sm"),
         (["run", "--device", ""], "device=''"),

@@ -46,6 +46,14 @@ def test_a_name_that_python_cannot_import_is_refused(tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["agents", "alma_env", "torch", "random"])
+def test_a_name_that_hides_a_package_is_refused(tmp_path, capsys, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "agent", f"{name}.py"]) == 2
+    assert f"could no longer import the package {name}" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_completion_prints_a_script_with_commands_ids_and_options(shell, capsys):
     pytest.importorskip("shtab")

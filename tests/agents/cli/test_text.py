@@ -70,7 +70,9 @@ def test_own_files_are_settings_and_the_table_shows_perplexities(capsys, folder)
     assert f"{of_run.mean_error_from_1:.2f}" in out.split("n: seeds")[0].splitlines()[-2]
     assert "CER" not in out
     assert "fractions" not in out
-    assert str(folder / "runs" / "Text-ALMA-v0" / "perplexities.png") in out
+    picture = Path("runs", "Text-ALMA-v0", "perplexities.png")
+    assert f"Perplexity curves: {picture}" in out
+    assert (folder / picture).exists()
     # `alma show` prints it, too; runs on text and runs on images have one table each.
     assert "average" in run(capsys, "show", str(one))[1]
     run(capsys, "run", "--width", "4", "--wait", "2", "--set", "epochs=1", "ticks=2")

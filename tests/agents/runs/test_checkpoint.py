@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 import torch
@@ -55,11 +56,18 @@ def other_content(file: Path) -> None:
     torch.save({"env": {}, "agent": {}}, file)
 
 
+def other_byte(file: Path) -> None:
+    content, largest = bytearray(file.read_bytes()), max(ZipFile(file).infolist(), key=lambda one: one.file_size)
+    content[largest.header_offset + largest.file_size] ^= 1  # in the numbers, since a header is before them
+    file.write_bytes(content)
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "cut": lambda file: os.truncate(file, 5_000),
     "empty": lambda file: file.write_bytes(b""),
     "garbage": lambda file: file.write_bytes(bytes(range(256)) * 8),
     "other content": other_content,
+    "one other bit": other_byte,
 }
 
 

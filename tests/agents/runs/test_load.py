@@ -21,6 +21,7 @@ from agents.runs import archive, load
 from agents.runs.ledger_columns import LedgerColumns
 from agents.sweeps import jobs
 from alma_env import Ledger
+from alma_env.ledger import row_to_json
 
 from ..fake_runs import fake_run, write
 
@@ -141,6 +142,15 @@ def test_an_invalid_ledger_is_refused_with_its_name(tmp_path: Path, text: str, w
         load.find(tmp_path)
 
 
+def test_a_packed_run_with_a_number_that_is_not_finite_is_left_out(tmp_path: Path) -> None:
+    columns = dataclasses.replace(RUNS[0].columns, error=[0.5] * 21)
+    columns.error[3] = float("nan")  # type: ignore[index]
+    archive.write([(RUNS[0].config, columns, ())], tmp_path / "runs.jsonl.xz")
+    load_error = r"line 1: not a packed run \(error=nan at tick 3: must be a finite number\)"
+    with pytest.raises(ValueError, match=load_error):
+        load.find(tmp_path / "runs.jsonl.xz")
+
+
 WRONG_VALUES: dict[str, Any] = {"error": "x", "flops": {"training": "x"}, "digest": 3, "declared": 3, "seconds": None}
 
 
@@ -156,7 +166,11 @@ def test_a_value_of_the_wrong_type_is_refused_with_its_tick(tmp_path: Path, colu
 
 DAMAGED = {
     "config.json": ["", "[]", '{"env": "Digits-ALMA-v0", "protocol": {}, "agent": {}, "seed": 0}'],
-    "ledger.jsonl": ["no\n", "\0\n"],
+    "ledger.jsonl": [
+        "no\n",
+        "\0\n",
+        "".join(row_to_json(row) + "\n" for row in RUNS[0].ledger).replace("0.9", "NaN", 1),
+    ],
     "stages.jsonl": ["no\n", "{}\n"],
 }
 
@@ -173,8 +187,8 @@ def test_runs_that_cannot_be_read_are_named_and_left_out(
     write(RUNS[2], tmp_path / "runs")
     assert main([*command.split(), "runs"]) == 0
     out = capsys.readouterr().out.replace("\n", "")
-    assert all(f"damaged-{number}/" in out for number in range(7))
-    assert out.count("left out") == 7
+    assert all(f"damaged-{number}/" in out for number in range(8))
+    assert out.count("left out") == 8
     with pytest.raises(ValueError, match="not a run configuration"):
         load.find("runs", strict=True)
 

@@ -147,6 +147,14 @@ def test_a_run_of_another_version_or_with_an_incomplete_ledger_is_not_finished(s
     assert run_index.finished_folders(tmp_path, [DIGITS]) == {}
 
 
+def test_a_run_with_damaged_stages_is_not_skipped_but_fails_with_the_file(tmp_path, computed_here):
+    (folder,) = sweep([GOOD], tmp_path, console=new_console()).finished.values()
+    assert sweep([GOOD], tmp_path, console=new_console()).skipped == 1
+    (folder / "stages.jsonl").write_text("garbage")
+    (failure,) = sweep([GOOD], tmp_path, console=new_console()).failed
+    assert "stages.jsonl: not the stages of a run" in failure.traceback
+
+
 def test_alma_run_and_alma_sweep_find_each_others_runs(swept, capsys, computed_here):
     options = ["--width", "4", "--wait", "2", "--set", "epochs=1", "ticks=4", "--out", str(swept.out)]
     ledgers = {file: file.read_text() for file in swept.out.rglob("ledger.jsonl")}

@@ -170,6 +170,8 @@ def test_rows_that_break_a_rule_are_named(train, keywords, error, message):
 
 # --- files and folders ---
 
+NAMES = ("train_x", "train_y", "test_x", "test_y")
+
 
 def write_npz(folder):
     path = folder / "own.npz"
@@ -215,6 +217,11 @@ def test_the_command_runs_on_data_of_the_user(tmp_path, capsys):
     assert (tmp_path / "Arrays-ALMA-v0").is_dir()
     assert main(["run", "MNIST-ALMA-v0", *words]) == 2
     assert "an environment with data of its own" in capsys.readouterr().err
+    for without in (["run", "Arrays-ALMA-v0"], ["sweep", "--env", "Digits-ALMA-v0", "alma_env/Arrays-ALMA-v0"]):
+        assert main(without) == 2
+        assert "without data: give --data PATH" in capsys.readouterr().err
+    assert main(["run", "--data", path, "--width", "4"]) == 2
+    assert "choose at most 4, on the command line --set ticks=4" in capsys.readouterr().err
     assert main(["sweep", *words, "--workers", "1"]) == 0
     assert "1 of them from before" in capsys.readouterr().out
 
@@ -227,3 +234,45 @@ def test_a_path_in_no_known_form_is_an_error_that_names_the_forms(tmp_path):
     np.savez(tmp_path / "part.npz", train_x=FLOATS)
     with pytest.raises(alma_env.DataUnavailableError, match="has the arrays train_x; must have"):
         alma_env.from_path(tmp_path / "part.npz")
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", "cut", "objects"])
+@pytest.mark.parametrize(("write", "name"), [(write_npz, "own.npz"), (write_npy, "test_x.npy")])
+def test_a_damaged_array_file_is_named_with_the_remedy(write, name, content, tmp_path, capsys):
+    path, file = write(tmp_path), tmp_path / name
+    if content == "objects":
+        save = np.save if write is write_npy else lambda to, array: np.savez(to, **dict.fromkeys(NAMES, array))
+        save(file, np.array(["a", 1], object))
+    else:
+        file.write_bytes(file.read_bytes()[:-100] if content == "cut" else content)
+    with pytest.raises(alma_env.DataUnavailableError, match=rf"{name}: not an \.np.* of numbers, or a damaged one"):
+        alma_env.from_path(path)
+    assert main(["run", "--data", str(path)]) == 2
+    assert f"{name}: not an {file.suffix} file of numbers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("length", [0, 20, -30])
+def test_a_damaged_image_is_named_with_the_remedy(length, tmp_path, capsys):
+    file = sorted(write_images(tmp_path).rglob("train/b/*.png"))[3]
+    file.write_bytes(file.read_bytes()[:length])
+    assert main(["run", "--data", str(tmp_path)]) == 2
+    assert f"{file}: not an image, or a damaged one" in capsys.readouterr().err
+
+
+TENSORS = TensorDataset(torch.from_numpy(FLOATS), torch.from_numpy(LABELS))
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"data": TENSORS}, "data of type TensorDataset: .*give data=alma_env.from_dataset"),
+        ({"data": (TENSORS, TENSORS)}, "data of type tuple: .*give data=alma_env.from_dataset"),
+        ({"train": TENSORS, "test": TENSORS}, "train of type TensorDataset: .*give data=alma_env.from_dataset"),
+        ({"train": {"x": FLOATS, "y": LABELS}, "test": {}}, r"train of type dict: must be a pair of arrays \(x, y\)"),
+        ({"train": "x.npz", "test": "y.npz"}, "train of type str: .*for a file or folder, data=PATH"),
+    ],
+)
+def test_data_of_another_type_is_refused_with_the_way_to_give_it(keywords, message):
+    with pytest.raises(TypeError, match=message) as caught:
+        alma_env.make("Arrays-ALMA-v0", **keywords)
+    assert "raised from the environment creator" not in str(caught.value)

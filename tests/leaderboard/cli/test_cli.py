@@ -130,6 +130,29 @@ def test_a_mistake_gives_one_message(capsys, tmp_path, arguments, message):
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["servee"], "did you mean serve?"),
+        (["serve", "--prot", "80"], "did you mean --port"),
+        (["account", "ad"], "did you mean add?"),
+    ],
+)
+def test_a_wrong_word_is_answered_with_similar_words(capsys, words, hint):
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert hint in capsys.readouterr().err
+
+
+def test_bash_completes_the_commands_and_options(capsys):
+    pytest.importorskip("shtab")
+    status, script, _ = run(capsys, "completion", "bash")
+    assert status == 0
+    for word in ("alma-leaderboard", "baselines", "--until-empty", "Digits-ALMA-v0"):
+        assert word in script
+
+
 def test_verify_must_name_a_function_that_can_be_imported():
     assert load_verify("fake_verify:verify").__name__ == "verify"
     for spec in ("fake_verify", ":verify", "fake_verify:", "fake_verify:nothing", "fake_verify:__name__"):
