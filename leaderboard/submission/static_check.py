@@ -68,7 +68,9 @@ def check_path(path: Path) -> Report:
 def check(package: Package) -> Report:
     """Check the files of a submission."""
     errors: list[str] = []
-    notes = [f"{shown(name)}: hidden or compiled; it is left out" for name in package.left_out[:10]]
+    # Python writes __pycache__ wherever an agent is tried.
+    left_out = [name for name in package.left_out if not name.endswith("__pycache__")]
+    notes = [f"{shown(name)}: hidden or compiled; it is left out" for name in left_out[:10]]
     manifest = None
     claims: dict[int, Ledger] = {}
     if MANIFEST not in package.files:

@@ -50,6 +50,15 @@ def test_a_valid_submission_has_no_errors_and_no_warnings(package):
     assert report.package is package
 
 
+def test_hidden_files_are_named_and_the_cache_of_python_is_not(tmp_path):
+    init(tmp_path / "mine")
+    for folder, name in (("__pycache__", "agent.pyc"), ("parts/__pycache__", "part.pyc"), (".git", "config")):
+        (tmp_path / "mine" / folder).mkdir(parents=True)
+        (tmp_path / "mine" / folder / name).write_text("")
+    report = check_path(tmp_path / "mine")
+    assert (report.errors, report.warnings) == ((), ("'.git': hidden or compiled; it is left out",))
+
+
 def test_the_template_passes_the_check_and_its_agent_runs(tmp_path):
     init(tmp_path / "mine")
     report = check_path(tmp_path / "mine")
