@@ -23,6 +23,7 @@ from alma_env import AlmaEnv, AlmaError
 from alma_env.files import file_digest
 
 _OURS = ("alma_env", "agents", "leaderboard")
+_LEARNER = ("predictor", "train", "grow", "restart", "state_dict", "load_state_dict")
 _files: set[str] = set()  # files of the user that this process has imported, or tried to
 
 
@@ -78,6 +79,11 @@ def make(reference: str, env: AlmaEnv, seed: int, given: Mapping[str, Any]) -> A
     policy = policy_record(agent.policy) or f"{path.name}: {type(agent.policy).__qualname__}"
     plain = {name: value for name, value in given.items() if name != "policy"}
     agent.config = {"id": path.stem, "policy": policy, **plain, **agent.config, "seed": seed, "code": code}
+    if missing := [name for name in _LEARNER if not hasattr(agent.learner, name)]:
+        raise TypeError(
+            f"--agent {reference}: the learner {type(agent.learner).__name__} has no {', '.join(missing)}; define what "
+            "agents.Learner names"
+        )
     return agent
 
 

@@ -69,6 +69,7 @@ def train_policy(
         raise ValueError(f"seed={seed}: must be from 0 to 2³² − 1; use seed=0")
     try:
         import stable_baselines3
+        import torch
         from stable_baselines3.common.vec_env import VecNormalize
     except ImportError as error:
         raise ValueError(f"the package stable-baselines3 is missing; {how_to_install('rl')}") from error
@@ -86,7 +87,12 @@ def train_policy(
         tensorboard_log=None if tensorboard is None else str(tensorboard),
         **chosen,
     )
-    model.learn(steps, progress_bar=progress)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the network is so small that threads wait for each other, for minutes on a busy machine
+    try:
+        model.learn(steps, progress_bar=progress)
+    finally:
+        torch.set_num_threads(threads)
     return model
 
 

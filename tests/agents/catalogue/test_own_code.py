@@ -31,11 +31,18 @@ def without_env():
 
 def further(env, depth):
     return object()
+
+def half(env):
+    class Half:
+        predictor = grow = restart = load_state_dict = None
+    return agents.AnytimeAgent(Half(), agents.FixedWait(1), env.ticks, {})
 """
 BROKEN = """
 from agents import AnytimeAgent, FixedWait, make
 
 class Learner:
+    grow = restart = state_dict = load_state_dict = None
+
     def __init__(self, learner, error):
         self.predictor, self.error = learner.predictor, error
 
@@ -136,6 +143,7 @@ def test_a_sweep_runs_own_agents_beside_others_and_recognises_finished_runs(file
         ("mine.py:make_agent", ["--set", "momentum=0.5"], "has no parameter 'momentum'"),
         ("mine.py:of_the_board", ["--width", "4"], "has no parameter 'width'"),
         ("mine.py:plain", [], "must be an AnytimeAgent"),
+        ("mine.py:half", [], "the learner Half has no train, state_dict; define what agents.Learner names"),
         ("mine.py:without_env", [], "cannot be called with the environment (too many positional arguments)"),
         ("mine.py:further", [], "missing a required argument: 'depth'"),
     ],
