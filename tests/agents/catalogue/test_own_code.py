@@ -34,15 +34,14 @@ def further(env, depth):
 
 def half(env):
     class Half:
-        predictor = grow = restart = load_state_dict = None
+        predictor = agents.make("sm", env, width=4).predictor
+        grow = restart = load_state_dict = None
     return agents.AnytimeAgent(Half(), agents.FixedWait(1), env.ticks, {})
 """
 BROKEN = """
 from agents import AnytimeAgent, FixedWait, make
 
 class Learner:
-    grow = restart = state_dict = load_state_dict = None
-
     def __init__(self, learner, error):
         self.predictor, self.error = learner.predictor, error
 
@@ -70,6 +69,8 @@ def in_forward(env):
 
 def forward(x):
     raise KeyError("hidden")
+
+Learner.grow = Learner.restart = Learner.state_dict = Learner.load_state_dict = None
 """
 
 
