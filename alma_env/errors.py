@@ -15,7 +15,20 @@ class PredictorError(AlmaError, ValueError):
 
 
 class DivergedError(PredictorError):
-    """A predictor's logits are NaN, or its loss is not finite, as after a training that diverged."""
+    """A predictor's logits are NaN, or its loss is not finite, as after a training that diverged.
+
+    Attributes:
+        what: what cannot be scored, without the remedy.
+    """
+
+    def __init__(
+        self, what: str, remedy: str = "deploy another predictor at this tick, or None to keep the previous one"
+    ) -> None:
+        super().__init__(what, remedy)
+        self.what = what
+
+    def __str__(self) -> str:
+        return "; ".join(self.args)
 
 
 class UnmeteredTrainingError(AlmaError, RuntimeError):

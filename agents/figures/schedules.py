@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 
 from matplotlib.axes import Axes
 
@@ -37,9 +37,8 @@ def draw(panels: Mapping[str, Sequence[ScheduleCosts]], file: Path) -> Path:
                 label=kind if place == 1 else None,
             )
             if number == 0:
-                _name_waits(
-                    axes, {one.schedule: (_passes(one), cer.mean) for one, cer in zip(points, cers, strict=True)}
-                )
+                named = zip(points, cers, strict=True)
+                _name_waits(axes, {one.schedule: (_passes(one), cer.mean) for one, cer in named})
         for one in schedules:
             if one.schedule == RECOMMENDED:
                 at = _passes(one), Interval.of(list(one.cer.values())).mean
@@ -65,13 +64,16 @@ def _name_waits(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
         axes.annotate(name, (passes, cer), (-6, 0), textcoords="offset points", ha="right", va=side, fontsize="small")
 
 
-def _kind(schedule: str) -> str:
-    if schedule.startswith("wait"):
-        return KINDS[0] if "replay" not in schedule else ""
-    if not schedule.startswith("geometric"):
-        return ""
-    return KINDS[2] if re.search(r"replay last", schedule) else KINDS[3] if "replay" in schedule else KINDS[1]
+def _kind(schedule: str) -> str | None:
+    name, replay, share = schedule.partition(", replay")
+    if name.startswith("wait"):
+        return None if replay else KINDS[0]
+    if not name.startswith("geometric"):
+        return None
+    if not replay:
+        return KINDS[1]
+    return KINDS[2] if share else KINDS[3]
 
 
 def _passes(one: ScheduleCosts) -> float:
-    return sum(one.passes.values()) / len(one.passes)
+    return mean(one.passes.values())

@@ -36,9 +36,9 @@ class LearnedPolicy:
         path: file that `agents.rl.save_policy` wrote, or ``model.save(path)``, which leaves out a normalisation.
         replay: train on everything gathered so far; only for models whose actions are wait and train.
         growth: when to grow, see ``agents.policies.growing``; only for models whose actions are wait and train.
+        grows: whether the learner can grow. If it cannot, no decision grows it, as in the environments.
         pass_price, memory_price: the prices at which the model decides, in the units of `agents.rl.DecisionEnv`; only
             for models that were trained on this environment or its surrogate.
-        grows: whether the learner can grow. If it cannot, no decision grows it, as in the environments.
 
     Attributes:
         digest: digest of the file's bytes, which identifies the policy in the record of a run.
@@ -52,9 +52,9 @@ class LearnedPolicy:
     path: str | Path = field(repr=False, compare=False)
     replay: bool = False
     growth: str = "never"
+    grows: bool = True
     pass_price: float = 0.0
     memory_price: float = 0.0
-    grows: bool = True
     digest: str = field(init=False)
     _memory: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # of a recurrent model
 
@@ -98,9 +98,8 @@ class LearnedPolicy:
         if self._model.kind == CHOICES:
             prices = {name: getattr(self, name) for name in PRICES}
             seen = priced_features.features_of(now, **prices, grows=self.grows)
-            return decision_of(
-                self._action(now, seen, allowed_choices(**at, grows=self.grows)), now.ticks, grows=self.grows
-            )
+            choice = self._action(now, seen, allowed_choices(**at, grows=self.grows))
+            return decision_of(choice, now.ticks, grows=self.grows)
         actions = Actions(self._model.kind, self.grows)
         decision = actions.decision(self._action(now, features.features_of(now), actions.masks(**at)))
         if self._model.kind != "train" or not decision.train:

@@ -17,6 +17,7 @@ from agents.catalogue.spec import RunSpec, resolve
 from agents.policies.actions import Actions
 from agents.policies.features import feature_space, features
 from agents.rl.recordings import Recording
+from agents.rl.registration import spec_of
 from alma_env.errors import how_to_install
 
 
@@ -180,8 +181,7 @@ def _environment(recordings: Sequence[Recording], kind: str) -> gym.Env[Any, Any
                 f"recordings with different {', '.join(different)}: the runs of a data set have one environment; "
                 "export the runs of one learner with equal hyper-parameters"
             )
-    spec = gym.spec(first.env.replace("-v0", "-Wait-v0"))  # made from the id, it is told to be out of date
-    return gym.make(spec, width=first.width, actions=kind, **keywords)
+    return gym.make(spec_of(first.env.replace("-v0", "-Wait-v0")), width=first.width, actions=kind, **keywords)
 
 
 def _keywords(recording: Recording) -> dict[str, Any]:

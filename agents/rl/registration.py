@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+
 from alma_env.registration import STREAM_IDS, register_in_both_namespaces
 
 SHIPPED = Path(__file__).with_name("recorded")  # folder of the recorded runs that come with the package
@@ -20,6 +23,15 @@ def shipped_streams() -> list[str]:
     """Return the ids of the streams whose recorded runs come with the package."""
     names = {file.stem.removesuffix(DECISIONS) for file in SHIPPED.glob("*.npz")}
     return [stream for stream in STREAM_IDS if stream.removesuffix("-ALMA-v0") in names]
+
+
+def spec_of(id: str) -> EnvSpec:
+    """Return the specification of an id.
+
+    Made from its specification, an environment of version 0 prints nothing; made from its id, it prints Gymnasium's
+    advice to use version 1, which is another problem.
+    """
+    return gym.spec(id)
 
 
 def register() -> None:

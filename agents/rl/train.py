@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
+from agents.rl.registration import spec_of
 from agents.rl.surrogate_vector import SurrogateVectorEnv
 from alma_env.errors import how_to_install
 from alma_env.registration import NAMESPACE
@@ -71,6 +72,8 @@ def train_policy(
         import stable_baselines3
         import torch
         from stable_baselines3.common.vec_env import VecNormalize
+
+        from agents.rl.sb3 import SurrogateVecEnv
     except ImportError as error:
         raise ValueError(f"the package stable-baselines3 is missing; {how_to_install('rl')}") from error
     episodes = episodes_at_once or (64 if algorithm == "dqn" else 512)
@@ -88,7 +91,8 @@ def train_policy(
         **chosen,
     )
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # the network is so small that threads wait for each other, for minutes on a busy machine
+    if isinstance(env.unwrapped, SurrogateVecEnv):  # on a real stream, the learner that trains uses the threads
+        torch.set_num_threads(1)  # the policy is so small that threads wait for each other: minutes on a busy machine
     try:
         model.learn(steps, progress_bar=progress)
     finally:
@@ -137,7 +141,7 @@ def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[V
         )
     if name not in trainable:
         raise ValueError(f"env_id={env_id!r}: not a decision environment; the ids are {', '.join(trainable)}")
-    spec = gym.spec(name)  # made from an id, an environment of version 0 is told to be out of date
+    spec = spec_of(name)
     if isinstance(spec.vector_entry_point, str):
         parameters = inspect.signature(load_env_creator(spec.vector_entry_point)).parameters
         known = [parameter for parameter in parameters if parameter not in ("num_envs", "stream", "autoreset_mode")]

@@ -152,9 +152,10 @@ def execute(
 
         try:
             return runs.run(env, agent, spec.seed, folder, on_tick=report, record=spec.record)
-        except DivergedError as error:  # whoever set the hyper-parameters cannot deploy another predictor
-            what = str(error).partition(";")[0]
-            raise DivergedError(f"the run failed at tick {env.tick}: {what}; try a smaller learning_rate") from error
+        except DivergedError as error:
+            # The environment's remedy is for the author of a learner, this one for who sets its hyper-parameters.
+            failed = f"the run failed at tick {env.tick}: {error.what}"
+            raise DivergedError(failed, remedy="try a smaller learning_rate") from error
 
 
 def examples_until(env: AlmaEnv, agent: AnytimeAgent) -> Callable[..., int]:

@@ -159,7 +159,7 @@ def run(
         if math.isnan(kept.sum()) and bool(torch.isnan(kept).any()):  # ∞ − ∞ makes the sum NaN, too
             raise DivergedError(
                 f"{predictor_name(predictor)} returned NaN logits, perhaps because the training diverged: logits must "
-                "be comparable; deploy another predictor at this tick, or None to keep the previous one"
+                "be comparable"
             )
     if len(set(costs)) == 1:
         return kept, costs[0], not data_dependent

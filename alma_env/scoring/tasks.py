@@ -100,8 +100,7 @@ class LanguageModelling:
             perplexity = math.inf
         if not math.isfinite(perplexity):
             raise DivergedError(
-                f"perplexity {perplexity}: must be finite, but the mean negative log-likelihood is {mean:.4g} nats; "
-                "deploy another predictor at this tick, or None to keep the previous one"
+                f"perplexity {perplexity}: must be finite, but the mean negative log-likelihood is {mean:.4g} nats"
             )
         return perplexity
 
