@@ -127,8 +127,8 @@ def _add_combinations(parser: argparse._ActionsContainer) -> None:
         "--policy",
         nargs="+",
         default=[],
-        help="when to train, instead of --wait: fixed, geometric, doubling, validation, random, budget, exploring, or "
-        "NAME:field=value,… to change defaults; or a learned policy PATH.zip",
+        help="when to train, instead of --wait: fixed, geometric, doubling, validation, random, budget, learned, "
+        "exploring, or NAME:field=value,… to change defaults; or a file PATH.zip or PATH.npz that was learned",
     )
     _add_set(
         parser,
@@ -254,6 +254,21 @@ def _add_policy(commands: Any) -> None:
     add("--evaluate", type=int, nargs="+", metavar="SEED", help=afterwards)
     add("--runs", type=Path, default=Path("runs"), help="folder of these runs, default runs/")
 
+    summary = "learn a schedule for several streams, widths and prices: a decision after each training"
+    of_trainings = add_command(kinds, "train-schedule", "scheduling:train_schedule", summary)
+    add = of_trainings.add_argument
+    add("env", nargs="+", help=_RECORDED)
+    add("--learner", default="sm", help="agent id, default sm")
+    add("--width", type=int, nargs="+", help="units or channels; default: all recorded widths")
+    for name, unit, highest in (("pass", "a full pass", 100.0), ("memory", "the untrained size per tick", 0.0)):
+        text = f"lowest and highest price of {unit} in errors, default 0 {highest:g}"
+        add(f"--{name}-price", type=float, nargs=2, metavar=("LOW", "HIGH"), default=[0.0, highest], help=text)
+    add("--steps", type=float, default=8e6, help="trainings to learn from, default 8e6")
+    add("--seed", type=int, default=0, help="default 0")
+    on = "error to learn from: on the validation parts of the whole stream (default), or on the test set"
+    add("--reward-on", default="validation", choices=["validation", "test"], help=on)
+    add("--out", type=Path, required=True, help="file to write, .npz; read by alma run --policy")
+
     summary = "compare finished runs, paired by seed, with the best fixed waiting time"
     compare = add_command(kinds, "compare", "waiting:compare", summary)
     add = compare.add_argument
@@ -263,6 +278,11 @@ def _add_policy(commands: Any) -> None:
     add("--parameter-price", type=float, default=0.0, help=price)
     add("--picture", type=Path, help="file to draw, default waiting.png in the folder")
     add_json(compare)
+
+    summary = "compare learned schedules with their rivals, at the prices of their runs"
+    judge = add_command(kinds, "judge", "judging:judge", summary)
+    judge.add_argument("folder", type=Path, nargs="+", help="folders of runs, such as runs/MNIST-ALMA-v0")
+    add_json(judge)
 
     push = add_command(
         kinds, "push", "hub:push_policy", "put a learned policy on the Hugging Face Hub, or into a folder"

@@ -34,7 +34,7 @@ def tune(options: argparse.Namespace, console: Console) -> int:
         raise ValueError(f"--episodes {options.episodes}: must be at least 2; the default is 256")
     memory = PriceRange.of("--memory-price", options.memory_price).low
     prices = [PriceRange.of("--pass-price", price).low for price in options.pass_price]
-    stream, file = _named(options.env, options.recorded)
+    stream, file = named_runs(options.env, options.recorded)
     rows = []
     for width in options.width or [None]:
         models = models_for(stream, options.learner, width, file)
@@ -104,7 +104,7 @@ def schedules(options: argparse.Namespace, console: Console) -> int:
     """Print what schedules cost in recorded runs, for each price of a full pass, paired by seed."""
     prices = [PriceRange.of("--pass-price", price).low for price in options.pass_price]
     panels, rows = {}, []
-    for stream, file in (_named(given, options.recorded) for given in options.env):
+    for stream, file in (named_runs(given, options.recorded) for given in options.env):
         for runs in recorded_groups(stream, options.learner, options.width, file, decisions=True):
             found = recorded_schedules(runs)
             if not found:
@@ -152,7 +152,7 @@ def _recorded_rows(found: list[ScheduleCosts], price: float, runs: str) -> list[
     ]
 
 
-def _named(given: str, recorded: Path | None) -> tuple[str, Path | None]:
+def named_runs(given: str, recorded: Path | None) -> tuple[str, Path | None]:
     """Return the stream that a word names, and the file of its recorded runs if it is not that of the package."""
     if (own := named_file(given)) is None:
         return given, recorded

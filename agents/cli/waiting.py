@@ -24,7 +24,7 @@ from agents.cli import json_output
 from agents.cli.finished_runs import picture_folder
 from agents.cli.run_sweep import compute, require_settings, run_in_turn
 from agents.figures import waiting
-from agents.policies.learned import PRICES
+from agents.policies.priced_features import PRICES
 from agents.policies.validation import key_values
 from agents.rl import decision_fidelity, fidelity, recordings
 from agents.rl import export as minari_export

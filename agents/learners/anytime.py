@@ -76,6 +76,7 @@ class StageRecord:
             was started with ``record``.
         window: with `replay`, the number of earlier mega-batches at most; None is all.
         restart: whether the stage started from a new random initialisation.
+        by: what made the decision, if not the policy itself, such as the rule that a learned policy falls back on.
     """
 
     tick: int
@@ -88,6 +89,7 @@ class StageRecord:
     held_out_error: float | None = None
     window: int | None = None
     restart: bool = False
+    by: str = ""
 
     @property
     def megabatches(self) -> int:
@@ -194,6 +196,7 @@ class AnytimeAgent:
                 validation_error=report.best_error,
                 window=decision.window if decision.replay else None,
                 restart=restart,
+                by=decision.by,
             )
         )
         self.pending = 0

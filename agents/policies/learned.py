@@ -17,10 +17,9 @@ from agents.policies.actions import Actions
 from agents.policies.choices import allowed_choices, decision_of
 from agents.policies.growing import growth as read_growth
 from agents.policies.model_files import CHOICES, Model, load
+from agents.policies.priced_features import PRICES
 from agents.policies.progress import Decision, Progress
 from alma_env.metering import meter
-
-PRICES = ("pass_price", "memory_price")  # of models that decide about everything
 
 
 @dataclass(frozen=True)

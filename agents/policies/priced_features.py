@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from agents.policies import features as first_version
 from agents.policies.progress import Progress
 
+PRICES = ("pass_price", "memory_price")  # the names of the prices
 HIGHEST_PASS_PRICE = 1_000.0  # errors; higher prices look like this one
 HIGHEST_MEMORY_PRICE = 1.0  # errors per tick; higher prices look like this one
 

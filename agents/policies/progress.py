@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from numbers import Integral
 from typing import Any, Protocol, runtime_checkable
 
@@ -67,6 +67,7 @@ class Decision:
             first stage.
         window: with `replay`, the number of earlier mega-batches, the newest ones; None is all.
         restart: train from a new random initialisation. It has no effect at the first stage.
+        by: what made the decision, for the record of the run; empty for the policy itself.
 
     Raises:
         ValueError: the number of growth steps is negative or not a whole number, or the window is less than 1.
@@ -77,6 +78,7 @@ class Decision:
     grow: int = 0
     window: int | None = None
     restart: bool = False
+    by: str = field(default="", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if self.window is not None and self.window < 1:

@@ -8,12 +8,15 @@ from typing import Any
 
 from agents.policies.exploring import Exploring
 from agents.policies.learned import LearnedPolicy
+from agents.policies.learned_schedule import LearnedSchedule
+from agents.policies.priced_features import PRICES
 from agents.policies.progress import Policy
 from agents.policies.validation import literal
 from agents.policies.waiting import SCHEDULES
 from alma_env.errors import did_you_mean
 
 EXPLORING = "exploring"
+LEARNED = "learned"
 
 
 def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") -> Policy:
@@ -21,8 +24,9 @@ def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") ->
 
     ``option`` is how the messages of errors call the text.
 
-    The text is the name of a schedule, or the path of a learned policy, which ends in .zip. Fields that differ from
-    their defaults follow as ``:field=value,field=value``.
+    The text is the name of a schedule; or ``learned``, the learned schedule of the package; or the path of a learned
+    schedule, which ends in .npz, or of a learned policy, which ends in .zip. Fields that differ from their defaults
+    follow as ``:field=value,field=value``.
 
     Raises:
         ValueError: the policy does not exist, or a field is unknown or out of range.
@@ -32,15 +36,17 @@ def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") ->
     """
     name, _, rest = spec.partition(":")
     if name.endswith(".zip"):
-        fields = _fields(spec, rest, ("replay", "growth", "pass_price", "memory_price"), option)
-        return LearnedPolicy(name, grows=grows, **fields)
+        return LearnedPolicy(name, grows=grows, **_fields(spec, rest, ("replay", "growth", *PRICES), option))
+    if name == LEARNED or name.endswith(".npz"):
+        fields = _fields(spec, rest, PRICES, option)
+        return LearnedSchedule(**fields) if name == LEARNED else LearnedSchedule(name, **fields)
     if name == EXPLORING:
         return Exploring(**_fields(spec, rest, ("seed",), option), grows=grows)
     if name not in SCHEDULES:
-        names = ", ".join((*SCHEDULES, EXPLORING))
-        hint = did_you_mean(name, (*SCHEDULES, EXPLORING))
+        names = (*SCHEDULES, LEARNED, EXPLORING)
         raise ValueError(
-            f"{option}{spec}: unknown policy; choose one of {names}, or give the path of a .zip file{hint}"
+            f"{option}{spec}: unknown policy; choose one of {', '.join(names)}, or give the path of a .zip or .npz "
+            f"file{did_you_mean(name, names)}"
         )
     schedule = SCHEDULES[name]
     fields = _fields(spec, rest, [field.name for field in dataclasses.fields(schedule)], option)

@@ -1,0 +1,175 @@
+"""A learned schedule: a small network that decides, once after each training, when and how to train next.
+
+`agents.rl.train_schedule` trains such networks on surrogates, for a range of prices. One of them comes with the package
+as ``learned``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from agents.policies.choices import window
+from agents.policies.next_training import NEXT_TRAININGS, STOP, next_ticks
+from agents.policies.priced_features import FEATURES, PRICES, features_of
+from agents.policies.progress import Decision, Progress
+from agents.policies.validation import check_types
+from agents.policies.waiting import Geometric
+from alma_env.metering import meter
+
+SHIPPED = Path(__file__).with_name("learned_schedule.npz")
+RULE = Geometric(factor=1.6, stop=0.8)  # decides where the network was not trained
+BY_RULE = "rule"
+
+
+@dataclass(frozen=True)
+class ScheduleNetwork:
+    """A network, and where it was trained.
+
+    Attributes:
+        layers: weights (outputs, inputs) and biases (outputs,) of each linear layer, float32; a tanh follows each but
+            the last, which has one output for each of `NEXT_TRAININGS` and one for `STOP`.
+        low, high: float32 (18,): the smallest and the largest value of each feature in the training.
+        about: what the network was trained on, as plain data.
+    """
+
+    layers: tuple[tuple[NDArray[np.float32], NDArray[np.float32]], ...]
+    low: NDArray[np.float32]
+    high: NDArray[np.float32]
+    about: Mapping[str, Any]
+
+    def knows(self, seen: NDArray[np.float32]) -> bool:
+        """Return whether these features, float32 (18,), lie in the range of the training."""
+        return bool(((seen >= self.low) & (seen <= self.high)).all())
+
+    def decide(self, seen: NDArray[np.float32]) -> NDArray[np.int64]:
+        """Return the best decision for features, float32 (18,) or (n, 18)."""
+        *hidden, (weight, bias) = self.layers
+        units = torch.from_numpy(seen)
+        with torch.inference_mode():
+            for inner, offset in hidden:
+                units = nn.functional.linear(units, torch.from_numpy(inner), torch.from_numpy(offset)).tanh()
+            scores = nn.functional.linear(units, torch.from_numpy(weight), torch.from_numpy(bias))
+        return np.asarray(scores.argmax(-1).numpy())
+
+    def save(self, path: Path) -> None:
+        """Write the file that `LearnedSchedule` reads."""
+        arrays: dict[str, Any] = {"low": self.low, "high": self.high}
+        arrays["about"] = np.frombuffer(json.dumps(dict(self.about)).encode(), np.uint8)
+        for i, (weight, bias) in enumerate(self.layers):
+            arrays |= {f"w_{i}": weight, f"b_{i}": bias}
+        np.savez_compressed(path, **arrays)
+
+    @classmethod
+    def read(cls, path: Path) -> ScheduleNetwork:
+        """Read a file that `save` wrote.
+
+        Raises:
+            ValueError: the file is missing, or holds no such network.
+        """
+        if not path.is_file():
+            raise ValueError(f"policy={str(path)!r}: file not found; `alma policy train-schedule` writes such a file")
+        try:
+            with np.load(path) as file:
+                count = sum(name.startswith("w_") for name in file.files)
+                layers = tuple((file[f"w_{i}"], file[f"b_{i}"]) for i in range(count))
+                network = cls(layers, file["low"], file["high"], json.loads(file["about"].tobytes()))
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise ValueError(
+                f"policy={str(path)!r}: not a learned schedule ({error}); give a file that `alma policy "
+                "train-schedule` wrote"
+            ) from error
+        shapes = (layers[0][0].shape[1], len(layers[-1][1])) if layers else None
+        if shapes != (len(FEATURES), STOP + 1):
+            raise ValueError(
+                f"policy={str(path)!r}: a network with inputs and outputs {shapes}, not {(len(FEATURES), STOP + 1)}: "
+                "another version wrote it; train it again with `alma policy train-schedule`"
+            )
+        return network
+
+
+@lru_cache(maxsize=8)
+def _network(path: str, digest: str) -> ScheduleNetwork:
+    return ScheduleNetwork.read(Path(path))
+
+
+@dataclass(frozen=True)
+class LearnedSchedule:
+    """A policy that decides after each training when and how to train next, or to stop.
+
+    The decision depends on what was seen up to that training, and on the prices. It is computed again at each tick,
+    and is the same until the next training. A price beyond those of the network's training counts as the nearest of
+    them. Where another feature lies outside of the range in which the network was trained, the rule `RULE` decides,
+    and the record of the stage says so (``by``). The cost is charged to the running meter, in the phase ``policy``.
+
+    Args:
+        path: file that ``alma policy train-schedule`` wrote; by default the network of the package.
+        pass_price: errors that a full pass costs, see `agents.rl.DecisionEnv`.
+        memory_price: errors per tick that the size of the untrained predictor costs.
+
+    Attributes:
+        digest: digest of the file's bytes, which identifies the network in the record of a run.
+
+    Raises:
+        ValueError: the file is missing or holds no such network, or a price is negative or infinite.
+    """
+
+    path: str | Path = field(default=SHIPPED, repr=False, compare=False)
+    pass_price: float = 0.0
+    memory_price: float = 0.0
+    digest: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        path = Path(self.path)
+        ScheduleNetwork.read(path)
+        object.__setattr__(self, "path", path)
+        object.__setattr__(self, "digest", hashlib.sha256(path.read_bytes()).hexdigest()[:16])
+        prices = {name: getattr(self, name) for name in PRICES}
+        for name, price in check_types(prices, dict.fromkeys(prices, float)).items():
+            if not 0 <= price < math.inf:
+                raise ValueError(f"{name}={price!r}: must be a price from 0 on; use {name}=0, or leave it out")
+            object.__setattr__(self, name, float(price))
+
+    def as_plain_data(self) -> dict[str, Any]:
+        """Return the record: digest and prices, but not the path, since the file may move before a run continues."""
+        return {
+            "name": "learned-schedule",
+            "digest": self.digest,
+            "pass_price": self.pass_price,
+            "memory_price": self.memory_price,
+        }
+
+    def __call__(self, now: Progress, /) -> Decision:
+        """Return the decision for this tick."""
+        last = now.tick - now.pending
+        network = _network(str(self.path), self.digest)
+        with meter.phase("policy"):
+            prices = {name: float(np.clip(getattr(self, name), *network.about[name])) for name in PRICES}
+            seen = features_of(at_training(now), **prices, grows=False)
+            if not network.knows(seen):
+                return dataclasses.replace(RULE(now), by=BY_RULE)
+            decision = int(network.decide(seen))
+        if now.tick < next_ticks(decision, last):
+            return Decision(train=False)
+        chosen = NEXT_TRAININGS[decision]
+        newest = window(now.ticks) if chosen.replay == "last" else None
+        replay = chosen.replay != "none" and last > 0
+        return Decision(True, replay, 0, newest if replay else None, chosen.restart and now.stages > 0)
+
+
+def at_training(now: Progress) -> Progress:
+    """Return the progress directly after the last training; at tick 1 with nothing gathered if there was none."""
+    return dataclasses.replace(now, tick=max(now.tick - now.pending, 1), pending=0)

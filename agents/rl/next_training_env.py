@@ -1,0 +1,108 @@
+"""The second surrogate with one step per training: a decision says when and how to train next.
+
+A policy that decides at every tick explores hundreds of waits for each training, and at a price it first learns to
+train rarely. Here an episode has about ten steps, which need no discount.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from agents.policies.choices import window
+from agents.policies.next_training import NEXT_TRAININGS, STOP, next_ticks
+from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
+from agents.rl.reference_costs import ReferenceCosts
+from agents.rl.surrogate_vector import Observations
+from agents.rl.training_model import TrainingModel
+
+_REPLAYS = np.array([*(one.replay for one in NEXT_TRAININGS), "none"])
+_RESTART = np.array([*(one.restart for one in NEXT_TRAININGS), False])
+
+
+class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
+    """Many episodes of `DecisionSurrogateVectorEnv`, each of whose steps goes on to the next training.
+
+    * **Actions**: integers, numbers of `agents.policies.next_training.NEXT_TRAININGS`; `STOP` ends the episode, and so
+      does a training that would be after the last tick.
+    * **Observations**: those of `DecisionEnv`, float32 (18,), at the tick of the last training with nothing gathered.
+    * **Rewards**: those of `DecisionEnv`, summed over the ticks of the step, and divided by what the best of a few
+      simple schedules costs in the whole episode at its prices. Cheap and dear episodes thus weigh the same.
+
+    Args:
+        num_envs: number of episodes.
+        models: fitted models of trainings on streams of equal length.
+        pass_price: errors that a full pass costs, or a range from which each episode draws.
+        memory_price: errors per tick that the untrained size costs, or a range.
+
+    Raises:
+        ValueError: streams of different lengths, or wrong prices.
+    """
+
+    def __init__(
+        self,
+        num_envs: int,
+        models: Sequence[TrainingModel],
+        *,
+        pass_price: float | tuple[float, float] = 0.0,
+        memory_price: float | tuple[float, float] = 0.0,
+    ) -> None:
+        super().__init__(num_envs, models=models, pass_price=pass_price, memory_price=memory_price)
+        self._references = ReferenceCosts.of(models)
+        self._reference = np.ones(num_envs)
+        self.single_action_space = cast("gym.Space[Any]", spaces.Discrete(STOP + 1))
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def _start(self, rows: NDArray[np.int64]) -> None:
+        """Start episodes before D_1 arrives, with new prices."""
+        super()._start(rows)
+        self._tick[rows] = self._pending[rows] = 0
+        self._reference[rows] = self._references(self._curve[rows], *self._prices[:, rows])
+
+    def step(self, actions: Any) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """Go on to the next training of every episode.
+
+        Args:
+            actions: integers (n,).
+
+        Raises:
+            RuntimeError: ``reset`` was not called.
+            ValueError: the actions are of another shape.
+        """
+        self._require_actions(actions)
+        actions, last = np.asarray(actions), self._tick.copy()
+        wanted = next_ticks(actions, last)
+        over = wanted > self.ticks
+        until = np.where(over, self.ticks + 1, wanted).astype(np.int64)  # this tick is the first with another predictor
+        waited = until - last - 1
+        vectors = self._vectors(np.zeros(self.num_envs)) * waited[:, None]
+        rows = np.flatnonzero(~over)
+        self._tick[rows], self._pending[rows] = until[rows], (until - last)[rows]
+        replays = _REPLAYS[actions]
+        recent = np.minimum(self._tick, self._pending + np.where(replays == "last", window(self.ticks), 0))
+        sizes = np.where(replays == "all", self._tick, recent)
+        spent = self._simulate(rows, sizes, _RESTART[actions], np.zeros(self.num_envs, np.int64))
+        vectors[rows] += self._vectors(spent)[rows]
+        self._cer -= vectors[:, 0]
+        ended = over | (self._tick == self.ticks)
+        self._tick[ended] = self.ticks
+        rewards = self._rewards(vectors) / self._reference
+        infos = self._restart(ended) if ended.any() else {}
+        return self._observations(), rewards, ended, np.zeros_like(ended), infos | self._infos(vectors)
+
+    def _observations(self, rows: Any = slice(None)) -> Observations:
+        arrived = self._tick
+        self._tick = np.maximum(arrived, 1)
+        observations = super()._observations(rows)
+        self._tick = arrived
+        return observations
+
+    def action_masks(self) -> NDArray[np.bool_]:
+        """Return which decisions are possible: all of them, bool (n, decisions)."""
+        return np.ones((self.num_envs, STOP + 1), bool)

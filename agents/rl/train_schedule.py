@@ -1,0 +1,114 @@
+"""Training of a learned schedule: one network for several streams, widths and prices, with PPO on surrogates.
+
+alma policy train-schedule Digits-ALMA-v0 MNIST-ALMA-v0 --pass-price 0 100 --out schedule.npz
+alma run MNIST-ALMA-v0 --policy schedule.npz:pass_price=40
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from agents.policies.learned_schedule import ScheduleNetwork
+from agents.rl.next_training_env import NextTrainingVectorEnv
+from agents.rl.training_model import TrainingModel
+from alma_env.errors import how_to_install
+
+if TYPE_CHECKING:
+    from stable_baselines3 import PPO
+
+EPISODES = 512  # at once, of each model
+_STEPS_AT_ONCE = 32  # trainings of each episode between two updates
+_UNITS = 32  # of each of two hidden layers
+_KNOWN = 64  # episodes of each model, from which the range of the features is taken
+_MARGIN = 0.02  # of the range, on either side
+
+
+def train_schedule(
+    models: Sequence[TrainingModel],
+    *,
+    pass_price: tuple[float, float] = (0.0, 100.0),
+    memory_price: tuple[float, float] = (0.0, 0.0),
+    steps: int = 8_000_000,
+    seed: int = 0,
+    progress: bool = False,
+    about: dict[str, Any] | None = None,
+) -> ScheduleNetwork:
+    """Train a network that decides after each training when and how to train next.
+
+    Args:
+        models: fitted models of trainings. Each has equally many episodes; streams may differ in length.
+        pass_price: lowest and highest price of a full pass, in errors.
+        memory_price: lowest and highest price of memory, in errors per tick.
+        steps: trainings to learn from.
+        seed: of the network's weights, the exploration and the episodes.
+        progress: whether to show a progress bar.
+        about: what the models are, as plain data, for the file.
+
+    Raises:
+        ValueError: no models or steps, or Stable-Baselines3 is not installed.
+    """
+    if not models or steps < 1:
+        raise ValueError(f"{len(models)} models, steps={steps}: must be at least 1 each; the default is 8000000 steps")
+    try:
+        from stable_baselines3 import PPO
+        from stable_baselines3.common.utils import LinearSchedule
+
+        from agents.rl.sb3 import JoinedVecEnv, SurrogateVecEnv
+    except ImportError as error:
+        raise ValueError(f"the package stable-baselines3 is missing; {how_to_install('rl')}") from error
+    prices = {"pass_price": pass_price, "memory_price": memory_price}
+    env = JoinedVecEnv([SurrogateVecEnv(NextTrainingVectorEnv(EPISODES, [model], **prices)) for model in models])
+    env.seed(seed)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the network is so small that threads wait for each other
+    try:
+        model = PPO(
+            "MlpPolicy",
+            env,
+            n_steps=_STEPS_AT_ONCE,
+            batch_size=_STEPS_AT_ONCE * env.num_envs // 32,
+            n_epochs=4,
+            gamma=1.0,  # a price is paid now, and its return comes until the end of the stream
+            gae_lambda=0.99,
+            ent_coef=0.002,
+            learning_rate=LinearSchedule(2e-3, 0.0, 1.0),
+            policy_kwargs={"net_arch": [_UNITS, _UNITS]},
+            seed=seed,
+            device="cpu",
+        )
+        model.learn(steps, progress_bar=progress)
+    finally:
+        torch.set_num_threads(threads)
+    layers = tuple(_layers(model))
+    network = ScheduleNetwork(layers, np.zeros(0, np.float32), np.zeros(0, np.float32), {})
+    seen = np.concatenate([_seen(network, one, prices) for one in models])
+    low, high = seen.min(0), seen.max(0)
+    margin = _MARGIN * (high - low)
+    return ScheduleNetwork(
+        layers, low - margin, high + margin, {**(about or {}), **prices, "steps": steps, "seed": seed}
+    )
+
+
+def _layers(model: PPO) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
+    """Yield weights and biases of the layers that decide."""
+    policy: Any = model.policy
+    for layer in itertools.chain(policy.mlp_extractor.policy_net, [policy.action_net]):
+        if isinstance(layer, torch.nn.Linear):
+            yield layer.weight.detach().numpy().copy(), layer.bias.detach().numpy().copy()
+
+
+def _seen(network: ScheduleNetwork, model: TrainingModel, prices: dict[str, Any]) -> NDArray[np.float32]:
+    """Return the features that episodes of the network meet, float32 (n, 18)."""
+    env = NextTrainingVectorEnv(_KNOWN, [model], **prices)
+    observations, _ = env.reset(seed=1)
+    seen = [observations]
+    for _ in range(env.ticks):
+        observations, *_ = env.step(network.decide(observations))
+        seen.append(observations)
+    return np.concatenate(seen)

@@ -1,0 +1,242 @@
+"""Learned schedules: their environment, their training, and their play tick by tick."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from agents.cli import main
+from agents.policies.learned_schedule import LearnedSchedule, ScheduleNetwork
+from agents.policies.next_training import NEXT_TRAININGS, STOP, NextTraining, next_ticks
+from agents.policies.priced_features import FEATURES, NAMES
+from agents.policies.progress import Progress, megabatches_of
+from agents.policies.specs import policy_from
+from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
+from agents.rl.next_training_env import NextTrainingVectorEnv
+from agents.rl.recordings import save
+from agents.rl.reference_costs import ReferenceCosts
+from agents.rl.train_schedule import train_schedule
+from agents.rl.training_fit import fit_trainings
+from agents.rl.tuning import simulate
+
+from .synthetic import TICKS, waits
+
+
+@pytest.fixture(scope="module")
+def model():
+    fitted = fit_trainings(waits(noise=0.05, seeds=(0, 1)))
+    return dataclasses.replace(fitted, replays=True, restarts=True, quality=0.2)
+
+
+def network_of(seed, known=1e9):
+    """A network with random weights, trained (as it says) wherever the features are below ``known``."""
+    draw = np.random.default_rng(seed)
+    shapes = [(8, len(FEATURES)), (STOP + 1, 8)]
+    layers = tuple((draw.normal(size=shape).astype(np.float32), np.zeros(shape[0], np.float32)) for shape in shapes)
+    low, high = (np.full(len(FEATURES), edge, np.float32) for edge in (-1e9, known))
+    return ScheduleNetwork(layers, low, high, {"pass_price": [0, 100], "memory_price": [0, 0]})
+
+
+def test_a_next_training_is_at_least_one_tick_later():
+    for decision, one in enumerate(NEXT_TRAININGS):
+        assert next_ticks(decision, 0) == max(np.ceil(one.factor - 1), 1)
+        for last in (1, 7, 100):
+            assert next_ticks(decision, last) == pytest.approx(max(last + 1, np.ceil(one.factor * last - 1e-9)))
+    assert next_ticks(STOP, 3) == np.inf
+
+
+def play(env, decisions):
+    """The rewards and the last infos of an episode in which ``decisions`` are made in turn."""
+    rewards, infos = [], {}
+    for decision in decisions:
+        _, reward, ended, _, infos = env.step([decision])
+        rewards.append(reward[0])
+        if ended[0]:
+            return rewards, infos["final_info"]["cer"][0]
+    raise AssertionError("the episode did not end")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_episode_equals_the_same_trainings_tick_by_tick(model, seed):
+    draw = np.random.default_rng(seed)
+    decisions = [int(one) for one in draw.integers(STOP, size=TICKS)]
+    decisions[int(draw.integers(3, 8))] = STOP
+    env = NextTrainingVectorEnv(1, [model], pass_price=7.0, memory_price=0.25)
+    env.reset(seed=seed)
+    rewards, cer = play(env, decisions)
+
+    by_tick = DecisionSurrogateVectorEnv(1, models=[model], pass_price=7.0, memory_price=0.25)
+    by_tick.reset(seed=seed)
+    left, last, total = list(decisions), 0, 0.0
+    for tick in range(1, TICKS + 1):
+        due = bool(left) and tick == next_ticks(left[0], last)
+        one = NEXT_TRAININGS[left.pop(0)] if due else NEXT_TRAININGS[0]
+        window = max(TICKS // 10, 1) if one.replay == "last" else None
+        size = megabatches_of(tick, tick - last, replay=one.replay != "none", window=window)
+        last = tick if due else last
+        *_, reward, _, _, infos = by_tick.decide(*(np.array([value]) for value in (due, size, one.restart, 0)))
+        total += reward[0]
+    assert cer == pytest.approx(infos["final_info"]["cer"][0])
+    assert sum(rewards) * env._references(np.array([0]), 7.0, 0.25)[0] == pytest.approx(total)
+
+
+def test_an_episode_costs_as_much_as_its_schedule(model):
+    env = NextTrainingVectorEnv(256, [model], pass_price=3.0)
+    env.reset(seed=0)
+    scale = ReferenceCosts.of([model])(np.zeros(1, int), 3.0, 0.0)[0]
+    every_tick = NEXT_TRAININGS.index(NextTraining(1.0, "all"))
+    costs = sum(-env.step(np.full(256, every_tick))[1] * scale for _ in range(TICKS))
+    known = simulate([model], "fixed:wait=1,replay=all", 256).costs(3.0)
+    assert costs.mean() == pytest.approx(known.mean())
+    assert scale < known.mean()  # simpler schedules cost less
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_run_plays_what_the_network_decides_in_the_environment(model, seed, tmp_path):
+    network = network_of(seed)
+    env = NextTrainingVectorEnv(1, [model], pass_price=20.0)
+    observations, _ = env.reset(seed=seed)
+    trained = []
+    for _ in range(TICKS):
+        before = env._stages[0]
+        observations, _, ended, _, _ = env.step(network.decide(observations))
+        if ended[0]:
+            break
+        assert env._stages[0] == before + 1
+        trained.append((int(env._tick[0]), int(env._size[0])))
+
+    network.save(tmp_path / "schedule.npz")
+    policy = policy_from(f"{tmp_path / 'schedule.npz'}:pass_price=20")
+    by_tick = DecisionSurrogateVectorEnv(1, models=[model], pass_price=20.0)
+    by_tick.reset(seed=seed)
+    played = []
+    for tick in range(1, TICKS + 1):
+        now = progress(by_tick, tick)
+        decision = policy(now)
+        size = megabatches_of(tick, now.pending, replay=decision.replay, window=decision.window)
+        if decision.train:
+            played.append((tick, size))
+        by_tick.decide(*(np.array([value]) for value in (decision.train, size, decision.restart, 0)))
+    assert played[: len(trained)] == trained  # the last training of the episode ends it, and is not in `trained`
+    assert len(played) <= len(trained) + 1
+
+
+def progress(env, tick):
+    """The progress of the only episode of a surrogate."""
+    loss, error, earlier_loss, earlier_error = (None if np.isnan(one) else float(one) for one in env._validation[:, 0])
+    return Progress(
+        tick=tick,
+        ticks=TICKS,
+        pending=int(env._pending[0]),
+        stages=int(env._stages[0]),
+        validation_loss=loss,
+        validation_error=error,
+        previous_validation_loss=earlier_loss,
+        previous_validation_error=earlier_error,
+        processed_since_restart=int(env._processed[0]),
+        last_size=int(env._size[0]),
+        guess_loss=float(np.log(10)),
+        parameters=100,
+        first_parameters=100,
+        flops=0,
+    )
+
+
+def test_the_rule_decides_where_the_network_was_not_trained(tmp_path):
+    network = network_of(0)
+    tick = NAMES.index("tick")
+    network.high[tick] = 0.5
+    network.save(tmp_path / "schedule.npz")
+    policy = LearnedSchedule(tmp_path / "schedule.npz", pass_price=1e6)  # as the highest price of the training
+    known = Progress(tick=9, ticks=20, pending=1, stages=1, guess_loss=2.3, parameters=9, first_parameters=9, flops=0)
+    beyond = dataclasses.replace(known, tick=16, pending=4)
+    assert policy(known).by == ""
+    assert policy(beyond).by == "rule"
+    assert policy(beyond).train  # the rule's last tick
+
+
+def test_a_network_learns_to_stop_when_passes_are_dear_and_a_file_keeps_it(model, tmp_path):
+    pytest.importorskip("stable_baselines3")
+    network = train_schedule([model], pass_price=(0.0, 100.0), steps=40_000, about={"learned_on": ["law"]})
+    spent = []
+    for price in (0.0, 100.0):
+        env = NextTrainingVectorEnv(64, [model], pass_price=price)
+        observations, _ = env.reset(seed=3)
+        comp, going = np.zeros(64), np.ones(64, bool)
+        for _ in range(TICKS):
+            before = env._flops.copy()
+            observations, _, ended, _, infos = env.step(network.decide(observations))
+            comp[going] -= infos["vector_reward"][going, 1]
+            going &= ~ended
+            assert (before >= 0).all()
+        spent.append(comp.mean())
+    assert spent[1] < 0.5 < spent[0]
+    network.save(tmp_path / "schedule.npz")
+    again = ScheduleNetwork.read(tmp_path / "schedule.npz")
+    seen = np.random.default_rng(0).random((50, len(FEATURES)), np.float32)
+    assert (again.decide(seen) == network.decide(seen)).all()
+    assert (again.low == network.low).all()
+    assert again.about["learned_on"] == ["law"]
+    assert again.about["pass_price"] == [0.0, 100.0]
+
+
+def test_commands_learn_run_and_judge_a_schedule(tmp_path, capsys):
+    pytest.importorskip("stable_baselines3")
+    save(waits(noise=0.05, seeds=(0, 1)), tmp_path / "own.npz")
+    file, out = tmp_path / "schedule.npz", str(tmp_path / "runs")
+    words = ["policy", "train-schedule", str(tmp_path / "own.npz"), "--steps", "2e4", "--out", str(file)]
+    assert main(words) == 0
+    assert "learned on Digits-ALMA-v0: sm 4" in capsys.readouterr().out
+    run = ["run", "--width", "4", "--set", "epochs=5", "ticks=10", "--seeds", "0", "1", "--out", out]
+    assert main([*run, "--policy", f"{file}:pass_price=10", f"{file}:pass_price=40", "doubling"]) == 0
+    assert main([*run, "--wait", "1", "5"]) == 0
+    capsys.readouterr()
+    assert main(["policy", "judge", out, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {(row["rival"], row["pass_price"]) for row in rows} == {
+        (rival, price) for rival in ("best fixed wait", "doubling", "best schedule") for price in (10.0, 40.0)
+    }
+    for row in rows:
+        assert row["difference"]["mean"] == pytest.approx(row["cost"]["mean"] - row["rival_cost"]["mean"])
+        assert row["rival_worst"] >= row["rival_cost"]["mean"]
+    doubling = {row["pass_price"]: row["rival_cost"]["mean"] for row in rows if row["rival"] == "doubling"}
+    assert doubling[40.0] - doubling[10.0] == pytest.approx(30, rel=0.05)  # it trains once on each mega-batch
+    assert main(["policy", "judge", out]) == 0
+    assert "Holm's correction over the prices" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.zip"], "let its name end in .npz"),
+        (["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.npz", "--steps", "inf"], "--steps inf: must be"),
+        (
+            ["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.npz", "--pass-price", "5", "1"],
+            "--pass-price=(5.0, 1.0): must be",
+        ),
+        (["policy", "judge", "."], "no ledger.jsonl in or below it"),
+        (["run", "--policy", "missing.npz"], "policy='missing.npz': file not found"),
+        (["run", "--policy", "learned:price=3"], "'price=3' is not a field"),
+    ],
+)
+def test_wrong_words_are_refused(words, message, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(words) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    np.savez(tmp_path / "other.npz", a=np.zeros(3))
+    with pytest.raises(ValueError, match="not a learned schedule"):
+        LearnedSchedule(tmp_path / "other.npz")
+    small = network_of(0)
+    short = dataclasses.replace(small, layers=small.layers[:1])
+    short.save(tmp_path / "short.npz")
+    with pytest.raises(ValueError, match="another version wrote it"):
+        LearnedSchedule(tmp_path / "short.npz")
+    small.save(tmp_path / "small.npz")
+    with pytest.raises(ValueError, match="pass_price=-1"):
+        LearnedSchedule(tmp_path / "small.npz", pass_price=-1)
