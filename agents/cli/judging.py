@@ -21,10 +21,10 @@ def judge(options: argparse.Namespace, console: Console) -> int:
         found, left_out = load.find(folder)
         say(said, *left_out)
         runs += found
-    rivalries, notes = compare_at_prices(runs)
+    rivalries, fronts, notes = compare_at_prices(runs)
     say(said, *dict.fromkeys(notes))
     if options.json:
-        json_output.write(rivalries)
+        json_output.write({"rivalries": rivalries, "fronts": fronts})
         return 0
     schedule = Column("schedule of the rival", overflow="fold")
     numbers = ("its cost", "learned", "learned − rival", "p", "worst seed", "of the rival")
@@ -43,9 +43,15 @@ def judge(options: argparse.Namespace, console: Console) -> int:
             f"{one.rival_worst:.2f}",
         )
     console.print(table)
+    volumes = Table("runs", "schedules", "hypervolume", "learned minus this", box=None)
+    for front in fronts:
+        difference = front.difference.text("+.3f") if front.difference and front.schedules != "learned" else ""
+        volumes.add_row(front.runs, front.schedules, front.hypervolume.text(".3f"), difference)
+    console.print(volumes)
     legend = (
         "Cost: CER and FLOPs at the price, in errors, mean over seeds; ±: 95 % interval (Student's t); differences are "
-        "paired by seed; p: paired t-test with Holm's correction over the prices"
+        "paired by seed; p: paired t-test with Holm's correction over the prices; hypervolume: of the "
+        "front of CER and full passes up to two passes, as a share"
     )
     console.print(legend, highlight=False)
     return 0

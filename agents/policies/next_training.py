@@ -31,7 +31,7 @@ class NextTraining:
     restart: bool = False
 
 
-FACTORS = (1.0, 1.25, 1.6, 2.5, 5.0)
+FACTORS = (1.1, 1.25, 1.6, 2.5, 5.0)
 NEXT_TRAININGS = tuple(
     NextTraining(factor, replay, restart)
     for factor, (replay, restart) in itertools.product(

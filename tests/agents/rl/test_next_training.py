@@ -87,9 +87,14 @@ def test_an_episode_costs_as_much_as_its_schedule(model):
     env = NextTrainingVectorEnv(256, [model], pass_price=3.0)
     env.reset(seed=0)
     scale = ReferenceCosts.of([model])(np.zeros(1, int), 3.0, 0.0)[0]
-    every_tick = NEXT_TRAININGS.index(NextTraining(1.0, "all"))
-    costs = sum(-env.step(np.full(256, every_tick))[1] * scale for _ in range(TICKS))
-    known = simulate([model], "fixed:wait=1,replay=all", 256).costs(3.0)
+    often = np.full(256, NEXT_TRAININGS.index(NextTraining(1.25, "all")))
+    costs = np.zeros(256)
+    for _ in range(TICKS):
+        _, rewards, ended, _, _ = env.step(often)
+        costs -= rewards * scale
+        if ended.all():  # after the training at tick 19
+            break
+    known = simulate([model], "geometric:factor=1.25,replay=all,stop=0.95", 256).costs(3.0)
     assert costs.mean() == pytest.approx(known.mean())
     assert scale < known.mean()  # simpler schedules cost less
 
@@ -195,7 +200,10 @@ def test_commands_learn_run_and_judge_a_schedule(tmp_path, capsys):
     assert main([*run, "--wait", "1", "5"]) == 0
     capsys.readouterr()
     assert main(["policy", "judge", out, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
+    told = json.loads(capsys.readouterr().out)
+    rows = told["rivalries"]
+    assert [front["schedules"] for front in told["fronts"]] == ["learned", "fixed waits", "all other schedules"]
+    assert all(0 < front["hypervolume"]["mean"] < 1 for front in told["fronts"][1:])
     assert {(row["rival"], row["pass_price"]) for row in rows} == {
         (rival, price) for rival in ("best fixed wait", "doubling", "best schedule") for price in (10.0, 40.0)
     }
