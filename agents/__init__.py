@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # the public names; each is imported on first use
     from agents.learners.sm import SingleModel as SingleModel
     from agents.policies.exploring import Exploring as Exploring
     from agents.policies.learned import LearnedPolicy as LearnedPolicy
+    from agents.policies.learned_schedule import LearnedSchedule as LearnedSchedule
     from agents.policies.progress import Decision as Decision
     from agents.policies.progress import Policy as Policy
     from agents.policies.progress import Progress as Progress

@@ -281,7 +281,9 @@ def _add_policy(commands: Any) -> None:
 
     summary = "compare learned schedules with their rivals, at the prices of their runs"
     judge = add_command(kinds, "judge", "judging:judge", summary)
-    judge.add_argument("folder", type=Path, nargs="+", help="folders of runs, such as runs/MNIST-ALMA-v0")
+    judge.add_argument("folder", type=Path, nargs="*", help="folders of runs, such as runs/MNIST-ALMA-v0")
+    judge.add_argument("--recorded", action="store_true", help="the runs that come with the package")
+    judge.add_argument("--picture", type=Path, help="file to draw: costs relative to those of the learned schedules")
     add_json(judge)
 
     push = add_command(

@@ -212,7 +212,8 @@ def test_commands_learn_run_and_judge_a_schedule(tmp_path, capsys):
         assert row["rival_worst"] >= row["rival_cost"]["mean"]
     doubling = {row["pass_price"]: row["rival_cost"]["mean"] for row in rows if row["rival"] == "doubling"}
     assert doubling[40.0] - doubling[10.0] == pytest.approx(30, rel=0.05)  # it trains once on each mega-batch
-    assert main(["policy", "judge", out]) == 0
+    assert main(["policy", "judge", out, "--picture", str(tmp_path / "drawn" / "rivals.png")]) == 0
+    assert (tmp_path / "drawn" / "rivals.png").stat().st_size > 10_000
     assert "Holm's correction over the prices" in " ".join(capsys.readouterr().out.split())
 
 

@@ -1,0 +1,49 @@
+"""The costs of a learned schedule's rivals at each price, relative to that of the learned schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agents.analysis.priced_comparison import Rivalry
+from agents.figures import style
+
+_OFFSET = 0.1  # between the rivals at one price, in the distance of two prices
+
+
+def draw(rivalries: Sequence[Rivalry], file: Path) -> Path:
+    """Draw one panel for each learner; bars are 95 % intervals of the difference, paired by seed."""
+    titles, rivals = (list(dict.fromkeys(getattr(one, name) for one in rivalries)) for name in ("runs", "rival"))
+    figure = style.blank(2.9 * len(titles), 3.6)
+    for place, title in enumerate(titles, 1):
+        axes = figure.add_subplot(1, len(titles), place)
+        of_title = [one for one in rivalries if one.runs == title]
+        prices = sorted({one.pass_price for one in of_title})
+        axes.axhline(1, color="black", linewidth=0.8)
+        for number, rival in enumerate(rivals):
+            shown = [one for one in of_title if one.rival == rival and one.difference is not None]
+            ratios = [1 - one.difference.mean / one.cost.mean for one in shown if one.difference]
+            halves = [(one.difference.half or 0) / one.cost.mean for one in shown if one.difference]
+            axes.errorbar(
+                [prices.index(one.pass_price) + (number - (len(rivals) - 1) / 2) * _OFFSET for one in shown],
+                ratios,
+                halves,
+                color=style.COLOURS[number],
+                marker=style.MARKERS[number],
+                linestyle="none",
+                markersize=5,
+                elinewidth=0.8,
+                label=rival if place == 1 else None,
+            )
+        axes.set_yscale("log")
+        axes.set_yticks([1, 2, 5, 10], ["1", "2", "5", "10"])
+        axes.minorticks_off()
+        axes.set_ylim(0.85, 15)
+        axes.set_xticks(range(len(prices)), [f"{price:g}" for price in prices])
+        axes.set(xlabel="errors that a full pass costs", ylabel="cost / cost of the learned one" if place == 1 else "")
+        axes.set_title(title, loc="left")
+        style.plain(axes)
+    figure.legend(frameon=False, loc="outside lower center", ncols=len(rivals))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(file, dpi=150)
+    return file
