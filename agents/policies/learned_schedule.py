@@ -113,12 +113,15 @@ class LearnedSchedule:
     The decision depends on what was seen up to that training, and on the prices. It is computed again at each tick,
     and is the same until the next training. A price beyond those of the network's training counts as the nearest of
     them. Where another feature lies outside of the range in which the network was trained, the rule `RULE` decides,
-    and the record of the stage says so (``by``). The cost is charged to the running meter, in the phase ``policy``.
+    and the record of the stage says so (``by``); a learner that can grow lies outside of it, unless the network was
+    trained on such learners, and the rule grows it at each stage. The cost is charged to the running meter, in the
+    phase ``policy``.
 
     Args:
         path: file that ``alma policy train-schedule`` wrote; by default the network of the package.
         pass_price: errors that a full pass costs, see `agents.rl.DecisionEnv`.
         memory_price: errors per tick that the size of the untrained predictor costs.
+        grows: whether the learner can grow.
 
     Attributes:
         digest: digest of the file's bytes, which identifies the network in the record of a run.
@@ -130,6 +133,7 @@ class LearnedSchedule:
     path: str | Path = field(default=SHIPPED, repr=False, compare=False)
     pass_price: float = 0.0
     memory_price: float = 0.0
+    grows: bool = False
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -158,9 +162,10 @@ class LearnedSchedule:
         network = _network(str(self.path), self.digest)
         with meter.phase("policy"):
             prices = {name: float(np.clip(getattr(self, name), *network.about[name])) for name in PRICES}
-            seen = features_of(at_training(now), **prices, grows=False)
+            seen = features_of(at_training(now), **prices, grows=self.grows)
             if not network.knows(seen):
-                return dataclasses.replace(RULE(now), by=BY_RULE)
+                rule = dataclasses.replace(RULE, growth="every") if self.grows else RULE
+                return dataclasses.replace(rule(now), by=BY_RULE)
             decision = int(network.decide(seen))
         if now.tick < next_ticks(decision, last):
             return Decision(train=False)

@@ -163,6 +163,20 @@ def test_the_rule_decides_where_the_network_was_not_trained(tmp_path):
     assert policy(beyond).train  # the rule's last tick
 
 
+def test_the_schedule_of_the_package_leaves_growing_learners_to_the_rule(tmp_path):
+    run = ["run", "--set", "epochs=5", "--width", "4", "--policy", "learned:pass_price=1", "--out", str(tmp_path)]
+    assert all(main([*run, "--agent", name]) == 0 for name in ("sm", "gens"))
+    single, growing = (
+        [json.loads(line) for line in (folder / "stages.jsonl").read_text().splitlines()]
+        for name in ("sm", "gens")
+        for folder in tmp_path.glob(f"*/{name}4-*")
+    )
+    assert {stage["by"] for stage in growing} == {"rule"}
+    assert [stage["grow"] for stage in growing] == [0] + [1] * (len(growing) - 1)
+    assert single[0]["by"] == ""
+    assert not any(stage["grow"] for stage in single)
+
+
 def test_a_network_learns_to_stop_when_passes_are_dear_and_a_file_keeps_it(model, tmp_path):
     pytest.importorskip("stable_baselines3")
     network = train_schedule([model], pass_price=(0.0, 100.0), steps=40_000, about={"learned_on": ["law"]})
