@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.analysis.labels import append_differences, name_values
@@ -50,6 +50,18 @@ class WaitingComparison:
 def compare(runs: Sequence[FinishedRun], prices: Prices | None = None) -> list[WaitingComparison]:
     """Compare the schedules of each learner on each stream; without prices the cost is the CER."""
     comparisons = []
+    for title, same_learner, notes in learners_of(runs):
+        schedules = [_schedule(group, prices or Prices()) for group in same_learner]
+        schedules.sort(key=lambda schedule: schedule.cost.mean)
+        comparisons.append(WaitingComparison(title, schedules, notes))
+    return comparisons
+
+
+def learners_of(runs: Sequence[FinishedRun]) -> Iterator[tuple[str, list[SeedGroup], list[str]]]:
+    """Yield each learner on each stream: its title, its seed groups, which differ in their schedules, and notes.
+
+    There is a note for each run of the stream that was left out as a duplicate.
+    """
     for stream, runs_of_stream in streams(runs).items():
         groups, notes = find_seed_groups(runs_of_stream)
         learners: dict[str, list[SeedGroup]] = {}
@@ -59,10 +71,7 @@ def compare(runs: Sequence[FinishedRun], prices: Prices | None = None) -> list[W
         names = [group.agent if group.width is None else f"{group.agent} {group.width}" for group in firsts]
         titles = append_differences(names, [_without_policy(group) for group in firsts])
         for title, same_learner in zip(titles, learners.values(), strict=True):
-            schedules = [_schedule(group, prices or Prices()) for group in same_learner]
-            schedules.sort(key=lambda schedule: schedule.cost.mean)
-            comparisons.append(WaitingComparison(f"{stream}, {title}", schedules, notes))
-    return comparisons
+            yield f"{stream}, {title}", same_learner, notes
 
 
 def _without_policy(group: SeedGroup) -> dict[str, str]:

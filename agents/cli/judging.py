@@ -20,17 +20,15 @@ RECORDED = SHIPPED / "learned-schedule.jsonl.xz"  # the runs of docs/preregistra
 
 def judge(options: argparse.Namespace, console: Console) -> int:
     """Print what learned schedules cost beside their rivals, each at its own price."""
-    runs, said = [], json_output.messages(console, as_json=options.json)
+    said = json_output.messages(console, as_json=options.json)
     if options.recorded == bool(options.folder):
         raise ValueError(
             f"folders {[str(one) for one in options.folder]}: give folders of runs, or --recorded, not both"
         )
-    for folder in [RECORDED] if options.recorded else options.folder:
-        found, left_out = load.find(folder)
-        say(said, *left_out)
-        runs += found
+    runs, left_out = load.find(*([RECORDED] if options.recorded else options.folder))
+    say(said, *left_out)
     rivalries, fronts, notes = compare_at_prices(runs)
-    say(said, *dict.fromkeys(notes))
+    say(said, *notes)
     if options.picture is not None:
         say(said, f"Picture: {picture.draw(rivalries, options.picture)}")
     if options.json:
@@ -46,7 +44,7 @@ def judge(options: argparse.Namespace, console: Console) -> int:
         console.print(table)
     volumes = Table("runs", "schedules", "hypervolume", "learned minus this", box=None)
     for front in fronts:
-        difference = front.difference.text("+.3f") if front.difference and front.schedules != "learned" else ""
+        difference = "" if front.schedules == "learned" else front.difference.text("+.3f")
         volumes.add_row(front.runs, front.schedules, front.hypervolume.text(".3f"), difference)
     console.print(volumes)
     legend = (
@@ -66,7 +64,7 @@ def _cells(one: Rivalry) -> list[str]:
         escape(named),
         one.rival_cost.text(),
         one.cost.text(),
-        "no common seed" if one.difference is None else one.difference.text("+.2f"),
+        f"{one.difference.text('+.2f')} ({one.difference.mean / one.rival_cost.mean:+.0%})",
         "" if one.p is None else "< 0.001" if one.p < 0.001 else f"{one.p:.3f}",
         f"{one.worst:.1f}, {one.rival_worst:.1f}",
     ]

@@ -10,7 +10,6 @@ from rich.console import Console
 from agents.cli.tuning import named_runs
 from agents.policies.priced_features import PRICES
 from agents.rl.learning_curve import recorded_groups
-from agents.rl.price_range import PriceRange
 from agents.rl.train_schedule import train_schedule as learn
 from agents.rl.training_fit import fit_trainings
 from agents.sweeps.progress import say
@@ -24,8 +23,12 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
         raise ValueError(f"--steps {options.steps}: must be a finite number of trainings from 1 on; the default is 8e6")
     prices = {}
     for name in PRICES:
-        wanted = PriceRange.of(f"--{name.replace('_', '-')}", tuple(getattr(options, name)))
-        prices[name] = (wanted.low, wanted.high)
+        low, high = getattr(options, name)
+        if not 0 <= low <= high < math.inf:
+            raise ValueError(
+                f"--{name.replace('_', '-')} {low:g} {high:g}: must be two ascending prices from 0 on, such as 0 100"
+            )
+        prices[name] = (low, high)
     models, learned_on = [], []
     for stream, file in (named_runs(given, None) for given in options.env):
         for runs in recorded_groups(stream, options.learner, options.width, file, decisions=True):

@@ -8,12 +8,14 @@ from pathlib import Path
 from agents.analysis.priced_comparison import Rivalry
 from agents.figures import style
 
+_TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 _OFFSET = 0.1  # between the rivals at one price, in the distance of two prices
 
 
 def draw(rivalries: Sequence[Rivalry], file: Path) -> Path:
-    """Draw one panel for each learner; bars are 95 % intervals of the difference, paired by seed."""
+    """Draw one panel for each learner; bars are 95 % intervals of the difference, divided by the mean cost."""
     titles, rivals = (list(dict.fromkeys(getattr(one, name) for one in rivalries)) for name in ("runs", "rival"))
+    reached = [1 - one.difference.mean / one.cost.mean for one in rivalries]
     figure = style.blank(2.9 * len(titles), 3.6)
     for place, title in enumerate(titles, 1):
         axes = figure.add_subplot(1, len(titles), place)
@@ -21,9 +23,9 @@ def draw(rivalries: Sequence[Rivalry], file: Path) -> Path:
         prices = sorted({one.pass_price for one in of_title})
         axes.axhline(1, color="black", linewidth=0.8)
         for number, rival in enumerate(rivals):
-            shown = [one for one in of_title if one.rival == rival and one.difference is not None]
-            ratios = [1 - one.difference.mean / one.cost.mean for one in shown if one.difference]
-            halves = [(one.difference.half or 0) / one.cost.mean for one in shown if one.difference]
+            shown = [one for one in of_title if one.rival == rival]
+            ratios = [1 - one.difference.mean / one.cost.mean for one in shown]
+            halves = [(one.difference.half or 0) / one.cost.mean for one in shown]
             axes.errorbar(
                 [prices.index(one.pass_price) + (number - (len(rivals) - 1) / 2) * _OFFSET for one in shown],
                 ratios,
@@ -36,9 +38,9 @@ def draw(rivalries: Sequence[Rivalry], file: Path) -> Path:
                 label=rival if place == 1 else None,
             )
         axes.set_yscale("log")
-        axes.set_yticks([1, 2, 5, 10], ["1", "2", "5", "10"])
+        axes.set_yticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
         axes.minorticks_off()
-        axes.set_ylim(0.85, 15)
+        axes.set_ylim(0.9 * min(0.9, *reached), 1.1 * max(2.0, *reached))
         axes.set_xticks(range(len(prices)), [f"{price:g}" for price in prices])
         axes.set(xlabel="errors that a full pass costs", ylabel="cost / cost of the learned one" if place == 1 else "")
         axes.set_title(title, loc="left")

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -24,7 +26,7 @@ from torch import nn
 
 from agents.policies.choices import window
 from agents.policies.next_training import NEXT_TRAININGS, STOP, next_ticks
-from agents.policies.priced_features import FEATURES, PRICES, features_of
+from agents.policies.priced_features import FEATURES, NAMES, PRICES, features_of
 from agents.policies.progress import Decision, Progress
 from agents.policies.validation import check_types
 from agents.policies.waiting import Geometric
@@ -33,6 +35,7 @@ from alma_env.metering import meter
 SHIPPED = Path(__file__).with_name("learned_schedule.npz")
 RULE = Geometric(factor=1.6, stop=0.8)  # decides where the network was not trained
 BY_RULE = "rule"
+_PRICED = np.array(["price" in name for name in NAMES])  # features that depend on the prices
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,9 @@ class ScheduleNetwork:
     about: Mapping[str, Any]
 
     def knows(self, seen: NDArray[np.float32]) -> bool:
-        """Return whether these features, float32 (18,), lie in the range of the training."""
-        return bool(((seen >= self.low) & (seen <= self.high)).all())
+        """Return whether these features, float32 (18,), lie in the range of the training; prices always do."""
+        inside = (seen >= self.low) & (seen <= self.high)
+        return bool((inside | _PRICED).all())
 
     def decide(self, seen: NDArray[np.float32]) -> NDArray[np.int64]:
         """Return the best decision for features, float32 (18,) or (n, 18)."""
@@ -66,7 +70,7 @@ class ScheduleNetwork:
         return np.asarray(scores.argmax(-1).numpy())
 
     def save(self, path: Path) -> None:
-        """Write the file that `LearnedSchedule` reads."""
+        """Write the file that `LearnedSchedule` reads; OSError if that is impossible."""
         arrays: dict[str, Any] = {"low": self.low, "high": self.high}
         arrays["about"] = np.frombuffer(json.dumps(dict(self.about)).encode(), np.uint8)
         for i, (weight, bias) in enumerate(self.layers):
@@ -83,27 +87,57 @@ class ScheduleNetwork:
         if not path.is_file():
             raise ValueError(f"policy={str(path)!r}: file not found; `alma policy train-schedule` writes such a file")
         try:
-            with np.load(path) as file:
+            with open(path, "rb") as raw, np.load(raw) as file:
                 count = sum(name.startswith("w_") for name in file.files)
                 layers = tuple((file[f"w_{i}"], file[f"b_{i}"]) for i in range(count))
                 network = cls(layers, file["low"], file["high"], json.loads(file["about"].tobytes()))
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+                network._require_sound()
+        except (
+            OSError,
+            EOFError,
+            ValueError,
+            TypeError,
+            KeyError,
+            IndexError,
+            zipfile.BadZipFile,
+            zlib.error,
+        ) as error:
             raise ValueError(
-                f"policy={str(path)!r}: not a learned schedule ({error}); give a file that `alma policy "
-                "train-schedule` wrote"
+                f"policy={str(path)!r}: not a learned schedule of this version ({type(error).__name__}: {error}); give "
+                "a file that `alma policy train-schedule` wrote"
             ) from error
-        shapes = (layers[0][0].shape[1], len(layers[-1][1])) if layers else None
-        if shapes != (len(FEATURES), STOP + 1):
-            raise ValueError(
-                f"policy={str(path)!r}: a network with inputs and outputs {shapes}, not {(len(FEATURES), STOP + 1)}: "
-                "another version wrote it; train it again with `alma policy train-schedule`"
-            )
         return network
+
+    def _require_sound(self) -> None:
+        """Raise ValueError, TypeError, KeyError or IndexError if the parts do not fit together."""
+        widths = [len(FEATURES), *(len(bias) for _, bias in self.layers)]
+        shapes = [(weight.shape, bias.shape) for weight, bias in self.layers]
+        fitting = [((after, before), (after,)) for before, after in itertools.pairwise(widths)]
+        if not self.layers or shapes != fitting or widths[-1] != STOP + 1:
+            raise ValueError(f"layers of shapes {shapes}, for {len(FEATURES)} features and {STOP + 1} decisions")
+        arrays = [self.low, self.high, *itertools.chain(*self.layers)]
+        if any(array.dtype != np.float32 for array in arrays) or self.low.shape + self.high.shape != 2 * (widths[0],):
+            raise ValueError(
+                f"a range of shapes {self.low.shape} and {self.high.shape}, or numbers that are no float32"
+            )
+        for name in PRICES:
+            low, high = self.about[name]
+            if not 0 <= low <= high < math.inf:
+                raise ValueError(f"{name}={self.about[name]}")
 
 
 @lru_cache(maxsize=8)
 def _network(path: str, digest: str) -> ScheduleNetwork:
+    if (found := _digest(Path(path))) != digest:
+        raise ValueError(
+            f"policy={path!r}: the file has changed since the start of the run (digest {found}, then {digest}); "
+            "restore it, or begin a new run"
+        )
     return ScheduleNetwork.read(Path(path))
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -113,9 +147,9 @@ class LearnedSchedule:
     The decision depends on what was seen up to that training, and on the prices. It is computed again at each tick,
     and is the same until the next training. A price beyond those of the network's training counts as the nearest of
     them. Where another feature lies outside of the range in which the network was trained, the rule `RULE` decides,
-    and the record of the stage says so (``by``); a learner that can grow lies outside of it, unless the network was
-    trained on such learners, and the rule grows it at each stage. The cost is charged to the running meter, in the
-    phase ``policy``.
+    and the record of the stage says so (``by``); the rule's waits, and its stop, leave no record. Networks are not
+    trained on learners that can grow, so the rule decides for these, and grows them at each stage. The cost is charged
+    to the running meter, in the phase ``policy``.
 
     Args:
         path: file that ``alma policy train-schedule`` wrote; by default the network of the package.
@@ -140,7 +174,7 @@ class LearnedSchedule:
         path = Path(self.path)
         ScheduleNetwork.read(path)
         object.__setattr__(self, "path", path)
-        object.__setattr__(self, "digest", hashlib.sha256(path.read_bytes()).hexdigest()[:16])
+        object.__setattr__(self, "digest", _digest(path))
         prices = {name: getattr(self, name) for name in PRICES}
         for name, price in check_types(prices, dict.fromkeys(prices, float)).items():
             if not 0 <= price < math.inf:

@@ -21,7 +21,9 @@ class NextTraining:
     """A decision about the next training.
 
     Attributes:
-        factor: growth of the data until then: 2 waits until twice as many mega-batches have arrived.
+        factor: growth of the data until then: 2.5 waits until 2.5 times as many mega-batches have arrived, at least
+            until the next one. Before the first training it counts from one mega-batch: the factors up to 1.6 train at
+            tick 1, 2.5 at tick 2, and 5 at tick 4.
         replay: one of `REPLAYS`.
         restart: train from a new random initialisation.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -34,7 +35,7 @@ def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") ->
     >>> policy_from("doubling:first=5,replay=true")
     Doubling(replay=True, growth='never', stop=1.0, factor=2.0, first=5)
     """
-    name, _, rest = spec.partition(":")
+    name, rest = _parts(spec)
     if name.endswith(".zip"):
         return LearnedPolicy(name, grows=grows, **_fields(spec, rest, ("replay", "growth", *PRICES), option))
     if name == LEARNED or name.endswith(".npz"):
@@ -54,6 +55,15 @@ def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") ->
     if grows:
         fields = {"growth": "every"} | fields
     return schedule(**fields)
+
+
+def _parts(spec: str) -> tuple[str, str]:
+    """Return the name and the fields; the path of a file may contain a colon."""
+    file = re.match(r"(.*\.(?:zip|npz))(?::(.*))?$", spec)
+    if file:
+        return file[1], file[2] or ""
+    name, _, rest = spec.partition(":")
+    return name, rest
 
 
 def _fields(spec: str, text: str, known: Sequence[str], option: str) -> dict[str, Any]:

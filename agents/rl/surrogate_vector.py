@@ -226,6 +226,8 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         self._tick += ~ended
         if len(over):  # NEXT_STEP: these episodes only start
             vectors[over], ended[over] = 0, False
+        rewards = self._rewards(vectors)  # before an episode starts again, which draws new prices
+        if len(over):
             self._start(over)
             self._note_start(over)
         infos: dict[str, Any] = {}
@@ -234,7 +236,7 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         elif ended.any():
             infos = self._restart(ended)
         infos |= self._infos(vectors)
-        return self._observations(), self._rewards(vectors), ended, np.zeros_like(ended), infos
+        return self._observations(), rewards, ended, np.zeros_like(ended), infos
 
     def _vectors(self, spent: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the reward vectors (n, 3) of a tick on which the episodes spent these FLOPs."""

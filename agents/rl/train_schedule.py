@@ -45,16 +45,27 @@ def train_schedule(
         models: fitted models of trainings. Each has equally many episodes; streams may differ in length.
         pass_price: lowest and highest price of a full pass, in errors.
         memory_price: lowest and highest price of memory, in errors per tick.
-        steps: trainings to learn from.
+        steps: trainings to learn from, at least; they are rounded up to whole rollouts.
         seed: of the network's weights, the exploration and the episodes.
         progress: whether to show a progress bar.
         about: what the models are, as plain data, for the file.
 
+    Returns:
+        The network, with the range of each feature in episodes that it decides.
+
     Raises:
-        ValueError: no models or steps, or Stable-Baselines3 is not installed.
+        ValueError: no models or steps, a wrong price, a model without recorded replay or restarts, or of a learner that
+            can grow; or Stable-Baselines3 is not installed.
     """
     if not models or steps < 1:
         raise ValueError(f"{len(models)} models, steps={steps}: must be at least 1 each; the default is 8000000 steps")
+    for number, one in enumerate(models):
+        if not (one.replays and one.restarts) or one.grows:
+            raise ValueError(
+                f"model {number}: replays={one.replays}, restarts={one.restarts}, grows={one.grows}: a schedule "
+                "decides about replay and restarts, and not about growth; record runs of a learner that does not grow "
+                "with `alma surrogate record`, exploring runs among them"
+            )
     try:
         from stable_baselines3 import PPO
         from stable_baselines3.common.utils import LinearSchedule

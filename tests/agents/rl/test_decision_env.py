@@ -109,6 +109,22 @@ def test_prices_of_a_range_differ_by_episode_and_are_observed(model):
     assert np.array_equal(observations, again)
 
 
+@pytest.mark.parametrize("mode", ["SameStep", "NextStep", "Disabled"])
+def test_the_last_tick_of_an_episode_is_charged_at_its_own_price(model, mode):
+    env = DecisionSurrogateVectorEnv(
+        16, models=[model], pass_price=(1, 100), memory_price=(0.1, 1), autoreset_mode=mode
+    )
+    env.reset(seed=0)
+    prices = env._prices.copy()
+    for _ in range(TICKS):
+        _, rewards, ended, _, infos = env.step(np.ones(16, int))
+        vectors = infos["vector_reward"]
+        assert rewards == pytest.approx(vectors[:, 0] + prices[0] * vectors[:, 1] + prices[1] * vectors[:, 2])
+    assert ended.all()
+    if mode == "SameStep":
+        assert not np.allclose(env._prices, prices)  # those of the next episode
+
+
 def test_real_prices_are_drawn_from_the_seed():
     env = DecisionEnv("Digits-ALMA-v0", pass_price=(0.1, 100), **FAST)
     prices = [env.reset(seed=seed)[1]["pass_price"] for seed in (0, 1, 0)]

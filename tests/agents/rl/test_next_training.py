@@ -16,7 +16,6 @@ from agents.policies.progress import Progress, megabatches_of
 from agents.policies.specs import policy_from
 from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
 from agents.rl.next_training_env import NextTrainingVectorEnv
-from agents.rl.recordings import save
 from agents.rl.reference_costs import ReferenceCosts
 from agents.rl.train_schedule import train_schedule
 from agents.rl.training_fit import fit_trainings
@@ -186,11 +185,9 @@ def test_a_network_learns_to_stop_when_passes_are_dear_and_a_file_keeps_it(model
         observations, _ = env.reset(seed=3)
         comp, going = np.zeros(64), np.ones(64, bool)
         for _ in range(TICKS):
-            before = env._flops.copy()
             observations, _, ended, _, infos = env.step(network.decide(observations))
             comp[going] -= infos["vector_reward"][going, 1]
             going &= ~ended
-            assert (before >= 0).all()
         spent.append(comp.mean())
     assert spent[1] < 0.5 < spent[0]
     network.save(tmp_path / "schedule.npz")
@@ -202,11 +199,16 @@ def test_a_network_learns_to_stop_when_passes_are_dear_and_a_file_keeps_it(model
     assert again.about["pass_price"] == [0.0, 100.0]
 
 
+def test_a_model_that_cannot_replay_or_that_grows_is_refused(model):
+    for change in ({"replays": False}, {"restarts": False}, {"grows": True}):
+        with pytest.raises(ValueError, match="a schedule decides about replay and restarts"):
+            train_schedule([model, dataclasses.replace(model, **change)], steps=1)
+
+
 def test_commands_learn_run_and_judge_a_schedule(tmp_path, capsys):
     pytest.importorskip("stable_baselines3")
-    save(waits(noise=0.05, seeds=(0, 1)), tmp_path / "own.npz")
     file, out = tmp_path / "schedule.npz", str(tmp_path / "runs")
-    words = ["policy", "train-schedule", str(tmp_path / "own.npz"), "--steps", "2e4", "--out", str(file)]
+    words = ["policy", "train-schedule", "Digits-ALMA-v0", "--width", "4", "--steps", "2e4", "--out", str(file)]
     assert main(words) == 0
     assert "learned on Digits-ALMA-v0: sm 4" in capsys.readouterr().out
     run = ["run", "--width", "4", "--set", "epochs=5", "ticks=10", "--seeds", "0", "1", "--out", out]
@@ -223,7 +225,6 @@ def test_commands_learn_run_and_judge_a_schedule(tmp_path, capsys):
     }
     for row in rows:
         assert row["difference"]["mean"] == pytest.approx(row["cost"]["mean"] - row["rival_cost"]["mean"])
-        assert row["rival_worst"] >= row["rival_cost"]["mean"]
     doubling = {row["pass_price"]: row["rival_cost"]["mean"] for row in rows if row["rival"] == "doubling"}
     assert doubling[40.0] - doubling[10.0] == pytest.approx(30, rel=0.05)  # it trains once on each mega-batch
     assert main(["policy", "judge", out, "--picture", str(tmp_path / "drawn" / "rivals.png")]) == 0
@@ -238,7 +239,7 @@ def test_commands_learn_run_and_judge_a_schedule(tmp_path, capsys):
         (["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.npz", "--steps", "inf"], "--steps inf: must be"),
         (
             ["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.npz", "--pass-price", "5", "1"],
-            "--pass-price=(5.0, 1.0): must be",
+            "--pass-price 5 1: must be two ascending prices",
         ),
         (["policy", "judge", "."], "no ledger.jsonl in or below it"),
         (["run", "--policy", "missing.npz"], "policy='missing.npz': file not found"),
@@ -253,13 +254,26 @@ def test_wrong_words_are_refused(words, message, capsys, tmp_path, monkeypatch):
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
     np.savez(tmp_path / "other.npz", a=np.zeros(3))
-    with pytest.raises(ValueError, match="not a learned schedule"):
+    with pytest.raises(ValueError, match="not a learned schedule of this version"):
         LearnedSchedule(tmp_path / "other.npz")
     small = network_of(0)
     short = dataclasses.replace(small, layers=small.layers[:1])
     short.save(tmp_path / "short.npz")
-    with pytest.raises(ValueError, match="another version wrote it"):
+    with pytest.raises(ValueError, match="layers of shapes"):
         LearnedSchedule(tmp_path / "short.npz")
+    for number, part in enumerate(({"about": {}}, {"low": small.low[:3]}, {"high": small.high.astype(float)})):
+        dataclasses.replace(small, **part).save(tmp_path / f"{number}.npz")
+        with pytest.raises(ValueError, match="not a learned schedule"):
+            LearnedSchedule(tmp_path / f"{number}.npz")
     small.save(tmp_path / "small.npz")
+    whole = (tmp_path / "small.npz").read_bytes()
+    for cut in (0, 100, len(whole) // 2, len(whole) - 1):
+        (tmp_path / "cut.npz").write_bytes(whole[:cut])
+        with pytest.raises(ValueError, match="not a learned schedule"):
+            LearnedSchedule(tmp_path / "cut.npz")
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    (tmp_path / "array.npy").rename(tmp_path / "array.npz")
+    with pytest.raises(ValueError, match="not a learned schedule"):
+        LearnedSchedule(tmp_path / "array.npz")
     with pytest.raises(ValueError, match="pass_price=-1"):
         LearnedSchedule(tmp_path / "small.npz", pass_price=-1)
