@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,6 +23,8 @@ from agents.rl.training_fit import fit_trainings
 from agents.rl.tuning import simulate
 
 from .synthetic import TICKS, waits
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")
@@ -277,3 +280,19 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
         LearnedSchedule(tmp_path / "array.npz")
     with pytest.raises(ValueError, match="pass_price=-1"):
         LearnedSchedule(tmp_path / "small.npz", pass_price=-1)
+
+
+def test_the_page_has_the_numbers_of_the_recorded_comparison(capsys):
+    assert main(["policy", "judge", "--recorded", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rivalries"]
+    page = (ROOT / "docs" / "waiting.md").read_text()
+    assert len(rows) == 80  # five learners, four prices, four rivals
+    for row in rows:
+        assert f"{row['cost']['mean']:.2f} ± {row['cost']['half']:.2f}" in page
+        difference = row["difference"]
+        assert f"{difference['mean']:+.2f} ± {difference['half']:.2f}".replace("-", "−") in page
+    to_beat = [row for row in rows if row["rival"] != "best schedule"]
+    assert all(row["difference"]["mean"] < 0 and row["p"] < 0.05 for row in to_beat)
+    hindsight = [row for row in rows if row["rival"] == "best schedule"]
+    assert sum(row["difference"]["mean"] <= 0.02 * row["rival_cost"]["mean"] for row in hindsight) == 17
+    assert sum(row["worst"] <= row["rival_worst"] for row in rows if row["rival"] == "doubling") == 19
