@@ -211,7 +211,7 @@ def _check_run(where: str, options: object) -> None:
     known |= set(StageSettings.__dataclass_fields__)
     assert key_values(options.set).keys() <= known, where
     for policy in options.policy:
-        if not policy.partition(":")[0].endswith(".zip"):
+        if not policy.partition(":")[0].endswith((".zip", ".npz")):
             policy_from(policy, grows=method.grows)
 
 
