@@ -79,7 +79,7 @@ def test_bash_completes_commands_ids_and_options(capsys, tmp_path):
     assert completed("alma", "run", "Dig") == ["Digits-ALMA-v0"]
     assert completed("alma", "run", "--agent", "gm") == ["gmoe"]
     assert completed("alma", "run", "--en") == ["--engine"]
-    assert completed("alma", "policy", "tr") == ["train"]
+    assert completed("alma", "policy", "tr") == ["train", "train-schedule"]
 
 
 def test_without_shtab_the_error_names_the_extra(capsys, monkeypatch):
