@@ -235,6 +235,25 @@ def test_commands_learn_run_and_judge_a_schedule(tmp_path, capsys):
     assert "Holm's correction over the prices" in " ".join(capsys.readouterr().out.split())
 
 
+def test_networks_are_judged_apart_and_on_their_own_seeds(tmp_path, capsys):
+    (tmp_path / "a:b").mkdir()  # a path may contain a colon
+    files = [tmp_path / "a:b" / f"{seed}.npz" for seed in (1, 2)]
+    for seed, file in enumerate(files, 1):
+        network_of(seed).save(file)
+    out = str(tmp_path / "runs")
+    run = ["run", "--width", "4", "--set", "epochs=5", "ticks=10", "--out", out]
+    assert main([*run, "--seeds", "0", "1", "--policy", *(f"{file}:pass_price=10" for file in files), "doubling"]) == 0
+    assert main([*run, "--seeds", "0", "--wait", "2"]) == 0
+    capsys.readouterr()
+    assert main(["policy", "judge", out, "--json"]) == 0
+    told = capsys.readouterr()
+    rows = json.loads(told.out)["rivalries"]
+    assert len({row["runs"] for row in rows}) == 2
+    assert {row["rival"] for row in rows} == {"doubling", "best schedule"}
+    assert all(row["cost"]["n"] == row["rival_cost"]["n"] == row["difference"]["n"] == 2 for row in rows)
+    assert "w = 2: it lacks a seed of the network; left out" in " ".join(told.err.split())
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
