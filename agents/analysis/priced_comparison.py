@@ -36,6 +36,7 @@ class Rivalry:
         difference: cost minus the rival's cost, paired by seed.
         p: of the difference, two-sided, after Holm's correction over the prices; None for one seed.
         worst, rival_worst: highest cost of a seed.
+        passes, rival_passes: full passes, mean over the seeds.
     """
 
     runs: str
@@ -48,6 +49,8 @@ class Rivalry:
     p: float | None
     worst: float
     rival_worst: float
+    passes: float
+    rival_passes: float
 
 
 @dataclass(frozen=True)
@@ -191,6 +194,8 @@ def _corrected(title: str, name: str, rows: list[tuple[float, ScheduleCosts, Sch
             None if p is None else next(tested),
             max(costs.values()),
             max(others.values()),
+            mean(own.passes.values()),
+            mean(rival.passes.values()),
         )
         for (price, own, rival), (costs, others), p in zip(rows, pairs, raw, strict=True)
     ]

@@ -36,7 +36,7 @@ def judge(options: argparse.Namespace, console: Console) -> int:
         return 0
     for title in dict.fromkeys(one.runs for one in rivalries):
         rival = Column("rival", overflow="fold", min_width=15)
-        numbers = ("its cost", "learned", "learned − rival", "p", "worst")
+        numbers = ("its cost", "learned", "learned − rival", "p", "worst", "passes")
         table = Table("price", rival, *numbers, box=None, title=title)
         for one in rivalries:
             if one.runs == title:
@@ -50,8 +50,8 @@ def judge(options: argparse.Namespace, console: Console) -> int:
     legend = (
         "Price: errors that a full pass costs. Cost: CER and FLOPs at the price, in errors, mean over seeds; ±: 95 % "
         "interval (Student's t); differences are paired by seed; p: paired t-test with Holm's correction over the "
-        "prices; worst: highest cost of a seed, learned and rival; hypervolume: of the front of CER and full passes up "
-        "to two passes, as a share"
+        "prices; worst: highest cost of a seed, and passes: mean full passes, learned and rival; hypervolume: of the "
+        "front of CER and full passes up to two passes, as a share"
     )
     console.print(legend, highlight=False)
     return 0
@@ -67,4 +67,5 @@ def _cells(one: Rivalry) -> list[str]:
         f"{one.difference.text('+.2f')} ({one.difference.mean / one.rival_cost.mean:+.0%})",
         "" if one.p is None else "< 0.001" if one.p < 0.001 else f"{one.p:.3f}",
         f"{one.worst:.1f}, {one.rival_worst:.1f}",
+        f"{one.passes:.2f}, {one.rival_passes:.2f}",
     ]

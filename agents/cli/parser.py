@@ -260,9 +260,8 @@ def _add_policy(commands: Any) -> None:
     add("env", nargs="+", help=_RECORDED)
     add("--learner", default="sm", help="agent id, default sm")
     add("--width", type=int, nargs="+", help="units or channels; default: all recorded widths")
-    for name, unit, highest in (("pass", "a full pass", 100.0), ("memory", "the untrained size per tick", 0.0)):
-        text = f"lowest and highest price of {unit} in errors, default 0 {highest:g}"
-        add(f"--{name}-price", type=float, nargs=2, metavar=("LOW", "HIGH"), default=[0.0, highest], help=text)
+    text = "lowest and highest price of a full pass in errors, default 0 100"
+    add("--pass-price", type=float, nargs=2, metavar=("LOW", "HIGH"), default=[0.0, 100.0], help=text)
     add("--steps", type=float, default=8e6, help="trainings to learn from, default 8e6")
     add("--seed", type=int, default=0, help="default 0")
     on = "error to learn from: on the validation parts of the whole stream (default), or on the test set"

@@ -8,7 +8,6 @@ import math
 from rich.console import Console
 
 from agents.cli.tuning import named_runs
-from agents.policies.priced_features import PRICES
 from agents.rl.learning_curve import recorded_groups
 from agents.rl.train_schedule import train_schedule as learn
 from agents.rl.training_fit import fit_trainings
@@ -21,14 +20,9 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
         raise ValueError(f"--out {options.out}: NumPy writes an archive; let its name end in .npz")
     if not 1 <= options.steps < math.inf:
         raise ValueError(f"--steps {options.steps}: must be a finite number of trainings from 1 on; the default is 8e6")
-    prices = {}
-    for name in PRICES:
-        low, high = getattr(options, name)
-        if not 0 <= low <= high < math.inf:
-            raise ValueError(
-                f"--{name.replace('_', '-')} {low:g} {high:g}: must be two ascending prices from 0 on, such as 0 100"
-            )
-        prices[name] = (low, high)
+    low, high = options.pass_price
+    if not 0 <= low <= high < math.inf:
+        raise ValueError(f"--pass-price {low:g} {high:g}: must be two ascending prices from 0 on, such as 0 100")
     models, learned_on = [], []
     for stream, file in (named_runs(given, None) for given in options.env):
         for runs in recorded_groups(stream, options.learner, options.width, file, decisions=True):
@@ -37,9 +31,14 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
     about = {"learned_on": learned_on, "reward_on": options.reward_on}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     network = learn(
-        models, **prices, steps=int(options.steps), seed=options.seed, progress=console.is_terminal, about=about
+        models,
+        pass_price=(low, high),
+        steps=int(options.steps),
+        seed=options.seed,
+        progress=console.is_terminal,
+        about=about,
     )
     network.save(options.out)
     say(console, f"{options.out}: learned on {'; '.join(learned_on)}")
-    say(console, f"{options.out}: alma run … --policy {options.out}:pass_price={prices['pass_price'][1]:g}")
+    say(console, f"{options.out}: alma run … --policy {options.out}:pass_price={high:g}")
     return 0

@@ -26,17 +26,9 @@ def draw(rivalries: Sequence[Rivalry], file: Path) -> Path:
             shown = [one for one in of_title if one.rival == rival]
             ratios = [1 - one.difference.mean / one.cost.mean for one in shown]
             halves = [(one.difference.half or 0) / one.cost.mean for one in shown]
-            axes.errorbar(
-                [prices.index(one.pass_price) + (number - (len(rivals) - 1) / 2) * _OFFSET for one in shown],
-                ratios,
-                halves,
-                color=style.COLOURS[number],
-                marker=style.MARKERS[number],
-                linestyle="none",
-                markersize=5,
-                elinewidth=0.8,
-                label=rival if place == 1 else None,
-            )
+            shift = (number - (len(rivals) - 1) / 2) * _OFFSET
+            places = [prices.index(one.pass_price) + shift for one in shown]
+            style.points(axes, places, ratios, halves, number, rival if place == 1 else None)
         axes.set_yscale("log")
         axes.set_yticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
         axes.minorticks_off()

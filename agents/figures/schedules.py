@@ -25,17 +25,9 @@ def draw(panels: Mapping[str, Sequence[ScheduleCosts]], file: Path) -> Path:
         for number, kind in enumerate(KINDS):
             points = [one for one in schedules if _kind(one.schedule) == kind]
             cers = [Interval.of(list(one.cer.values())) for one in points]
-            axes.errorbar(
-                [_passes(one) for one in points],
-                [cer.mean for cer in cers],
-                [cer.half or 0 for cer in cers],
-                color=style.COLOURS[number],
-                marker=style.MARKERS[number],
-                linestyle="none",
-                markersize=5,
-                elinewidth=0.8,
-                label=kind if place == 1 else None,
-            )
+            means, halves = [cer.mean for cer in cers], [cer.half or 0 for cer in cers]
+            passes = [_passes(one) for one in points]
+            style.points(axes, passes, means, halves, number, kind if place == 1 else None)
             if number == 0:
                 named = zip(points, cers, strict=True)
                 _name_waits(axes, {one.schedule: (_passes(one), cer.mean) for one, cer in named})

@@ -101,6 +101,23 @@ def plain(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def points(
+    axes: Axes, x: Sequence[float], y: Sequence[float], half: Sequence[float], number: int, label: str | None
+) -> None:
+    """Draw points in the colour and with the marker of a number, with bars from y − half to y + half."""
+    axes.errorbar(
+        x,
+        y,
+        half,
+        color=COLOURS[number],
+        marker=MARKERS[number],
+        linestyle="none",
+        markersize=5,
+        elinewidth=0.8,
+        label=label,
+    )
+
+
 def error_axis(axes: Axes, measure: Measure, lowest: float, highest: float) -> None:
     """Set up the y axis for errors.
 

@@ -33,7 +33,6 @@ def train_schedule(
     models: Sequence[TrainingModel],
     *,
     pass_price: tuple[float, float] = (0.0, 100.0),
-    memory_price: tuple[float, float] = (0.0, 0.0),
     steps: int = 8_000_000,
     seed: int = 0,
     progress: bool = False,
@@ -44,7 +43,6 @@ def train_schedule(
     Args:
         models: fitted models of trainings. Each has equally many episodes; streams may differ in length.
         pass_price: lowest and highest price of a full pass, in errors.
-        memory_price: lowest and highest price of memory, in errors per tick.
         steps: trainings to learn from, at least; they are rounded up to whole rollouts.
         seed: of the network's weights, the exploration and the episodes.
         progress: whether to show a progress bar.
@@ -73,7 +71,7 @@ def train_schedule(
         from agents.rl.sb3 import JoinedVecEnv, SurrogateVecEnv
     except ImportError as error:
         raise ValueError(f"the package stable-baselines3 is missing; {how_to_install('rl')}") from error
-    prices = {"pass_price": pass_price, "memory_price": memory_price}
+    prices = {"pass_price": pass_price, "memory_price": (0.0, 0.0)}  # the size of these learners is fixed
     env = JoinedVecEnv([SurrogateVecEnv(NextTrainingVectorEnv(EPISODES, [model], **prices)) for model in models])
     env.seed(seed)
     threads = torch.get_num_threads()
