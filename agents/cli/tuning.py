@@ -38,7 +38,8 @@ def tune(options: argparse.Namespace, console: Console) -> int:
     rows = []
     for width in options.width or [None]:
         models = models_for(stream, options.learner, width, file)
-        names = candidates(models[0].ticks, replays=all(model.replays for model in models))
+        replays, restarts = (all(getattr(model, name) for model in models) for name in ("replays", "restarts"))
+        names = candidates(models[0].ticks, replays=replays, restarts=restarts)
         outcomes = [simulate(models, name, options.episodes) for name in (*BESIDE, *names)]
         rows += [row for price in prices for row in _rows(outcomes, price, memory, width)]
     if options.json:
