@@ -23,7 +23,8 @@ from agents.rl.training_fit import models_for
 from agents.rl.tuning import Outcome, candidates, simulate
 from agents.sweeps.progress import say
 
-BESIDE = ("doubling", "geometric:factor=1.6,stop=0.8")  # shown beside the best schedules
+RULE = "geometric:factor=1.6,stop=0.8"
+BESIDE = ("doubling", RULE)  # shown beside the best schedules
 _BEST = 3
 _DOUBLING = "geometric(factor=2.0, first=1)"
 

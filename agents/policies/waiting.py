@@ -90,7 +90,15 @@ class Schedule:
         return Decision(True, repeated.any, read_growth(self.growth)(now), repeated.window, restart)
 
 
-_EXAMPLES = {"growth": "every", "stop": 0.8, "restart": 0.1, "probability": 0.1, "budget": 1e12, "factor": 2.0, "seed": 0}
+_EXAMPLES = {
+    "growth": "every",
+    "stop": 0.8,
+    "restart": 0.1,
+    "probability": 0.1,
+    "budget": 1e12,
+    "factor": 2.0,
+    "seed": 0,
+}
 
 
 @dataclass(frozen=True)
