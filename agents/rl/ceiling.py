@@ -3,9 +3,12 @@
 Dynamic programming goes backwards through the stream. After a training, the remaining cost depends on the tick, the
 logit of the error, the quality of the network, the number of trainings, and the mega-batches since the last restart.
 The logarithm of the optimal cost is tabulated on a grid of these five numbers, between which it is interpolated
-linearly; the residuals of a training are represented by a few quantiles. Interpolation is optimistic, because the
-optimal cost is a minimum: the tabulated cost is a lower bound in practice, and what the decisions cost in a simulation
-is an upper bound of the optimum. A real policy sees neither the exact error nor the quality.
+linearly; the residuals of a training are represented by a few quantiles. Trainings are at least `_STEP` apart, as those
+of a learned schedule.
+
+Interpolation is optimistic, because the optimal cost is a minimum: in practice the tabulated cost is a lower bound of
+the optimum, and what the decisions cost in a simulation is an upper bound. A real policy sees neither the exact error
+nor the quality.
 """
 
 from __future__ import annotations
@@ -127,11 +130,12 @@ class Ceiling:
         after, pool = self._expected(learners.of(slice(1)), tick, size, cold=True)
         logits = (after + self._residuals[True][pool[0]])[:, None]  # (residuals, 1)
         qualities = self._axes[1]
+        stages = np.concatenate([[0.0], self._axes[2]])  # ln(1 + trainings before), from the first training on
         means = [
-            float((self._value(tick, logits, qualities, np.expm1(stages) + 1, float(size)) @ self._weights).mean())
-            for stages in self._axes[2]
+            float((self._value(tick, logits, qualities, np.exp(before), float(size)) @ self._weights).mean())
+            for before in stages
         ]
-        return np.asarray(np.interp(np.log1p(learners.stages), self._axes[2], means))
+        return np.asarray(np.interp(np.log1p(learners.stages), stages, means))
 
     def _expected(self, learners: Learners, tick: int, size: int, *, cold: bool) -> tuple[Array, NDArray[np.int64]]:
         n, none = len(learners.tick), np.zeros(len(learners.tick))
