@@ -1,7 +1,7 @@
-"""Schedules at prices of FLOPs: what learned schedules cost beside their rivals, and which fronts they reach.
+"""Schedules at prices of FLOPs: what a subject costs beside its rivals, and which fronts learned schedules reach.
 
-All numbers of a network are over the seeds that its runs have at each of its prices. A rival counts if it has these
-seeds, too, so that everything is paired.
+The subject is a learned schedule, which has other runs at each price, or any one schedule. All numbers are over the
+seeds that the subject has at each of its prices. A rival counts if it has these seeds, too: everything is paired.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from agents.analysis.schedule_costs import RECOMMENDED, ScheduleCosts
 from agents.analysis.seed_groups import SeedGroup
 from agents.analysis.statistics import Interval, holm, paired_p_value
 from agents.analysis.waiting_comparison import learners_of
+from agents.catalogue.run_config import AgentConfig
+from agents.policies.waiting import Schedule
 from agents.runs.load import FinishedRun
 
 LEARNED = "learned-schedule"
@@ -25,7 +27,7 @@ _NAMED = {"doubling": "doubling(factor=2.0, first=1)", "the rule": RECOMMENDED}
 
 @dataclass(frozen=True)
 class Rivalry:
-    """A learned schedule at a price, and one rival.
+    """The subject at a price, and one rival.
 
     Attributes:
         runs: stream and learner.
@@ -73,64 +75,101 @@ class Front:
 
 @dataclass(frozen=True)
 class _Contest:
-    """A network at its prices, and its rivals; all have the same seeds."""
+    """A subject at its prices, and its rivals; all have the same seeds."""
 
     title: str
-    learned: dict[float, ScheduleCosts]
+    subject: dict[float, ScheduleCosts]
     rivals: list[ScheduleCosts]
     waits: list[ScheduleCosts]
+    named: dict[str, ScheduleCosts]  # rivals that the caller names
     untrained: dict[int, float]  # CER of the untrained predictor, by seed
 
 
-def compare_at_prices(runs: Sequence[FinishedRun]) -> tuple[list[Rivalry], list[Front], list[str]]:
-    """Compare the learned schedules of finished runs with the other schedules, each at its own price of a full pass.
+def compare_at_prices(
+    runs: Sequence[FinishedRun],
+    subject: Schedule | None = None,
+    prices: Sequence[float] = (),
+    rivals: Mapping[str, Schedule] | None = None,
+) -> tuple[list[Rivalry], list[Front], list[str]]:
+    """Compare the learned schedules of finished runs, each at its own price of a full pass, with the other schedules.
 
     The rivals are the best fixed wait and the best schedule of all, both chosen in hindsight at the price, doubling,
-    and the recommended rule. A full pass is as long as the stream, and as dear as the training on D_1 of a rival that
-    trains at tick 1.
+    the recommended rule, and the named ones. A full pass is as long as the stream, and as dear as the training on D_1
+    of a rival that trains at tick 1.
+
+    Args:
+        runs: finished runs of one or more learners.
+        subject: a schedule to compare in the place of the learned ones.
+        prices: errors that a full pass costs, for `subject`.
+        rivals: further rivals by name.
 
     Returns:
-        The comparisons; the fronts; and messages on runs that are left out, and on stages that the rule decided in the
-        place of a network.
+        The comparisons; the fronts, if the subject is learned; and messages on runs that are left out, and on stages
+        that the rule decided in the place of a network.
 
     Raises:
-        ValueError: no run has a learned schedule; or one has a price of memory, which is not charged here; or the runs
-            of a network have no common seed, or no rival that trains at tick 1.
+        ValueError: no run has the subject, or a named rival; or a learned one has a price of memory, which is not
+            charged here; or the runs of the subject have no common seed, or no rival that trains at tick 1.
     """
+    rivals = rivals or {}
     contests: list[_Contest] = []
     notes: list[str] = []
     for title, groups, left_out in learners_of(runs):
         notes += left_out
-        networks: dict[str, list[SeedGroup]] = {}
-        for group in groups:
-            if _policy(group).get("name") == LEARNED:
-                networks.setdefault(str(_policy(group)["digest"]), []).append(group)
         others = [group for group in groups if _policy(group).get("name") != LEARNED]
-        for digest, learned in networks.items():
-            name = title.replace("-ALMA-v0", "") + f", {digest}" * (len(networks) > 1)
-            contests.append(_contest(name, learned, others, notes))
+        subjects: list[dict[float, SeedGroup]]
+        if subject is None:
+            networks: dict[str, dict[float, SeedGroup]] = {}
+            for group in groups:
+                if group not in others:
+                    networks.setdefault(str(_policy(group)["digest"]), {})[float(_policy(group)["pass_price"])] = group
+            names = [f", {digest}" * (len(networks) > 1) for digest in networks]
+            subjects = list(networks.values())
+        else:
+            own = [group for group in others if _is(group, subject)]
+            others = [group for group in others if group not in own]
+            names, subjects = [""] * len(own), [dict.fromkeys(prices, group) for group in own]
+        contests += [
+            _contest(title.replace("-ALMA-v0", "") + name, one, others, rivals, notes)
+            for name, one in zip(names, subjects, strict=True)
+        ]
     if not contests:
-        raise ValueError("no run has a learned schedule; add runs of alma run … --policy learned:pass_price=10")
+        missing, remedy = ("a learned schedule", "learned:pass_price=10") if subject is None else (subject, "…")
+        raise ValueError(f"no run has {missing}; add runs of alma run … --policy {remedy}")
+    for name in rivals:
+        if not any(name in one.named for one in contests):
+            raise ValueError(f"rival {name}: no run has the seeds of the subject; add runs with --policy {name}")
     rivalries = [row for one in contests for row in _rivalries(one)]
-    return rivalries, [front for one in contests for front in _fronts(one)], list(dict.fromkeys(notes))
+    fronts = [front for one in contests for front in _fronts(one)] if subject is None else []
+    return rivalries, fronts, list(dict.fromkeys(notes))
 
 
-def _contest(title: str, learned: list[SeedGroup], others: list[SeedGroup], notes: list[str]) -> _Contest:
-    for group in learned:
-        if price := _policy(group)["memory_price"]:
+def _is(group: SeedGroup, schedule: Schedule) -> bool:
+    return _policy(group) == AgentConfig({"policy": schedule.as_plain_data()}).schedule
+
+
+def _contest(
+    title: str,
+    subject: Mapping[float, SeedGroup],
+    others: list[SeedGroup],
+    named: Mapping[str, Schedule],
+    notes: list[str],
+) -> _Contest:
+    for group in subject.values():
+        if price := _policy(group).get("memory_price"):
             raise ValueError(f"{title}: memory_price={price}: only FLOPs are charged here; leave these runs out")
-    seeds = set.intersection(*(set(group.runs) for group in learned))
+    seeds = set.intersection(*(set(group.runs) for group in subject.values()))
     rivals = [group for group in others if seeds <= set(group.runs)]
     starting = [run for group in rivals for run in group.runs.values() if run.stages and run.stages[0].tick == 1]
     if not seeds or not starting:
         raise ValueError(
-            f"{title}: {len(seeds)} seeds that the network has at each price, and {len(starting)} runs of rivals with "
+            f"{title}: {len(seeds)} seeds that the subject has at each price, and {len(starting)} runs of rivals with "
             "all of these seeds that train at tick 1; add runs of the same seeds, for example of --policy doubling"
         )
     notes += [
-        f"{title}: {group.when}: it lacks a seed of the network; left out" for group in others if group not in rivals
+        f"{title}: {group.when}: it lacks a seed of the subject; left out" for group in others if group not in rivals
     ]
-    stages = [stage for group in learned for run in group.runs.values() for stage in run.stages]
+    stages = [stage for group in subject.values() for run in group.runs.values() for stage in run.stages]
     if by_rule := sum(bool(stage.by) for stage in stages):
         notes.append(f"{title}: the rule decided {by_rule} of {len(stages)} stages of the learned schedules")
     full_pass = mean(sum(run.columns.flops[1].values()) * (len(run.columns) - 1) for run in starting)
@@ -141,17 +180,14 @@ def _contest(title: str, learned: list[SeedGroup], others: list[SeedGroup], note
         cer = {seed: score.cer for seed, score in scores.items()}
         return ScheduleCosts(when, cer, {seed: score.comp / full_pass for seed, score in scores.items()})
 
+    one = next(iter(subject.values()))
     return _Contest(
         title,
-        {
-            price: costs(group)
-            for price, group in sorted(
-                ((float(_policy(group)["pass_price"]), group) for group in learned), key=lambda one: one[0]
-            )
-        },
+        {price: costs(subject[price]) for price in sorted(subject)},
         [costs(group) for group in rivals],
         [costs(group) for group in rivals if group.wait is not None and not group.replay],
-        {seed: run.columns.error[0] * len(run.columns) for seed, run in learned[0].runs.items() if seed in seeds},
+        {name: costs(group) for name, policy in named.items() for group in rivals if _is(group, policy)},
+        {seed: run.columns.error[0] * len(run.columns) for seed, run in one.runs.items() if seed in seeds},
     )
 
 
@@ -160,9 +196,9 @@ def _policy(group: SeedGroup) -> Mapping[str, Any]:
 
 
 def _rivalries(contest: _Contest) -> list[Rivalry]:
-    """Return the comparisons of one network, of each rival over the prices in ascending order."""
+    """Return the comparisons of one subject, of each rival over the prices in ascending order."""
     table: dict[str, list[tuple[float, ScheduleCosts, ScheduleCosts]]] = {}
-    for price, own in contest.learned.items():
+    for price, own in contest.subject.items():
         for name, rival in _named(contest, price).items():
             table.setdefault(name, []).append((price, own, rival))
     return [row for name, rows in table.items() for row in _corrected(contest.title, name, rows)]
@@ -175,7 +211,7 @@ def _named(contest: _Contest, price: float) -> dict[str, ScheduleCosts]:
     by_text = {one.schedule: one for one in contest.rivals}
     waits = {"best fixed wait": best(contest.waits)} if contest.waits else {}
     named = {name: by_text[text] for name, text in _NAMED.items() if text in by_text}
-    return {**waits, **named, "best schedule": best(contest.rivals)}
+    return {**waits, **named, **contest.named, "best schedule": best(contest.rivals)}
 
 
 def _corrected(title: str, name: str, rows: list[tuple[float, ScheduleCosts, ScheduleCosts]]) -> list[Rivalry]:
@@ -203,7 +239,7 @@ def _corrected(title: str, name: str, rows: list[tuple[float, ScheduleCosts, Sch
 
 def _fronts(contest: _Contest) -> list[Front]:
     families = {
-        "learned": list(contest.learned.values()),
+        "learned": list(contest.subject.values()),
         "fixed waits": contest.waits,
         "all other schedules": contest.rivals,
     }

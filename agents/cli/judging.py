@@ -1,4 +1,4 @@
-"""The command ``alma policy judge``: learned schedules beside their rivals, at prices."""
+"""The command ``alma policy judge``: learned schedules, or any schedule, beside their rivals, at prices."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from rich.table import Column, Table
 from agents.analysis.priced_comparison import Rivalry, compare_at_prices
 from agents.cli import json_output
 from agents.figures import rivals as picture
+from agents.policies.specs import policy_from
+from agents.policies.waiting import SCHEDULES, Schedule
+from agents.rl.price_range import PriceRange
 from agents.rl.registration import SHIPPED
 from agents.runs import load
 from agents.sweeps.progress import say
@@ -19,7 +22,7 @@ RECORDED = SHIPPED / "learned-schedule.jsonl.xz"  # the runs of docs/preregistra
 
 
 def judge(options: argparse.Namespace, console: Console) -> int:
-    """Print what learned schedules cost beside their rivals, each at its own price."""
+    """Print what learned schedules cost beside their rivals, each at its own price; or what a subject costs."""
     said = json_output.messages(console, as_json=options.json)
     if options.recorded == bool(options.folder):
         raise ValueError(
@@ -27,16 +30,25 @@ def judge(options: argparse.Namespace, console: Console) -> int:
         )
     runs, left_out = load.find(*([RECORDED] if options.recorded else options.folder))
     say(said, *left_out)
-    rivalries, fronts, notes = compare_at_prices(runs)
+    prices = [PriceRange.of("--pass-price", price).low for price in options.pass_price or ()]
+    if (options.subject is None) != (not prices):
+        raise ValueError(
+            f"--subject {options.subject}, --pass-price {options.pass_price}: a subject needs prices, and learned "
+            "schedules have their own; give both, or neither"
+        )
+    subject = None if options.subject is None else _schedule("--subject ", options.subject)
+    rivals = {text: _schedule("--rival ", text) for text in options.rival}
+    rivalries, fronts, notes = compare_at_prices(runs, subject, prices, rivals)
     say(said, *notes)
     if options.picture is not None:
         say(said, f"Picture: {picture.draw(rivalries, options.picture)}")
     if options.json:
         json_output.write({"rivalries": rivalries, "fronts": fronts})
         return 0
+    own = "learned" if subject is None else "subject"
     for title in dict.fromkeys(one.runs for one in rivalries):
         rival = Column("rival", overflow="fold", min_width=15)
-        numbers = ("its cost", "learned", "learned − rival", "p", "worst", "passes")
+        numbers = ("its cost", own, f"{own} − rival", "p", "worst", "passes")
         table = Table("price", rival, *numbers, box=None, title=title)
         for one in rivalries:
             if one.runs == title:
@@ -46,15 +58,26 @@ def judge(options: argparse.Namespace, console: Console) -> int:
     for front in fronts:
         difference = "" if front.schedules == "learned" else front.difference.text("+.3f")
         volumes.add_row(front.runs, front.schedules, front.hypervolume.text(".3f"), difference)
-    console.print(volumes)
+    if fronts:
+        console.print(volumes)
     legend = (
         "Price: errors that a full pass costs. Cost: CER and FLOPs at the price, in errors, mean over seeds; ±: 95 % "
         "interval (Student's t); differences are paired by seed; p: paired t-test with Holm's correction over the "
-        "prices; worst: highest cost of a seed, and passes: mean full passes, learned and rival; hypervolume: of the "
-        "front of CER and full passes up to two passes, as a share"
+        f"prices; worst: highest cost of a seed, and passes: mean full passes, {own} and rival"
     )
+    if fronts:
+        legend += "; hypervolume: of the front of CER and full passes up to two passes, as a share"
     console.print(legend, highlight=False)
     return 0
+
+
+def _schedule(option: str, text: str) -> Schedule:
+    policy = policy_from(text, option=option)
+    if not isinstance(policy, Schedule):
+        raise ValueError(
+            f"{option}{text}: must be one of {', '.join(SCHEDULES)}; a learned schedule is the subject by default"
+        )
+    return policy
 
 
 def _cells(one: Rivalry) -> list[str]:

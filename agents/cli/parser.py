@@ -224,6 +224,13 @@ def _add_surrogate(commands: Any) -> None:
     real.add_argument("env", nargs="+", help=_RECORDED)
     real.add_argument("--picture", type=Path, help="file to draw: CER against FLOPs")
     add_json(real)
+    summary = "compare a learned schedule with the best possible decisions, which know the exact error"
+    best = add_command(kinds, "ceiling", "ceiling:ceiling", summary)
+    _add_recorded(best)
+    best.add_argument("env", nargs="+", help=_RECORDED)
+    best.add_argument("--policy", default="learned", help="learned schedule, or its file .npz; default learned")
+    best.add_argument("--episodes", type=int, default=512, help="simulated episodes, default 512")
+    add_json(best)
     export = add_command(kinds, "export", "waiting:export", "write recorded runs as a Minari data set")
     export.add_argument("recorded", help=_RECORDED)
     export.add_argument("dataset", help="Minari's id, such as alma/mnist-waiting-v0")
@@ -282,7 +289,11 @@ def _add_policy(commands: Any) -> None:
     judge = add_command(kinds, "judge", "judging:judge", summary)
     judge.add_argument("folder", type=Path, nargs="*", help="folders of runs, such as runs/MNIST-ALMA-v0")
     judge.add_argument("--recorded", action="store_true", help="the runs that come with the package")
-    judge.add_argument("--picture", type=Path, help="file to draw: costs relative to those of the learned schedules")
+    add = judge.add_argument
+    add("--subject", help="schedule to compare in the place of the learned ones, in the form of alma run --policy")
+    add("--pass-price", type=float, nargs="+", help="prices of a full pass in errors, for --subject")
+    add("--rival", nargs="+", default=[], metavar="SCHEDULE", help="further rivals, in the form of alma run --policy")
+    add("--picture", type=Path, help="file to draw: costs relative to those of the subject")
     add_json(judge)
 
     push = add_command(

@@ -23,7 +23,8 @@ from agents.rl.training_fit import models_for
 from agents.rl.tuning import Outcome, candidates, simulate
 from agents.sweeps.progress import say
 
-BESIDE = ("doubling", "geometric:factor=1.6,stop=0.8")  # shown beside the best schedules
+RULE = "geometric:factor=1.6,stop=0.8"
+BESIDE = ("doubling", RULE)  # shown beside the best schedules
 _BEST = 3
 _DOUBLING = "geometric(factor=2.0, first=1)"
 
@@ -38,7 +39,8 @@ def tune(options: argparse.Namespace, console: Console) -> int:
     rows = []
     for width in options.width or [None]:
         models = models_for(stream, options.learner, width, file)
-        names = candidates(models[0].ticks, replays=all(model.replays for model in models))
+        replays, restarts = (all(getattr(model, name) for model in models) for name in ("replays", "restarts"))
+        names = candidates(models[0].ticks, replays=replays, restarts=restarts)
         outcomes = [simulate(models, name, options.episodes) for name in (*BESIDE, *names)]
         rows += [row for price in prices for row in _rows(outcomes, price, memory, width)]
     if options.json:

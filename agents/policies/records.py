@@ -49,7 +49,7 @@ def describe(policy: Policy) -> str | None:
 
     >>> from agents.policies import Decision, fixed_wait
     >>> describe(fixed_wait(5))
-    "agents.policies.waiting.FixedWait(replay=False, growth='never', stop=1.0, wait=5)"
+    "agents.policies.waiting.FixedWait(replay=False, growth='never', stop=1.0, restart=0.0, wait=5)"
     >>> describe(lambda now: Decision(train=True)) is None
     True
     """

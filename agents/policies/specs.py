@@ -33,7 +33,7 @@ def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") ->
         ValueError: the policy does not exist, or a field is unknown or out of range.
 
     >>> policy_from("doubling:first=5,replay=true")
-    Doubling(replay=True, growth='never', stop=1.0, factor=2.0, first=5)
+    Doubling(replay=True, growth='never', stop=1.0, restart=0.0, factor=2.0, first=5)
     """
     name, rest = _parts(spec)
     if name.endswith(".zip"):

@@ -32,6 +32,8 @@ class Schedule:
         growth: when to grow, see ``agents.policies.growing``.
         stop: the share of the stream after which it never trains. Its last tick is the last one within this share: a
             late training improves few answers.
+        restart: the share of the stream within which each training starts from a new random initialisation, so that
+            an unlucky start does not stay; 0 for no training, 1 for all.
 
     Raises:
         ValueError: a value breaks its rule, or the growth schedule does not exist.
@@ -40,6 +42,7 @@ class Schedule:
     replay: bool | str = False
     growth: str = "never"
     stop: float = 1.0
+    restart: float = 0.0
 
     def __post_init__(self) -> None:
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -49,22 +52,25 @@ class Schedule:
         read_growth(self.growth)
         if not 0 < self.stop <= 1:
             raise ValueError(f"stop={self.stop}: the share of the stream must be above 0 and at most 1; use stop=1")
+        if not 0 <= self.restart <= 1:
+            raise ValueError(f"restart={self.restart}: the share of the stream must be from 0 to 1; use restart=0.1")
 
     def due(self, now: Progress) -> bool:
         """Return whether to train at this tick. The base class does not call it at the last tick or later."""
         raise NotImplementedError
 
     def as_plain_data(self) -> Any:
-        """Return the record of this policy: its name and fields, without ``stop`` if it never stops.
+        """Return the record of this policy: its name and fields, without ``stop`` and ``restart`` if it never does.
 
-        The record of a fixed wait has no name, unless it has a window of replay or stops.
+        The record of a fixed wait has no name, unless it has a window of replay, stops or restarts.
         """
         for name, schedule in SCHEDULES.items():
             if type(self) is schedule:
                 fields = dataclasses.asdict(self)
-                plain = self.stop == 1 and isinstance(self.replay, bool)
-                if self.stop == 1:
-                    del fields["stop"]
+                unused = [field for field, never in (("stop", 1), ("restart", 0)) if fields[field] == never]
+                plain = len(unused) == 2 and isinstance(self.replay, bool)
+                for field in unused:
+                    del fields[field]
                 return fields if schedule is FixedWait and plain else {"name": name, **fields}
         return describe(self)  # a custom schedule
 
@@ -80,10 +86,19 @@ class Schedule:
         if not train:
             return Decision(train=False)
         repeated = replayed(self.replay)
-        return Decision(True, repeated.any, read_growth(self.growth)(now), repeated.window)
+        restart = now.tick <= self.restart * now.ticks and now.stages > 0
+        return Decision(True, repeated.any, read_growth(self.growth)(now), repeated.window, restart)
 
 
-_EXAMPLES = {"growth": "every", "stop": 0.8, "probability": 0.1, "budget": 1e12, "factor": 2.0, "seed": 0}
+_EXAMPLES = {
+    "growth": "every",
+    "stop": 0.8,
+    "restart": 0.1,
+    "probability": 0.1,
+    "budget": 1e12,
+    "factor": 2.0,
+    "seed": 0,
+}
 
 
 @dataclass(frozen=True)

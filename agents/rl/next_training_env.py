@@ -7,6 +7,7 @@ train rarely. Here an episode has about ten steps, which need no discount.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 import gymnasium as gym
@@ -24,6 +25,55 @@ from agents.rl.training_model import TrainingModel
 
 _REPLAYS = np.array([*(one.replay for one in NEXT_TRAININGS), "none"])
 _RESTART = np.array([*(one.restart for one in NEXT_TRAININGS), False])
+
+
+@dataclass(frozen=True)
+class Learners:
+    """Learners directly after a training; arrays (n,).
+
+    Attributes:
+        tick: tick of the training; 0 before the first.
+        logit: of the error.
+        quality: of the network, see `agents.rl.training_model`.
+        stages: trainings so far.
+        processed: mega-batches of all trainings since the last restart.
+    """
+
+    tick: NDArray[np.int64]
+    logit: NDArray[np.float64]
+    quality: NDArray[np.float64]
+    stages: NDArray[np.int64]
+    processed: NDArray[np.int64]
+
+    def of(self, rows: Any) -> Learners:
+        """Return some of the learners."""
+        return Learners(*(values[rows] for values in vars(self).values()))
+
+
+def trainings_of(
+    decisions: Any, last: NDArray[np.int64]
+) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.bool_]]:
+    """Return ticks, replays and restarts of the next trainings, as `NextTrainingVectorEnv.train_at` takes them.
+
+    Args:
+        decisions: numbers of `NEXT_TRAININGS`, or `STOP`, int (n,).
+        last: tick of the last training, (n,); 0 before the first.
+    """
+    decisions = np.asarray(decisions)
+    return next_ticks(decisions, last), _REPLAYS[decisions], _RESTART[decisions]
+
+
+def sizes_of(replays: Any, tick: Any, pending: Any, ticks: int) -> NDArray[np.int64]:
+    """Return the number of mega-batches of trainings, int64 (n,).
+
+    Args:
+        replays: one of `agents.policies.next_training.REPLAYS` for each, (n,).
+        tick: tick of the training, (n,).
+        pending: mega-batches gathered since the training before, (n,).
+        ticks: length of the stream, B.
+    """
+    recent = np.minimum(tick, pending + np.where(np.asarray(replays) == "last", window(ticks), 0))
+    return np.asarray(np.where(np.asarray(replays) == "all", tick, recent))
 
 
 class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
@@ -76,18 +126,27 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
             ValueError: the actions are of another shape.
         """
         self._require_actions(actions)
-        actions, last = np.asarray(actions), self._tick.copy()
-        wanted = next_ticks(actions, last)
+        return self.train_at(*trainings_of(actions, self._tick))
+
+    def train_at(
+        self, wanted: NDArray[np.float64], replays: NDArray[Any], restart: NDArray[np.bool_]
+    ) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """Do a `step` with any trainings instead of numbered decisions.
+
+        Args:
+            wanted: tick of the next training, after the last one, (n,); the episode ends if it is above the last tick.
+            replays: one of `agents.policies.next_training.REPLAYS` for each, (n,).
+            restart: which trainings restart, bool (n,).
+        """
+        last = self._tick.copy()
         over = wanted > self.ticks
         until = np.where(over, self.ticks + 1, wanted).astype(np.int64)  # this tick is the first with another predictor
         waited = until - last - 1
         vectors = self._vectors(np.zeros(self.num_envs)) * waited[:, None]
         rows = np.flatnonzero(~over)
         self._tick[rows], self._pending[rows] = until[rows], (until - last)[rows]
-        replays = _REPLAYS[actions]
-        recent = np.minimum(self._tick, self._pending + np.where(replays == "last", window(self.ticks), 0))
-        sizes = np.where(replays == "all", self._tick, recent)
-        spent = self._simulate(rows, sizes, _RESTART[actions], np.zeros(self.num_envs, np.int64))
+        sizes = sizes_of(replays, self._tick, self._pending, self.ticks)
+        spent = self._simulate(rows, sizes, restart, np.zeros(self.num_envs, np.int64))
         vectors[rows] += self._vectors(spent)[rows]
         self._cer -= vectors[:, 0]
         ended = over | (self._tick == self.ticks)
@@ -95,6 +154,12 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         rewards = self._rewards(vectors) / self._reference
         infos = self._restart(ended) if ended.any() else {}
         return self._observations(), rewards, ended, np.zeros_like(ended), infos | self._infos(vectors)
+
+    @property
+    def learners(self) -> Learners:
+        """The state of each episode's learner, which no policy can see in a real run; copies."""
+        learners = Learners(self._tick, self._logit, self._quality, self._stages, self._processed)
+        return learners.of(np.arange(self.num_envs))
 
     def _observations(self, rows: Any = slice(None)) -> Observations:
         arrived = self._tick

@@ -36,30 +36,44 @@ class StackedModels(StackedCosts):
         self._residuals = {True: stacked("cold_residuals"), False: stacked("warm_residuals")}
         self._validation = stacked("validation")
 
+    def expected(self, model: Rows, trainings: Trainings, cold: NDArray[np.bool_]) -> tuple[Array, Rows]:
+        """Return the logit of the error after trainings without residual and quality, and the pool of the residual.
+
+        Args:
+            model: number of the model of each training, (n,).
+            trainings: the trainings.
+            cold: which of them start from a random initialisation, (n,).
+
+        Returns:
+            logits, float64 (n,), and pools of the cold or warm residuals, int64 (n,).
+        """
+        after, pool = np.empty(len(model)), np.empty(len(model), np.int64)
+        for is_cold in (True, False):
+            rows = np.flatnonzero(cold == is_cold)
+            if len(rows):
+                some, of = trainings.of(rows), model[rows]
+                terms, place = (some.cold(), np.log(some.size)) if is_cold else (some.warm(), some.last)
+                pool[rows] = (self._edges[is_cold][of] <= place[:, None]).sum(1)
+                after[rows] = self._linear(terms, self._weights[is_cold], of)
+        return after, pool
+
     def outcome(
         self, model: Rows, trainings: Trainings, cold: NDArray[np.bool_], quality: Array, generator: np.random.Generator
     ) -> tuple[Array, Array, Array]:
         """Return the logit of the error, the validation loss and the validation error after trainings, float64 (n,).
 
         Args:
-            model: number of the model of each training, (n,).
-            trainings: the trainings.
-            cold: which of them start from a random initialisation, (n,).
+            model, trainings, cold: as in `expected`.
             quality: of the networks, (n,); it has no effect on a cold training.
             generator: draws the residuals.
         """
-        after, rest = np.empty(len(model)), np.empty((len(model), 3))
+        after, pool = self.expected(model, trainings, cold)
         drawn = generator.integers(POOL_SIZE, size=len(model))
-        for is_cold in (True, False):
+        rest = np.empty((len(model), 3))
+        for is_cold, residuals in self._residuals.items():
             rows = np.flatnonzero(cold == is_cold)
-            if not len(rows):
-                continue
-            some, of = trainings.of(rows), model[rows]
-            terms, place = (some.cold(), np.log(some.size)) if is_cold else (some.warm(), some.last)
-            pool = (self._edges[is_cold][of] <= place[:, None]).sum(1)
-            rest[rows] = self._residuals[is_cold][of, pool, drawn[rows]]
-            after[rows] = self._linear(terms, self._weights[is_cold], of) + rest[rows, 0]
-        after = np.clip(after + np.where(cold, 0.0, quality), self._low[model], self._high[model])
+            rest[rows] = residuals[model[rows], pool[rows], drawn[rows]]
+        after = np.clip(after + rest[:, 0] + np.where(cold, 0.0, quality), self._low[model], self._high[model])
         terms = validation_terms(after, trainings.size)
         seen = self._linear(terms, self._validation, model) + rest[:, 1:]
         return after, np.exp(seen[:, 0]), np.clip(seen[:, 1], 0, 1)

@@ -19,6 +19,7 @@ from agents.rl.training_model import TrainingModel
 
 FACTORS = (1.2, 1.4, 1.6, 2.0, 3.0, 5.0)
 STOPS = (0.1, 0.2, 0.3, 0.5, 0.8, 1.0)
+RESTARTS = (0.1, 0.3, 1.0)  # shares of the stream within which trainings on everything restart
 WAIT_SHARES = (500, 250, 100, 50, 20, 10, 4, 2)  # of the stream
 
 
@@ -43,14 +44,17 @@ class Outcome:
         return self.cer + pass_price * self.passes + memory_price * self.size
 
 
-def candidates(ticks: int, *, replays: bool) -> list[str]:
+def candidates(ticks: int, *, replays: bool, restarts: bool = False) -> list[str]:
     """Return the schedules to choose from: geometric and fixed waits, with and without replay and an early stop.
 
     Args:
         ticks: length of the stream, B.
         replays: whether schedules with replay are among them.
+        restarts: whether schedules that restart are among them; these replay everything.
     """
-    kinds = ("none", f"last:{max(ticks // 10, 1)}", "all") if replays else ("none",)
+    kinds = ["none", f"last:{max(ticks // 10, 1)}", "all"] if replays else ["none"]
+    if restarts:
+        kinds += [f"all,restart={share}" for share in RESTARTS]
     rules = [f"geometric:factor={factor}" for factor in FACTORS]
     rules += [f"fixed:wait={wait}" for wait in sorted({max(ticks // share, 1) for share in WAIT_SHARES})]
     return [f"{rule},replay={kind},stop={stop}" for rule, kind, stop in itertools.product(rules, kinds, STOPS)]

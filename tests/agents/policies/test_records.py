@@ -86,7 +86,7 @@ def test_a_fixed_wait_has_the_same_record_as_policy_and_as_keywords(env):
     given = make(env, policy=fixed_wait(3, replay=True)).config
     assert given["policy"] == {"wait": 3, "replay": True, "growth": "never"}
     assert given == make(env, wait=3, replay=True).config
-    assert repr(fixed_wait(3)) == "FixedWait(replay=False, growth='never', stop=1.0, wait=3)"
+    assert repr(fixed_wait(3)) == "FixedWait(replay=False, growth='never', stop=1.0, restart=0.0, wait=3)"
     with pytest.raises(ValueError, match="wait=9: the stream has only 8 mega-batches"):
         make(env, policy=fixed_wait(9))
 
@@ -194,7 +194,8 @@ class Own(Doubling):
 def test_a_custom_schedule_is_described_like_any_policy():
     env = alma_env.make("Digits-ALMA-v0", ticks=4)
     config = agents.make("sm", env, width=4, policy=Own()).config
-    assert config["policy"] == f"{__name__}.Own(replay=False, growth='never', stop=1.0, factor=2.0, first=1)"
+    fields = "replay=False, growth='never', stop=1.0, restart=0.0, factor=2.0, first=1"
+    assert config["policy"] == f"{__name__}.Own({fields})"
     assert Own()(Progress(8, 32, 6, 1)) == Decision(train=True)
 
 

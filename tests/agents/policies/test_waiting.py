@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -119,6 +121,8 @@ def test_a_paced_run_stays_within_its_budget():
         (lambda: RandomWait(probability="much"), "probability='much'.*a number"),
         (lambda: Geometric(stop=0), "stop=0.*above 0 and at most 1.*stop=1"),
         (lambda: Geometric(stop=1.5), "stop=1.5.*above 0"),
+        (lambda: Doubling(restart=-0.1), "restart=-0.1.*from 0 to 1.*restart=0.1"),
+        (lambda: Doubling(restart=True), "restart=True.*a number.*restart=0.1"),
         (lambda: Doubling(growth="often"), "growth='often'.*one of never"),
     ],
 )
@@ -157,6 +161,20 @@ def test_replay_is_recorded_in_one_way_and_the_record_of_a_plain_wait_has_no_nam
     assert AgentConfig({"id": "sm", "policy": stops}).label == "sm, fixed(stop=0.5, wait=2)"
     assert AgentConfig({"id": "sm", "policy": windowed.as_plain_data()}).label == "sm, fixed(wait=2), replay last:5"
     assert AgentConfig({"policy": stops}).wait is None
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0, []), (0.25, [2, 4, 8]), (0.3, [2, 4, 8]), (1, [2, 4, 8, 16, 32])])
+def test_trainings_within_a_share_of_the_stream_restart(share, expected):
+    policy = Doubling(restart=share, replay="all")
+    at = trained_at(policy)
+    decisions = [
+        policy(Progress(tick=tick, ticks=32, pending=tick - before, stages=stages))
+        for stages, (before, tick) in enumerate(itertools.pairwise([0, *at]))
+    ]
+    assert [tick for tick, one in zip(at, decisions, strict=True) if one.restart] == expected
+    record = policy.as_plain_data()
+    assert record.get("restart", 0) == share
+    assert ("restart" in AgentConfig({"id": "sm", "policy": record}).label) == (share > 0)
 
 
 def test_a_budget_is_kept_with_a_window_of_replay_and_not_spent_after_the_stop():

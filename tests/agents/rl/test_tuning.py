@@ -23,9 +23,10 @@ def models():
 
 
 def test_every_candidate_can_be_read_and_differs():
-    names = candidates(500, replays=True)
-    assert len(names) == len(set(names)) == 6 * 3 * 14
     assert all("replay=none" in name for name in candidates(500, replays=False))
+    assert not any("restart" in name for name in candidates(500, replays=True))
+    names = candidates(500, replays=True, restarts=True)
+    assert len(names) == len(set(names)) == 6 * (3 + 3) * 14
     assert len({policy_from(name) for name in names}) == len(names)
 
 

@@ -1,0 +1,97 @@
+"""The ceiling finds the best decisions, is not beaten by any schedule, and has a command."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+
+import numpy as np
+import pytest
+
+from agents.cli import main
+from agents.rl import ceiling as module
+from agents.rl.ceiling import Ceiling, by_ceiling, by_network, episode_costs
+from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
+from agents.rl.recordings import save
+from agents.rl.training_fit import fit_trainings
+from agents.rl.tuning import candidates, simulate
+
+from .synthetic import TICKS, waits
+from .test_next_training import network_of
+
+
+@pytest.fixture(scope="module")
+def model():
+    fitted = fit_trainings(waits(noise=0.05, seeds=(0, 1)))
+    return dataclasses.replace(fitted, replays=True, restarts=True, quality=0.2)
+
+
+@pytest.fixture
+def coarse(monkeypatch):
+    """A smaller grid, for tests that need no precise optimum."""
+    for name, points in (("_LOGITS", 16), ("_QUALITIES", 3), ("_STAGES", 3), ("_PROCESSED", 4)):
+        monkeypatch.setattr(module, name, points)
+
+
+def quiet(model, ticks):
+    """The model without chance, on a shorter stream."""
+    parts = {name: np.zeros_like(getattr(model, name)) for name in ("warm_residuals", "cold_residuals")}
+    return dataclasses.replace(
+        model, ticks=ticks, quality=0.0, first_errors=np.full_like(model.first_errors, 0.9), **parts
+    )
+
+
+@pytest.mark.parametrize("pass_price", [0.0, 0.2, 1.0, 50.0])
+def test_without_chance_the_ceiling_is_the_best_of_all_sequences_of_decisions(model, pass_price):
+    certain = quiet(model, ticks=4)
+    sequences = np.array(list(itertools.product(range(7), repeat=4)))  # wait, and six trainings without growth
+    env = DecisionSurrogateVectorEnv(len(sequences), models=[certain])
+    env.reset(seed=0)
+    totals = np.zeros((len(sequences), 3))
+    for choices in sequences.T:
+        *_, infos = env.step(choices)
+        totals -= infos["vector_reward"]
+    best = (totals[:, 0] + pass_price * totals[:, 1]).min()
+    found = Ceiling(certain, pass_price)
+    assert episode_costs(certain, pass_price, by_ceiling(found), 2) == pytest.approx(best, rel=0.005)
+    assert found.bound == pytest.approx(best, rel=0.01)
+
+
+@pytest.mark.parametrize("pass_price", [10.0])
+def test_no_schedule_is_better_than_the_ceiling(model, pass_price):
+    found = Ceiling(model, pass_price)
+    costs = episode_costs(model, pass_price, by_ceiling(found), 128)
+    error = 2 * costs.std() / 128**0.5
+    names = candidates(TICKS, replays=True, restarts=True)[::20]
+    assert costs.mean() - error <= min(simulate([model], name, 128).costs(pass_price).mean() for name in names)
+    assert costs.mean() - error <= episode_costs(model, pass_price, by_network(network_of(1)), 128).mean()
+    assert found.bound <= costs.mean() + error
+
+
+def test_where_flops_are_too_dear_nothing_is_trained(model, coarse):
+    untrained = model.first_errors.mean() * TICKS
+    assert Ceiling(model, 1e6).bound == pytest.approx(untrained)
+
+
+def test_a_learner_that_grows_is_refused(model):
+    with pytest.raises(ValueError, match="grows=True.*recordings of sm"):
+        Ceiling(dataclasses.replace(model, grows=True), 1.0)
+
+
+def test_the_command_says_the_share_of_the_way(tmp_path, capsys, coarse):
+    save(waits(noise=0.05, seeds=(0, 1)), tmp_path / "own.npz")
+    network_of(3).save(tmp_path / "schedule.npz")
+    words = ["surrogate", "ceiling", str(tmp_path / "own.npz"), "--policy", str(tmp_path / "schedule.npz")]
+    words += ["--pass-price", "0", "5", "--episodes", "32"]
+    assert main([*words, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [row["pass_price"] for row in rows] == [0.0, 5.0]
+    for row in rows:
+        saved = row["rule"]["mean"] - row["schedule"]["mean"], row["rule"]["mean"] - row["ceiling"]["mean"]
+        assert row["share"] == pytest.approx(saved[0] / saved[1])
+        assert row["ceiling"]["n"] == 32
+    assert main(words) == 0
+    assert "Share: of the way from the rule to the ceiling" in " ".join(capsys.readouterr().out.split())
+    assert main([*words, "--episodes", "1"]) == 2
+    assert "--episodes 1: must be at least 2" in capsys.readouterr().err
