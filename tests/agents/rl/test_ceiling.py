@@ -76,11 +76,9 @@ def test_where_flops_are_too_dear_nothing_is_trained(model, coarse):
 
 
 def test_models_without_the_decisions_are_refused(model):
-    for change in ({"grows": True}, {"replays": False}, {"restarts": False}):
-        with pytest.raises(
-            ValueError, match=f"{next(iter(change))}={next(iter(change.values()))}.*alma surrogate record"
-        ):
-            Ceiling(dataclasses.replace(model, **change), 1.0)
+    for name, value in (("grows", True), ("replays", False), ("restarts", False)):
+        with pytest.raises(ValueError, match=f"{name}={value}.*alma surrogate record"):
+            Ceiling(dataclasses.replace(model, **{name: value}), 1.0)
 
 
 def test_where_the_network_was_not_trained_the_rule_is_simulated(model):
