@@ -17,7 +17,8 @@ from agents.analysis.seed_groups import SeedGroup
 from agents.analysis.statistics import Interval, holm, paired_p_value
 from agents.analysis.waiting_comparison import learners_of
 from agents.catalogue.run_config import AgentConfig
-from agents.policies.waiting import Schedule
+from agents.policies.specs import policy_from
+from agents.policies.waiting import SCHEDULES, Schedule
 from agents.runs.load import FinishedRun
 
 LEARNED = "learned-schedule"
@@ -87,36 +88,42 @@ class _Contest:
 
 def compare_at_prices(
     runs: Sequence[FinishedRun],
-    subject: Schedule | None = None,
+    subject: str | None = None,
     prices: Sequence[float] = (),
-    rivals: Mapping[str, Schedule] | None = None,
+    rivals: Sequence[str] = (),
 ) -> tuple[list[Rivalry], list[Front], list[str]]:
     """Compare the learned schedules of finished runs, each at its own price of a full pass, with the other schedules.
 
     The rivals are the best fixed wait and the best schedule of all, both chosen in hindsight at the price, doubling,
-    the recommended rule, and the named ones. A full pass is as long as the stream, and as dear as the training on D_1
+    the recommended rule, and the given ones. A full pass is as long as the stream, and as dear as the training on D_1
     of a rival that trains at tick 1.
 
     Args:
         runs: finished runs of one or more learners.
-        subject: a schedule to compare in the place of the learned ones.
+        subject: a schedule in the form of ``--policy``, to compare in the place of the learned ones.
         prices: errors that a full pass costs, for `subject`.
-        rivals: further rivals by name.
+        rivals: further rivals in the form of ``--policy``.
 
     Returns:
         The comparisons; the fronts, if the subject is learned; and messages on runs that are left out, and on stages
         that the rule decided in the place of a network.
 
     Raises:
-        ValueError: no run has the subject, or a named rival; or a learned one has a price of memory, which is not
-            charged here; or the runs of the subject have no common seed, or no rival that trains at tick 1.
+        ValueError: a schedule is unknown; no run has the subject, or a given rival; or a learned one has a price of
+            memory, which is not charged here; or the runs of the subject have no common seed, or no rival that trains
+            at tick 1.
     """
-    rivals = rivals or {}
+    schedules = {text: _schedule(text) for text in (*rivals, *([] if subject is None else [subject]))}
+    if subject is not None and (same := [text for text in rivals if schedules[text] == schedules[subject]]):
+        raise ValueError(f"rival {same[0]}: it is the subject; give another schedule, or leave it out")
     contests: list[_Contest] = []
     notes: list[str] = []
+    unknown = set(schedules)
     for title, groups, left_out in learners_of(runs):
         notes += left_out
+        unknown -= {text for text in unknown for group in groups if _is(group, schedules[text])}
         others = [group for group in groups if _policy(group).get("name") != LEARNED]
+        names: list[str]
         subjects: list[dict[float, SeedGroup]]
         if subject is None:
             networks: dict[str, dict[float, SeedGroup]] = {}
@@ -126,22 +133,28 @@ def compare_at_prices(
             names = [f", {digest}" * (len(networks) > 1) for digest in networks]
             subjects = list(networks.values())
         else:
-            own = [group for group in others if _is(group, subject)]
+            own = [group for group in others if _is(group, schedules[subject])]
             others = [group for group in others if group not in own]
             names, subjects = [""] * len(own), [dict.fromkeys(prices, group) for group in own]
+        named = {text: schedules[text] for text in rivals}
         contests += [
-            _contest(title.replace("-ALMA-v0", "") + name, one, others, rivals, notes)
+            _contest(title.replace("-ALMA-v0", "") + name, one, others, named, notes)
             for name, one in zip(names, subjects, strict=True)
         ]
+    for text in unknown:
+        raise ValueError(f"{text}: no run has this schedule; add runs of alma run … --policy {text}")
     if not contests:
-        missing, remedy = ("a learned schedule", "learned:pass_price=10") if subject is None else (subject, "…")
-        raise ValueError(f"no run has {missing}; add runs of alma run … --policy {remedy}")
-    for name in rivals:
-        if not any(name in one.named for one in contests):
-            raise ValueError(f"rival {name}: no run has the seeds of the subject; add runs with --policy {name}")
+        raise ValueError("no run has a learned schedule; add runs of alma run … --policy learned:pass_price=10")
     rivalries = [row for one in contests for row in _rivalries(one)]
     fronts = [front for one in contests for front in _fronts(one)] if subject is None else []
     return rivalries, fronts, list(dict.fromkeys(notes))
+
+
+def _schedule(text: str) -> Schedule:
+    policy = policy_from(text, option="")
+    if not isinstance(policy, Schedule):
+        raise ValueError(f"{text}: must be one of {', '.join(SCHEDULES)}; a learned schedule is the subject by default")
+    return policy
 
 
 def _is(group: SeedGroup, schedule: Schedule) -> bool:
@@ -166,6 +179,7 @@ def _contest(
             f"{title}: {len(seeds)} seeds that the subject has at each price, and {len(starting)} runs of rivals with "
             "all of these seeds that train at tick 1; add runs of the same seeds, for example of --policy doubling"
         )
+    notes += [f"{title}: {text}: no run" for text, one in named.items() if not any(_is(group, one) for group in others)]
     notes += [
         f"{title}: {group.when}: it lacks a seed of the subject; left out" for group in others if group not in rivals
     ]

@@ -1,4 +1,4 @@
-"""The command ``alma surrogate ceiling``: how much of what decisions can save a learned schedule saves."""
+"""The command ``alma surrogate ceiling``: a learned schedule beside the best decisions of a class."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from rich.table import Table
 
 from agents.analysis.statistics import Interval
 from agents.cli import json_output
-from agents.cli.tuning import RULE, named_runs
+from agents.cli.tuning import RULE, fixed_prices, named_runs
 from agents.policies.learned_schedule import SHIPPED, ScheduleNetwork
 from agents.policies.specs import LEARNED
-from agents.rl.ceiling import Ceiling, by_ceiling, by_network, episode_costs
+from agents.rl.ceiling import Ceiling, by_ceiling, by_schedule, episode_costs
 from agents.rl.learning_curve import recorded_groups
-from agents.rl.price_range import PriceRange
 from agents.rl.training_fit import fit_trainings
 from agents.rl.tuning import simulate
 
@@ -33,8 +32,9 @@ class Row:
         runs: stream and learner.
         pass_price: errors that a full pass costs.
         rule, schedule, ceiling: of the recommended rule, the learned schedule, and the decisions of the ceiling.
-        bound: what the ceiling's decisions are expected to cost by its table, which is optimistic.
-        share: saving of the schedule over the rule, divided by the saving of the ceiling's decisions.
+        estimate: what the ceiling's decisions cost by its table, which is usually too low.
+        share: saving of the schedule over the rule, divided by the saving of the ceiling's decisions; NaN if these save
+            nothing.
     """
 
     runs: str
@@ -42,29 +42,38 @@ class Row:
     rule: Interval
     schedule: Interval
     ceiling: Interval
-    bound: float
+    estimate: float
     share: float
 
 
 def ceiling(options: argparse.Namespace, console: Console) -> int:
-    """Print what the rule, a learned schedule and the best decisions cost on surrogates, for each price."""
+    """Print what the rule, a learned schedule and the ceiling cost on surrogates, for each price."""
     if options.episodes < 2:
         raise ValueError(f"--episodes {options.episodes}: must be at least 2; the default is 512")
-    prices = [PriceRange.of("--pass-price", price).low for price in options.pass_price]
+    prices = fixed_prices(options.pass_price)
+    if options.policy != LEARNED and Path(options.policy).suffix != ".npz":
+        raise ValueError(
+            f"--policy {options.policy}: must be {LEARNED}, or a file .npz of alma policy train-schedule; prices are "
+            "those of --pass-price"
+        )
     network = ScheduleNetwork.read(SHIPPED if options.policy == LEARNED else Path(options.policy))
+    low, high = network.about["pass_price"]
+    if beyond := [price for price in prices if not low <= price <= high]:
+        raise ValueError(f"--pass-price {beyond[0]:g}: the network knows prices from {low:g} to {high:g}; give such")
     rows = list(_rows(options, network, prices))
     if options.json:
         json_output.write(rows)
         return 0
-    table = Table("runs", "full pass", "the rule", "learned", "ceiling", "its bound", "share", box=None)
+    table = Table("runs", "full pass", "the rule", "learned", "ceiling", "its estimate", "share", box=None)
     for row in rows:
         costs = (row.rule.text(), row.schedule.text(), row.ceiling.text())
-        table.add_row(row.runs, f"{row.pass_price:g}", *costs, f"{row.bound:.2f}", f"{row.share:.0%}")
+        table.add_row(row.runs, f"{row.pass_price:g}", *costs, f"{row.estimate:.2f}", f"{row.share:.0%}")
     console.print(table)
     legend = (
-        f"Costs in errors on the surrogate, mean over {options.episodes} episodes; ±: 95 % interval (Student's t). The "
-        "ceiling sees the exact error and the quality of the network: what its decisions cost, and what its table "
-        "promises, which is too little. Share: of the way from the rule to the ceiling"
+        "Costs of ticks 1 to the last in errors on the surrogate, whose model was fitted to the test error; mean over "
+        f"{options.episodes} episodes; ±: 95 % interval (Student's t). The ceiling sees the exact error and the "
+        "quality of the network: what its decisions cost, and what its table estimates, usually too little. Share: of "
+        "the way from the rule to the ceiling"
     )
     console.print(legend, highlight=False)
     return 0
@@ -81,11 +90,11 @@ def _rows(options: argparse.Namespace, network: ScheduleNetwork, prices: list[fl
                     by_rule.costs(price),
                     *(
                         episode_costs(model, price, choose, options.episodes)
-                        for choose in (by_network(network), by_ceiling(best))
+                        for choose in (by_schedule(network), by_ceiling(best))
                     ),
                 ]
                 rule, schedule, lowest = (Interval.of(costs.tolist()) for costs in found)
                 saved = rule.mean - schedule.mean, rule.mean - lowest.mean
-                share = saved[0] / saved[1] if saved[1] else np.nan
+                share = saved[0] / saved[1] if saved[1] > 0 else np.nan
                 title = f"{stream.removesuffix('-ALMA-v0')}, {runs[0].learner} {runs[0].width}"
-                yield Row(title, price, rule, schedule, lowest, best.bound, share)
+                yield Row(title, price, rule, schedule, lowest, best.estimate, share)

@@ -10,10 +10,8 @@ from rich.table import Column, Table
 
 from agents.analysis.priced_comparison import Rivalry, compare_at_prices
 from agents.cli import json_output
+from agents.cli.tuning import fixed_prices
 from agents.figures import rivals as picture
-from agents.policies.specs import policy_from
-from agents.policies.waiting import SCHEDULES, Schedule
-from agents.rl.price_range import PriceRange
 from agents.rl.registration import SHIPPED
 from agents.runs import load
 from agents.sweeps.progress import say
@@ -28,24 +26,22 @@ def judge(options: argparse.Namespace, console: Console) -> int:
         raise ValueError(
             f"folders {[str(one) for one in options.folder]}: give folders of runs, or --recorded, not both"
         )
-    runs, left_out = load.find(*([RECORDED] if options.recorded else options.folder))
-    say(said, *left_out)
-    prices = [PriceRange.of("--pass-price", price).low for price in options.pass_price or ()]
+    prices = fixed_prices(options.pass_price or [])
     if (options.subject is None) != (not prices):
         raise ValueError(
             f"--subject {options.subject}, --pass-price {options.pass_price}: a subject needs prices, and learned "
             "schedules have their own; give both, or neither"
         )
-    subject = None if options.subject is None else _schedule("--subject ", options.subject)
-    rivals = {text: _schedule("--rival ", text) for text in options.rival}
-    rivalries, fronts, notes = compare_at_prices(runs, subject, prices, rivals)
+    runs, left_out = load.find(*([RECORDED] if options.recorded else options.folder))
+    say(said, *left_out)
+    rivalries, fronts, notes = compare_at_prices(runs, options.subject, prices, options.rival)
     say(said, *notes)
     if options.picture is not None:
         say(said, f"Picture: {picture.draw(rivalries, options.picture)}")
     if options.json:
         json_output.write({"rivalries": rivalries, "fronts": fronts})
         return 0
-    own = "learned" if subject is None else "subject"
+    own = "learned" if options.subject is None else "subject"
     for title in dict.fromkeys(one.runs for one in rivalries):
         rival = Column("rival", overflow="fold", min_width=15)
         numbers = ("its cost", own, f"{own} − rival", "p", "worst", "passes")
@@ -69,15 +65,6 @@ def judge(options: argparse.Namespace, console: Console) -> int:
         legend += "; hypervolume: of the front of CER and full passes up to two passes, as a share"
     console.print(legend, highlight=False)
     return 0
-
-
-def _schedule(option: str, text: str) -> Schedule:
-    policy = policy_from(text, option=option)
-    if not isinstance(policy, Schedule):
-        raise ValueError(
-            f"{option}{text}: must be one of {', '.join(SCHEDULES)}; a learned schedule is the subject by default"
-        )
-    return policy
 
 
 def _cells(one: Rivalry) -> list[str]:

@@ -224,7 +224,7 @@ def _add_surrogate(commands: Any) -> None:
     real.add_argument("env", nargs="+", help=_RECORDED)
     real.add_argument("--picture", type=Path, help="file to draw: CER against FLOPs")
     add_json(real)
-    summary = "compare a learned schedule with the best possible decisions, which know the exact error"
+    summary = "compare a learned schedule with decisions that see the exact error"
     best = add_command(kinds, "ceiling", "ceiling:ceiling", summary)
     _add_recorded(best)
     best.add_argument("env", nargs="+", help=_RECORDED)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -16,7 +18,6 @@ from agents.analysis.statistics import Interval
 from agents.cli import json_output
 from agents.figures import schedules as picture
 from agents.rl.learning_curve import recorded_groups
-from agents.rl.price_range import PriceRange
 from agents.rl.recorded_schedules import recorded_schedules
 from agents.rl.recordings import named_file, stream_of
 from agents.rl.training_fit import models_for
@@ -33,8 +34,8 @@ def tune(options: argparse.Namespace, console: Console) -> int:
     """Print the schedules that cost least on a surrogate, for each price of a full pass."""
     if options.episodes < 2:
         raise ValueError(f"--episodes {options.episodes}: must be at least 2; the default is 256")
-    memory = PriceRange.of("--memory-price", options.memory_price).low
-    prices = [PriceRange.of("--pass-price", price).low for price in options.pass_price]
+    (memory,) = fixed_prices([options.memory_price], "--memory-price")
+    prices = fixed_prices(options.pass_price)
     stream, file = named_runs(options.env, options.recorded)
     rows = []
     for width in options.width or [None]:
@@ -104,7 +105,7 @@ class RecordedRow:
 
 def schedules(options: argparse.Namespace, console: Console) -> int:
     """Print what schedules cost in recorded runs, for each price of a full pass, paired by seed."""
-    prices = [PriceRange.of("--pass-price", price).low for price in options.pass_price]
+    prices = fixed_prices(options.pass_price)
     panels, rows = {}, []
     for stream, file in (named_runs(given, options.recorded) for given in options.env):
         for runs in recorded_groups(stream, options.learner, options.width, file, decisions=True):
@@ -152,6 +153,14 @@ def _recorded_rows(found: list[ScheduleCosts], price: float, runs: str) -> list[
         )
         for one in sorted({id(one): one for one in [*ordered[:_BEST], *waits, *named]}.values(), key=ordered.index)
     ]
+
+
+def fixed_prices(prices: Sequence[float], option: str = "--pass-price") -> list[float]:
+    """Return the prices; ValueError if one is negative or infinite."""
+    for price in prices:
+        if not 0 <= price < math.inf:
+            raise ValueError(f"{option} {price:g}: a price must be a finite number of errors from 0 on, such as 40")
+    return list(prices)
 
 
 def named_runs(given: str, recorded: Path | None) -> tuple[str, Path | None]:

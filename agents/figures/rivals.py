@@ -1,4 +1,4 @@
-"""The costs of a learned schedule's rivals at each price, relative to that of the learned schedule."""
+"""The costs of a subject's rivals at each price, relative to that of the subject: a learned schedule, or any other."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def draw(rivalries: Sequence[Rivalry], file: Path) -> Path:
         axes.minorticks_off()
         axes.set_ylim(0.9 * min(0.9, *reached), 1.1 * max(2.0, *reached))
         axes.set_xticks(range(len(prices)), [f"{price:g}" for price in prices])
-        axes.set(xlabel="errors that a full pass costs", ylabel="cost / cost of the learned one" if place == 1 else "")
+        axes.set(xlabel="errors that a full pass costs", ylabel="cost / cost of the subject" if place == 1 else "")
         axes.set_title(title, loc="left")
         style.plain(axes)
     figure.legend(frameon=False, loc="outside lower center", ncols=len(rivals))

@@ -80,13 +80,13 @@ class Schedule:
         return self._decision(now, train=now.tick == last or (now.tick < last and self.due(now)))
 
     def _last_tick(self, now: Progress) -> int:
-        return max(math.floor(self.stop * now.ticks), 1)
+        return max(_last_within(self.stop, now.ticks), 1)
 
     def _decision(self, now: Progress, *, train: bool) -> Decision:
         if not train:
             return Decision(train=False)
         repeated = replayed(self.replay)
-        restart = now.tick <= self.restart * now.ticks and now.stages > 0
+        restart = now.tick <= _last_within(self.restart, now.ticks) and now.stages > 0
         return Decision(True, repeated.any, read_growth(self.growth)(now), repeated.window, restart)
 
 
@@ -255,6 +255,11 @@ def fixed_wait(wait: int, *, replay: bool | str = False, growth: str = "never") 
         ValueError: the waiting time is less than 1 mega-batch, or the growth schedule does not exist.
     """
     return FixedWait(wait, replay=replay, growth=growth)
+
+
+def _last_within(share: float, ticks: int) -> int:
+    """Return the last tick within a share of the stream; 0.29 of 100 ticks is 29, although the product is less."""
+    return math.floor(round(share * ticks, 9))
 
 
 def _require_wait(wait: int) -> None:

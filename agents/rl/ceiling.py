@@ -1,14 +1,15 @@
-"""The ceiling: what the best decisions cost on a surrogate, if the exact error and the quality are seen.
+"""The ceiling: what good decisions could cost on a surrogate, if the exact error and the quality are seen.
 
 Dynamic programming goes backwards through the stream. After a training, the remaining cost depends on the tick, the
 logit of the error, the quality of the network, the number of trainings, and the mega-batches since the last restart.
-The logarithm of the optimal cost is tabulated on a grid of these five numbers, between which it is interpolated
-linearly; the residuals of a training are represented by a few quantiles. Trainings are at least `_STEP` apart, as those
-of a learned schedule.
+The logarithm of the lowest cost is tabulated on a grid of these five numbers, between which it is interpolated
+linearly; the residuals of a training are represented by means of a few equal parts.
 
-Interpolation is optimistic, because the optimal cost is a minimum: in practice the tabulated cost is a lower bound of
-the optimum, and what the decisions cost in a simulation is an upper bound. A real policy sees neither the exact error
-nor the quality.
+The decisions are those of a class: the next training is when the data has grown by one of `FACTORS`, at a tick of a
+grid whose ticks are about `_STEP` apart, on the gathered mega-batches, a tenth of the stream more, or everything, from
+new weights or not; or never. Their cost in a simulation can be reached. The tabulated cost is an estimate, usually too
+low, because the lowest cost is a minimum that is interpolated. A real policy sees neither the exact error nor the
+quality.
 """
 
 from __future__ import annotations
@@ -21,42 +22,44 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import map_coordinates
 
-from agents.policies.learned_schedule import ScheduleNetwork
+from agents.policies.learned_schedule import RULE, ScheduleNetwork
 from agents.policies.next_training import REPLAYS
+from agents.policies.progress import Progress
 from agents.rl.learning_curve import logit
-from agents.rl.next_training_env import Learners, NextTrainingVectorEnv, sizes_of, trainings_of
+from agents.rl.next_training_env import Learners, NextTrainings, NextTrainingVectorEnv, megabatches_with
 from agents.rl.stacked_models import StackedModels
 from agents.rl.training_model import Array, TrainingModel, Trainings
 
 FACTORS = (1.1, 1.25, 1.4, 1.6, 2.0, 2.5, 3.5, 5.0, 8.0)  # growth of the data until the next training
 _STEP = 1.1  # between two ticks of the grid, at least one tick
 _LOGITS, _QUALITIES, _STAGES, _PROCESSED = 48, 7, 5, 10  # points of the grid
-_RESIDUALS = 8  # quantiles of the residuals of a pool
-
-
-Next = tuple[Array, NDArray[Any], NDArray[np.bool_]]  # ticks, replays, restarts: see `NextTrainingVectorEnv.train_at`
+_RESIDUALS = 8  # parts of the residuals of a pool
 
 
 class Ceiling:
-    """The optimal decisions for one model at one price of a full pass.
+    """The best decisions of the class for one model at one price of a full pass.
 
     Args:
-        model: fitted model of trainings, of a learner that does not grow.
+        model: fitted model of trainings, with replay and restarts, of a learner that does not grow.
         pass_price: errors that a full pass costs.
 
     Attributes:
         ticks: ticks at which it trains, about `_STEP` apart.
 
     Raises:
-        ValueError: the learner grows.
+        ValueError: the learner grows, or no replay or restart was recorded.
     """
 
     def __init__(self, model: TrainingModel, pass_price: float) -> None:
-        if model.grows:
-            raise ValueError("grows=True: the ceiling is that of learners that do not grow; use recordings of sm")
+        if model.grows or not (model.replays and model.restarts):
+            raise ValueError(
+                f"replays={model.replays}, restarts={model.restarts}, grows={model.grows}: the ceiling has decisions "
+                "about replay and restarts, and none about growth; record runs of a learner that does not grow with "
+                "`alma surrogate record`, exploring runs among them"
+            )
         self.model, self.pass_price = model, pass_price
         self._stacked = StackedModels([model])
-        self._residuals = {True: _quantiles(model.cold_residuals), False: _quantiles(model.warm_residuals)}
+        self._residuals = {True: _means_of_parts(model.cold_residuals), False: _means_of_parts(model.warm_residuals)}
         self.ticks = list(_ticks(model.ticks))
         nodes, weights = np.polynomial.hermite_e.hermegauss(_QUALITIES)
         most = np.log1p(model.ticks), np.log1p(model.ticks * (model.ticks + 1) / 2)
@@ -76,28 +79,27 @@ class Ceiling:
             self._tables[tick] = np.log(_error(logits) + costs).reshape(shape)
 
     @property
-    def bound(self) -> float:
-        """Expected cost of the whole stream by the table, in errors: an optimistic value of the optimum."""
+    def estimate(self) -> float:
+        """Expected cost of ticks 1..B by the table, in errors: usually too low."""
         errors, none = self.model.first_errors, np.zeros(len(self.model.first_errors), np.int64)
         _, costs = self.decide(Learners(none, logit(errors), none.astype(np.float64), none, none))
         return float(costs.mean())
 
-    def decide(self, learners: Learners) -> tuple[Next, Array]:
+    def decide(self, learners: Learners) -> tuple[NextTrainings, Array]:
         """Return the best next trainings of learners at one tick, and what they are expected to cost.
 
         Args:
             learners: n learners, at the same tick: 0 or one of `ticks`.
 
         Returns:
-            The trainings, with an infinite tick for none; and the costs of the ticks after the learners' tick, float64
-            (n,), in errors.
+            The trainings, and the costs of the ticks after the learners' tick, float64 (n,), in errors.
         """
         now = int(learners.tick[0])
         error = _error(learners.logit)
         choices: list[tuple[float, str, bool]] = [(np.inf, REPLAYS[0], False)]
         costs = [error * (self.model.ticks - now)]
         for tick, replay, restart in self._choices(now):
-            size = int(sizes_of(replay, tick, tick - now, self.model.ticks))
+            size = int(megabatches_with(replay, tick, tick - now, self.model.ticks))
             spent = self._stacked.flops(np.zeros(1, np.int64), np.array([size]), np.zeros(1, np.int64))
             paid = self.pass_price * float(spent[0]) / self.model.pass_flops
             outcome = self._cold if restart or now == 0 else self._warm
@@ -105,7 +107,7 @@ class Ceiling:
             costs.append(error * (tick - now - 1) + paid + outcome(learners, tick, size))
         table = np.stack(costs)
         ticks, replays, restarts = (np.array(values)[table.argmin(0)] for values in zip(*choices, strict=True))
-        return (ticks, replays, restarts), table.min(0)
+        return NextTrainings(ticks, replays, restarts), table.min(0)
 
     def _choices(self, now: int) -> Iterator[tuple[int, str, bool]]:
         later = [tick for tick in self.ticks if tick > now]
@@ -159,7 +161,7 @@ class Ceiling:
         return np.asarray(np.exp(map_coordinates(self._tables[tick], places, order=1, mode="nearest")))
 
 
-Choose = Callable[[NextTrainingVectorEnv, NDArray[np.float32]], Next]
+Choose = Callable[[NextTrainingVectorEnv, NDArray[np.float32]], NextTrainings]
 
 
 def episode_costs(model: TrainingModel, pass_price: float, choose: Choose, episodes: int, seed: int = 0) -> Array:
@@ -168,7 +170,7 @@ def episode_costs(model: TrainingModel, pass_price: float, choose: Choose, episo
     Args:
         model: fitted model of trainings.
         pass_price: errors that a full pass costs.
-        choose: returns the arguments of `NextTrainingVectorEnv.train_at` for the environment and its observations.
+        choose: returns the next trainings for the environment and its observations.
         episodes: number of episodes.
         seed: of the simulation.
     """
@@ -176,36 +178,51 @@ def episode_costs(model: TrainingModel, pass_price: float, choose: Choose, episo
     observations, _ = env.reset(seed=seed)
     costs, over = np.zeros(episodes), np.zeros(episodes, bool)
     while not over.all():
-        observations, _, ended, _, infos = env.train_at(*choose(env, observations))
+        observations, _, ended, _, infos = env.train_at(choose(env, observations))
         errors, passes, _ = -infos["vector_reward"].T
         costs += ~over * (errors + pass_price * passes)  # an episode that is over starts again, and counts no more
         over |= ended
     return costs
 
 
-def by_network(network: ScheduleNetwork) -> Choose:
-    """Return the decisions of a learned schedule in the form of `episode_costs`."""
-    return lambda env, observations: trainings_of(network.decide(observations), env.learners.tick)
+def by_schedule(network: ScheduleNetwork) -> Choose:
+    """Return the decisions of `LearnedSchedule` in the form of `episode_costs`; prices must be those of the network."""
 
-
-def by_ceiling(ceiling: Ceiling) -> Choose:
-    """Return the optimal decisions in the form of `episode_costs`."""
-
-    def choose(env: NextTrainingVectorEnv, _: NDArray[np.float32]) -> Next:
-        learners = env.learners
-        count = len(learners.tick)
-        ticks: Array = np.zeros(count)
-        replays: NDArray[Any] = np.zeros(count, "U4")
-        restarts: NDArray[np.bool_] = np.zeros(count, bool)
-        for tick in np.unique(learners.tick):
-            rows = learners.tick == tick
-            ticks[rows], replays[rows], restarts[rows] = ceiling.decide(learners.of(rows))[0]
-        return ticks, replays, restarts
+    def choose(env: NextTrainingVectorEnv, observations: NDArray[np.float32]) -> NextTrainings:
+        last = env.learners.tick
+        chosen = NextTrainings.of(network.decide(observations), last)
+        for row in np.flatnonzero([not network.knows(seen) for seen in observations]):
+            chosen.tick[row], chosen.replay[row], chosen.restart[row] = _next_by_rule(int(last[row]), env.ticks)
+        return chosen
 
     return choose
 
 
-def _quantiles(residuals: Array) -> Array:
+def _next_by_rule(last: int, ticks: int) -> tuple[float, str, bool]:
+    """Return tick, replay and restart of the next training of `RULE`."""
+    for tick in range(last + 1, ticks + 1):
+        if RULE(Progress(tick, ticks, tick - last, stages=int(last > 0))).train:
+            return tick, REPLAYS[0], False
+    return np.inf, REPLAYS[0], False
+
+
+def by_ceiling(ceiling: Ceiling) -> Choose:
+    """Return the best decisions of the ceiling's class in the form of `episode_costs`."""
+
+    def choose(env: NextTrainingVectorEnv, _: NDArray[np.float32]) -> NextTrainings:
+        learners = env.learners
+        count = len(learners.tick)
+        chosen = NextTrainings(np.zeros(count), np.zeros(count, "U4"), np.zeros(count, np.bool_))
+        for tick in np.unique(learners.tick):
+            rows = learners.tick == tick
+            best, _costs = ceiling.decide(learners.of(rows))
+            chosen.tick[rows], chosen.replay[rows], chosen.restart[rows] = best.tick, best.replay, best.restart
+        return chosen
+
+    return choose
+
+
+def _means_of_parts(residuals: Array) -> Array:
     """Return means of equal parts of each pool's sorted residuals of the logit, float64 (pools, `_RESIDUALS`)."""
     ordered = np.sort(residuals[..., 0], 1)
     return np.asarray(ordered.reshape(len(ordered), _RESIDUALS, -1).mean(2))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast
 
 import gymnasium as gym
@@ -32,9 +33,9 @@ class Learners:
     """Learners directly after a training; arrays (n,).
 
     Attributes:
-        tick: tick of the training; 0 before the first.
-        logit: of the error.
-        quality: of the network, see `agents.rl.training_model`.
+        tick: tick of the training, int64; 0 before the first.
+        logit: of the error, float64.
+        quality: of the network, float64, see `agents.rl.training_model`.
         stages: trainings so far.
         processed: mega-batches of all trainings since the last restart.
     """
@@ -42,38 +43,51 @@ class Learners:
     tick: NDArray[np.int64]
     logit: NDArray[np.float64]
     quality: NDArray[np.float64]
-    stages: NDArray[np.int64]
-    processed: NDArray[np.int64]
+    stages: NDArray[Any]
+    processed: NDArray[Any]
 
     def of(self, rows: Any) -> Learners:
         """Return some of the learners."""
         return Learners(*(values[rows] for values in vars(self).values()))
 
 
-def trainings_of(
-    decisions: Any, last: NDArray[np.int64]
-) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.bool_]]:
-    """Return ticks, replays and restarts of the next trainings, as `NextTrainingVectorEnv.train_at` takes them.
+@dataclass(frozen=True)
+class NextTrainings:
+    """The next trainings of n learners; arrays (n,).
 
-    Args:
-        decisions: numbers of `NEXT_TRAININGS`, or `STOP`, int (n,).
-        last: tick of the last training, (n,); 0 before the first.
+    Attributes:
+        tick: of the training, float64; infinite for none.
+        replay: one of `agents.policies.next_training.REPLAYS`.
+        restart: whether it starts from a new random initialisation, bool.
     """
-    decisions = np.asarray(decisions)
-    return next_ticks(decisions, last), _REPLAYS[decisions], _RESTART[decisions]
+
+    tick: NDArray[np.float64]
+    replay: NDArray[Any]
+    restart: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, decisions: Any, last: NDArray[np.int64]) -> NextTrainings:
+        """Return what decisions mean.
+
+        Args:
+            decisions: numbers of `NEXT_TRAININGS`, or `STOP`, int (n,).
+            last: tick of the last training, (n,); 0 before the first.
+        """
+        decisions = np.asarray(decisions)
+        return cls(next_ticks(decisions, last), _REPLAYS[decisions], _RESTART[decisions])
 
 
-def sizes_of(replays: Any, tick: Any, pending: Any, ticks: int) -> NDArray[np.int64]:
+def megabatches_with(replay: Any, tick: Any, pending: Any, ticks: int) -> NDArray[np.int64]:
     """Return the number of mega-batches of trainings, int64 (n,).
 
     Args:
-        replays: one of `agents.policies.next_training.REPLAYS` for each, (n,).
+        replay: one of `agents.policies.next_training.REPLAYS` for each, (n,).
         tick: tick of the training, (n,).
         pending: mega-batches gathered since the training before, (n,).
         ticks: length of the stream, B.
     """
-    recent = np.minimum(tick, pending + np.where(np.asarray(replays) == "last", window(ticks), 0))
-    return np.asarray(np.where(np.asarray(replays) == "all", tick, recent))
+    recent = np.minimum(tick, pending + np.where(np.asarray(replay) == "last", window(ticks), 0))
+    return np.asarray(np.where(np.asarray(replay) == "all", tick, recent))
 
 
 class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
@@ -104,16 +118,17 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         memory_price: float | tuple[float, float] = 0.0,
     ) -> None:
         super().__init__(num_envs, models=models, pass_price=pass_price, memory_price=memory_price)
-        self._references = ReferenceCosts.of(models)
-        self._reference = np.ones(num_envs)
         self.single_action_space = cast("gym.Space[Any]", spaces.Discrete(STOP + 1))
         self.action_space = batch_space(self.single_action_space, num_envs)
 
+    @cached_property
+    def _references(self) -> ReferenceCosts:
+        return ReferenceCosts.of(self.models)
+
     def _start(self, rows: NDArray[np.int64]) -> None:
-        """Start episodes before D_1 arrives, with new prices."""
+        """Start episodes before D_1 arrives."""
         super()._start(rows)
         self._tick[rows] = self._pending[rows] = 0
-        self._reference[rows] = self._references(self._curve[rows], *self._prices[:, rows])
 
     def step(self, actions: Any) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """Go on to the next training of every episode.
@@ -126,32 +141,40 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
             ValueError: the actions are of another shape.
         """
         self._require_actions(actions)
-        return self.train_at(*trainings_of(actions, self._tick))
+        scale = self._references(self._curve, *self._prices)  # of these episodes; those that end get new prices
+        observations, rewards, ended, cut, infos = self.train_at(NextTrainings.of(actions, self._tick))
+        return observations, rewards / scale, ended, cut, infos
 
     def train_at(
-        self, wanted: NDArray[np.float64], replays: NDArray[Any], restart: NDArray[np.bool_]
+        self, trainings: NextTrainings
     ) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
-        """Do a `step` with any trainings instead of numbered decisions.
+        """Do a `step` with any trainings instead of numbered decisions; the rewards are not divided.
 
-        Args:
-            wanted: tick of the next training, after the last one, (n,); the episode ends if it is above the last tick.
-            replays: one of `agents.policies.next_training.REPLAYS` for each, (n,).
-            restart: which trainings restart, bool (n,).
+        Raises:
+            RuntimeError: ``reset`` was not called.
+            ValueError: the trainings are not as many as the episodes, or one is not after the last training.
         """
+        self._require_actions(trainings.tick)
         last = self._tick.copy()
-        over = wanted > self.ticks
-        until = np.where(over, self.ticks + 1, wanted).astype(np.int64)  # this tick is the first with another predictor
+        if not (trainings.tick > last).all():
+            early = int((trainings.tick <= last).argmax())
+            raise ValueError(
+                f"tick={trainings.tick[early]:g} of episode {early}: the next training must be after the last one, at "
+                f"tick {last[early]}; give a later tick, or an infinite one for no training"
+            )
+        over = trainings.tick > self.ticks
+        until = np.where(over, self.ticks + 1, trainings.tick).astype(np.int64)  # the first tick of another predictor
         waited = until - last - 1
         vectors = self._vectors(np.zeros(self.num_envs)) * waited[:, None]
         rows = np.flatnonzero(~over)
         self._tick[rows], self._pending[rows] = until[rows], (until - last)[rows]
-        sizes = sizes_of(replays, self._tick, self._pending, self.ticks)
-        spent = self._simulate(rows, sizes, restart, np.zeros(self.num_envs, np.int64))
+        sizes = megabatches_with(trainings.replay, self._tick, self._pending, self.ticks)
+        spent = self._simulate(rows, sizes, trainings.restart, np.zeros(self.num_envs, np.int64))
         vectors[rows] += self._vectors(spent)[rows]
         self._cer -= vectors[:, 0]
         ended = over | (self._tick == self.ticks)
         self._tick[ended] = self.ticks
-        rewards = self._rewards(vectors) / self._reference
+        rewards = self._rewards(vectors)
         infos = self._restart(ended) if ended.any() else {}
         return self._observations(), rewards, ended, np.zeros_like(ended), infos | self._infos(vectors)
 

@@ -177,6 +177,12 @@ def test_trainings_within_a_share_of_the_stream_restart(share, expected):
     assert ("restart" in AgentConfig({"id": "sm", "policy": record}).label) == (share > 0)
 
 
+def test_a_share_of_the_stream_is_not_rounded_down():
+    assert trained_at(FixedWait(1, stop=0.29), ticks=100)[-1] == 29  # 0.29 · 100 is 28.999…
+    assert FixedWait(1, restart=0.7)(Progress(tick=63, ticks=90, pending=1, stages=62)).restart
+    assert not FixedWait(1, restart=0.7)(Progress(tick=64, ticks=90, pending=1, stages=63)).restart
+
+
 def test_a_budget_is_kept_with_a_window_of_replay_and_not_spent_after_the_stop():
     at = trained_at(BudgetPaced(budget=1_000, replay="last:4", stop=0.5))
     assert len(at) > 1

@@ -11,8 +11,9 @@ import pytest
 
 from agents.cli import main
 from agents.rl import ceiling as module
-from agents.rl.ceiling import Ceiling, by_ceiling, by_network, episode_costs
+from agents.rl.ceiling import Ceiling, by_ceiling, by_schedule, episode_costs
 from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
+from agents.rl.next_training_env import NextTrainings, NextTrainingVectorEnv
 from agents.rl.recordings import save
 from agents.rl.training_fit import fit_trainings
 from agents.rl.tuning import candidates, simulate
@@ -55,7 +56,7 @@ def test_without_chance_the_ceiling_is_the_best_of_all_sequences_of_decisions(mo
     best = (totals[:, 0] + pass_price * totals[:, 1]).min()
     found = Ceiling(certain, pass_price)
     assert episode_costs(certain, pass_price, by_ceiling(found), 2) == pytest.approx(best, rel=0.005)
-    assert found.bound == pytest.approx(best, rel=0.01)
+    assert found.estimate == pytest.approx(best, rel=0.01)
 
 
 @pytest.mark.parametrize("pass_price", [10.0])
@@ -65,24 +66,39 @@ def test_no_schedule_is_better_than_the_ceiling(model, pass_price):
     error = 2 * costs.std() / 128**0.5
     names = candidates(TICKS, replays=True, restarts=True)[::20]
     assert costs.mean() - error <= min(simulate([model], name, 128).costs(pass_price).mean() for name in names)
-    assert costs.mean() - error <= episode_costs(model, pass_price, by_network(network_of(1)), 128).mean()
-    assert found.bound <= costs.mean() + error
+    assert costs.mean() - error <= episode_costs(model, pass_price, by_schedule(network_of(1)), 128).mean()
+    assert found.estimate <= costs.mean() + error
 
 
 def test_where_flops_are_too_dear_nothing_is_trained(model, coarse):
     untrained = model.first_errors.mean() * TICKS
-    assert Ceiling(model, 1e6).bound == pytest.approx(untrained)
+    assert Ceiling(model, 1e6).estimate == pytest.approx(untrained)
 
 
-def test_a_learner_that_grows_is_refused(model):
-    with pytest.raises(ValueError, match="grows=True.*recordings of sm"):
-        Ceiling(dataclasses.replace(model, grows=True), 1.0)
+def test_models_without_the_decisions_are_refused(model):
+    for name, value in (("grows", True), ("replays", False), ("restarts", False)):
+        with pytest.raises(ValueError, match=f"{name}={value}.*alma surrogate record"):
+            Ceiling(dataclasses.replace(model, **{name: value}), 1.0)
+
+
+def test_where_the_network_was_not_trained_the_rule_is_simulated(model):
+    unknown = by_schedule(network_of(1, known=-1e8))
+    rule = simulate([model], "geometric:factor=1.6,stop=0.8", 512).costs(3.0)
+    found = episode_costs(model, 3.0, unknown, 512)
+    assert found.mean() == pytest.approx(rule.mean(), abs=3 * (rule.std() + found.std()) / 512**0.5)
+
+
+def test_a_training_that_is_not_after_the_last_one_is_refused(model):
+    env = NextTrainingVectorEnv(2, [model])
+    env.reset(seed=0)
+    trainings = NextTrainings(np.array([3.0, 0.0]), np.array(["none", "none"]), np.zeros(2, bool))
+    with pytest.raises(ValueError, match="tick=0 of episode 1: .*after the last one, at tick 0"):
+        env.train_at(trainings)
 
 
 def test_the_command_says_the_share_of_the_way(tmp_path, capsys, coarse):
-    save(waits(noise=0.05, seeds=(0, 1)), tmp_path / "own.npz")
     network_of(3).save(tmp_path / "schedule.npz")
-    words = ["surrogate", "ceiling", str(tmp_path / "own.npz"), "--policy", str(tmp_path / "schedule.npz")]
+    words = ["surrogate", "ceiling", "Digits-ALMA-v0", "--width", "4", "--policy", str(tmp_path / "schedule.npz")]
     words += ["--pass-price", "0", "5", "--episodes", "32"]
     assert main([*words, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -93,5 +109,12 @@ def test_the_command_says_the_share_of_the_way(tmp_path, capsys, coarse):
         assert row["ceiling"]["n"] == 32
     assert main(words) == 0
     assert "Share: of the way from the rule to the ceiling" in " ".join(capsys.readouterr().out.split())
-    assert main([*words, "--episodes", "1"]) == 2
-    assert "--episodes 1: must be at least 2" in capsys.readouterr().err
+    save(waits(noise=0.05, seeds=(0, 1)), tmp_path / "own.npz")
+    for wrong, message in (
+        (["--episodes", "1"], "--episodes 1: must be at least 2"),
+        (["--policy", "doubling"], "--policy doubling: must be learned, or a file .npz"),
+        (["--pass-price", "1000"], "--pass-price 1000: the network knows prices from 0 to 100"),
+        (["--recorded", str(tmp_path / "own.npz")], "replays=False, restarts=False"),
+    ):
+        assert main([*words, *wrong]) == 2
+        assert message in " ".join(capsys.readouterr().err.split())

@@ -353,9 +353,10 @@ def test_the_page_has_the_numbers_of_the_rules_that_restart(capsys):
         (["--subject", "doubling"], "a subject needs prices"),
         (["--pass-price", "10"], "a subject needs prices"),
         (["--subject", "learned", "--pass-price", "10"], "learned: must be one of fixed"),
-        (["--subject", "doubling:restart=0.5", "--pass-price", "1"], "no run has Doubling"),
-        (["--rival", "doubling:restart=0.5"], "rival doubling:restart=0.5: no run has the seeds"),
-        (["--subject", "doubling", "--pass-price", "-1"], "--pass-price=-1"),
+        (["--subject", "doubling:restart=0.5", "--pass-price", "1"], "doubling:restart=0.5: no run has this schedule"),
+        (["--rival", "doubling:restart=0.5"], "doubling:restart=0.5: no run has this schedule; add runs of alma run"),
+        (["--subject", "doubling", "--pass-price", "1", "--rival", "doubling:first=1"], "it is the subject"),
+        (["--subject", "doubling", "--pass-price", "-1"], "--pass-price -1: a price must be a finite number"),
     ],
 )
 def test_a_subject_or_rival_without_runs_is_refused(words, message, capsys):
