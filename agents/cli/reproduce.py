@@ -30,12 +30,12 @@ from agents.sweeps.sweep import sweep
 
 def reproduce(options: argparse.Namespace, console: Console) -> int:
     """Run or read the runs of plans; draw them, judge the findings, and write a report."""
-    plans = [
-        read(name) for name in NAMES if name in options.names or (ALL_PLANS in options.names and name not in BY_NAME)
-    ]
     settings = _settings(options.set)
+    plans, without_text = _plans(options, settings)
     _require_ticks(plans, options.scale, settings)
-    _require_needed(plans, options, settings)
+    if without_text:
+        remedy = f"alma reproduce {' '.join(without_text)} --scale {options.scale} --set train=PATH valid=PATH"
+        say(console, f"Without text of your own, {', '.join(without_text)} are left out; run {remedy}")
     specs = {plan.name: plan.specs(options.scale, options.seeds, settings) for plan in plans}
     if options.print:
         _print_part(plans, specs, options, console)
@@ -167,13 +167,23 @@ def _require_ticks(plans: Sequence[Plan], scale: str, settings: Mapping[str, Any
             )
 
 
-def _require_needed(plans: Sequence[Plan], options: argparse.Namespace, settings: Mapping[str, Any]) -> None:
-    if options.dry_run or options.recorded or options.runs:
-        return
-    for plan in plans:
-        missing = [name for name in plan.scales[options.scale].needs if name not in settings]
-        if missing:
+def _plans(options: argparse.Namespace, settings: Mapping[str, Any]) -> tuple[list[Plan], list[str]]:
+    """Return the plans, and the names of those of ``all`` that are left out, because they need text of your own."""
+    shows = options.dry_run or options.recorded or options.runs
+    plans, left_out = [], []
+    for name in NAMES:
+        named = name in options.names
+        if not named and (ALL_PLANS not in options.names or name in BY_NAME):
+            continue
+        plan = read(name)
+        missing = [] if shows else [need for need in plan.scales[options.scale].needs if need not in settings]
+        if missing and named:
             raise ValueError(
-                f"{plan.name} --scale {options.scale}: your own text is required; give it as "
-                f"--set {' '.join(f'{name}=PATH' for name in missing)}, or choose --scale cpu"
+                f"{name} --scale {options.scale}: your own text is required; give it as "
+                f"--set {' '.join(f'{need}=PATH' for need in missing)}, or choose --scale smoke"
             )
+        if missing:
+            left_out.append(name)
+        else:
+            plans.append(plan)
+    return plans, left_out

@@ -129,7 +129,7 @@ def test_the_cost_of_all_plans_counts_each_run_once(tmp_path, monkeypatch, capsy
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["tab2", "--scale", "gpu"], "your own text is required; give it as --set train=PATH valid=PATH"),
+        (["tab2", "--scale", "cpu"], "your own text is required; give it as --set train=PATH valid=PATH"),
         (["fig7", "--set", "width=4"], "--set width=4: the plan sets width; use `alma sweep`"),
         (["fig7", "--set", "epoch=4"], r"epoch"),
     ],
