@@ -26,7 +26,7 @@ _COMPUTATION = {
 }
 _SEEDS = {"seed", "agent.seed", "agent.policy.seed"}
 BUDGETS = ("flops_budget", "parameter_budget")
-_FIXED_WAIT = {"wait", "replay", "growth", "stop"}  # the fields of a fixed waiting time; others have a name, or more
+_FIXED_WAIT = {"wait", "replay", "growth", "stop", "restart"}  # of a fixed waiting time; others have a name, or more
 _REQUIRED: Any = object()
 _T = TypeVar("_T")
 
@@ -84,7 +84,8 @@ class AgentConfig:
         >>> AgentConfig({"policy": {"wait": 5, "factor": 2.0}}).wait is None  # the fields of another schedule
         True
         """
-        fixed = self.schedule.keys() <= _FIXED_WAIT and self.schedule.get("stop", 1) == 1
+        whole = self.schedule.get("stop", 1) == 1 and self.schedule.get("restart", 0) == 0
+        fixed = whole and self.schedule.keys() <= _FIXED_WAIT
         return _of_type(self.schedule.get("wait"), int) if fixed else None
 
     @property
