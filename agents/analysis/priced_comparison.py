@@ -1,4 +1,4 @@
-"""Schedules at prices of FLOPs: what a subject costs beside its rivals, and which fronts learned schedules reach.
+"""Schedules at prices of FLOPs and memory: what a subject costs beside its rivals, and which fronts it reaches.
 
 The subject is a learned schedule, which has other runs at each price, or any one schedule. All numbers are over the
 seeds that the subject has at each of its prices. A rival counts if it has these seeds, too: everything is paired.
@@ -12,7 +12,7 @@ from statistics import mean
 from typing import Any
 
 from agents.analysis.front import hypervolume
-from agents.analysis.schedule_costs import RECOMMENDED, ScheduleCosts
+from agents.analysis.schedule_costs import RECOMMENDED, RunPrices, ScheduleCosts
 from agents.analysis.seed_groups import SeedGroup
 from agents.analysis.statistics import Interval, holm, paired_p_value
 from agents.analysis.waiting_comparison import learners_of
@@ -28,11 +28,12 @@ _NAMED = {"doubling": "doubling(factor=2.0, first=1)", "the rule": RECOMMENDED}
 
 @dataclass(frozen=True)
 class Rivalry:
-    """The subject at a price, and one rival.
+    """The subject at its prices, and one rival.
 
     Attributes:
         runs: stream and learner.
         pass_price: errors that a full pass costs.
+        memory_price: errors per tick that the size of the untrained predictor costs.
         rival: what the rival is.
         schedule: the rival's schedule as text.
         cost, rival_cost: mean cost over the seeds, in errors.
@@ -40,10 +41,12 @@ class Rivalry:
         p: of the difference, two-sided, after Holm's correction over the prices; None for one seed.
         worst, rival_worst: highest cost of a seed.
         passes, rival_passes: full passes, mean over the seeds.
+        size, rival_size: parameters, divided by those of the untrained predictor, mean over ticks and seeds.
     """
 
     runs: str
     pass_price: float
+    memory_price: float
     rival: str
     schedule: str
     cost: Interval
@@ -54,6 +57,13 @@ class Rivalry:
     rival_worst: float
     passes: float
     rival_passes: float
+    size: float
+    rival_size: float
+
+    @property
+    def prices(self) -> RunPrices:
+        """Both prices."""
+        return RunPrices(self.pass_price, self.memory_price)
 
 
 @dataclass(frozen=True)
@@ -79,7 +89,8 @@ class _Contest:
     """A subject at its prices, and its rivals; all have the same seeds."""
 
     title: str
-    subject: dict[float, ScheduleCosts]
+    ticks: int
+    subject: dict[RunPrices, ScheduleCosts]
     rivals: list[ScheduleCosts]
     waits: list[ScheduleCosts]
     named: dict[str, ScheduleCosts]  # rivals that the caller names
@@ -89,19 +100,20 @@ class _Contest:
 def compare_at_prices(
     runs: Sequence[FinishedRun],
     subject: str | None = None,
-    prices: Sequence[float] = (),
+    prices: Sequence[RunPrices] = (),
     rivals: Sequence[str] = (),
 ) -> tuple[list[Rivalry], list[Front], list[str]]:
-    """Compare the learned schedules of finished runs, each at its own price of a full pass, with the other schedules.
+    """Compare the learned schedules of finished runs, each at its own prices, with the other schedules.
 
-    The rivals are the best fixed wait and the best schedule of all, both chosen in hindsight at the price, doubling,
-    the recommended rule, and the given ones. A full pass is as long as the stream, and as dear as the training on D_1
+    The rivals are the best fixed wait and the best schedule of all, both chosen in hindsight at the prices, doubling,
+    the recommended rule, and the given ones. Doubling and the rule grow a learner that can grow at every stage. A full
+    pass is as long as the stream, and as dear as the training on D_1
     of a rival that trains at tick 1.
 
     Args:
         runs: finished runs of one or more learners.
         subject: a schedule in the form of ``--policy``, to compare in the place of the learned ones.
-        prices: errors that a full pass costs, for `subject`.
+        prices: for `subject`.
         rivals: further rivals in the form of ``--policy``.
 
     Returns:
@@ -109,27 +121,29 @@ def compare_at_prices(
         that the rule decided in the place of a network.
 
     Raises:
-        ValueError: a schedule is unknown; no run has the subject, or a given rival; or a learned one has a price of
-            memory, which is not charged here; or the runs of the subject have no common seed, or no rival that trains
-            at tick 1.
+        ValueError: a schedule is unknown; no run has the subject, or a given rival; or the runs of the subject have no
+            common seed, or no rival that trains at tick 1.
     """
-    schedules = {text: _schedule(text) for text in (*rivals, *([] if subject is None else [subject]))}
-    if subject is not None and (same := [text for text in rivals if schedules[text] == schedules[subject]]):
-        raise ValueError(f"rival {same[0]}: it is the subject; give another schedule, or leave it out")
+    texts = (*rivals, *([] if subject is None else [subject]))
+    unknown = set(texts)
     contests: list[_Contest] = []
     notes: list[str] = []
-    unknown = set(schedules)
     for title, groups, left_out in learners_of(runs):
         notes += left_out
+        grows = any(_policy(group).get("growth", "never") != "never" for group in groups)
+        schedules = {text: _schedule(text, grows=grows) for text in texts}
+        if subject is not None and (same := [text for text in rivals if schedules[text] == schedules[subject]]):
+            raise ValueError(f"rival {same[0]}: it is the subject; give another schedule, or leave it out")
         unknown -= {text for text in unknown for group in groups if _is(group, schedules[text])}
         others = [group for group in groups if _policy(group).get("name") != LEARNED]
         names: list[str]
-        subjects: list[dict[float, SeedGroup]]
+        subjects: list[dict[RunPrices, SeedGroup]]
         if subject is None:
-            networks: dict[str, dict[float, SeedGroup]] = {}
+            networks: dict[str, dict[RunPrices, SeedGroup]] = {}
             for group in groups:
                 if group not in others:
-                    networks.setdefault(str(_policy(group)["digest"]), {})[float(_policy(group)["pass_price"])] = group
+                    own_prices = RunPrices(*(float(_policy(group)[name]) for name in RunPrices._fields))
+                    networks.setdefault(str(_policy(group)["digest"]), {})[own_prices] = group
             names = [f", {digest}" * (len(networks) > 1) for digest in networks]
             subjects = list(networks.values())
         else:
@@ -138,7 +152,7 @@ def compare_at_prices(
             names, subjects = [""] * len(own), [dict.fromkeys(prices, group) for group in own]
         named = {text: schedules[text] for text in rivals}
         contests += [
-            _contest(title.replace("-ALMA-v0", "") + name, one, others, named, notes)
+            _contest(title.replace("-ALMA-v0", "") + name, one, others, named, notes, grows=grows)
             for name, one in zip(names, subjects, strict=True)
         ]
     for text in unknown:
@@ -150,8 +164,8 @@ def compare_at_prices(
     return rivalries, fronts, list(dict.fromkeys(notes))
 
 
-def _schedule(text: str) -> Schedule:
-    policy = policy_from(text, option="")
+def _schedule(text: str, *, grows: bool) -> Schedule:
+    policy = policy_from(text, grows=grows, option="")
     if not isinstance(policy, Schedule):
         raise ValueError(f"{text}: must be one of {', '.join(SCHEDULES)}; a learned schedule is the subject by default")
     return policy
@@ -163,14 +177,13 @@ def _is(group: SeedGroup, schedule: Schedule) -> bool:
 
 def _contest(
     title: str,
-    subject: Mapping[float, SeedGroup],
+    subject: Mapping[RunPrices, SeedGroup],
     others: list[SeedGroup],
     named: Mapping[str, Schedule],
     notes: list[str],
+    *,
+    grows: bool,
 ) -> _Contest:
-    for group in subject.values():
-        if price := _policy(group).get("memory_price"):
-            raise ValueError(f"{title}: memory_price={price}: only FLOPs are charged here; leave these runs out")
     seeds = set.intersection(*(set(group.runs) for group in subject.values()))
     rivals = [group for group in others if seeds <= set(group.runs)]
     starting = [run for group in rivals for run in group.runs.values() if run.stages and run.stages[0].tick == 1]
@@ -186,18 +199,26 @@ def _contest(
     stages = [stage for group in subject.values() for run in group.runs.values() for stage in run.stages]
     if by_rule := sum(bool(stage.by) for stage in stages):
         notes.append(f"{title}: the rule decided {by_rule} of {len(stages)} stages of the learned schedules")
-    full_pass = mean(sum(run.columns.flops[1].values()) * (len(run.columns) - 1) for run in starting)
+    one = next(iter(subject.values()))
+    ticks = len(one.first.columns) - 1
+    full_pass = mean(sum(run.columns.flops[1].values()) * ticks for run in starting)
+    usual = "every" if grows else "never"
 
     def costs(group: SeedGroup) -> ScheduleCosts:
-        scores = {seed: group.runs[seed].score for seed in sorted(seeds)}
+        kept = {seed: group.runs[seed] for seed in sorted(seeds)}
         when = group.when + ", replay" * (group.replay and "replay" not in group.when)
-        cer = {seed: score.cer for seed, score in scores.items()}
-        return ScheduleCosts(when, cer, {seed: score.comp / full_pass for seed, score in scores.items()})
+        growth = _policy(group).get("growth", usual)
+        return ScheduleCosts(
+            when + f", growth {growth}" * (growth != usual),
+            {seed: run.score.cer for seed, run in kept.items()},
+            {seed: run.score.comp / full_pass for seed, run in kept.items()},
+            {seed: sum(run.columns.parameters[1:]) / run.columns.parameters[0] for seed, run in kept.items()},
+        )
 
-    one = next(iter(subject.values()))
     return _Contest(
         title,
-        {price: costs(subject[price]) for price in sorted(subject)},
+        ticks,
+        {prices: costs(subject[prices]) for prices in sorted(subject)},
         [costs(group) for group in rivals],
         [costs(group) for group in rivals if group.wait is not None and not group.replay],
         {name: costs(group) for name, policy in named.items() for group in rivals if _is(group, policy)},
@@ -211,16 +232,16 @@ def _policy(group: SeedGroup) -> Mapping[str, Any]:
 
 def _rivalries(contest: _Contest) -> list[Rivalry]:
     """Return the comparisons of one subject, of each rival over the prices in ascending order."""
-    table: dict[str, list[tuple[float, ScheduleCosts, ScheduleCosts]]] = {}
-    for price, own in contest.subject.items():
-        for name, rival in _named(contest, price).items():
-            table.setdefault(name, []).append((price, own, rival))
-    return [row for name, rows in table.items() for row in _corrected(contest.title, name, rows)]
+    table: dict[str, list[tuple[RunPrices, ScheduleCosts, ScheduleCosts]]] = {}
+    for prices, own in contest.subject.items():
+        for name, rival in _named(contest, prices).items():
+            table.setdefault(name, []).append((prices, own, rival))
+    return [row for name, rows in table.items() for row in _corrected(contest, name, rows)]
 
 
-def _named(contest: _Contest, price: float) -> dict[str, ScheduleCosts]:
+def _named(contest: _Contest, prices: RunPrices) -> dict[str, ScheduleCosts]:
     def best(schedules: Sequence[ScheduleCosts]) -> ScheduleCosts:
-        return min(schedules, key=lambda one: mean(one.costs(price).values()))
+        return min(schedules, key=lambda one: mean(one.costs(prices).values()))
 
     by_text = {one.schedule: one for one in contest.rivals}
     waits = {"best fixed wait": best(contest.waits)} if contest.waits else {}
@@ -228,26 +249,30 @@ def _named(contest: _Contest, price: float) -> dict[str, ScheduleCosts]:
     return {**waits, **named, **contest.named, "best schedule": best(contest.rivals)}
 
 
-def _corrected(title: str, name: str, rows: list[tuple[float, ScheduleCosts, ScheduleCosts]]) -> list[Rivalry]:
-    pairs = [(own.costs(price), rival.costs(price)) for price, own, rival in rows]
+def _corrected(
+    contest: _Contest, name: str, rows: list[tuple[RunPrices, ScheduleCosts, ScheduleCosts]]
+) -> list[Rivalry]:
+    pairs = [(own.costs(prices), rival.costs(prices)) for prices, own, rival in rows]
     raw = [paired_p_value(*pair) for pair in pairs]
     tested = iter(holm([p for p in raw if p is not None]))
     return [
         Rivalry(
-            title,
-            price,
+            contest.title,
+            *prices,
             name,
             rival.schedule,
             Interval.of(list(costs.values())),
             Interval.of(list(others.values())),
-            own.minus(rival, price),
+            own.minus(rival, prices),
             None if p is None else next(tested),
             max(costs.values()),
             max(others.values()),
             mean(own.passes.values()),
             mean(rival.passes.values()),
+            mean(own.size.values()) / contest.ticks,
+            mean(rival.size.values()) / contest.ticks,
         )
-        for (price, own, rival), (costs, others), p in zip(rows, pairs, raw, strict=True)
+        for (prices, own, rival), (costs, others), p in zip(rows, pairs, raw, strict=True)
     ]
 
 

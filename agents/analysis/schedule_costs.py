@@ -1,12 +1,23 @@
-"""The cost of a schedule over seeds, at a price of FLOPs."""
+"""The cost of a schedule over seeds, at prices of FLOPs and of memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from agents.analysis.statistics import Interval
 
 RECOMMENDED = "geometric(factor=1.6, first=1, stop=0.8)"  # docs/waiting.md has the evidence
+
+
+class RunPrices(NamedTuple):
+    """The errors that a full pass costs, and the errors per tick that the size of the untrained predictor costs."""
+
+    pass_price: float
+    memory_price: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{self.pass_price:g}" + f", {self.memory_price:g}" * bool(self.memory_price)
 
 
 @dataclass(frozen=True)
@@ -17,17 +28,22 @@ class ScheduleCosts:
         schedule: as text, as a run records it.
         cer: cumulative error rate, by seed.
         passes: full passes, by seed.
+        size: sum over the ticks 1..B of the parameters, divided by those of the untrained predictor, by seed.
     """
 
     schedule: str
     cer: dict[int, float]
     passes: dict[int, float]
+    size: dict[int, float]
 
-    def costs(self, pass_price: float) -> dict[int, float]:
+    def costs(self, prices: RunPrices) -> dict[int, float]:
         """Return the cost of each run in errors, by seed."""
-        return {seed: cer + pass_price * self.passes[seed] for seed, cer in self.cer.items()}
+        return {
+            seed: cer + prices.pass_price * self.passes[seed] + prices.memory_price * self.size[seed]
+            for seed, cer in self.cer.items()
+        }
 
-    def minus(self, other: ScheduleCosts, pass_price: float) -> Interval:
+    def minus(self, other: ScheduleCosts, prices: RunPrices) -> Interval:
         """Return the difference of the costs over the seeds that both have."""
-        own, others = self.costs(pass_price), other.costs(pass_price)
+        own, others = self.costs(prices), other.costs(prices)
         return Interval.of([own[seed] - others[seed] for seed in own.keys() & others.keys()])

@@ -56,7 +56,7 @@ def ceiling(options: argparse.Namespace, console: Console) -> int:
             f"--policy {options.policy}: must be {LEARNED}, or a file .npz of alma policy train-schedule; prices are "
             "those of --pass-price"
         )
-    network = ScheduleNetwork.read(SHIPPED if options.policy == LEARNED else Path(options.policy))
+    network = ScheduleNetwork.read(SHIPPED[False] if options.policy == LEARNED else Path(options.policy))
     low, high = network.about["pass_price"]
     if beyond := [price for price in prices if not low <= price <= high]:
         raise ValueError(f"--pass-price {beyond[0]:g}: the network knows prices from {low:g} to {high:g}; give such")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
 from agents.analysis.priced_comparison import Rivalry, compare_at_prices
+from agents.analysis.schedule_costs import RunPrices
 from agents.cli import json_output
 from agents.cli.tuning import fixed_prices
 from agents.figures import rivals as picture
@@ -16,23 +18,25 @@ from agents.rl.registration import SHIPPED
 from agents.runs import load
 from agents.sweeps.progress import say
 
-RECORDED = SHIPPED / "learned-schedule.jsonl.xz"  # the runs of docs/preregistration.md
+# The runs of docs/preregistration.md.
+RECORDED = {"schedules": SHIPPED / "learned-schedule.jsonl.xz", "growth": SHIPPED / "learned-growth.jsonl.xz"}
 
 
 def judge(options: argparse.Namespace, console: Console) -> int:
     """Print what learned schedules cost beside their rivals, each at its own price; or what a subject costs."""
     said = json_output.messages(console, as_json=options.json)
-    if options.recorded == bool(options.folder):
+    if bool(options.recorded) == bool(options.folder):
         raise ValueError(
             f"folders {[str(one) for one in options.folder]}: give folders of runs, or --recorded, not both"
         )
-    prices = fixed_prices(options.pass_price or [])
+    memory = fixed_prices(options.memory_price, "--memory-price")
+    prices = [RunPrices(*both) for both in itertools.product(fixed_prices(options.pass_price or []), memory)]
     if (options.subject is None) != (not prices):
         raise ValueError(
             f"--subject {options.subject}, --pass-price {options.pass_price}: a subject needs prices, and learned "
             "schedules have their own; give both, or neither"
         )
-    runs, left_out = load.find(*([RECORDED] if options.recorded else options.folder))
+    runs, left_out = load.find(*([RECORDED[options.recorded]] if options.recorded else options.folder))
     say(said, *left_out)
     rivalries, fronts, notes = compare_at_prices(runs, options.subject, prices, options.rival)
     say(said, *notes)
@@ -45,10 +49,11 @@ def judge(options: argparse.Namespace, console: Console) -> int:
     for title in dict.fromkeys(one.runs for one in rivalries):
         rival = Column("rival", overflow="fold", min_width=15)
         numbers = ("its cost", own, f"{own} − rival", "p", "worst", "passes")
-        table = Table("price", rival, *numbers, box=None, title=title)
-        for one in rivalries:
-            if one.runs == title:
-                table.add_row(*_cells(one))
+        shown = [one for one in rivalries if one.runs == title]
+        grown = any(max(one.size, one.rival_size) > 1 for one in shown)
+        table = Table("price", rival, *numbers, *["sizes"] * grown, box=None, title=title)
+        for one in shown:
+            table.add_row(*_cells(one), *[f"{one.size:.2f}, {one.rival_size:.2f}"] * grown)
         console.print(table)
     volumes = Table("runs", "schedules", "hypervolume", "learned minus this", box=None)
     for front in fronts:
@@ -57,9 +62,11 @@ def judge(options: argparse.Namespace, console: Console) -> int:
     if fronts:
         console.print(volumes)
     legend = (
-        "Price: errors that a full pass costs. Cost: CER and FLOPs at the price, in errors, mean over seeds; ±: 95 % "
+        "Price: errors that a full pass costs, then errors per tick that the untrained size costs if they are not 0. "
+        "Cost: CER, and FLOPs and memory at their prices, in errors, mean over seeds; ±: 95 % "
         "interval (Student's t); differences are paired by seed; p: paired t-test with Holm's correction over the "
-        f"prices; worst: highest cost of a seed, and passes: mean full passes, {own} and rival"
+        f"prices; worst: highest cost of a seed, passes: mean full passes, sizes: mean parameters beside those of the "
+        f"untrained predictor, {own} and rival"
     )
     if fronts:
         legend += "; hypervolume: of the front of CER and full passes up to two passes, as a share"
@@ -70,7 +77,7 @@ def judge(options: argparse.Namespace, console: Console) -> int:
 def _cells(one: Rivalry) -> list[str]:
     named = f"{one.rival}: {one.schedule}" if one.rival.startswith("best") else one.rival
     return [
-        f"{one.pass_price:g}",
+        str(one.prices),
         escape(named),
         one.rival_cost.text(),
         one.cost.text(),

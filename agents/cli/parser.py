@@ -209,14 +209,16 @@ def _add_surrogate(commands: Any) -> None:
     summary = "compare the ranks of schedules in a surrogate and in real runs"
     validate = add_command(kinds, "validate", "waiting:validate", summary)
     validate.add_argument("recorded", help=_RECORDED)
-    validate.add_argument("--episodes", type=int, default=64, help="episodes of the surrogate per run, default 64")
+    episodes = "episodes of the surrogate per run, default 64, and 256 with all decisions"
+    validate.add_argument("--episodes", type=int, help=episodes)
     second = "the second surrogate, which also replays parts of the data and restarts"
     validate.add_argument("--decisions", action="store_true", help=second)
     tune = add_command(kinds, "tune", "tuning:tune", "find the schedules that cost least at given prices")
     _add_recorded(tune)
     tune.add_argument("env", help=_RECORDED)
     add = tune.add_argument
-    add("--memory-price", type=float, default=0.0, help="price of the untrained size per tick in errors, default 0")
+    text = "prices of the untrained size in errors per tick, default 0"
+    add("--memory-price", type=float, nargs="+", default=[0.0], help=text)
     add("--episodes", type=int, default=256, help="simulated episodes of each schedule, default 256")
     add_json(tune)
     real = add_command(kinds, "schedules", "tuning:schedules", "compare the costs of schedules in recorded runs")
@@ -265,12 +267,18 @@ def _add_policy(commands: Any) -> None:
     of_trainings = add_command(kinds, "train-schedule", "scheduling:train_schedule", summary)
     add = of_trainings.add_argument
     add("env", nargs="+", help=_RECORDED)
-    add("--learner", default="sm", help="agent id, default sm")
+    add("--learner", nargs="+", default=["sm"], help="agent ids, of those that a stream has runs of; default sm")
     add("--width", type=int, nargs="+", help="units or channels; default: all recorded widths")
     text = "lowest and highest price of a full pass in errors, default 0 100"
     add("--pass-price", type=float, nargs=2, metavar=("LOW", "HIGH"), default=[0.0, 100.0], help=text)
+    text = "lowest and highest price of the untrained size in errors per tick, default 0 0"
+    add("--memory-price", type=float, nargs=2, metavar=("LOW", "HIGH"), default=[0.0, 0.0], help=text)
     add("--steps", type=float, default=8e6, help="trainings to learn from, default 8e6")
     add("--seed", type=int, default=0, help="default 0")
+    real = "real runs to learn from afterwards, all streams and widths together, default 0"
+    of_trainings.add_argument("--real", type=int, default=0, metavar="N", help=real)
+    text = "processes for the real runs; default: as many as fill the cores of this machine"
+    of_trainings.add_argument("--workers", type=int, help=text)
     on = "error to learn from: on the validation parts of the whole stream (default), or on the test set"
     add("--reward-on", default="validation", choices=["validation", "test"], help=on)
     add("--out", type=Path, required=True, help="file to write, .npz; read by alma run --policy")
@@ -288,10 +296,13 @@ def _add_policy(commands: Any) -> None:
     summary = "compare learned schedules with their rivals, at the prices of their runs"
     judge = add_command(kinds, "judge", "judging:judge", summary)
     judge.add_argument("folder", type=Path, nargs="*", help="folders of runs, such as runs/MNIST-ALMA-v0")
-    judge.add_argument("--recorded", action="store_true", help="the runs that come with the package")
+    own = "the runs that come with the package: of learners that do not grow (default), or of those that do"
+    judge.add_argument("--recorded", nargs="?", const="schedules", choices=["schedules", "growth"], help=own)
     add = judge.add_argument
     add("--subject", help="schedule to compare in the place of the learned ones, in the form of alma run --policy")
     add("--pass-price", type=float, nargs="+", help="prices of a full pass in errors, for --subject")
+    text = "prices of the untrained size in errors per tick, for --subject, default 0"
+    add("--memory-price", type=float, nargs="+", default=[0.0], help=text)
     add("--rival", nargs="+", default=[], metavar="SCHEDULE", help="further rivals, in the form of alma run --policy")
     add("--picture", type=Path, help="file to draw: costs relative to those of the subject")
     add_json(judge)

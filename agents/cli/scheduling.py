@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import argparse
 import math
+from functools import partial
 
 from rich.console import Console
 
 from agents.cli.tuning import named_runs
-from agents.rl.learning_curve import recorded_groups
+from agents.rl.learning_curve import recorded_groups, recorded_learners
+from agents.rl.real_runs import RealRuns
+from agents.rl.real_training_env import RealStream
 from agents.rl.train_schedule import train_schedule as learn
 from agents.rl.training_fit import fit_trainings
+from agents.sweeps.local import worker_variables
 from agents.sweeps.progress import say
 
 
@@ -20,25 +24,47 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
         raise ValueError(f"--out {options.out}: NumPy writes an archive; let its name end in .npz")
     if not 1 <= options.steps < math.inf:
         raise ValueError(f"--steps {options.steps}: must be a finite number of trainings from 1 on; the default is 8e6")
-    low, high = options.pass_price
-    if not 0 <= low <= high < math.inf:
-        raise ValueError(f"--pass-price {low:g} {high:g}: must be two ascending prices from 0 on, such as 0 100")
-    models, learned_on = [], []
+    prices: dict[str, tuple[float, float]] = {}
+    for name, example in (("pass_price", "0 100"), ("memory_price", "0 0.1")):
+        low, high = prices[name] = tuple(getattr(options, name))
+        if not 0 <= low <= high < math.inf:
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(f"{option} {low:g} {high:g}: must be two ascending prices from 0 on, such as {example}")
+    if options.real < 0:
+        raise ValueError(f"--real {options.real}: must be a number of real runs from 0 on, such as --real 2000")
+    if options.workers is not None and not options.real:
+        raise ValueError(f"--workers {options.workers}: only real runs use processes; give --real 2000, too")
+    workers = len(worker_variables(options.workers, per_gpu=0, threads=1))
+    models, learned_on, streams = [], [], []
     for stream, file in (named_runs(given, None) for given in options.env):
-        for runs in recorded_groups(stream, options.learner, options.width, file, decisions=True):
-            models.append(fit_trainings(runs, options.reward_on))
-            learned_on.append(f"{stream}: {runs[0].learner} {runs[0].width}")
+        known = [name for name in options.learner if name in recorded_learners(stream, file)]
+        for learner in known or options.learner:  # none is known: the first one raises the error
+            for runs in recorded_groups(stream, learner, options.width, file, decisions=True):
+                models.append(fit_trainings(runs, options.reward_on))
+                if options.real:
+                    streams.append(RealStream.of(runs[0], models[-1], options.reward_on))
+                    streams[-1].require_same(runs[0])
+                learned_on.append(f"{stream}: {learner} {runs[0].width}")
     about = {"learned_on": learned_on, "reward_on": options.reward_on}
     options.out.parent.mkdir(parents=True, exist_ok=True)
     network = learn(
         models,
-        pass_price=(low, high),
+        **prices,
         steps=int(options.steps),
         seed=options.seed,
         progress=console.is_terminal,
         about=about,
+        real=RealRuns(streams, options.real, workers, partial(_report, console, options.real)) if streams else None,
     )
     network.save(options.out)
-    say(console, f"{options.out}: learned on {'; '.join(learned_on)}")
-    say(console, f"{options.out}: alma run … --policy {options.out}:pass_price={high:g}")
+    afterwards = f", then on {options.real} real runs" * bool(options.real)
+    say(console, f"{options.out}: learned on {'; '.join(learned_on)}{afterwards}")
+    say(console, f"{options.out}: alma run … --policy {options.out}:pass_price={prices['pass_price'][1]:g}")
     return 0
+
+
+def _report(console: Console, count: int, done: int, cost: float) -> None:
+    say(
+        console,
+        f"{done} of {count} real runs: the last cost {cost:.3f} times as much as simple schedules simulated",
+    )

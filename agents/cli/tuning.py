@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from agents.analysis.schedule_costs import RECOMMENDED, ScheduleCosts
+from agents.analysis.schedule_costs import RECOMMENDED, RunPrices, ScheduleCosts
 from agents.analysis.statistics import Interval
 from agents.cli import json_output
 from agents.figures import schedules as picture
@@ -31,19 +33,19 @@ _DOUBLING = "geometric(factor=2.0, first=1)"
 
 
 def tune(options: argparse.Namespace, console: Console) -> int:
-    """Print the schedules that cost least on a surrogate, for each price of a full pass."""
+    """Print the schedules that cost least on a surrogate, for each price of a full pass and of memory."""
     if options.episodes < 2:
         raise ValueError(f"--episodes {options.episodes}: must be at least 2; the default is 256")
-    (memory,) = fixed_prices([options.memory_price], "--memory-price")
-    prices = fixed_prices(options.pass_price)
+    memory = fixed_prices(options.memory_price, "--memory-price")
+    prices = [RunPrices(*both) for both in itertools.product(fixed_prices(options.pass_price), memory)]
     stream, file = named_runs(options.env, options.recorded)
     rows = []
     for width in options.width or [None]:
         models = models_for(stream, options.learner, width, file)
-        replays, restarts = (all(getattr(model, name) for model in models) for name in ("replays", "restarts"))
-        names = candidates(models[0].ticks, replays=replays, restarts=restarts)
+        recorded = {name: all(getattr(model, name) for model in models) for name in ("replays", "restarts", "grows")}
+        names = candidates(models[0].ticks, **recorded)
         outcomes = [simulate(models, name, options.episodes) for name in (*BESIDE, *names)]
-        rows += [row for price in prices for row in _rows(outcomes, price, memory, width)]
+        rows += [row for price in prices for row in _rows(outcomes, price, width)]
     if options.json:
         json_output.write(rows)
         return 0
@@ -52,7 +54,7 @@ def tune(options: argparse.Namespace, console: Console) -> int:
     for row in rows:
         numbers = row.cost.text(".2f"), f"{row.cer:.2f}", f"{row.passes:.2f}"
         width = "all" if row.width is None else str(row.width)
-        table.add_row(width, f"{row.pass_price:g}", escape(row.schedule), *numbers)
+        table.add_row(width, str(RunPrices(row.pass_price, row.memory_price)), escape(row.schedule), *numbers)
     console.print(table)
     legend = "CER of ticks 1 to the last; ±: 95 % interval over simulated episodes (Student's t)"
     console.print(legend, highlight=False)
@@ -61,28 +63,31 @@ def tune(options: argparse.Namespace, console: Console) -> int:
 
 @dataclass(frozen=True)
 class Row:
-    """A schedule at a price: its cost with a 95 % interval, and its mean CER and full passes."""
+    """A schedule at prices: its cost with a 95 % interval, and its mean CER and full passes."""
 
     width: int | None
     pass_price: float
+    memory_price: float
     schedule: str
     cost: Interval
     cer: float
     passes: float
 
 
-def _rows(outcomes: list[Outcome], price: float, memory: float, width: int | None) -> list[Row]:
-    """Return the best schedules at a price, the best fixed wait without replay and stop, and those of `BESIDE`."""
-    ordered = sorted(outcomes, key=lambda one: float(one.costs(price, memory).mean()))
+def _rows(outcomes: list[Outcome], prices: RunPrices, width: int | None) -> list[Row]:
+    """Return the best schedules at the prices, the best fixed wait without replay and stop, and those of `BESIDE`."""
+    ordered = sorted(outcomes, key=lambda one: float(one.costs(*prices).mean()))
     best = {(float(one.cer.mean()), float(one.passes.mean())): one for one in reversed(ordered)}  # equal ones once
-    waits = [one for one in ordered if one.schedule.startswith("fixed") and one.schedule.endswith("none,stop=1.0")]
+    waits = [
+        one for one in ordered if one.schedule.startswith("fixed") and re.search("replay=none.*stop=1.0", one.schedule)
+    ]
     shown = [*list(best.values())[: -_BEST - 1 : -1], waits[0], *outcomes[: len(BESIDE)]]
     return [
         Row(
             width,
-            price,
+            *prices,
             one.schedule,
-            Interval.of(one.costs(price, memory).tolist()),
+            Interval.of(one.costs(*prices).tolist()),
             float(one.cer.mean()),
             float(one.passes.mean()),
         )
@@ -114,7 +119,7 @@ def schedules(options: argparse.Namespace, console: Console) -> int:
                 raise ValueError(f"{stream}: no schedule has runs of two seeds; record more with alma surrogate record")
             name = f"{stream.removesuffix('-ALMA-v0')}, {runs[0].learner} {runs[0].width}"
             panels[name] = found
-            rows += [row for price in prices for row in _recorded_rows(found, price, name)]
+            rows += [row for price in prices for row in _recorded_rows(found, RunPrices(price), name)]
     if options.picture is not None:
         picture.draw(panels, options.picture)
     if options.json:
@@ -135,19 +140,19 @@ def schedules(options: argparse.Namespace, console: Console) -> int:
     return 0
 
 
-def _recorded_rows(found: list[ScheduleCosts], price: float, runs: str) -> list[RecordedRow]:
-    """Return the best schedules at a price, the best fixed wait, doubling, and the recommended schedule."""
-    ordered = sorted(found, key=lambda one: mean(one.costs(price).values()))
+def _recorded_rows(found: list[ScheduleCosts], prices: RunPrices, runs: str) -> list[RecordedRow]:
+    """Return the best schedules at the prices, the best fixed wait, doubling, and the recommended schedule."""
+    ordered = sorted(found, key=lambda one: mean(one.costs(prices).values()))
     rule = next((one for one in found if one.schedule == RECOMMENDED), None)
     waits = [one for one in ordered if one.schedule.startswith("wait") and "replay" not in one.schedule][:1]
     named = [one for one in ordered if one.schedule in (RECOMMENDED, _DOUBLING)]
     return [
         RecordedRow(
             runs,
-            price,
+            prices.pass_price,
             one.schedule,
-            Interval.of(list(one.costs(price).values())),
-            None if rule is None or one is rule or not rule.cer.keys() & one.cer.keys() else one.minus(rule, price),
+            Interval.of(list(one.costs(prices).values())),
+            None if rule is None or one is rule or not rule.cer.keys() & one.cer.keys() else one.minus(rule, prices),
             mean(one.cer.values()),
             mean(one.passes.values()),
         )

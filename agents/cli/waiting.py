@@ -82,14 +82,15 @@ def fit(options: argparse.Namespace, console: Console) -> int:
 
 def validate(options: argparse.Namespace, console: Console) -> int:
     """Compare the ranks of schedules in a surrogate with their ranks in real runs."""
-    if options.episodes < 1:
-        raise ValueError(f"--episodes {options.episodes}: must be at least 1; the default is 64")
+    if options.episodes is not None and options.episodes < 1:
+        raise ValueError(f"--episodes {options.episodes}: must be at least 1; leave it out for the default")
     known = _recordings(options.recorded, decisions=options.decisions)
     for (env, learner, width, _), runs in recordings.groups(known).items():
         if options.decisions or any(run.explores for run in runs):
-            _validate_decisions(f"{env}, {learner} {width}", runs, options.episodes, console)
+            episodes = options.episodes or decision_fidelity.EPISODES
+            _validate_decisions(f"{env}, {learner} {width}", runs, episodes, console)
             continue
-        compared = fidelity.held_out(runs, options.episodes)
+        compared = fidelity.held_out(runs, options.episodes or fidelity.EPISODES)
         table = Table("schedule, held out", "runs", "CER, real", "CER, surrogate", box=None)
         table.title = f"{env}, {learner} {width}"
         for one in sorted(compared, key=lambda one: one.real):

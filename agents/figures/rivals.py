@@ -20,20 +20,20 @@ def draw(rivalries: Sequence[Rivalry], file: Path) -> Path:
     for place, title in enumerate(titles, 1):
         axes = figure.add_subplot(1, len(titles), place)
         of_title = [one for one in rivalries if one.runs == title]
-        prices = sorted({one.pass_price for one in of_title})
+        prices = sorted({one.prices for one in of_title})
         axes.axhline(1, color="black", linewidth=0.8)
         for number, rival in enumerate(rivals):
             shown = [one for one in of_title if one.rival == rival]
             ratios = [1 - one.difference.mean / one.cost.mean for one in shown]
             halves = [(one.difference.half or 0) / one.cost.mean for one in shown]
             shift = (number - (len(rivals) - 1) / 2) * _OFFSET
-            places = [prices.index(one.pass_price) + shift for one in shown]
+            places = [prices.index(one.prices) + shift for one in shown]
             style.points(axes, places, ratios, halves, number, rival if place == 1 else None)
         axes.set_yscale("log")
         axes.set_yticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
         axes.minorticks_off()
         axes.set_ylim(0.9 * min(0.9, *reached), 1.1 * max(2.0, *reached))
-        axes.set_xticks(range(len(prices)), [f"{price:g}" for price in prices])
+        axes.set_xticks(range(len(prices)), [str(one) for one in prices])
         axes.set(xlabel="errors that a full pass costs", ylabel="cost / cost of the subject" if place == 1 else "")
         axes.set_title(title, loc="left")
         style.plain(axes)

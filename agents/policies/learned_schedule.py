@@ -1,7 +1,7 @@
 """A learned schedule: a small network that decides, once after each training, when and how to train next.
 
-`agents.rl.train_schedule` trains such networks on surrogates, for a range of prices. One of them comes with the package
-as ``learned``.
+`agents.rl.train_schedule` trains such networks on surrogates, for a range of prices. Two of them come with the package
+as ``learned``: one for learners that grow, and one for the others.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from numpy.typing import NDArray
 from torch import nn
 
 from agents.policies.choices import window
-from agents.policies.next_training import NEXT_TRAININGS, STOP, next_ticks
+from agents.policies.next_training import MENUS, Menu
 from agents.policies.priced_features import FEATURES, NAMES, PRICES, features_of
 from agents.policies.progress import Decision, Progress
 from agents.policies.validation import check_types
 from agents.policies.waiting import Geometric
 from alma_env.metering import meter
 
-SHIPPED = Path(__file__).with_name("learned_schedule.npz")
+SHIPPED = {grows: Path(__file__).with_name(f"learned_schedule{'_growing' * grows}.npz") for grows in (False, True)}
 RULE = Geometric(factor=1.6, stop=0.8)  # decides where the network was not trained
 BY_RULE = "rule"
 _PRICED = np.array(["price" in name for name in NAMES])  # features that depend on the prices
@@ -44,7 +44,7 @@ class ScheduleNetwork:
 
     Attributes:
         layers: weights (outputs, inputs) and biases (outputs,) of each linear layer, float32; a tanh follows each but
-            the last, which has one output for each of `NEXT_TRAININGS` and one for `STOP`.
+            the last, which has one output for each decision of `menu`.
         low, high: float32 (18,): the smallest and the largest value of each feature in the training.
         about: what the network was trained on, as plain data.
     """
@@ -54,6 +54,11 @@ class ScheduleNetwork:
     high: NDArray[np.float32]
     about: Mapping[str, Any]
 
+    @property
+    def menu(self) -> Menu:
+        """The decisions between which the network chooses; KeyError if their number is that of no menu."""
+        return {menu.stop + 1: menu for menu in MENUS}[len(self.layers[-1][1])]
+
     def knows(self, seen: NDArray[np.float32]) -> bool:
         """Return whether these features, float32 (18,), lie in the range of the training; prices always do."""
         inside = (seen >= self.low) & (seen <= self.high)
@@ -61,13 +66,21 @@ class ScheduleNetwork:
 
     def decide(self, seen: NDArray[np.float32]) -> NDArray[np.int64]:
         """Return the best decision for features, float32 (18,) or (n, 18)."""
+        return np.asarray(self.scores(seen).argmax(-1))
+
+    def scores(self, seen: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the unnormalised log-probability of each decision, float32 (decisions,) or (n, decisions).
+
+        Args:
+            seen: features, float32 (18,) or (n, 18).
+        """
         *hidden, (weight, bias) = self.layers
         units = torch.from_numpy(seen)
         with torch.inference_mode():
             for inner, offset in hidden:
                 units = nn.functional.linear(units, torch.from_numpy(inner), torch.from_numpy(offset)).tanh()
             scores = nn.functional.linear(units, torch.from_numpy(weight), torch.from_numpy(bias))
-        return np.asarray(scores.argmax(-1).numpy())
+        return scores.numpy()
 
     def save(self, path: Path) -> None:
         """Write the file that `LearnedSchedule` reads; OSError if that is impossible."""
@@ -113,8 +126,10 @@ class ScheduleNetwork:
         widths = [len(FEATURES), *(len(bias) for _, bias in self.layers)]
         shapes = [(weight.shape, bias.shape) for weight, bias in self.layers]
         fitting = [((after, before), (after,)) for before, after in itertools.pairwise(widths)]
-        if not self.layers or shapes != fitting or widths[-1] != STOP + 1:
-            raise ValueError(f"layers of shapes {shapes}, for {len(FEATURES)} features and {STOP + 1} decisions")
+        numbers = [menu.stop + 1 for menu in MENUS]
+        if not self.layers or shapes != fitting or widths[-1] not in numbers:
+            known = " or ".join(map(str, numbers))
+            raise ValueError(f"layers of shapes {shapes}, for {len(FEATURES)} features and {known} decisions")
         arrays = [self.low, self.high, *itertools.chain(*self.layers)]
         if any(array.dtype != np.float32 for array in arrays) or self.low.shape + self.high.shape != 2 * (widths[0],):
             raise ValueError(
@@ -147,12 +162,11 @@ class LearnedSchedule:
     The decision depends on what was seen up to that training, and on the prices. It is computed again at each tick,
     and is the same until the next training. A price beyond those of the network's training counts as the nearest of
     them. Where another feature lies outside of the range in which the network was trained, the rule `RULE` decides,
-    and the record of the stage says so (``by``); the rule's waits, and its stop, leave no record. Networks are not
-    trained on learners that can grow, so the rule decides for these, and grows them at each stage. The cost is charged
-    to the running meter, in the phase ``policy``.
+    and the record of the stage says so (``by``); the rule's waits, and its stop, leave no record. The rule grows a
+    learner that can grow at each stage. The cost is charged to the running meter, in the phase ``policy``.
 
     Args:
-        path: file that ``alma policy train-schedule`` wrote; by default the network of the package.
+        path: file that ``alma policy train-schedule`` wrote; by default the network of the package for such a learner.
         pass_price: errors that a full pass costs, see `agents.rl.DecisionEnv`.
         memory_price: errors per tick that the size of the untrained predictor costs.
         grows: whether the learner can grow.
@@ -164,14 +178,14 @@ class LearnedSchedule:
         ValueError: the file is missing or holds no such network, or a price is negative or infinite.
     """
 
-    path: str | Path = field(default=SHIPPED, repr=False, compare=False)
+    path: str | Path | None = field(default=None, repr=False, compare=False)
     pass_price: float = 0.0
     memory_price: float = 0.0
     grows: bool = False
     digest: str = field(init=False)
 
     def __post_init__(self) -> None:
-        path = Path(self.path)
+        path = SHIPPED[self.grows] if self.path is None else Path(self.path)
         ScheduleNetwork.read(path)
         object.__setattr__(self, "path", path)
         object.__setattr__(self, "digest", _digest(path))
@@ -201,12 +215,14 @@ class LearnedSchedule:
                 rule = dataclasses.replace(RULE, growth="every") if self.grows else RULE
                 return dataclasses.replace(rule(now), by=BY_RULE)
             decision = int(network.decide(seen))
-        if now.tick < next_ticks(decision, last):
+        if now.tick < network.menu.next_ticks(decision, last):
             return Decision(train=False)
-        chosen = NEXT_TRAININGS[decision]
+        chosen = network.menu.trainings[decision]
         newest = window(now.ticks) if chosen.replay == "last" else None
         replay = chosen.replay != "none" and last > 0
-        return Decision(True, replay, 0, newest if replay else None, chosen.restart and now.stages > 0)
+        later = now.stages > 0
+        grow = chosen.grow and self.grows and later
+        return Decision(True, replay, grow, newest if replay else None, chosen.restart and later)
 
 
 def at_training(now: Progress) -> Progress:

@@ -26,33 +26,54 @@ class NextTraining:
             tick 1, 2.5 at tick 2, and 5 at tick 4.
         replay: one of `REPLAYS`.
         restart: train from a new random initialisation.
+        grow: grow before training; a learner that cannot grow trains without growth.
     """
 
     factor: float
     replay: str
     restart: bool = False
+    grow: bool = False
+
+
+@dataclass(frozen=True)
+class Menu:
+    """The decisions between which a network chooses: one of the trainings, or, with the last number, none any more."""
+
+    trainings: tuple[NextTraining, ...]
+
+    @property
+    def stop(self) -> int:
+        """The number of the decision to train no more."""
+        return len(self.trainings)
+
+    def next_ticks(self, decisions: Any, last: Any) -> NDArray[np.float64]:
+        """Return the tick of the next training, at least one tick after the last one; infinite for `stop`.
+
+        Args:
+            decisions: numbers of `trainings`, or `stop`, int (n,) or a number.
+            last: tick of the last training; 0 before the first.
+
+        >>> WITHOUT_GROWTH.next_ticks([0, 8, WITHOUT_GROWTH.stop], 10).tolist()
+        [11.0, 16.0, inf]
+        """
+        factors = np.array([*(one.factor for one in self.trainings), np.inf])
+        grown = (factors[np.asarray(decisions)] - 1) * np.maximum(last, 1)
+        return np.asarray(last + np.maximum(np.ceil(np.round(grown, 9)), 1))
 
 
 FACTORS = (1.1, 1.25, 1.6, 2.5, 5.0)
-NEXT_TRAININGS = tuple(
-    NextTraining(factor, replay, restart)
-    for factor, (replay, restart) in itertools.product(
-        FACTORS, (("none", False), ("last", False), ("all", False), ("all", True))
+WITHOUT_GROWTH = Menu(
+    tuple(
+        NextTraining(factor, replay, restart)
+        for factor, (replay, restart) in itertools.product(
+            FACTORS, (("none", False), ("last", False), ("all", False), ("all", True))
+        )
     )
 )
-STOP = len(NEXT_TRAININGS)  # the number of the decision to train no more
-_FACTORS = np.array([*(one.factor for one in NEXT_TRAININGS), np.inf])
-
-
-def next_ticks(decisions: Any, last: Any) -> NDArray[np.float64]:
-    """Return the tick of the next training, at least one tick after the last one; infinite for `STOP`.
-
-    Args:
-        decisions: numbers of `NEXT_TRAININGS`, or `STOP`, int (n,) or a number.
-        last: tick of the last training; 0 before the first.
-
-    >>> next_ticks([0, 8, STOP], 10).tolist()
-    [11.0, 16.0, inf]
-    """
-    grown = (_FACTORS[np.asarray(decisions)] - 1) * np.maximum(last, 1)
-    return np.asarray(last + np.maximum(np.ceil(np.round(grown, 9)), 1))
+WITH_GROWTH = Menu(
+    (
+        *WITHOUT_GROWTH.trainings,
+        *(NextTraining(factor, replay, grow=True) for factor, replay in itertools.product(FACTORS, REPLAYS)),
+    )
+)
+MENUS = (WITHOUT_GROWTH, WITH_GROWTH)

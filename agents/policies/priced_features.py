@@ -18,6 +18,7 @@ from agents.policies.progress import Progress
 PRICES = ("pass_price", "memory_price")  # the names of the prices
 HIGHEST_PASS_PRICE = 1_000.0  # errors; higher prices look like this one
 HIGHEST_MEMORY_PRICE = 1.0  # errors per tick; higher prices look like this one
+_THOUSAND = 1_000.0  # a stream of a thousand ticks would pay this many times the price of memory
 
 FEATURES: tuple[tuple[str, float, float, str], ...] = (
     *(feature for feature in first_version.FEATURES if feature[0] != "flops"),
@@ -25,7 +26,12 @@ FEATURES: tuple[tuple[str, float, float, str], ...] = (
     ("processed", 0, 1, "ln(1 + mega-batches of all stages since the last restart) / ln(1 + B²)"),
     ("pass_price", 0, 1, "ln(1 + errors that a full pass costs) / ln(1 + 1000)"),
     ("pending_price", 0, 1, "ln(1 + errors that a stage on the gathered mega-batches costs) / ln(1 + 1000)"),
-    ("memory_price", 0, 1, "errors per tick that the size of the untrained predictor costs; at most 1"),
+    (
+        "memory_price",
+        0,
+        1,
+        "ln(1 + 1000 times the errors per tick that the size of the untrained predictor costs) / ln(1 + 1000)",
+    ),
     ("can_grow", 0, 1, "1 if the learner can grow, else 0"),
 )
 NAMES = tuple(name for name, *_ in FEATURES)
@@ -64,7 +70,7 @@ def features(
     new[..., 1] = np.log1p(processed) / math.log1p(ticks**2)
     new[..., 2] = np.log1p(pass_price) / highest
     new[..., 3] = np.log1p(np.multiply(pass_price, pending) / ticks) / highest
-    new[..., 4] = np.divide(memory_price, HIGHEST_MEMORY_PRICE)
+    new[..., 4] = np.log1p(np.multiply(memory_price, _THOUSAND)) / math.log1p(_THOUSAND * HIGHEST_MEMORY_PRICE)
     new[..., 5] = grows
     return np.concatenate([old, np.clip(new, 0, 1)], -1)
 

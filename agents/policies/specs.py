@@ -9,7 +9,7 @@ from typing import Any
 
 from agents.policies.exploring import Exploring
 from agents.policies.learned import LearnedPolicy
-from agents.policies.learned_schedule import SHIPPED, LearnedSchedule
+from agents.policies.learned_schedule import LearnedSchedule
 from agents.policies.priced_features import PRICES
 from agents.policies.progress import Policy
 from agents.policies.validation import literal
@@ -39,9 +39,7 @@ def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") ->
     if name.endswith(".zip"):
         return LearnedPolicy(name, grows=grows, **_fields(spec, rest, ("replay", "growth", *PRICES), option))
     if name == LEARNED or name.endswith(".npz"):
-        fields = _fields(spec, rest, PRICES, option)
-        path = SHIPPED if name == LEARNED else name
-        return LearnedSchedule(path, grows=grows, **fields)
+        return LearnedSchedule(None if name == LEARNED else name, grows=grows, **_fields(spec, rest, PRICES, option))
     if name == EXPLORING:
         return Exploring(**_fields(spec, rest, ("seed",), option), grows=grows)
     if name not in SCHEDULES:

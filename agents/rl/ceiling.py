@@ -107,7 +107,7 @@ class Ceiling:
             costs.append(error * (tick - now - 1) + paid + outcome(learners, tick, size))
         table = np.stack(costs)
         ticks, replays, restarts = (np.array(values)[table.argmin(0)] for values in zip(*choices, strict=True))
-        return NextTrainings(ticks, replays, restarts), table.min(0)
+        return NextTrainings(ticks, replays, restarts, np.zeros(len(error), np.bool_)), table.min(0)
 
     def _choices(self, now: int) -> Iterator[tuple[int, str, bool]]:
         later = [tick for tick in self.ticks if tick > now]
@@ -190,7 +190,7 @@ def by_schedule(network: ScheduleNetwork) -> Choose:
 
     def choose(env: NextTrainingVectorEnv, observations: NDArray[np.float32]) -> NextTrainings:
         last = env.learners.tick
-        chosen = NextTrainings.of(network.decide(observations), last)
+        chosen = NextTrainings.of(network.menu, network.decide(observations), last)
         for row in np.flatnonzero([not network.knows(seen) for seen in observations]):
             chosen.tick[row], chosen.replay[row], chosen.restart[row] = _next_by_rule(int(last[row]), env.ticks)
         return chosen
@@ -212,7 +212,7 @@ def by_ceiling(ceiling: Ceiling) -> Choose:
     def choose(env: NextTrainingVectorEnv, _: NDArray[np.float32]) -> NextTrainings:
         learners = env.learners
         count = len(learners.tick)
-        chosen = NextTrainings(np.zeros(count), np.zeros(count, "U4"), np.zeros(count, np.bool_))
+        chosen = NextTrainings(np.zeros(count), np.zeros(count, "U4"), *np.zeros((2, count), np.bool_))
         for tick in np.unique(learners.tick):
             rows = learners.tick == tick
             best, _costs = ceiling.decide(learners.of(rows))

@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.analysis.prices import Prices, reward_vector
-from agents.catalogue.data_facts import known_facts
-from agents.catalogue.spec import RunSpec, resolve
 from agents.policies.actions import Actions
 from agents.policies.features import feature_space, features
 from agents.rl.recordings import Recording
 from agents.rl.registration import spec_of
+from agents.rl.run_keywords import keywords_of
 from alma_env.errors import how_to_install
 
 
@@ -172,9 +171,9 @@ def to_minari(
 def _environment(recordings: Sequence[Recording], kind: str) -> gym.Env[Any, Any]:
     """Return the decision environment of the runs; it is made here, so that nothing is written if it cannot be made."""
     first = recordings[0]
-    keywords = {"learner": first.learner, **_keywords(first)}
+    keywords = {"learner": first.learner, **keywords_of(first)}
     for recording in recordings:
-        theirs = {"learner": recording.learner, **_keywords(recording)}
+        theirs = {"learner": recording.learner, **keywords_of(recording)}
         different = [name for name in sorted({*theirs, *keywords}) if theirs.get(name) != keywords.get(name)]
         if different:
             raise ValueError(
@@ -182,20 +181,3 @@ def _environment(recordings: Sequence[Recording], kind: str) -> gym.Env[Any, Any
                 "export the runs of one learner with equal hyper-parameters"
             )
     return gym.make(spec_of(first.env.replace("-v0", "-Wait-v0")), width=first.width, actions=kind, **keywords)
-
-
-def _keywords(recording: Recording) -> dict[str, Any]:
-    """Return the keywords of the environment and the agent that differ from those of the stream's id and its recipe."""
-    config = recording.run_config
-    facts = known_facts(recording.env, {})
-    usual = resolve(RunSpec(recording.env, recording.learner, width=recording.width), facts).agent
-    theirs = {**config.protocol, **config.agent.record, **config.agent.stage}
-    names = {**facts.protocol, **usual.record, **usual.stage}
-    fixed = {"id", "backbone", "width", "policy", "seed", "engine", "device", "stage"}
-    keywords = {
-        name: theirs[name]
-        for name, value in names.items()
-        if name not in fixed and name in theirs and theirs[name] != value
-    }
-    data, _, split = str(config.protocol.get("data", "")).partition("-")
-    return keywords | ({"split": split} if data == "EMNIST" and split else {})

@@ -13,6 +13,8 @@ from agents.rl.learning_curve import Curve, fit
 from agents.rl.recordings import Recording
 from agents.rl.surrogate_vector import SurrogateVectorEnv
 
+EPISODES = 64  # of each run
+
 
 @dataclass(frozen=True)
 class HeldOutSchedule:
@@ -34,7 +36,7 @@ def simulate(curve: Curve, recording: Recording, episodes: int, seed: int) -> ND
     return cer
 
 
-def held_out(recordings: Sequence[Recording], episodes: int = 64, seed: int = 0) -> list[HeldOutSchedule]:
+def held_out(recordings: Sequence[Recording], episodes: int = EPISODES, seed: int = 0) -> list[HeldOutSchedule]:
     """Hold out each schedule in turn, and simulate it on the curve fitted to the other schedules.
 
     The runs differ only in schedule and seed. The surrogate simulates ``episodes`` per run.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from agents.rl.recordings import Recording, groups, load, shipped_file
 Array = NDArray[np.float64]
 
 RIDGE = 1e-3
+SINGLE = "sm"  # the learner from which the others grow
 POOLS = 8  # pools of residuals, by size of the training
 POOL_SIZE = 512  # residuals in each
 
@@ -161,9 +162,13 @@ def recorded_groups(
     *,
     decisions: bool = False,
 ) -> list[list[Recording]]:
-    """Return the recorded runs of one learner on a stream, one list per width; see `curves_for` and `shipped_file`."""
+    """Return the recorded runs of one learner on a stream, one list per width; see `curves_for` and `shipped_file`.
+
+    With ``decisions``, the runs of a learner that grows are followed by those of the single model from which it grows.
+    """
     file = Path(recorded) if recorded is not None else shipped_file(stream, decisions=decisions)
-    found = groups(one for one in load(file) if one.env == stream and one.learner == learner)
+    runs_of_stream = [one for one in load(file) if one.env == stream]
+    found = groups(one for one in runs_of_stream if one.learner == learner)
     recorded_widths = sorted(key[2] for key in found)
     widths = recorded_widths if width is None else np.atleast_1d(width).tolist()
     for wanted in widths:
@@ -179,7 +184,26 @@ def recorded_groups(
             f"stream={stream!r}, learner={learner!r}: no runs in {file.name}; record such runs, and write them to a "
             "file with alma surrogate fit RUNS --out FILE.npz"
         )
-    return [runs for key, runs in sorted(found.items()) if key[2] in widths]
+    singles = [one for one in runs_of_stream if one.learner == SINGLE] if decisions else []
+    return [[*runs, *_without_growth(runs, singles)] for key, runs in sorted(found.items()) if key[2] in widths]
+
+
+def recorded_learners(stream: str, recorded: Path | None) -> set[str]:
+    """Return the ids of the learners that have recorded runs on a stream, with all decisions."""
+    return {one.learner for one in load(recorded or shipped_file(stream, decisions=True)) if one.env == stream}
+
+
+def _without_growth(runs: list[Recording], singles: list[Recording]) -> list[Recording]:
+    """Return the runs of the single model from which a learner grows: they are its runs without growth, to rounding."""
+    if not any(one.column("grow").any() for one in runs):
+        return []
+    first = runs[0]
+    start = first.width, first.parameters, first.run_config.protocol, first.run_config.agent.stage
+    return [
+        replace(one, learner=first.learner, settings=first.settings, schedule=f"{one.schedule}, growth never")
+        for one in singles
+        if (one.width, one.parameters, one.run_config.protocol, one.run_config.agent.stage) == start
+    ]
 
 
 def _examples(recordings: Sequence[Recording], reward_on: str) -> tuple[Array, Array, Array, Array]:

@@ -18,14 +18,11 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from agents.policies.choices import window
-from agents.policies.next_training import NEXT_TRAININGS, STOP, next_ticks
+from agents.policies.next_training import WITH_GROWTH, WITHOUT_GROWTH, Menu
 from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
 from agents.rl.reference_costs import ReferenceCosts
 from agents.rl.surrogate_vector import Observations
 from agents.rl.training_model import TrainingModel
-
-_REPLAYS = np.array([*(one.replay for one in NEXT_TRAININGS), "none"])
-_RESTART = np.array([*(one.restart for one in NEXT_TRAININGS), False])
 
 
 @dataclass(frozen=True)
@@ -59,22 +56,30 @@ class NextTrainings:
         tick: of the training, float64; infinite for none.
         replay: one of `agents.policies.next_training.REPLAYS`.
         restart: whether it starts from a new random initialisation, bool.
+        grow: whether the learner grows before it, bool; without effect on a learner that cannot grow, and before the
+            first training.
     """
 
     tick: NDArray[np.float64]
     replay: NDArray[Any]
     restart: NDArray[np.bool_]
+    grow: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, decisions: Any, last: NDArray[np.int64]) -> NextTrainings:
+    def of(cls, menu: Menu, decisions: Any, last: NDArray[np.int64]) -> NextTrainings:
         """Return what decisions mean.
 
         Args:
-            decisions: numbers of `NEXT_TRAININGS`, or `STOP`, int (n,).
+            menu: the decisions between which was chosen.
+            decisions: their numbers, int (n,).
             last: tick of the last training, (n,); 0 before the first.
         """
         decisions = np.asarray(decisions)
-        return cls(next_ticks(decisions, last), _REPLAYS[decisions], _RESTART[decisions])
+        replay = np.array([*(one.replay for one in menu.trainings), "none"])
+        restart, grow = (
+            np.array([*(getattr(one, name) for one in menu.trainings), False]) for name in ("restart", "grow")
+        )
+        return cls(menu.next_ticks(decisions, last), replay[decisions], restart[decisions], grow[decisions])
 
 
 def megabatches_with(replay: Any, tick: Any, pending: Any, ticks: int) -> NDArray[np.int64]:
@@ -93,8 +98,8 @@ def megabatches_with(replay: Any, tick: Any, pending: Any, ticks: int) -> NDArra
 class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
     """Many episodes of `DecisionSurrogateVectorEnv`, each of whose steps goes on to the next training.
 
-    * **Actions**: integers, numbers of `agents.policies.next_training.NEXT_TRAININGS`; `STOP` ends the episode, and so
-      does a training that would be after the last tick.
+    * **Actions**: integers, numbers of the decisions of ``menu``; to train no more ends the episode, and so does a
+      training that would be after the last tick.
     * **Observations**: those of `DecisionEnv`, float32 (18,), at the tick of the last training with nothing gathered.
     * **Rewards**: those of `DecisionEnv`, summed over the ticks of the step, and divided by what the best of a few
       simple schedules costs in the whole episode at its prices. Cheap and dear episodes thus weigh the same.
@@ -104,6 +109,7 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         models: fitted models of trainings on streams of equal length.
         pass_price: errors that a full pass costs, or a range from which each episode draws.
         memory_price: errors per tick that the untrained size costs, or a range.
+        menu: the decisions, see `agents.policies.next_training`; by default with growth if a learner can grow.
 
     Raises:
         ValueError: streams of different lengths, or wrong prices.
@@ -116,9 +122,11 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         *,
         pass_price: float | tuple[float, float] = 0.0,
         memory_price: float | tuple[float, float] = 0.0,
+        menu: Menu | None = None,
     ) -> None:
         super().__init__(num_envs, models=models, pass_price=pass_price, memory_price=memory_price)
-        self.single_action_space = cast("gym.Space[Any]", spaces.Discrete(STOP + 1))
+        self.menu = menu or (WITH_GROWTH if any(model.grows for model in models) else WITHOUT_GROWTH)
+        self.single_action_space = cast("gym.Space[Any]", spaces.Discrete(self.menu.stop + 1))
         self.action_space = batch_space(self.single_action_space, num_envs)
 
     @cached_property
@@ -142,7 +150,7 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         """
         self._require_actions(actions)
         scale = self._references(self._curve, *self._prices)  # of these episodes; those that end get new prices
-        observations, rewards, ended, cut, infos = self.train_at(NextTrainings.of(actions, self._tick))
+        observations, rewards, ended, cut, infos = self.train_at(NextTrainings.of(self.menu, actions, self._tick))
         return observations, rewards / scale, ended, cut, infos
 
     def train_at(
@@ -169,7 +177,7 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         rows = np.flatnonzero(~over)
         self._tick[rows], self._pending[rows] = until[rows], (until - last)[rows]
         sizes = megabatches_with(trainings.replay, self._tick, self._pending, self.ticks)
-        spent = self._simulate(rows, sizes, trainings.restart, np.zeros(self.num_envs, np.int64))
+        spent = self._simulate(rows, sizes, trainings.restart, trainings.grow)
         vectors[rows] += self._vectors(spent)[rows]
         self._cer -= vectors[:, 0]
         ended = over | (self._tick == self.ticks)
@@ -193,4 +201,4 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which decisions are possible: all of them, bool (n, decisions)."""
-        return np.ones((self.num_envs, STOP + 1), bool)
+        return np.ones((self.num_envs, self.menu.stop + 1), bool)

@@ -22,6 +22,7 @@ def recorded_schedules(recordings: Sequence[Recording]) -> list[ScheduleCosts]:
             schedule,
             {one.seed: one.cer for one in runs},
             {one.seed: float(one.column("flops").sum()) / full_pass for one in runs},
+            {one.seed: float(one.at_ticks("parameters", one.parameters)[1:].sum()) / one.parameters for one in runs},
         )
         for schedule, runs in found.items()
         if len({one.seed for one in runs}) > 1

@@ -37,6 +37,8 @@ class ReferenceCosts:
             f"geometric:factor={factor},stop={stop},replay={replay}"
             for factor, stop, replay in itertools.product(_FACTORS, _STOPS, _REPLAYS)
         ]
+        if any(model.grows for model in models):
+            schedules += [f"{schedule},growth=never" for schedule in schedules]
         found = [[simulate([model], schedule, _EPISODES) for schedule in schedules] for model in models]
         means = (
             np.array([[getattr(one, name).mean() for one in row] for row in found])

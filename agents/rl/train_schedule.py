@@ -1,6 +1,9 @@
 """Training of a learned schedule: one network for several streams, widths and prices, with PPO on surrogates.
 
+A second phase may go on with real runs (`agents.rl.fine_tuning`).
+
 alma policy train-schedule Digits-ALMA-v0 MNIST-ALMA-v0 --pass-price 0 100 --out schedule.npz
+alma policy train-schedule Digits-ALMA-v0 --real 2000 --out schedule.npz
 alma run MNIST-ALMA-v0 --policy schedule.npz:pass_price=40
 """
 
@@ -15,7 +18,9 @@ import torch
 from numpy.typing import NDArray
 
 from agents.policies.learned_schedule import ScheduleNetwork
+from agents.policies.next_training import WITH_GROWTH, WITHOUT_GROWTH
 from agents.rl.next_training_env import NextTrainingVectorEnv
+from agents.rl.real_runs import FIRST_SEED, RealRuns
 from agents.rl.training_model import TrainingModel
 from alma_env.errors import how_to_install
 
@@ -33,46 +38,56 @@ def train_schedule(
     models: Sequence[TrainingModel],
     *,
     pass_price: tuple[float, float] = (0.0, 100.0),
+    memory_price: tuple[float, float] = (0.0, 0.0),
     steps: int = 8_000_000,
     seed: int = 0,
     progress: bool = False,
     about: dict[str, Any] | None = None,
+    real: RealRuns | None = None,
 ) -> ScheduleNetwork:
     """Train a network that decides after each training when and how to train next.
 
     Args:
-        models: fitted models of trainings. Each has equally many episodes; streams may differ in length.
+        models: fitted models of trainings. Each has equally many episodes; streams may differ in length. If a learner
+            can grow, the network decides about growth, too.
         pass_price: lowest and highest price of a full pass, in errors.
+        memory_price: lowest and highest price of the untrained size, in errors per tick.
         steps: trainings to learn from, at least; they are rounded up to whole rollouts.
         seed: of the network's weights, the exploration and the episodes.
         progress: whether to show a progress bar.
         about: what the models are, as plain data, for the file.
+        real: real runs from which the network learns afterwards; None: none.
 
     Returns:
-        The network, with the range of each feature in episodes that it decides.
+        The network, with the range of each feature in simulated episodes that it decides. The features that the real
+        runs met widen this range, also those after decisions that were tried at random.
 
     Raises:
-        ValueError: no models or steps, a wrong price, a model without recorded replay or restarts, or of a learner that
-            can grow; or Stable-Baselines3 is not installed.
+        ValueError: no models or steps, a wrong price, or a model without recorded replay or restarts; or
+            Stable-Baselines3 is not installed.
+        AlmaError: of the real runs: the data of a stream are missing, a training diverged, or a process ended.
     """
     if not models or steps < 1:
         raise ValueError(f"{len(models)} models, steps={steps}: must be at least 1 each; the default is 8000000 steps")
     for number, one in enumerate(models):
-        if not (one.replays and one.restarts) or one.grows:
+        if not (one.replays and one.restarts):
             raise ValueError(
-                f"model {number}: replays={one.replays}, restarts={one.restarts}, grows={one.grows}: a schedule "
-                "decides about replay and restarts, and not about growth; record runs of a learner that does not grow "
-                "with `alma surrogate record`, exploring runs among them"
+                f"model {number}: replays={one.replays}, restarts={one.restarts}: a schedule decides about replay and "
+                "restarts; record runs with `alma surrogate record`, exploring runs among them"
             )
     try:
         from stable_baselines3 import PPO
         from stable_baselines3.common.utils import LinearSchedule
 
+        from agents.rl.fine_tuning import fine_tuned
         from agents.rl.sb3 import JoinedVecEnv, SurrogateVecEnv
     except ImportError as error:
         raise ValueError(f"the package stable-baselines3 is missing; {how_to_install('rl')}") from error
-    prices = {"pass_price": pass_price, "memory_price": (0.0, 0.0)}  # the size of these learners is fixed
-    env = JoinedVecEnv([SurrogateVecEnv(NextTrainingVectorEnv(EPISODES, [model], **prices)) for model in models])
+    prices = {"pass_price": pass_price, "memory_price": memory_price}
+    menu = WITH_GROWTH if any(model.grows for model in models) else WITHOUT_GROWTH
+    env = JoinedVecEnv(
+        [SurrogateVecEnv(NextTrainingVectorEnv(EPISODES, [model], **prices, menu=menu)) for model in models]
+    )
     env.seed(seed)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the network is so small that threads wait for each other
@@ -92,16 +107,24 @@ def train_schedule(
             device="cpu",
         )
         model.learn(steps, progress_bar=progress)
+        network = _network_of(model)
+        seen = [_seen(network, one, prices) for one in models]
+        about = {**(about or {}), **prices, "steps": steps, "seed": seed}
+        if real is not None and real.count:
+            model, met = fine_tuned(model, real, _network_of, menu=menu, prices=prices, seed=seed)
+            network = _network_of(model)
+            seen.append(met)
+            about |= {"real_runs": real.count, "real_streams": [*map(str, real.streams)], "real_seed": FIRST_SEED}
     finally:
         torch.set_num_threads(threads)
-    layers = tuple(_layers(model))
-    network = ScheduleNetwork(layers, np.zeros(0, np.float32), np.zeros(0, np.float32), {})
-    seen = np.concatenate([_seen(network, one, prices) for one in models])
-    low, high = seen.min(0), seen.max(0)
+    low, high = (getattr(np.concatenate(seen), edge)(0) for edge in ("min", "max"))
     margin = _MARGIN * (high - low)
-    return ScheduleNetwork(
-        layers, low - margin, high + margin, {**(about or {}), **prices, "steps": steps, "seed": seed}
-    )
+    return ScheduleNetwork(network.layers, low - margin, high + margin, about)
+
+
+def _network_of(model: PPO) -> ScheduleNetwork:
+    """Return the network that decides; it has no range yet."""
+    return ScheduleNetwork(tuple(_layers(model)), np.zeros(0, np.float32), np.zeros(0, np.float32), {})
 
 
 def _layers(model: PPO) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float32]]]:
@@ -114,7 +137,7 @@ def _layers(model: PPO) -> Iterator[tuple[NDArray[np.float32], NDArray[np.float3
 
 def _seen(network: ScheduleNetwork, model: TrainingModel, prices: dict[str, Any]) -> NDArray[np.float32]:
     """Return the features that episodes of the network meet, float32 (n, 18)."""
-    env = NextTrainingVectorEnv(_KNOWN, [model], **prices)
+    env = NextTrainingVectorEnv(_KNOWN, [model], **prices, menu=network.menu)
     observations, _ = env.reset(seed=1)
     seen = [observations]
     for _ in range(env.ticks):

@@ -63,6 +63,8 @@ def fit_trainings(recordings: Sequence[Recording], reward_on: str = "test") -> T
     residuals[warm, 0] = after[warm] - inputs.of(warm).warm() @ weights - effects
     residuals[cold, 0] = after[cold] - cold_terms @ cold_weights
     residuals[:, 1:] = outputs[:, 1:] - validation @ validation_weights
+    widening = _widening(recordings)
+    residuals[:, 0] *= widening
     sizes = np.log(inputs.size[cold])
     cold_edges = _quantiles(sizes, COLD_POOLS)
     parameters, flops = costs_of(recordings)
@@ -82,7 +84,7 @@ def fit_trainings(recordings: Sequence[Recording], reward_on: str = "test") -> T
         cold_residuals=_pooled(
             residuals[cold], np.searchsorted(cold_edges, sizes, side="right"), COLD_POOLS, generator
         ),
-        quality=quality,
+        quality=widening * quality,
         parameters=parameters,
         flops=flops,
         replays=any(recording.column("replay").any() for recording in recordings),
@@ -189,6 +191,22 @@ def _mixed(
         variance = max(variance, 1e-5)
         ratio = float(np.mean(spread[pools] ** 2)) / variance
     return solved / scale, effects, math.sqrt(variance)
+
+
+def _widening(recordings: Sequence[Recording]) -> float:
+    """Return the spread of the logits of a new seed, divided by the spread of the residuals of the fit.
+
+    Runs of one seed share most of their luck, so that a fit is a mean over the seeds, not over the runs. With S seeds,
+    the residuals have 1 - 1/S of the variance of the luck, because the fit follows these seeds. A new seed differs from
+    the fit by 1 + 1/S of this variance, because the fit contains the luck of the S seeds. A seed counts by its
+    trainings, as in the regressions: S is Kish's effective number.
+    """
+    trainings: dict[int, int] = {}
+    for recording in recordings:
+        trainings[recording.seed] = trainings.get(recording.seed, 0) + len(recording.trainings)
+    counts = np.array(list(trainings.values()), np.float64)
+    seeds = max(counts.sum() ** 2 / (counts**2).sum(), 2.0)  # one seed tells nothing of the spread over seeds
+    return math.sqrt((seeds + 1) / (seeds - 1))
 
 
 def _quantiles(values: Array, pools: int) -> Array:

@@ -6,6 +6,9 @@ training draws a residual, which depends on its size, and a *quality*: a number 
 later warm training, until the next restart. A warm training also draws the residual of a recorded training that started
 from about the same error, because residuals are larger where errors are. A third regression predicts the validation
 loss and the validation error from the logit after the training.
+
+Quality and residuals of the logit are as wide as the luck of a seed that was not recorded: wider than the residuals of
+the fit, which knows few seeds (`agents.rl.training_fit`).
 """
 
 from __future__ import annotations

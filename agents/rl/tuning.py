@@ -20,6 +20,7 @@ from agents.rl.training_model import TrainingModel
 FACTORS = (1.2, 1.4, 1.6, 2.0, 3.0, 5.0)
 STOPS = (0.1, 0.2, 0.3, 0.5, 0.8, 1.0)
 RESTARTS = (0.1, 0.3, 1.0)  # shares of the stream within which trainings on everything restart
+GROWTH = ("every", "every:2", "every:4", "never")  # for a learner that can grow, in the place of restarts
 WAIT_SHARES = (500, 250, 100, 50, 20, 10, 4, 2)  # of the stream
 
 
@@ -44,16 +45,19 @@ class Outcome:
         return self.cer + pass_price * self.passes + memory_price * self.size
 
 
-def candidates(ticks: int, *, replays: bool, restarts: bool = False) -> list[str]:
+def candidates(ticks: int, *, replays: bool, restarts: bool = False, grows: bool = False) -> list[str]:
     """Return the schedules to choose from: geometric and fixed waits, with and without replay and an early stop.
 
     Args:
         ticks: length of the stream, B.
         replays: whether schedules with replay are among them.
         restarts: whether schedules that restart are among them; these replay everything.
+        grows: whether the learner can grow; then the schedules differ in growth, and none restarts.
     """
     kinds = ["none", f"last:{max(ticks // 10, 1)}", "all"] if replays else ["none"]
-    if restarts:
+    if grows:
+        kinds = [f"{kind},growth={growth}" for kind, growth in itertools.product(kinds, GROWTH)]
+    elif restarts:
         kinds += [f"all,restart={share}" for share in RESTARTS]
     rules = [f"geometric:factor={factor}" for factor in FACTORS]
     rules += [f"fixed:wait={wait}" for wait in sorted({max(ticks // share, 1) for share in WAIT_SHARES})]
@@ -61,7 +65,7 @@ def candidates(ticks: int, *, replays: bool, restarts: bool = False) -> list[str
 
 
 def simulate(models: Sequence[TrainingModel], schedule: str, episodes: int, seed: int = 0) -> Outcome:
-    """Simulate a schedule.
+    """Simulate a schedule; it grows learners that can grow at every stage, unless it says otherwise.
 
     Raises:
         ValueError: the schedule is unknown, or it depends on what happens.
@@ -69,7 +73,9 @@ def simulate(models: Sequence[TrainingModel], schedule: str, episodes: int, seed
     env = DecisionSurrogateVectorEnv(episodes, models=models)
     env.reset(seed=seed)
     totals = np.zeros((episodes, 3))
-    for train, size, restart, grow in _decisions(policy_from(schedule), env.ticks):
+    for train, size, restart, grow in _decisions(
+        policy_from(schedule, grows=any(model.grows for model in models)), env.ticks
+    ):
         *_, infos = env.decide(*(np.full(episodes, value) for value in (train, size, restart, grow)))
         totals -= infos["vector_reward"]
     return Outcome(schedule, *totals.T)

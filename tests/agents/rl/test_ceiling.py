@@ -91,7 +91,7 @@ def test_where_the_network_was_not_trained_the_rule_is_simulated(model):
 def test_a_training_that_is_not_after_the_last_one_is_refused(model):
     env = NextTrainingVectorEnv(2, [model])
     env.reset(seed=0)
-    trainings = NextTrainings(np.array([3.0, 0.0]), np.array(["none", "none"]), np.zeros(2, bool))
+    trainings = NextTrainings(np.array([3.0, 0.0]), np.array(["none", "none"]), *np.zeros((2, 2), bool))
     with pytest.raises(ValueError, match="tick=0 of episode 1: .*after the last one, at tick 0"):
         env.train_at(trainings)
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from agents.rl.fidelity import held_out, rank_correlation, simulate
-from agents.rl.learning_curve import fit, terms
-from agents.rl.recordings import COLUMNS
+from agents.rl.learning_curve import fit, recorded_groups, recorded_learners, terms
+from agents.rl.recordings import COLUMNS, load, save, shipped_file
 
 from .synthetic import recorded, waits, with_replay_and_growth
 
@@ -77,3 +77,34 @@ def test_terms_are_those_of_the_documentation():
     a, b = math.log(2), math.log(4)
     expected = [1, a, a * a, b, b * b, a * b, 0.5, 0.5 * a, 1, a, a * a, 0, 0, 1, a, b, 0, 0]
     assert one.tolist() == [pytest.approx(expected)]
+
+
+def test_a_learner_that_grows_has_the_runs_of_the_single_model_as_runs_without_growth(tmp_path):
+    growing = [dataclasses.replace(one, learner="gens") for one in with_replay_and_growth()]
+    single, wider = waits(), [dataclasses.replace(one, parameters=200) for one in waits(seeds=(1,))]
+    save([*growing, *single, *wider], file := tmp_path / "runs.npz")
+    assert recorded_learners("Digits-ALMA-v0", file) == {"sm", "gens"}
+    (found,) = recorded_groups("Digits-ALMA-v0", "gens", None, file, decisions=True)
+    assert {one.learner for one in found} == {"gens"}
+    added = found[len(growing) :]
+    assert [one.schedule for one in added] == [f"{one.schedule}, growth never" for one in single]
+    (found,) = recorded_groups("Digits-ALMA-v0", "gens", None, file)  # the first surrogate is as it was
+    assert len(found) == len(growing)
+
+
+def test_the_recorded_runs_without_growth_are_those_of_the_single_model_to_rounding():
+    """Exploring runs of one seed make the same decisions, but for growth."""
+    for stream in ("Digits-ALMA-v0", "MNIST-ALMA-v0"):
+        exploring = [one for one in load(shipped_file(stream, decisions=True)) if "exploring" in one.schedule]
+        single = {_drawn(one): one for one in exploring if (one.learner, one.width) == ("sm", 4)}
+        others = [one for one in exploring if one.learner != "sm" and not one.column("grow").any()]
+        assert len(others) >= 9
+        for one in others:
+            same = single[_drawn(one)]
+            assert (one.column("tick") == same.column("tick")).all()
+            assert (one.column("flops") == same.column("flops")).all()
+            assert one.cer == pytest.approx(same.cer, rel=0.01)
+
+
+def _drawn(one):
+    return one.schedule.partition("seed=")[2].rstrip(")")

@@ -11,7 +11,7 @@ import pytest
 
 from agents.cli import main
 from agents.policies.learned_schedule import LearnedSchedule, ScheduleNetwork
-from agents.policies.next_training import NEXT_TRAININGS, STOP, NextTraining, next_ticks
+from agents.policies.next_training import MENUS, WITH_GROWTH, WITHOUT_GROWTH, NextTraining
 from agents.policies.priced_features import FEATURES, NAMES
 from agents.policies.progress import Progress, megabatches_of
 from agents.policies.specs import policy_from
@@ -33,21 +33,33 @@ def model():
     return dataclasses.replace(fitted, replays=True, restarts=True, quality=0.2)
 
 
-def network_of(seed, known=1e9):
+@pytest.fixture(scope="module")
+def growing(model):
+    """A learner that grows up to twice."""
+    warm = model.warm.copy()
+    warm[-5:-3] = -0.5  # a growth step lowers the error, the more the larger the training
+    return dataclasses.replace(
+        model, grows=True, warm=warm, parameters=np.array([100.0, 220.0, 330.0]), flops=np.repeat(model.flops, 3, 0)
+    )
+
+
+def network_of(seed, known=1e9, menu=WITHOUT_GROWTH):
     """A network with random weights, trained (as it says) wherever the features are below ``known``."""
     draw = np.random.default_rng(seed)
-    shapes = [(8, len(FEATURES)), (STOP + 1, 8)]
+    shapes = [(8, len(FEATURES)), (menu.stop + 1, 8)]
     layers = tuple((draw.normal(size=shape).astype(np.float32), np.zeros(shape[0], np.float32)) for shape in shapes)
     low, high = (np.full(len(FEATURES), edge, np.float32) for edge in (-1e9, known))
     return ScheduleNetwork(layers, low, high, {"pass_price": [0, 100], "memory_price": [0, 0]})
 
 
 def test_a_next_training_is_at_least_one_tick_later():
-    for decision, one in enumerate(NEXT_TRAININGS):
-        assert next_ticks(decision, 0) == max(np.ceil(one.factor - 1), 1)
-        for last in (1, 7, 100):
-            assert next_ticks(decision, last) == pytest.approx(max(last + 1, np.ceil(one.factor * last - 1e-9)))
-    assert next_ticks(STOP, 3) == np.inf
+    for menu in MENUS:
+        for decision, one in enumerate(menu.trainings):
+            assert menu.next_ticks(decision, 0) == max(np.ceil(one.factor - 1), 1)
+            for last in (1, 7, 100):
+                expected = max(last + 1, np.ceil(one.factor * last - 1e-9))
+                assert menu.next_ticks(decision, last) == pytest.approx(expected)
+        assert menu.next_ticks(menu.stop, 3) == np.inf
 
 
 def play(env, decisions):
@@ -62,11 +74,14 @@ def play(env, decisions):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_an_episode_equals_the_same_trainings_tick_by_tick(model, seed):
+@pytest.mark.parametrize("learner", ["model", "growing"])
+def test_an_episode_equals_the_same_trainings_tick_by_tick(learner, seed, request):
+    model = request.getfixturevalue(learner)
     draw = np.random.default_rng(seed)
-    decisions = [int(one) for one in draw.integers(STOP, size=TICKS)]
-    decisions[int(draw.integers(3, 8))] = STOP
     env = NextTrainingVectorEnv(1, [model], pass_price=7.0, memory_price=0.25)
+    menu = env.menu
+    decisions = [int(one) for one in draw.integers(menu.stop, size=TICKS)]
+    decisions[int(draw.integers(3, 8))] = menu.stop
     env.reset(seed=seed)
     rewards, cer = play(env, decisions)
 
@@ -74,12 +89,12 @@ def test_an_episode_equals_the_same_trainings_tick_by_tick(model, seed):
     by_tick.reset(seed=seed)
     left, last, total = list(decisions), 0, 0.0
     for tick in range(1, TICKS + 1):
-        due = bool(left) and tick == next_ticks(left[0], last)
-        one = NEXT_TRAININGS[left.pop(0)] if due else NEXT_TRAININGS[0]
+        due = bool(left) and tick == menu.next_ticks(left[0], last)
+        one = menu.trainings[left.pop(0) if due else 0]
         window = max(TICKS // 10, 1) if one.replay == "last" else None
         size = megabatches_of(tick, tick - last, replay=one.replay != "none", window=window)
         last = tick if due else last
-        *_, reward, _, _, infos = by_tick.decide(*(np.array([value]) for value in (due, size, one.restart, 0)))
+        *_, reward, _, _, infos = by_tick.decide(*(np.array([value]) for value in (due, size, one.restart, one.grow)))
         total += reward[0]
     assert cer == pytest.approx(infos["final_info"]["cer"][0])
     assert sum(rewards) * env._references(np.array([0]), 7.0, 0.25)[0] == pytest.approx(total)
@@ -89,7 +104,7 @@ def test_an_episode_costs_as_much_as_its_schedule(model):
     env = NextTrainingVectorEnv(256, [model], pass_price=3.0)
     env.reset(seed=0)
     scale = ReferenceCosts.of([model])(np.zeros(1, int), 3.0, 0.0)[0]
-    often = np.full(256, NEXT_TRAININGS.index(NextTraining(1.25, "all")))
+    often = np.full(256, WITHOUT_GROWTH.trainings.index(NextTraining(1.25, "all")))
     costs = np.zeros(256)
     for _ in range(TICKS):
         _, rewards, ended, _, _ = env.step(often)
@@ -102,9 +117,11 @@ def test_an_episode_costs_as_much_as_its_schedule(model):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_run_plays_what_the_network_decides_in_the_environment(model, seed, tmp_path):
-    network = network_of(seed)
+@pytest.mark.parametrize("learner", ["model", "growing"])
+def test_a_run_plays_what_the_network_decides_in_the_environment(learner, seed, tmp_path, request):
+    model = request.getfixturevalue(learner)
     env = NextTrainingVectorEnv(1, [model], pass_price=20.0)
+    network = network_of(seed, menu=env.menu)
     observations, _ = env.reset(seed=seed)
     trained = []
     for _ in range(TICKS):
@@ -113,20 +130,21 @@ def test_a_run_plays_what_the_network_decides_in_the_environment(model, seed, tm
         if ended[0]:
             break
         assert env._stages[0] == before + 1
-        trained.append((int(env._tick[0]), int(env._size[0])))
+        trained.append((int(env._tick[0]), int(env._size[0]), int(env._grown[0])))
 
     network.save(tmp_path / "schedule.npz")
-    policy = policy_from(f"{tmp_path / 'schedule.npz'}:pass_price=20")
+    policy = policy_from(f"{tmp_path / 'schedule.npz'}:pass_price=20", grows=model.grows)
     by_tick = DecisionSurrogateVectorEnv(1, models=[model], pass_price=20.0)
     by_tick.reset(seed=seed)
-    played = []
+    played, grown = [], 0
     for tick in range(1, TICKS + 1):
         now = progress(by_tick, tick)
         decision = policy(now)
         size = megabatches_of(tick, now.pending, replay=decision.replay, window=decision.window)
+        grown += decision.grow
         if decision.train:
-            played.append((tick, size))
-        by_tick.decide(*(np.array([value]) for value in (decision.train, size, decision.restart, 0)))
+            played.append((tick, size, grown))
+        by_tick.decide(*(np.array([value]) for value in (decision.train, size, decision.restart, decision.grow)))
     assert played[: len(trained)] == trained  # the last training of the episode ends it, and is not in `trained`
     assert len(played) <= len(trained) + 1
 
@@ -146,7 +164,7 @@ def progress(env, tick):
         processed_since_restart=int(env._processed[0]),
         last_size=int(env._size[0]),
         guess_loss=float(np.log(10)),
-        parameters=100,
+        parameters=int(env._parameters()[0]),
         first_parameters=100,
         flops=0,
     )
@@ -165,7 +183,7 @@ def test_the_rule_decides_where_the_network_was_not_trained(tmp_path):
     assert policy(beyond).train  # the rule's last tick
 
 
-def test_the_schedule_of_the_package_leaves_growing_learners_to_the_rule(tmp_path):
+def test_the_package_has_a_schedule_for_learners_that_grow_and_one_for_the_others(tmp_path):
     run = ["run", "--set", "epochs=5", "--width", "4", "--policy", "learned:pass_price=1", "--out", str(tmp_path)]
     assert all(main([*run, "--agent", name]) == 0 for name in ("sm", "gens"))
     single, growing = (
@@ -173,10 +191,19 @@ def test_the_schedule_of_the_package_leaves_growing_learners_to_the_rule(tmp_pat
         for name in ("sm", "gens")
         for folder in tmp_path.glob(f"*/{name}4-*")
     )
-    assert {stage["by"] for stage in growing} == {"rule"}
-    assert [stage["grow"] for stage in growing] == [0] + [1] * (len(growing) - 1)
-    assert single[0]["by"] == ""
+    assert single[0]["by"] == growing[0]["by"] == ""
+    assert any(stage["grow"] for stage in growing)
     assert not any(stage["grow"] for stage in single)
+
+
+def test_the_rule_decides_for_a_learner_of_another_kind(growing, tmp_path):
+    network = network_of(0)
+    can_grow = NAMES.index("can_grow")
+    network.low[can_grow] = network.high[can_grow] = 0  # trained without growth
+    network.save(tmp_path / "schedule.npz")
+    now = Progress(tick=1, ticks=20, pending=1, stages=0, guess_loss=2.3, parameters=9, first_parameters=9, flops=0)
+    assert LearnedSchedule(tmp_path / "schedule.npz", grows=True)(now).by == "rule"
+    assert LearnedSchedule(tmp_path / "schedule.npz")(now).by == ""
 
 
 def test_a_network_learns_to_stop_when_passes_are_dear_and_a_file_keeps_it(model, tmp_path):
@@ -202,8 +229,26 @@ def test_a_network_learns_to_stop_when_passes_are_dear_and_a_file_keeps_it(model
     assert again.about["pass_price"] == [0.0, 100.0]
 
 
-def test_a_model_that_cannot_replay_or_that_grows_is_refused(model):
-    for change in ({"replays": False}, {"restarts": False}, {"grows": True}):
+def test_a_network_learns_to_grow_when_memory_is_free_and_not_when_it_is_dear(growing):
+    pytest.importorskip("stable_baselines3")
+    prices = {"pass_price": (1.0, 1.0), "memory_price": (0.0, 1.0)}
+    network = train_schedule([growing], **prices, steps=100_000)
+    grown = []
+    for price in (0.0, 1.0):
+        env = NextTrainingVectorEnv(64, [growing], pass_price=1.0, memory_price=price)
+        observations, _ = env.reset(seed=3)
+        size, going = np.ones(64), np.ones(64, bool)
+        for _ in range(TICKS):
+            observations, _, ended, _, _ = env.step(network.decide(observations))
+            size[going] = np.maximum(size, env._parameters() / 100)[going]
+            going &= ~ended
+        grown.append(size.mean())
+    assert network.menu is WITH_GROWTH
+    assert grown[1] < 1.1 < grown[0]
+
+
+def test_a_model_that_cannot_replay_is_refused(model):
+    for change in ({"replays": False}, {"restarts": False}):
         with pytest.raises(ValueError, match="a schedule decides about replay and restarts"):
             train_schedule([model, dataclasses.replace(model, **change)], steps=1)
 
@@ -254,6 +299,35 @@ def test_networks_are_judged_apart_and_on_their_own_seeds(tmp_path, capsys):
     assert "w = 2: it lacks a seed of the subject; left out" in " ".join(told.err.split())
 
 
+def test_learners_that_grow_are_judged_at_prices_of_memory(tmp_path, capsys):
+    network_of(0, menu=WITH_GROWTH).save(file := tmp_path / "schedule.npz")
+    out = str(tmp_path / "runs")
+    run = ["run", "--agent", "gens", "--width", "4", "--set", "epochs=3", "ticks=8", "--seeds", "0", "1", "--out", out]
+    schedules = [f"{file}:pass_price=10,memory_price=0.5", "doubling", "doubling:growth=never"]
+    assert main([*run, "--policy", *schedules]) == 0
+    capsys.readouterr()
+
+    def judged(*words):
+        assert main(["policy", "judge", out, *words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)["rivalries"]
+
+    prices = ["--pass-price", "10", "--memory-price", "0", "0.5"]
+    rows = judged("--subject", "doubling", *prices, "--rival", "doubling:growth=never")
+    (free, dear) = [row for row in rows if row["rival"] == "doubling:growth=never"]
+    assert (free["memory_price"], dear["memory_price"]) == (0.0, 0.5)
+    assert free["rival_size"] == 1
+    assert free["size"] == pytest.approx((1 + 2 * 2 + 4 * 3 + 4) / 8)  # trainings at the ticks 1, 2, 4 and 8
+    for one, size in (("cost", "size"), ("rival_cost", "rival_size")):
+        assert dear[one]["mean"] - free[one]["mean"] == pytest.approx(0.5 * 8 * free[size])
+    learned = judged("--rival", "doubling:growth=never")
+    assert {(row["pass_price"], row["memory_price"]) for row in learned} == {(10.0, 0.5)}
+    assert {row["rival"] for row in learned} == {"doubling", "doubling:growth=never", "best schedule"}
+    assert main(["policy", "judge", out, "--picture", str(tmp_path / "rivals.png")]) == 0
+    printed = capsys.readouterr().out
+    assert "sizes" in printed
+    assert "10, 0.5" in printed
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -262,6 +336,14 @@ def test_networks_are_judged_apart_and_on_their_own_seeds(tmp_path, capsys):
         (
             ["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.npz", "--pass-price", "5", "1"],
             "--pass-price 5 1: must be two ascending prices",
+        ),
+        (
+            ["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.npz", "--memory-price", "0.5", "0.1"],
+            "--memory-price 0.5 0.1: must be two ascending prices from 0 on, such as 0 0.1",
+        ),
+        (
+            ["policy", "judge", ".", "--subject", "doubling", "--pass-price", "1", "--memory-price", "-1"],
+            "--memory-price -1: a price must be a finite number",
         ),
         (["policy", "judge", "."], "no ledger.jsonl in or below it"),
         (["run", "--policy", "missing.npz"], "policy='missing.npz': file not found"),

@@ -94,7 +94,9 @@ def test_a_policy_for_all_decisions_decides_as_its_model_does_at_its_price(price
     agent = agents.make("sm", alma, width=4, epochs=1, policy=policy)
     agents.run(alma, agent, 0)
     made = {record.tick: (record.replay, record.window, record.restart) for record in agent.history}
-    assert made == {tick: (one.replay, one.window, one.restart) for tick, one in decisions.items() if one.train}
+    trainings = {tick: one for tick, one in decisions.items() if one.train}
+    first = min(trainings)  # a restart has no effect at the first stage
+    assert made == {tick: (one.replay, one.window, one.restart and tick != first) for tick, one in trainings.items()}
     assert agents.policy_record(policy)["pass_price"] == price
 
 

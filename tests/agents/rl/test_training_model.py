@@ -103,6 +103,33 @@ def test_the_fit_finds_the_model_of_the_episodes(truth, episodes):
             assert ours.std() == pytest.approx(theirs.std(), rel=0.2), tick
 
 
+def test_a_fit_to_few_seeds_simulates_more_luck_than_its_residuals_have():
+    """The same trainings, with four seeds and with a seed for each run: only the luck of a new seed differs."""
+    runs = waits(noise=0.05, seeds=range(4))
+    few = fit_trainings(runs)
+    many = fit_trainings([dataclasses.replace(run, seed=number) for number, run in enumerate(runs)])
+    counts = np.array([len(run.trainings) for run in runs])
+    of_seeds = counts.reshape(4, -1).sum(1)
+    fewer, more = (n.sum() ** 2 / (n**2).sum() for n in (of_seeds, counts))
+    assert fewer == pytest.approx(4, rel=0.01)
+    ratio = math.sqrt((fewer + 1) / (fewer - 1) / ((more + 1) / (more - 1)))
+    assert few.quality == pytest.approx(ratio * many.quality)
+    for name in ("cold_residuals", "warm_residuals"):
+        for end in (np.min, np.max):  # of each pool: the pools hold the same residuals, in another order
+            here, there = (end(getattr(one, name), axis=1) for one in (few, many))
+            assert np.allclose(here, there * [ratio, 1, 1])
+    assert np.array_equal(few.warm, many.warm)
+
+
+def test_one_seed_is_widened_as_two_are():
+    runs = 2 * waits(noise=0.05)
+    one, two = (
+        fit_trainings([dataclasses.replace(run, seed=number // each) for number, run in enumerate(runs)])
+        for each in (len(runs), len(runs) // 2)
+    )
+    assert one.quality == pytest.approx(two.quality, rel=1e-3)
+
+
 def test_held_out_runs_of_the_same_law_are_simulated_faithfully(episodes):
     found = fidelity(held_out(episodes, episodes=100))
     assert found.schedules == 6  # 5 waits, and the random choices, which share a name
@@ -161,13 +188,16 @@ def test_too_few_trainings_are_refused(episodes):
 
 
 def test_the_shipped_runs_make_a_faithful_surrogate_of_the_digits():
-    runs = [one for one in load(shipped_file("Digits-ALMA-v0", decisions=True)) if one.width == 4]
-    found = fidelity(held_out(runs, episodes=16))
+    runs = [
+        one for one in load(shipped_file("Digits-ALMA-v0", decisions=True)) if (one.learner, one.width) == ("sm", 4)
+    ]
+    found = fidelity(held_out(runs))
     assert len(runs) == 260
     assert found.schedules == 18
     assert found.ranks > 0.9
     assert found.near_ranks > 0.8
     assert 0.75 < found.spread < 1.25
+    assert 0.85 < found.coverage < 0.95
     assert found.luck > 0.5
 
 

@@ -31,11 +31,11 @@ def test_every_candidate_can_be_read_and_differs():
 
 
 def test_a_schedule_pays_for_what_it_trains_on(models):
-    every, half = (simulate(models, f"fixed:wait=1,stop={stop}", 8) for stop in (1.0, 0.5))
+    every, half = (simulate(models, f"fixed:wait=1,stop={stop}", 256) for stop in (1.0, 0.5))
     assert np.allclose(every.passes, 1)
     assert np.allclose(half.passes, 0.5)
     assert np.allclose(every.size, TICKS)
-    assert (half.cer > every.cer).all()
+    assert half.cer.mean() > every.cer.mean()
     assert np.allclose(half.costs(40, 0.1), half.cer + 20 + 0.1 * TICKS)
 
 
