@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from agents.analysis.statistics import Interval
+from agents.catalogue.run_config import AgentConfig
+from agents.policies.waiting import RULE
 
-RECOMMENDED = "geometric(factor=1.6, first=1, stop=0.8)"  # docs/waiting.md has the evidence
+# The text of the rule in finished runs, whose records are sorted.
+RECOMMENDED = AgentConfig({"policy": dict(sorted(RULE.as_plain_data().items()))}).when
 
 
 class RunPrices(NamedTuple):

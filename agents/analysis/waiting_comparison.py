@@ -14,7 +14,7 @@ from agents.runs.load import FinishedRun
 
 
 @dataclass(frozen=True)
-class ScheduleCosts:
+class ComparedSchedule:
     """The costs of the runs of one schedule, which differ only in their seeds."""
 
     name: str  # the schedule as text
@@ -33,15 +33,15 @@ class WaitingComparison:
     """All schedules of one learner on one stream."""
 
     title: str  # stream and learner
-    schedules: Sequence[ScheduleCosts]  # in ascending order of mean cost
+    schedules: Sequence[ComparedSchedule]  # in ascending order of mean cost
     notes: Sequence[str] = ()  # for each run of the stream that was left out as a duplicate
 
     @property
-    def best_fixed(self) -> ScheduleCosts | None:
+    def best_fixed(self) -> ComparedSchedule | None:
         """The fixed waiting time with the lowest mean cost; None if there is no fixed waiting time."""
         return next((schedule for schedule in self.schedules if schedule.wait is not None), None)
 
-    def against_best_fixed(self, schedule: ScheduleCosts) -> Interval | None:
+    def against_best_fixed(self, schedule: ComparedSchedule) -> Interval | None:
         """Return the cost of a schedule minus that of `best_fixed`, paired by seed; None without common seeds."""
         best = self.best_fixed
         return None if best is None or schedule is best else paired_difference(schedule.costs, best.costs)
@@ -78,9 +78,9 @@ def _without_policy(group: SeedGroup) -> dict[str, str]:
     return {path: value for path, value in group.setting.items() if not path.startswith("agent.policy")}
 
 
-def _schedule(group: SeedGroup, prices: Prices) -> ScheduleCosts:
+def _schedule(group: SeedGroup, prices: Prices) -> ComparedSchedule:
     random_seed = name_values(group.setting, ["agent.policy.seed"])
-    return ScheduleCosts(
+    return ComparedSchedule(
         name=", ".join([group.first.run_config.agent.when, *random_seed]),
         wait=group.wait,
         costs=group.values(prices.cost),

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from agents.analysis.statistics import Interval
 from agents.cli import json_output
-from agents.cli.tuning import RULE, fixed_prices, named_runs
+from agents.cli.tuning import RULE_SPEC, fixed_prices, named_runs
 from agents.policies.learned_schedule import SHIPPED, ScheduleNetwork
 from agents.policies.specs import LEARNED
 from agents.rl.ceiling import Ceiling, by_ceiling, by_schedule, episode_costs
@@ -83,7 +83,7 @@ def _rows(options: argparse.Namespace, network: ScheduleNetwork, prices: list[fl
     for stream, file in (named_runs(given, options.recorded) for given in options.env):
         for runs in recorded_groups(stream, options.learner, options.width, file, decisions=True):
             model = fit_trainings(runs)
-            by_rule = simulate([model], RULE, options.episodes)
+            by_rule = simulate([model], RULE_SPEC, options.episodes)
             for price in prices:
                 best = Ceiling(model, price)
                 found: list[NDArray[Any]] = [

@@ -1,8 +1,8 @@
-"""The options of every subcommand of ``alma``.
+"""The subcommands of ``alma``, and the options of most of them.
 
-A subcommand names the function that carries it out as ``module:function`` of this package; the module is imported when
-the command runs. Names that other rooms define are repeated here, so that help loads none of these rooms; a test
-compares them.
+`agents.cli.listing_parser` and `agents.cli.waiting_parser` have the options of the others. A subcommand names the
+function that carries it out as ``module:function`` of this package; the module is imported when the command runs. Names
+that other rooms define are repeated here, so that help loads none of these rooms; a test compares them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import Any
 
 import alma_env
 from agents.cli.listing_parser import add_beginnings, add_listings
+from agents.cli.shared_options import DRY_RUN, add_execution, add_folder_options, add_pull, add_push, add_set
 from agents.cli.subcommands import Parser, add_command, add_json
+from agents.cli.waiting_parser import add_policy, add_surrogate
 
 ALL_PLANS = "all"
 PLANS = (
@@ -23,7 +25,6 @@ PLANS = (
 SCALES = ("smoke", "cpu", "gpu")
 PARTS = ("summary", "headlines", "findings", "scores", "comparisons")
 ENGINES = ("auto", "plain", "native")
-ALGORITHMS = ("ppo", "a2c", "dqn")
 PICTURE_FORMATS = ("png", "svg", "pdf", "csv")
 TABLE_FORMATS = ("markdown", "latex", "csv", "json")
 TABLE_KEYS = ("env", "agent", "width", "when", "replay")
@@ -43,15 +44,12 @@ FIGURES = {
     "savings": "CER against training FLOPs at the best waiting time, and what a doubling of the FLOPs saves",
     "equal-flops": "the order of methods at equal FLOPs, as the paper counts and by Comp",
 }
-EXECUTION = ("workers", "threads", "per_gpu", "ray", "fresh", "track")  # keywords of `agents.sweep`
-_DRY_RUN = "list the runs and which are finished; run none"
 _RECORD = (
     "also score on the validation parts of the whole stream; `alma surrogate fit` needs these scores for policies that "
     "are not tuned on the test set"
 )
 DEFAULT_ENV = "Digits-ALMA-v0"
 _AGENT = "agent id (see `alma agents`), or a function of your own, FILE.py:FUNCTION; default sm"
-_RECORDED = "file written by `fit`, or id of a stream whose recorded runs are shipped"
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -63,8 +61,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_sweep(commands)
     _add_reproduce(commands)
     add_listings(commands)
-    _add_surrogate(commands)
-    _add_policy(commands)
+    add_surrogate(commands)
+    add_policy(commands)
     _add_runs(commands)
     _add_arena(commands)
     _add_plot(commands)
@@ -92,7 +90,7 @@ def _add_run(commands: Any) -> None:
     add("--device", default="auto", help="cpu, cuda, …; default auto")
     add("--threads", type=int, help="PyTorch threads; default: 1 for an MLP, else all cores")
     add("--record", action="store_true", help=_RECORD)
-    _add_folder_options(run)
+    add_folder_options(run)
 
 
 def _add_sweep(commands: Any) -> None:
@@ -111,8 +109,8 @@ def _add_sweep(commands: Any) -> None:
     add("--engine", nargs="+", choices=ENGINES, help="how to train")
     add("--device", nargs="+", help="cpu, cuda, …; default auto")
     add("--record", action="store_const", const=True, help=_RECORD)
-    sweep.add_argument("--dry-run", action="store_true", help=_DRY_RUN)
-    _add_execution(sweep)
+    sweep.add_argument("--dry-run", action="store_true", help=DRY_RUN)
+    add_execution(sweep)
 
 
 def _add_combinations(parser: argparse._ActionsContainer) -> None:
@@ -130,40 +128,12 @@ def _add_combinations(parser: argparse._ActionsContainer) -> None:
         help="when to train, instead of --wait: fixed, geometric, doubling, validation, random, budget, learned, "
         "exploring, or NAME:field=value,… to change defaults; or a file PATH.zip or PATH.npz that was learned",
     )
-    _add_set(
+    add_set(
         parser,
         "any hyper-parameter of the agent or keyword of the environment, e.g. epochs=20 ticks=50; files of a text: "
         "train=FOLDER valid=FILE test=FILE vocabulary_size=8000 sequence_length=128; `alma sweep` runs every value of "
         "a list, epochs=[5,20]",
     )
-
-
-def _add_set(parser: argparse._ActionsContainer, summary: str) -> None:
-    parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=summary)
-
-
-def _add_folder_options(parser: argparse._ActionsContainer) -> None:
-    add = parser.add_argument
-    add("--out", type=Path, default=Path("runs"), help="folder of run folders, default runs/")
-    add("--fresh", action="store_true", help="delete these runs' folders first, finished or not")
-    trackers = "also report to experiment trackers: tensorboard, wandb, mlflow"
-    add("--track", nargs="+", default=[], metavar="TRACKER", help=trackers)
-
-
-def _add_execution(parser: argparse.ArgumentParser) -> None:
-    """Add the options `EXECUTION`: where and how the runs of a grid are computed."""
-    execution = parser.add_argument_group("execution")
-    add = execution.add_argument
-    add("--workers", type=int, help="processes of this machine; default: as many as fill its cores")
-    add("--threads", type=int, help="PyTorch threads of each process, default 1")
-    add("--per-gpu", type=int, default=0, metavar="K", help="K runs at once on each GPU")
-    add(
-        "--ray",
-        metavar="auto|ADDRESS|local[:CORES]",
-        help="give the runs to a Ray cluster: the cluster of RAY_ADDRESS or of this machine (auto), the cluster at "
-        "ADDRESS, or a cluster that is started for these runs (local)",
-    )
-    _add_folder_options(execution)
 
 
 def _add_reproduce(commands: Any) -> None:
@@ -177,7 +147,7 @@ def _add_reproduce(commands: Any) -> None:
     )
     add("--scale", choices=SCALES, default="cpu", help=scales)
     add("--seeds", type=int, nargs="+", help="instead of the plan's")
-    _add_set(parser, "any hyper-parameter or keyword of the environment, instead of the plan's")
+    add_set(parser, "any hyper-parameter or keyword of the environment, instead of the plan's")
     dry_run = "print the cost, and end; with --recorded or --runs also what is finished and what the rest costs"
     add("--dry-run", action="store_true", help=dry_run)
     add("--recorded", action="store_true", help="draw and judge the runs that come with the package; run nothing")
@@ -186,134 +156,8 @@ def _add_reproduce(commands: Any) -> None:
     add("--print", choices=PARTS, help="print this part of the finished runs as Markdown, and end; write nothing")
     formats = "formats of the figures, default png csv"
     add("--format", nargs="+", choices=PICTURE_FORMATS, default=["png", "csv"], help=formats)
-    _add_execution(parser)
+    add_execution(parser)
     parser.set_defaults(out=Path("reproduction"))
-
-
-def _add_surrogate(commands: Any) -> None:
-    surrogate = commands.add_parser("surrogate", help="fit surrogates to recorded runs, and compare them with the runs")
-    kinds = surrogate.add_subparsers(dest="kind", required=True)
-    record = add_command(kinds, "record", "waiting:record", "compute the runs from which a surrogate learns")
-    add = record.add_argument
-    add("env", help="id of a stream, such as MNIST-ALMA-v0")
-    add("--learner", default="sm", help="agent id, default sm")
-    add("--width", type=int, nargs="+", help="units or channels; default: the recipe's")
-    add("--seeds", type=int, nargs="+", help="seeds of the streams, default 100 to 119")
-    add("--exploring", type=int, default=4, help="exploring runs of each width and seed, default 4")
-    _add_set(record, "hyper-parameters of the agent and keywords of the environment, e.g. epochs=20")
-    add("--dry-run", action="store_true", help=_DRY_RUN)
-    _add_execution(record)
-    fit = add_command(kinds, "fit", "waiting:fit", "gather finished runs into one file, for recorded=FILE")
-    fit.add_argument("runs", type=Path, nargs="+", help="folders of runs, such as runs/MNIST-ALMA-v0")
-    fit.add_argument("--out", type=Path, required=True, help="file to write, .npz")
-    summary = "compare the ranks of schedules in a surrogate and in real runs"
-    validate = add_command(kinds, "validate", "waiting:validate", summary)
-    validate.add_argument("recorded", help=_RECORDED)
-    episodes = "episodes of the surrogate per run, default 64, and 256 with all decisions"
-    validate.add_argument("--episodes", type=int, help=episodes)
-    second = "the second surrogate, which also replays parts of the data and restarts"
-    validate.add_argument("--decisions", action="store_true", help=second)
-    tune = add_command(kinds, "tune", "tuning:tune", "find the schedules that cost least at given prices")
-    _add_recorded(tune)
-    tune.add_argument("env", help=_RECORDED)
-    add = tune.add_argument
-    text = "prices of the untrained size in errors per tick, default 0"
-    add("--memory-price", type=float, nargs="+", default=[0.0], help=text)
-    add("--episodes", type=int, default=256, help="simulated episodes of each schedule, default 256")
-    add_json(tune)
-    real = add_command(kinds, "schedules", "tuning:schedules", "compare the costs of schedules in recorded runs")
-    _add_recorded(real)
-    real.add_argument("env", nargs="+", help=_RECORDED)
-    real.add_argument("--picture", type=Path, help="file to draw: CER against FLOPs")
-    add_json(real)
-    summary = "compare a learned schedule with decisions that see the exact error"
-    best = add_command(kinds, "ceiling", "ceiling:ceiling", summary)
-    _add_recorded(best)
-    best.add_argument("env", nargs="+", help=_RECORDED)
-    best.add_argument("--policy", default="learned", help="learned schedule, or its file .npz; default learned")
-    best.add_argument("--episodes", type=int, default=512, help="simulated episodes, default 512")
-    add_json(best)
-    export = add_command(kinds, "export", "waiting:export", "write recorded runs as a Minari data set")
-    export.add_argument("recorded", help=_RECORDED)
-    export.add_argument("dataset", help="Minari's id, such as alma/mnist-waiting-v0")
-    export.add_argument("--actions", default="train", choices=["train", "multi"], help="action space, default train")
-
-
-def _add_recorded(command: argparse.ArgumentParser) -> None:
-    add = command.add_argument
-    add("--learner", default="sm", help="agent id, default sm")
-    add("--width", type=int, nargs="+", help="units or channels; default: all recorded widths")
-    add("--recorded", type=Path, help="file of recorded runs; default: the file of the package")
-    add("--pass-price", type=float, nargs="+", default=[0.0], help="prices of a full pass in errors, default 0")
-
-
-def _add_policy(commands: Any) -> None:
-    policy = commands.add_parser("policy", help="learn when to wait, and compare schedules")
-    kinds = policy.add_subparsers(dest="kind", required=True)
-    train = add_command(kinds, "train", "waiting:train", "learn a policy with PPO, A2C or DQN")
-    add = train.add_argument
-    add("env", help="a decision environment, such as MNIST-ALMA-Wait-Surrogate-v0")
-    add("--algorithm", default="ppo", choices=ALGORITHMS, help="default ppo")
-    add("--steps", type=float, default=2e6, help="decisions to learn from, default 2e6")
-    add("--seed", type=int, default=0, help="default 0")
-    _add_set(train, "keywords of the environment, e.g. width=4,64 flops_price=0.1 reward_on=validation")
-    add("--out", type=Path, required=True, help="file to write, .zip; read by alma run --policy")
-    add("--tensorboard", type=Path, help="folder for TensorBoard's event files")
-    afterwards = "run the policy afterwards on the real streams of seeds"
-    add("--evaluate", type=int, nargs="+", metavar="SEED", help=afterwards)
-    add("--runs", type=Path, default=Path("runs"), help="folder of these runs, default runs/")
-
-    summary = "learn a schedule for several streams, widths and prices: a decision after each training"
-    of_trainings = add_command(kinds, "train-schedule", "scheduling:train_schedule", summary)
-    add = of_trainings.add_argument
-    add("env", nargs="+", help=_RECORDED)
-    add("--learner", nargs="+", default=["sm"], help="agent ids, of those that a stream has runs of; default sm")
-    add("--width", type=int, nargs="+", help="units or channels; default: all recorded widths")
-    text = "lowest and highest price of a full pass in errors, default 0 100"
-    add("--pass-price", type=float, nargs=2, metavar=("LOW", "HIGH"), default=[0.0, 100.0], help=text)
-    text = "lowest and highest price of the untrained size in errors per tick, default 0 0"
-    add("--memory-price", type=float, nargs=2, metavar=("LOW", "HIGH"), default=[0.0, 0.0], help=text)
-    add("--steps", type=float, default=8e6, help="trainings to learn from, default 8e6")
-    add("--seed", type=int, default=0, help="default 0")
-    real = "real runs to learn from afterwards, all streams and widths together, default 0"
-    of_trainings.add_argument("--real", type=int, default=0, metavar="N", help=real)
-    text = "processes for the real runs; default: as many as fill the cores of this machine"
-    of_trainings.add_argument("--workers", type=int, help=text)
-    on = "error to learn from: on the validation parts of the whole stream (default), or on the test set"
-    add("--reward-on", default="validation", choices=["validation", "test"], help=on)
-    add("--out", type=Path, required=True, help="file to write, .npz; read by alma run --policy")
-
-    summary = "compare finished runs, paired by seed, with the best fixed waiting time"
-    compare = add_command(kinds, "compare", "waiting:compare", summary)
-    add = compare.add_argument
-    add("folder", type=Path, help="folder of runs, such as runs/MNIST-ALMA-v0")
-    add("--flops-price", type=float, default=0.0, help="price of one teraFLOP in errors, default 0")
-    price = "price of a million parameters at each tick in errors, default 0"
-    add("--parameter-price", type=float, default=0.0, help=price)
-    add("--picture", type=Path, help="file to draw, default waiting.png in the folder")
-    add_json(compare)
-
-    summary = "compare learned schedules with their rivals, at the prices of their runs"
-    judge = add_command(kinds, "judge", "judging:judge", summary)
-    judge.add_argument("folder", type=Path, nargs="*", help="folders of runs, such as runs/MNIST-ALMA-v0")
-    own = "the runs that come with the package: of learners that do not grow (default), or of those that do"
-    judge.add_argument("--recorded", nargs="?", const="schedules", choices=["schedules", "growth"], help=own)
-    add = judge.add_argument
-    add("--subject", help="schedule to compare in the place of the learned ones, in the form of alma run --policy")
-    add("--pass-price", type=float, nargs="+", help="prices of a full pass in errors, for --subject")
-    text = "prices of the untrained size in errors per tick, for --subject, default 0"
-    add("--memory-price", type=float, nargs="+", default=[0.0], help=text)
-    add("--rival", nargs="+", default=[], metavar="SCHEDULE", help="further rivals, in the form of alma run --policy")
-    add("--picture", type=Path, help="file to draw: costs relative to those of the subject")
-    add_json(judge)
-
-    push = add_command(
-        kinds, "push", "hub:push_policy", "put a learned policy on the Hugging Face Hub, or into a folder"
-    )
-    push.add_argument("file", type=Path, help="file that `alma policy train` wrote, .zip")
-    _add_push(push)
-    summary = "fetch a learned policy from the Hugging Face Hub; to use the file runs code of its author"
-    _add_pull(add_command(kinds, "pull", "hub:pull_policy", summary), "file to write, .zip")
 
 
 def _add_runs(commands: Any) -> None:
@@ -323,21 +167,9 @@ def _add_runs(commands: Any) -> None:
     summary = "put finished runs on the Hugging Face Hub as a data set (Parquet), or into a folder"
     push = add_command(kinds, "push", "hub:push_runs", summary)
     push.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="folders of runs, or packed files")
-    _add_push(push)
+    add_push(push)
     summary = "fetch finished runs from the Hugging Face Hub, for `alma show`, `table` and `plot`"
-    _add_pull(add_command(kinds, "pull", "hub:pull_runs", summary), f"file to write, *{PACKED_SUFFIX}")
-
-
-def _add_push(parser: argparse.ArgumentParser) -> None:
-    place = "repository USER/NAME, which is created if it is missing, or a folder such as ./folder"
-    parser.add_argument("--to", required=True, metavar="PLACE", help=place)
-    parser.add_argument("--private", action="store_true", help="create the repository as private")
-
-
-def _add_pull(parser: argparse.ArgumentParser, out: str) -> None:
-    parser.add_argument("place", metavar="PLACE", help="repository USER/NAME, or a folder such as ./folder")
-    parser.add_argument("--out", type=Path, required=True, help=out)
-    parser.add_argument("--revision", help="branch, tag or commit of the repository; default: the newest")
+    add_pull(add_command(kinds, "pull", "hub:pull_runs", summary), f"file to write, *{PACKED_SUFFIX}")
 
 
 def _add_arena(commands: Any) -> None:
@@ -347,7 +179,7 @@ def _add_arena(commands: Any) -> None:
     agents = "agents (see `alma agents`), each with its hyper-parameters: sm:width=4 ens:width=4,members=3 gens:wait=5"
     add("--agents", nargs="+", required=True, metavar="ID:KEY=VALUE,…", help=agents)
     add("--seeds", type=int, nargs="+", default=[0], help="one stream per seed, default 0")
-    _add_set(arena, "any keyword of the environment, or hyper-parameter of all agents, e.g. ticks=20 epochs=5")
+    add_set(arena, "any keyword of the environment, or hyper-parameter of all agents, e.g. ticks=20 epochs=5")
     add("--flops-budget", type=float, help="FLOPs that each agent may spend")
     add("--shared-budget", type=float, help="FLOPs that all agents may spend together, divided by bids")
     add("--seats", type=int, help="with --shared-budget: agents that train at one tick, default 1")

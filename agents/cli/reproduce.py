@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from agents.catalogue.spec import RunSpec
-from agents.cli.parser import ALL_PLANS, EXECUTION
+from agents.cli.parser import ALL_PLANS
+from agents.cli.shared_options import EXECUTION
 from agents.policies.validation import key_values
 from agents.reproduction import findings_report, report
 from agents.reproduction.claims.findings import JudgedFinding, family

@@ -17,7 +17,8 @@ from agents.analysis.labels import labels_of
 from agents.catalogue.recipes import recipe_for
 from agents.catalogue.spec import RunSpec
 from agents.cli.console import RunProgress, draw_curves
-from agents.cli.parser import DEFAULT_ENV, EXECUTION
+from agents.cli.parser import DEFAULT_ENV
+from agents.cli.shared_options import EXECUTION
 from agents.policies.validation import key_values
 from agents.runs import load, run_folder
 from agents.runs import run as runs

@@ -19,6 +19,7 @@ from agents.analysis.schedule_costs import RECOMMENDED, RunPrices, ScheduleCosts
 from agents.analysis.statistics import Interval
 from agents.cli import json_output
 from agents.figures import schedules as picture
+from agents.policies.waiting import RULE
 from agents.rl.learning_curve import recorded_groups
 from agents.rl.recorded_schedules import recorded_schedules
 from agents.rl.recordings import named_file, stream_of
@@ -26,8 +27,8 @@ from agents.rl.training_fit import models_for
 from agents.rl.tuning import Outcome, candidates, simulate
 from agents.sweeps.progress import say
 
-RULE = "geometric:factor=1.6,stop=0.8"
-BESIDE = ("doubling", RULE)  # shown beside the best schedules
+RULE_SPEC = f"geometric:factor={RULE.factor},stop={RULE.stop}"
+BESIDE = ("doubling", RULE_SPEC)  # shown beside the best schedules
 _BEST = 3
 _DOUBLING = "geometric(factor=2.0, first=1)"
 

@@ -29,11 +29,10 @@ from agents.policies.next_training import MENUS, Menu
 from agents.policies.priced_features import FEATURES, NAMES, PRICES, features_of
 from agents.policies.progress import Decision, Progress
 from agents.policies.validation import check_types
-from agents.policies.waiting import Geometric
+from agents.policies.waiting import RULE
 from alma_env.metering import meter
 
 SHIPPED = {grows: Path(__file__).with_name(f"learned_schedule{'_growing' * grows}.npz") for grows in (False, True)}
-RULE = Geometric(factor=1.6, stop=0.8)  # decides where the network was not trained
 BY_RULE = "rule"
 _PRICED = np.array(["price" in name for name in NAMES])  # features that depend on the prices
 

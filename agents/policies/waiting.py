@@ -267,6 +267,9 @@ def _require_wait(wait: int) -> None:
         raise ValueError(f"wait={wait}: the waiting time must be at least 1 mega-batch; use wait=1")
 
 
+# The rule that docs/waiting.md recommends, and the one that decides where a learned schedule was not trained.
+RULE = Geometric(factor=1.6, stop=0.8)
+
 # Schedules by the names that `alma run --policy` accepts.
 SCHEDULES: dict[str, type[Schedule]] = {
     "fixed": FixedWait,

@@ -22,9 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import map_coordinates
 
-from agents.policies.learned_schedule import RULE, ScheduleNetwork
+from agents.policies.learned_schedule import ScheduleNetwork
 from agents.policies.next_training import REPLAYS
 from agents.policies.progress import Progress
+from agents.policies.waiting import RULE
 from agents.rl.learning_curve import logit
 from agents.rl.next_training_env import Learners, NextTrainings, NextTrainingVectorEnv, megabatches_with
 from agents.rl.stacked_models import StackedModels

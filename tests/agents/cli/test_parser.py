@@ -12,7 +12,7 @@ import pytest
 
 from agents import figures
 from agents.analysis import tables, tables_text
-from agents.cli import parser
+from agents.cli import parser, waiting_parser
 from agents.reproduction import plans, printed
 from agents.rl import train
 from agents.runs import archive
@@ -57,5 +57,5 @@ def test_repeated_names_equal_the_names_of_the_rooms_that_define_them():
     assert parser.TABLE_KEYS == tables.KEYS
     assert (parser.PLANS, parser.SCALES) == (plans.NAMES, plans.SCALES)
     assert parser.PARTS == printed.PARTS
-    assert parser.ALGORITHMS == train.ALGORITHMS
+    assert waiting_parser.ALGORITHMS == train.ALGORITHMS
     assert parser.PACKED_SUFFIX == archive.SUFFIX

@@ -1,0 +1,53 @@
+"""Options that several subcommands of ``alma`` have in common."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+EXECUTION = ("workers", "threads", "per_gpu", "ray", "fresh", "track")  # keywords of `agents.sweep`
+DRY_RUN = "list the runs and which are finished; run none"
+
+
+def add_set(parser: argparse._ActionsContainer, summary: str) -> None:
+    """Add ``--set``, which takes values by name."""
+    parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=summary)
+
+
+def add_folder_options(parser: argparse._ActionsContainer) -> None:
+    """Add the options of a command that writes run folders."""
+    add = parser.add_argument
+    add("--out", type=Path, default=Path("runs"), help="folder of run folders, default runs/")
+    add("--fresh", action="store_true", help="delete these runs' folders first, finished or not")
+    trackers = "also report to experiment trackers: tensorboard, wandb, mlflow"
+    add("--track", nargs="+", default=[], metavar="TRACKER", help=trackers)
+
+
+def add_execution(parser: argparse.ArgumentParser) -> None:
+    """Add the options `EXECUTION`: where and how the runs of a grid are computed."""
+    execution = parser.add_argument_group("execution")
+    add = execution.add_argument
+    add("--workers", type=int, help="processes of this machine; default: as many as fill its cores")
+    add("--threads", type=int, help="PyTorch threads of each process, default 1")
+    add("--per-gpu", type=int, default=0, metavar="K", help="K runs at once on each GPU")
+    add(
+        "--ray",
+        metavar="auto|ADDRESS|local[:CORES]",
+        help="give the runs to a Ray cluster: the cluster of RAY_ADDRESS or of this machine (auto), the cluster at "
+        "ADDRESS, or a cluster that is started for these runs (local)",
+    )
+    add_folder_options(execution)
+
+
+def add_push(parser: argparse.ArgumentParser) -> None:
+    """Add the options of a command that puts files on the Hugging Face Hub."""
+    place = "repository USER/NAME, which is created if it is missing, or a folder such as ./folder"
+    parser.add_argument("--to", required=True, metavar="PLACE", help=place)
+    parser.add_argument("--private", action="store_true", help="create the repository as private")
+
+
+def add_pull(parser: argparse.ArgumentParser, out: str) -> None:
+    """Add the options of a command that fetches files from the Hugging Face Hub."""
+    parser.add_argument("place", metavar="PLACE", help="repository USER/NAME, or a folder such as ./folder")
+    parser.add_argument("--out", type=Path, required=True, help=out)
+    parser.add_argument("--revision", help="branch, tag or commit of the repository; default: the newest")
