@@ -22,7 +22,7 @@ _DOCS = ROOT / "docs"
 PAGES = {name: ROOT / name for name in _AT_THE_TOP} | {
     str(page.relative_to(_DOCS)): page for pattern in ("*.md", "tutorials/*.md") for page in sorted(_DOCS.glob(pattern))
 }
-NOT_RUN = ("takes minutes", "takes hours", "needs a GPU", "needs a network", "needs CleanRL")
+NOT_RUN = ("takes minutes", "takes hours", "needs a GPU", "needs a network", "needs CleanRL", "needs the novels")
 EXECUTED = ("python", "sh")
 SHOWN = ("text", "nginx", "bibtex")
 
