@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agents.analysis.priced_comparison import Rivalry
+from agents.analysis.schedule_costs import RunPrices
 from agents.figures import style
 
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
@@ -33,11 +34,23 @@ def draw(rivalries: Sequence[Rivalry], file: Path) -> Path:
         axes.set_yticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
         axes.minorticks_off()
         axes.set_ylim(0.9 * min(0.9, *reached), 1.1 * max(2.0, *reached))
-        axes.set_xticks(range(len(prices)), [str(one) for one in prices])
-        axes.set(xlabel="errors that a full pass costs", ylabel="cost / cost of the subject" if place == 1 else "")
+        labels, xlabel = _labels(prices)
+        axes.set_xticks(range(len(prices)), labels)
+        axes.set(xlabel=xlabel, ylabel="cost / cost of the subject" if place == 1 else "")
         axes.set_title(title, loc="left")
         style.plain(axes)
     figure.legend(frameon=False, loc="outside lower center", ncols=len(rivals))
     file.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(file, dpi=150)
     return file
+
+
+def _labels(prices: Sequence[RunPrices]) -> tuple[list[str], str]:
+    """Return the labels of the ticks and of the axis: only the price of memory where the price of a pass is one."""
+    full_pass, memory = ({getattr(one, name) for one in prices} for name in RunPrices._fields)
+    if memory == {0.0}:
+        return [str(one) for one in prices], "errors that a full pass costs"
+    if len(full_pass) == 1:
+        labels = [f"{one.memory_price:g}" for one in prices]
+        return labels, f"errors per tick that memory costs\n(a full pass: {full_pass.pop():g})"
+    return [str(one) for one in prices], "errors that a full pass costs,\nand memory per tick"

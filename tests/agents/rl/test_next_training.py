@@ -399,6 +399,26 @@ def test_the_page_has_the_numbers_of_the_recorded_comparison(capsys):
     assert sum(row["worst"] <= row["rival_worst"] for row in rows if row["rival"] == "doubling") == 19
 
 
+def test_the_page_has_the_numbers_of_growth_at_prices_of_memory(capsys):
+    without = "geometric:factor=1.6,stop=0.8,growth=never"
+    assert main(["policy", "judge", "--recorded", "growth", "--rival", without, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rivalries"]
+    page = (ROOT / "docs" / "waiting.md").read_text()
+    assert len(rows) == 80  # four learners, four prices, five rivals
+    for row in rows:
+        assert f"{row['cost']['mean']:.2f} ± {row['cost']['half']:.2f}" in page
+        difference = row["difference"]
+        assert f"{difference['mean']:+.2f} ± {difference['half']:.2f}".replace("-", "−") in page
+        assert row["rival"] != "the rule" or f" {row['size']:.2f}, {row['rival_size']:.2f} " in page
+
+    def won(rival, p):
+        return sum(row["difference"]["mean"] < 0 and row["p"] < p for row in rows if row["rival"] == rival)
+
+    assert (won("best fixed wait", 0.001), won("the rule", 0.05), won(without, 0.05)) == (16, 15, 16)
+    hindsight = [row for row in rows if row["rival"] == "best schedule"]
+    assert sum(row["difference"]["mean"] <= 0.02 * row["rival_cost"]["mean"] for row in hindsight) == 12
+
+
 def test_the_page_has_the_numbers_of_the_rules_that_restart(capsys):
     rules = [f"geometric:factor={factor},replay=all,restart=0.1,stop=0.2" for factor in (1.6, 5)]
     plain = "geometric:factor=1.6,replay=all,stop=0.2"
