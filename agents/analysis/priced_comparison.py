@@ -16,6 +16,7 @@ from agents.analysis.schedule_costs import RECOMMENDED, RunPrices, ScheduleCosts
 from agents.analysis.seed_groups import SeedGroup
 from agents.analysis.statistics import Interval, holm, paired_p_value
 from agents.analysis.waiting_comparison import learners_of
+from agents.catalogue.methods import METHODS
 from agents.catalogue.run_config import AgentConfig
 from agents.policies.specs import policy_from
 from agents.policies.waiting import SCHEDULES, Schedule
@@ -107,8 +108,7 @@ def compare_at_prices(
 
     The rivals are the best fixed wait and the best schedule of all, both chosen in hindsight at the prices, doubling,
     the recommended rule, and the given ones. Doubling and the rule grow a learner that can grow at every stage. A full
-    pass is as long as the stream, and as dear as the training on D_1
-    of a rival that trains at tick 1.
+    pass is as long as the stream, and as dear as the training on D_1 of a rival that trains at tick 1.
 
     Args:
         runs: finished runs of one or more learners.
@@ -117,23 +117,23 @@ def compare_at_prices(
         rivals: further rivals in the form of ``--policy``.
 
     Returns:
-        The comparisons; the fronts, if the subject is learned; and messages on runs that are left out, and on stages
-        that the rule decided in the place of a network.
+        The comparisons; the fronts, if the subject is learned and memory is free; and messages on runs that are left
+        out, and on stages that the rule decided in the place of a network.
 
     Raises:
-        ValueError: a schedule is unknown; no run has the subject, or a given rival; or the runs of the subject have no
-            common seed, or no rival that trains at tick 1.
+        ValueError: a schedule is unknown; no run has the subject, or a given rival; a rival is the subject for every
+            learner; or the runs of the subject have no common seed, or no rival that trains at tick 1.
     """
     texts = (*rivals, *([] if subject is None else [subject]))
-    unknown = set(texts)
+    unknown, distinct = set(texts), set(rivals if subject is None else ())
     contests: list[_Contest] = []
     notes: list[str] = []
     for title, groups, left_out in learners_of(runs):
         notes += left_out
-        grows = any(_policy(group).get("growth", "never") != "never" for group in groups)
+        grows = _grows(groups)
         schedules = {text: _schedule(text, grows=grows) for text in texts}
-        if subject is not None and (same := [text for text in rivals if schedules[text] == schedules[subject]]):
-            raise ValueError(f"rival {same[0]}: it is the subject; give another schedule, or leave it out")
+        named = {text: schedules[text] for text in rivals if subject is None or schedules[text] != schedules[subject]}
+        distinct |= set(named)
         unknown -= {text for text in unknown for group in groups if _is(group, schedules[text])}
         others = [group for group in groups if _policy(group).get("name") != LEARNED]
         names: list[str]
@@ -150,18 +150,27 @@ def compare_at_prices(
             own = [group for group in others if _is(group, schedules[subject])]
             others = [group for group in others if group not in own]
             names, subjects = [""] * len(own), [dict.fromkeys(prices, group) for group in own]
-        named = {text: schedules[text] for text in rivals}
         contests += [
             _contest(title.replace("-ALMA-v0", "") + name, one, others, named, notes, grows=grows)
             for name, one in zip(names, subjects, strict=True)
         ]
+    for text in set(rivals) - distinct:
+        raise ValueError(f"rival {text}: it is the subject; give another schedule, or leave it out")
     for text in unknown:
         raise ValueError(f"{text}: no run has this schedule; add runs of alma run … --policy {text}")
     if not contests:
         raise ValueError("no run has a learned schedule; add runs of alma run … --policy learned:pass_price=10")
     rivalries = [row for one in contests for row in _rivalries(one)]
-    fronts = [front for one in contests for front in _fronts(one)] if subject is None else []
+    free = [one for one in contests if subject is None and not any(prices.memory_price for prices in one.subject)]
+    fronts = [front for one in free for front in _fronts(one)]
     return rivalries, fronts, list(dict.fromkeys(notes))
+
+
+def _grows(groups: Sequence[SeedGroup]) -> bool:
+    """Return whether a learner can grow; of a learner of the user's own, whether any of its schedules lets it grow."""
+    if (method := METHODS.get(groups[0].agent)) is not None:
+        return method.grows
+    return any(_policy(group).get("growth", "never") != "never" for group in groups)
 
 
 def _schedule(text: str, *, grows: bool) -> Schedule:

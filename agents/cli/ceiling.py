@@ -17,6 +17,7 @@ from agents.analysis.statistics import Interval
 from agents.cli import json_output
 from agents.cli.tuning import RULE_SPEC, fixed_prices, named_runs
 from agents.policies.learned_schedule import SHIPPED, ScheduleNetwork
+from agents.policies.priced_features import NAMES
 from agents.policies.specs import LEARNED
 from agents.rl.ceiling import Ceiling, by_ceiling, by_schedule, episode_costs
 from agents.rl.learning_curve import recorded_groups
@@ -57,6 +58,12 @@ def ceiling(options: argparse.Namespace, console: Console) -> int:
             "those of --pass-price"
         )
     network = ScheduleNetwork.read(SHIPPED[False] if options.policy == LEARNED else Path(options.policy))
+    can_grow = NAMES.index("can_grow")
+    if network.low[can_grow] > 0:
+        raise ValueError(
+            f"--policy {options.policy}: it was learned on learners that grow, and the ceiling does not grow; give a "
+            "schedule of learners that do not grow"
+        )
     low, high = network.about["pass_price"]
     if beyond := [price for price in prices if not low <= price <= high]:
         raise ValueError(f"--pass-price {beyond[0]:g}: the network knows prices from {low:g} to {high:g}; give such")

@@ -12,7 +12,7 @@ from rich.table import Column, Table
 from agents.analysis.priced_comparison import Rivalry, compare_at_prices
 from agents.analysis.schedule_costs import RunPrices
 from agents.cli import json_output
-from agents.cli.tuning import fixed_prices
+from agents.cli.tuning import PRICE, fixed_prices
 from agents.figures import rivals as picture
 from agents.rl.registration import SHIPPED
 from agents.runs import load
@@ -29,12 +29,12 @@ def judge(options: argparse.Namespace, console: Console) -> int:
         raise ValueError(
             f"folders {[str(one) for one in options.folder]}: give folders of runs, or --recorded, not both"
         )
-    memory = fixed_prices(options.memory_price, "--memory-price")
+    memory = fixed_prices(options.memory_price or [0.0], "--memory-price")
     prices = [RunPrices(*both) for both in itertools.product(fixed_prices(options.pass_price or []), memory)]
-    if (options.subject is None) != (not prices):
+    if (options.subject is None) != (not prices) or (options.subject is None and options.memory_price is not None):
         raise ValueError(
-            f"--subject {options.subject}, --pass-price {options.pass_price}: a subject needs prices, and learned "
-            "schedules have their own; give both, or neither"
+            f"--subject {options.subject}, --pass-price {options.pass_price}, --memory-price {options.memory_price}: a "
+            "subject needs prices, and learned schedules have their own; give --subject and --pass-price, or no price"
         )
     runs, left_out = load.find(*([RECORDED[options.recorded]] if options.recorded else options.folder))
     say(said, *left_out)
@@ -46,14 +46,14 @@ def judge(options: argparse.Namespace, console: Console) -> int:
         json_output.write({"rivalries": rivalries, "fronts": fronts})
         return 0
     own = "learned" if options.subject is None else "subject"
+    sizes = any(max(one.size, one.rival_size) > 1 for one in rivalries)
     for title in dict.fromkeys(one.runs for one in rivalries):
         rival = Column("rival", overflow="fold", min_width=15)
         numbers = ("its cost", own, f"{own} − rival", "p", "worst", "passes")
         shown = [one for one in rivalries if one.runs == title]
-        grown = any(max(one.size, one.rival_size) > 1 for one in shown)
-        table = Table("price", rival, *numbers, *["sizes"] * grown, box=None, title=title)
+        table = Table("price", rival, *numbers, *["sizes"] * sizes, box=None, title=title)
         for one in shown:
-            table.add_row(*_cells(one), *[f"{one.size:.2f}, {one.rival_size:.2f}"] * grown)
+            table.add_row(*_cells(one), *[f"{one.size:.2f}, {one.rival_size:.2f}"] * sizes)
         console.print(table)
     volumes = Table("runs", "schedules", "hypervolume", "learned minus this", box=None)
     for front in fronts:
@@ -62,12 +62,12 @@ def judge(options: argparse.Namespace, console: Console) -> int:
     if fronts:
         console.print(volumes)
     legend = (
-        "Price: errors that a full pass costs, then errors per tick that the untrained size costs if they are not 0. "
-        "Cost: CER, and FLOPs and memory at their prices, in errors, mean over seeds; ±: 95 % "
-        "interval (Student's t); differences are paired by seed; p: paired t-test with Holm's correction over the "
-        f"prices; worst: highest cost of a seed, passes: mean full passes, sizes: mean parameters beside those of the "
-        f"untrained predictor, {own} and rival"
+        f"{PRICE} Cost: CER, and FLOPs and memory at their prices, in errors, mean over seeds; ±: 95 % interval "
+        "(Student's t); differences are paired by seed; p: paired t-test with Holm's correction over the prices; "
+        f"{own} and rival: highest cost of a seed (worst), mean full passes (passes)"
     )
+    if sizes:
+        legend += ", mean parameters divided by those of the untrained predictor (sizes)"
     if fronts:
         legend += "; hypervolume: of the front of CER and full passes up to two passes, as a share"
     console.print(legend, highlight=False)

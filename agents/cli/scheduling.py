@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import math
 from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 
 from agents.cli.tuning import named_runs
+from agents.policies.learned_schedule import ScheduleNetwork
 from agents.rl.learning_curve import recorded_groups, recorded_learners
 from agents.rl.real_runs import RealRuns
 from agents.rl.real_training_env import RealStream
@@ -36,9 +38,13 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
         raise ValueError(f"--workers {options.workers}: only real runs use processes; give --real 2000, too")
     workers = len(worker_variables(options.workers, per_gpu=0, threads=1))
     models, learned_on, streams = [], [], []
-    for stream, file in (named_runs(given, None) for given in options.env):
-        known = [name for name in options.learner if name in recorded_learners(stream, file)]
-        for learner in known or options.learner:  # none is known: the first one raises the error
+    sources = [named_runs(given, None) for given in options.env]
+    recorded = {source: recorded_learners(*source) for source in sources}
+    if missing := [name for name in options.learner if not any(name in learners for learners in recorded.values())]:
+        known = "; ".join(f"{stream}: {', '.join(sorted(learners))}" for (stream, _), learners in recorded.items())
+        raise ValueError(f"--learner {missing[0]}: no given stream has runs of it; recorded are {known}")
+    for stream, file in sources:
+        for learner in [name for name in options.learner if name in recorded[stream, file]]:
             for runs in recorded_groups(stream, learner, options.width, file, decisions=True):
                 models.append(fit_trainings(runs, options.reward_on))
                 if options.real:
@@ -55,16 +61,25 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
         progress=console.is_terminal,
         about=about,
         real=RealRuns(streams, options.real, workers, partial(_report, console, options.real)) if streams else None,
+        keep=partial(_keep, console, options.out),
     )
     network.save(options.out)
     afterwards = f", then on {options.real} real runs" * bool(options.real)
     say(console, f"{options.out}: learned on {'; '.join(learned_on)}{afterwards}")
-    say(console, f"{options.out}: alma run … --policy {options.out}:pass_price={prices['pass_price'][1]:g}")
+    high = {name: price[1] for name, price in prices.items()}
+    fields = ",".join(f"{name}={price:g}" for name, price in high.items() if price or name == "pass_price")
+    say(console, f"{options.out}: alma run … --agent {options.learner[0]} --policy {options.out}:{fields}")
     return 0
 
 
-def _report(console: Console, count: int, done: int, cost: float) -> None:
+def _keep(console: Console, out: Path, network: ScheduleNetwork) -> None:
+    network.save(out)
+    say(console, f"{out}: learned on the surrogates; the real runs follow, and replace this file at their end")
+
+
+def _report(console: Console, count: int, done: int, runs: int, cost: float) -> None:
     say(
         console,
-        f"{done} of {count} real runs: the last cost {cost:.3f} times as much as simple schedules simulated",
+        f"{done} of {count} real runs; the mean cost of the newest {runs} is {cost:.3f} times that of the best of some "
+        "simple schedules, simulated",
     )

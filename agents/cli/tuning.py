@@ -29,6 +29,10 @@ from agents.sweeps.progress import say
 
 RULE_SPEC = f"geometric:factor={RULE.factor},stop={RULE.stop}"
 BESIDE = ("doubling", RULE_SPEC)  # shown beside the best schedules
+PRICE = (
+    "Price: errors that a full pass costs; after a comma, if it is not 0, errors per tick that the size of the "
+    "untrained predictor costs."
+)
 _BEST = 3
 _DOUBLING = "geometric(factor=2.0, first=1)"
 
@@ -51,13 +55,13 @@ def tune(options: argparse.Namespace, console: Console) -> int:
         json_output.write(rows)
         return 0
     schedule = Column("schedule", overflow="fold")
-    table = Table("width", "full pass", schedule, "cost", "CER", "passes", box=None, title=stream)
+    table = Table("width", "price", schedule, "cost", "CER", "passes", box=None, title=stream)
     for row in rows:
         numbers = row.cost.text(".2f"), f"{row.cer:.2f}", f"{row.passes:.2f}"
         width = "all" if row.width is None else str(row.width)
         table.add_row(width, str(RunPrices(row.pass_price, row.memory_price)), escape(row.schedule), *numbers)
     console.print(table)
-    legend = "CER of ticks 1 to the last; ±: 95 % interval over simulated episodes (Student's t)"
+    legend = f"{PRICE} CER: of ticks 1 to the last. ±: 95 % interval over simulated episodes (Student's t)"
     console.print(legend, highlight=False)
     return 0
 

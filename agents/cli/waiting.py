@@ -29,6 +29,7 @@ from agents.policies.validation import key_values
 from agents.rl import decision_fidelity, fidelity, recordings
 from agents.rl import export as minari_export
 from agents.rl.learning_curve import fit as fit_curve
+from agents.rl.learning_curve import without_growth
 from agents.rl.price_range import PriceRange
 from agents.rl.recording_plan import SEEDS, recording_specs
 from agents.rl.registration import OF_RECORDED_RUNS
@@ -87,6 +88,7 @@ def validate(options: argparse.Namespace, console: Console) -> int:
     known = _recordings(options.recorded, decisions=options.decisions)
     for (env, learner, width, _), runs in recordings.groups(known).items():
         if options.decisions or any(run.explores for run in runs):
+            runs = [*runs, *without_growth(runs, [one for one in known if one.env == env])]
             episodes = options.episodes or decision_fidelity.EPISODES
             _validate_decisions(f"{env}, {learner} {width}", runs, episodes, console)
             continue

@@ -92,7 +92,8 @@ def add_policy(commands: Any) -> None:
     of_trainings = add_command(kinds, "train-schedule", "scheduling:train_schedule", summary)
     add = of_trainings.add_argument
     add("env", nargs="+", help=_RECORDED)
-    add("--learner", nargs="+", default=["sm"], help="agent ids, of those that a stream has runs of; default sm")
+    text = "agent ids; a stream without runs of one takes the others; default sm"
+    add("--learner", nargs="+", default=["sm"], help=text)
     add("--width", type=int, nargs="+", help="units or channels; default: all recorded widths")
     text = "lowest and highest price of a full pass in errors, default 0 100"
     add("--pass-price", type=float, nargs=2, metavar=("LOW", "HIGH"), default=[0.0, 100.0], help=text)
@@ -127,7 +128,7 @@ def add_policy(commands: Any) -> None:
     add("--subject", help="schedule to compare in the place of the learned ones, in the form of alma run --policy")
     add("--pass-price", type=float, nargs="+", help="prices of a full pass in errors, for --subject")
     text = "prices of the untrained size in errors per tick, for --subject, default 0"
-    add("--memory-price", type=float, nargs="+", default=[0.0], help=text)
+    add("--memory-price", type=float, nargs="+", help=text)
     add("--rival", nargs="+", default=[], metavar="SCHEDULE", help="further rivals, in the form of alma run --policy")
     add("--picture", type=Path, help="file to draw: costs relative to those of the subject")
     add_json(judge)

@@ -18,7 +18,7 @@ from agents.policies.progress import Progress
 PRICES = ("pass_price", "memory_price")  # the names of the prices
 HIGHEST_PASS_PRICE = 1_000.0  # errors; higher prices look like this one
 HIGHEST_MEMORY_PRICE = 1.0  # errors per tick; higher prices look like this one
-_THOUSAND = 1_000.0  # a stream of a thousand ticks would pay this many times the price of memory
+_STEPS = 1_000.0  # the logarithm separates prices of memory down to a thousandth of the highest
 
 FEATURES: tuple[tuple[str, float, float, str], ...] = (
     *(feature for feature in first_version.FEATURES if feature[0] != "flops"),
@@ -30,7 +30,8 @@ FEATURES: tuple[tuple[str, float, float, str], ...] = (
         "memory_price",
         0,
         1,
-        "ln(1 + 1000 times the errors per tick that the size of the untrained predictor costs) / ln(1 + 1000)",
+        "ln(1 + 1000 m) / ln(1 + 1000), with m the errors per tick that the size of the untrained predictor costs, at "
+        "most 1",
     ),
     ("can_grow", 0, 1, "1 if the learner can grow, else 0"),
 )
@@ -70,7 +71,7 @@ def features(
     new[..., 1] = np.log1p(processed) / math.log1p(ticks**2)
     new[..., 2] = np.log1p(pass_price) / highest
     new[..., 3] = np.log1p(np.multiply(pass_price, pending) / ticks) / highest
-    new[..., 4] = np.log1p(np.multiply(memory_price, _THOUSAND)) / math.log1p(_THOUSAND * HIGHEST_MEMORY_PRICE)
+    new[..., 4] = np.log1p(np.multiply(memory_price, _STEPS)) / math.log1p(_STEPS * HIGHEST_MEMORY_PRICE)
     new[..., 5] = grows
     return np.concatenate([old, np.clip(new, 0, 1)], -1)
 

@@ -184,8 +184,8 @@ def recorded_groups(
             f"stream={stream!r}, learner={learner!r}: no runs in {file.name}; record such runs, and write them to a "
             "file with alma surrogate fit RUNS --out FILE.npz"
         )
-    singles = [one for one in runs_of_stream if one.learner == SINGLE] if decisions else []
-    return [[*runs, *_without_growth(runs, singles)] for key, runs in sorted(found.items()) if key[2] in widths]
+    singles = runs_of_stream if decisions else []
+    return [[*runs, *without_growth(runs, singles)] for key, runs in sorted(found.items()) if key[2] in widths]
 
 
 def recorded_learners(stream: str, recorded: Path | None) -> set[str]:
@@ -193,16 +193,24 @@ def recorded_learners(stream: str, recorded: Path | None) -> set[str]:
     return {one.learner for one in load(recorded or shipped_file(stream, decisions=True)) if one.env == stream}
 
 
-def _without_growth(runs: list[Recording], singles: list[Recording]) -> list[Recording]:
-    """Return the runs of the single model from which a learner grows: they are its runs without growth, to rounding."""
+def without_growth(runs: Sequence[Recording], recorded: Sequence[Recording]) -> list[Recording]:
+    """Return the recorded runs of the single model from which a learner grows, as runs of this learner.
+
+    They are its runs without growth, up to rounding.
+
+    Args:
+        runs: of the learner, with one width; if it never grows in them, none is returned.
+        recorded: runs of the same stream.
+    """
     if not any(one.column("grow").any() for one in runs):
         return []
     first = runs[0]
     start = first.width, first.parameters, first.run_config.protocol, first.run_config.agent.stage
     return [
         replace(one, learner=first.learner, settings=first.settings, schedule=f"{one.schedule}, growth never")
-        for one in singles
-        if (one.width, one.parameters, one.run_config.protocol, one.run_config.agent.stage) == start
+        for one in recorded
+        if one.learner == SINGLE
+        and (one.width, one.parameters, one.run_config.protocol, one.run_config.agent.stage) == start
     ]
 
 

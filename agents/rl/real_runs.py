@@ -18,7 +18,7 @@ from agents.policies.learned_schedule import ScheduleNetwork
 from agents.rl.real_training_env import RealStream, RealTrainingEnv
 from alma_env.errors import AlmaError
 
-FIRST_SEED = 300  # of the streams: 0 to 99 are for comparisons, 100 to 119 are recorded
+FIRST_SEED = 300  # of the streams: 0 to 99 are for preregistered comparisons, 100 to 119 are recorded
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class RealRuns:
         streams: learners on real streams.
         count: number of runs, all streams together.
         workers: processes; the results do not depend on their number.
-        report: called after each update of the network with the number of runs so far, and the mean cost of the runs
-            since the update before, as a multiple of what simple schedules cost on the models.
+        report: called after each update of the network with the number of runs so far, the number of runs since the
+            update before, and the mean cost of the latter, as a multiple of what simple schedules cost on the models.
 
     Raises:
         ValueError: no streams, a negative number of runs, or no process.
@@ -39,7 +39,7 @@ class RealRuns:
     streams: Sequence[RealStream]
     count: int
     workers: int = 1
-    report: Callable[[int, float], None] | None = None
+    report: Callable[[int, int, float], None] | None = None
 
     def __post_init__(self) -> None:
         if not self.streams or self.count < 0 or self.workers < 1:

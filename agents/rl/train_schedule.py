@@ -10,7 +10,7 @@ alma run MNIST-ALMA-v0 --policy schedule.npz:pass_price=40
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +44,7 @@ def train_schedule(
     progress: bool = False,
     about: dict[str, Any] | None = None,
     real: RealRuns | None = None,
+    keep: Callable[[ScheduleNetwork], None] | None = None,
 ) -> ScheduleNetwork:
     """Train a network that decides after each training when and how to train next.
 
@@ -57,6 +58,7 @@ def train_schedule(
         progress: whether to show a progress bar.
         about: what the models are, as plain data, for the file.
         real: real runs from which the network learns afterwards; None: none.
+        keep: called before the first real run with the network of the surrogates, which a failure would lose.
 
     Returns:
         The network, with the range of each feature in simulated episodes that it decides. The features that the real
@@ -111,12 +113,20 @@ def train_schedule(
         seen = [_seen(network, one, prices) for one in models]
         about = {**(about or {}), **prices, "steps": steps, "seed": seed}
         if real is not None and real.count:
+            if keep is not None:
+                keep(_with_range(network, seen, about))
             model, met = fine_tuned(model, real, _network_of, menu=menu, prices=prices, seed=seed)
             network = _network_of(model)
             seen.append(met)
             about |= {"real_runs": real.count, "real_streams": [*map(str, real.streams)], "real_seed": FIRST_SEED}
     finally:
         torch.set_num_threads(threads)
+    return _with_range(network, seen, about)
+
+
+def _with_range(
+    network: ScheduleNetwork, seen: Sequence[NDArray[np.float32]], about: dict[str, Any]
+) -> ScheduleNetwork:
     low, high = (getattr(np.concatenate(seen), edge)(0) for edge in ("min", "max"))
     margin = _MARGIN * (high - low)
     return ScheduleNetwork(network.layers, low - margin, high + margin, about)

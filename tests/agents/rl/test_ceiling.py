@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from agents.cli import main
+from agents.policies.learned_schedule import SHIPPED
 from agents.rl import ceiling as module
 from agents.rl.ceiling import Ceiling, by_ceiling, by_schedule, episode_costs
 from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
@@ -113,6 +114,7 @@ def test_the_command_says_the_share_of_the_way(tmp_path, capsys, coarse):
     for wrong, message in (
         (["--episodes", "1"], "--episodes 1: must be at least 2"),
         (["--policy", "doubling"], "--policy doubling: must be learned, or a file .npz"),
+        (["--policy", str(SHIPPED[True])], "it was learned on learners that grow, and the ceiling does not grow"),
         (["--pass-price", "1000"], "--pass-price 1000: the network knows prices from 0 to 100"),
         (["--recorded", str(tmp_path / "own.npz")], "replays=False, restarts=False"),
     ):

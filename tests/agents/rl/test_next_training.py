@@ -342,6 +342,10 @@ def test_learners_that_grow_are_judged_at_prices_of_memory(tmp_path, capsys):
             "--memory-price 0.5 0.1: must be two ascending prices from 0 on, such as 0 0.1",
         ),
         (
+            ["policy", "train-schedule", "Digits-ALMA-v0", "--out", "a.npz", "--learner", "gens", "gmeo"],
+            "--learner gmeo: no given stream has runs of it; recorded are Digits-ALMA-v0: gens, gmoe, sm",
+        ),
+        (
             ["policy", "judge", ".", "--subject", "doubling", "--pass-price", "1", "--memory-price", "-1"],
             "--memory-price -1: a price must be a finite number",
         ),
@@ -397,6 +401,39 @@ def test_the_page_has_the_numbers_of_the_recorded_comparison(capsys):
     hindsight = [row for row in rows if row["rival"] == "best schedule"]
     assert sum(row["difference"]["mean"] <= 0.02 * row["rival_cost"]["mean"] for row in hindsight) == 16
     assert sum(row["worst"] <= row["rival_worst"] for row in rows if row["rival"] == "doubling") == 19
+
+
+def test_a_rival_can_be_the_subject_for_some_of_the_learners(tmp_path, capsys):
+    out = str(tmp_path)
+    run = ["run", "--width", "4", "--set", "epochs=1", "ticks=4", "--seeds", "0", "1", "--out", out, "--policy"]
+    assert main([*run, "doubling", "doubling:growth=never", "--agent", "gens"]) == 0
+    assert main([*run, "doubling", "geometric:factor=3", "--agent", "sm"]) == 0
+    capsys.readouterr()
+    words = ["--subject", "doubling", "--pass-price", "1", "--rival", "doubling:growth=never", "--json"]
+    assert main(["policy", "judge", out, *words]) == 0
+    rows = json.loads(capsys.readouterr().out)["rivalries"]
+    assert {(row["runs"], row["rival"]) for row in rows} == {
+        ("Digits, gens 4", "doubling:growth=never"),
+        ("Digits, gens 4", "best schedule"),
+        ("Digits, sm 4", "best schedule"),
+    }
+
+
+def test_a_rule_without_growth_is_not_taken_for_the_rule(tmp_path, capsys):
+    network_of(0, menu=WITH_GROWTH).save(file := tmp_path / "schedule.npz")
+    out = str(tmp_path / "runs")
+    run = ["run", "--agent", "gens", "--width", "4", "--set", "epochs=1", "ticks=4", "--out", out, "--policy"]
+    assert main([*run, f"{file}:pass_price=1", "doubling:growth=never"]) == 0
+    capsys.readouterr()
+    assert main(["policy", "judge", out, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rivalries"]
+    assert (row["rival"], row["schedule"]) == ("best schedule", "doubling(factor=2.0, first=1), growth never")
+
+
+def test_fronts_of_errors_and_flops_are_left_out_where_memory_costs(capsys):
+    for words, count in (([], 15), (["growth"], 0)):
+        assert main(["policy", "judge", "--recorded", *words, "--json"]) == 0
+        assert len(json.loads(capsys.readouterr().out)["fronts"]) == count
 
 
 def test_the_page_has_the_numbers_of_growth_at_prices_of_memory(capsys):
@@ -458,6 +495,10 @@ def test_the_page_has_the_numbers_of_the_rules_that_restart(capsys):
         (["--subject", "doubling:restart=0.5", "--pass-price", "1"], "doubling:restart=0.5: no run has this schedule"),
         (["--rival", "doubling:restart=0.5"], "doubling:restart=0.5: no run has this schedule; add runs of alma run"),
         (["--subject", "doubling", "--pass-price", "1", "--rival", "doubling:first=1"], "it is the subject"),
+        (
+            ["--memory-price", "0.5"],
+            "--memory-price [0.5]: a subject needs prices",
+        ),
         (["--subject", "doubling", "--pass-price", "-1"], "--pass-price -1: a price must be a finite number"),
     ],
 )

@@ -197,7 +197,8 @@ def test_the_command_goes_on_with_real_runs(tmp_path, capsys):
     assert main([*words, "--out", str(tmp_path / "real.npz"), "--real", "5", "--workers", "1"]) == 0
     assert torch.get_num_threads() == threads
     printed = " ".join(capsys.readouterr().out.split())
-    assert "5 of 5 real runs: the last cost " in printed
+    assert "5 of 5 real runs; the mean cost of the newest 5 is " in printed
+    assert "learned on the surrogates; the real runs follow" in printed
     assert "learned on Digits-ALMA-v0: sm 4, then on 5 real runs" in printed
     simulated, real = (ScheduleNetwork.read(tmp_path / f"{name}.npz") for name in ("simulated", "real"))
     assert real.about == {
