@@ -387,15 +387,25 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
         LearnedSchedule(tmp_path / "small.npz", pass_price=-1)
 
 
+def require_on_the_page(rows):
+    """Require the costs and differences of all rows on the page of waiting, one line for each learner and rival."""
+    page = (ROOT / "docs" / "waiting.md").read_text()
+    lines = {}
+    for row in rows:
+        cost, difference = (row[name] for name in ("cost", "difference"))
+        numbers = lines.setdefault((row["runs"], row["rival"]), ([], []))
+        numbers[0].append(f"{cost['mean']:.2f} ± {cost['half']:.2f}")
+        numbers[1].append(f"{difference['mean']:+.2f} ± {difference['half']:.2f}".replace("-", "−"))
+    for numbers in lines.values():
+        assert all(f"| {' | '.join(cells)} |" in page for cells in numbers)
+    return page
+
+
 def test_the_page_has_the_numbers_of_the_recorded_comparison(capsys):
     assert main(["policy", "judge", "--recorded", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rivalries"]
-    page = (ROOT / "docs" / "waiting.md").read_text()
     assert len(rows) == 80  # five learners, four prices, four rivals
-    for row in rows:
-        assert f"{row['cost']['mean']:.2f} ± {row['cost']['half']:.2f}" in page
-        difference = row["difference"]
-        assert f"{difference['mean']:+.2f} ± {difference['half']:.2f}".replace("-", "−") in page
+    require_on_the_page(rows)
     to_beat = [row for row in rows if row["rival"] != "best schedule"]
     assert all(row["difference"]["mean"] < 0 and row["p"] < 0.05 for row in to_beat)
     hindsight = [row for row in rows if row["rival"] == "best schedule"]
@@ -440,13 +450,9 @@ def test_the_page_has_the_numbers_of_growth_at_prices_of_memory(capsys):
     without = "geometric:factor=1.6,stop=0.8,growth=never"
     assert main(["policy", "judge", "--recorded", "growth", "--rival", without, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rivalries"]
-    page = (ROOT / "docs" / "waiting.md").read_text()
     assert len(rows) == 80  # four learners, four prices, five rivals
-    for row in rows:
-        assert f"{row['cost']['mean']:.2f} ± {row['cost']['half']:.2f}" in page
-        difference = row["difference"]
-        assert f"{difference['mean']:+.2f} ± {difference['half']:.2f}".replace("-", "−") in page
-        assert row["rival"] != "the rule" or f" {row['size']:.2f}, {row['rival_size']:.2f} " in page
+    page = require_on_the_page(rows)
+    assert all(f" {row['size']:.2f}, {row['rival_size']:.2f} " in page for row in rows if row["rival"] == "the rule")
 
     def won(rival, p):
         return sum(row["difference"]["mean"] < 0 and row["p"] < p for row in rows if row["rival"] == rival)
