@@ -1,4 +1,4 @@
-"""Synthetic recordings whose learning curve is known."""
+"""Synthetic recordings whose learning curve is known, and learned schedules with random weights."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import math
 
 import numpy as np
 
+from agents.policies.learned_schedule import ScheduleNetwork
+from agents.policies.next_training import WITHOUT_GROWTH
+from agents.policies.priced_features import FEATURES
 from agents.rl.learning_curve import logit
 from agents.rl.recordings import COLUMNS, Recording
 
@@ -82,3 +85,12 @@ def with_replay_and_growth():
         flags = (draw.random((TICKS, 3)) < 0.5).astype(int)
         made.append(recorded(f"any {n}", lambda t, flags=flags: tuple(flags[t - 1].tolist()), n))
     return made
+
+
+def network_of(seed, known=1e9, menu=WITHOUT_GROWTH):
+    """A network with random weights, trained (as it says) wherever the features are below ``known``."""
+    draw = np.random.default_rng(seed)
+    shapes = [(8, len(FEATURES)), (menu.stop + 1, 8)]
+    layers = tuple((draw.normal(size=shape).astype(np.float32), np.zeros(shape[0], np.float32)) for shape in shapes)
+    low, high = (np.full(len(FEATURES), edge, np.float32) for edge in (-1e9, known))
+    return ScheduleNetwork(layers, low, high, {"pass_price": [0, 100], "memory_price": [0, 0]})

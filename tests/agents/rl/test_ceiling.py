@@ -19,8 +19,7 @@ from agents.rl.recordings import save
 from agents.rl.training_fit import fit_trainings
 from agents.rl.tuning import candidates, simulate
 
-from .synthetic import TICKS, waits
-from .test_next_training import network_of
+from .synthetic import TICKS, network_of, waits
 
 
 @pytest.fixture(scope="module")

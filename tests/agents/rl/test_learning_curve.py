@@ -93,7 +93,7 @@ def test_a_learner_that_grows_has_the_runs_of_the_single_model_as_runs_without_g
 
 
 def test_the_recorded_runs_without_growth_are_those_of_the_single_model_to_rounding():
-    """Exploring runs of one seed make the same decisions, but for growth."""
+    """An exploring run draws its decisions from its seed, so that runs with equal seeds differ only in growth."""
     for stream in ("Digits-ALMA-v0", "MNIST-ALMA-v0"):
         exploring = [one for one in load(shipped_file(stream, decisions=True)) if "exploring" in one.schedule]
         single = {_drawn(one): one for one in exploring if (one.learner, one.width) == ("sm", 4)}

@@ -18,7 +18,6 @@ import alma_env
 from agents.cli import main
 from agents.policies.learned_schedule import LearnedSchedule, ScheduleNetwork
 from agents.policies.next_training import WITH_GROWTH, WITHOUT_GROWTH, NextTraining
-from agents.policies.priced_features import FEATURES
 from agents.rl import recordings
 from agents.rl.full_pass import full_pass_flops
 from agents.rl.next_training_env import NextTrainingVectorEnv
@@ -27,7 +26,7 @@ from agents.rl.real_training_env import RealStream, RealTrainingEnv
 from agents.rl.training_fit import fit_trainings
 from alma_env.errors import AlmaError
 
-from .synthetic import TICKS, restarting, waits, with_replay_and_growth
+from .synthetic import TICKS, network_of, restarting, waits, with_replay_and_growth
 
 FAST = {"width": 4, "epochs": 2}
 PRICES = {"pass_price": 7.0, "memory_price": 0.25}
@@ -56,15 +55,12 @@ def stream_of(model, learner="sm", reward_on="test"):
     return dataclasses.replace(stream, learner=learner)
 
 
-def network_of(menu, decision=None, seed=0):
-    """A network with random weights, or one that always makes the same decision."""
-    draw = np.random.default_rng(seed)
-    shapes = [(8, len(FEATURES)), (menu.stop + 1, 8)]
-    layers = tuple((draw.normal(size=shape).astype(np.float32), np.zeros(shape[0], np.float32)) for shape in shapes)
+def deciding(menu, decision=None, seed=0):
+    """A network for all prices with random weights, or one that always makes the same decision."""
+    network = dataclasses.replace(network_of(seed, menu=menu), about={name: [0, 100] for name in PRICES})
     if decision is not None:
-        layers[-1][1][decision] = 1e6
-    low, high = (np.full(len(FEATURES), edge, np.float32) for edge in (-1e9, 1e9))
-    return ScheduleNetwork(layers, low, high, {name: [0, 100] for name in PRICES})
+        network.layers[-1][1][decision] = 1e6
+    return network
 
 
 def played(env, network, seed):
@@ -93,9 +89,9 @@ def real_run(learner, network, seed, tmp_path, record=False):
 def test_an_episode_is_the_run_of_the_policy_and_costs_as_much(learner, kind, model, tmp_path):
     env = RealTrainingEnv(stream_of(model, learner), **PRICES)
     if isinstance(kind, int):
-        network = network_of(env.menu, seed=kind)
+        network = deciding(env.menu, seed=kind)
     else:
-        network = network_of(env.menu, env.menu.trainings.index(dataclasses.replace(kind, factor=2.5)))
+        network = deciding(env.menu, env.menu.trainings.index(dataclasses.replace(kind, factor=2.5)))
     rewards = played(env, network, seed=FIRST_SEED)
     alma, agent, ledger = real_run(learner, network, FIRST_SEED, tmp_path)
 
@@ -115,7 +111,7 @@ def test_an_episode_is_the_run_of_the_policy_and_costs_as_much(learner, kind, mo
 
 def test_the_reward_can_be_on_the_validation_parts(model, tmp_path):
     env = RealTrainingEnv(stream_of(model, reward_on="validation"))
-    network = network_of(env.menu, env.menu.trainings.index(NextTraining(5.0, "all")))
+    network = deciding(env.menu, env.menu.trainings.index(NextTraining(5.0, "all")))
     rewards = played(env, network, FIRST_SEED)
     alma, agent, _ = real_run("sm", network, FIRST_SEED, tmp_path, record=True)
     first, second = agent.history  # at the ticks 4 and 20
@@ -141,7 +137,7 @@ def test_runs_take_the_streams_in_turn_and_do_not_depend_on_the_processes(model)
     narrow, wide = stream_of(model), stream_of(model)
     wide = dataclasses.replace(wide, keywords=FAST | {"width": 6})
     makers = [partial(RealTrainingEnv, one, pass_price=(0.0, 100.0)) for one in (narrow, wide)]
-    network = network_of(WITHOUT_GROWTH)
+    network = deciding(WITHOUT_GROWTH)
     with player(makers, workers=2, seed=3) as play:
         runs = play(network, [4, 1])
     with player(makers, seed=3) as play:
@@ -162,7 +158,7 @@ def test_a_process_that_ends_is_named(model):
         pytest.raises(AlmaError, match="a process of the 2 that play real runs ended"),
         player([partial(os._exit, 1)], workers=2) as play,
     ):
-        play(network_of(WITHOUT_GROWTH), [0])
+        play(deciding(WITHOUT_GROWTH), [0])
 
 
 def test_an_update_counts_each_run_to_its_end(model):
@@ -173,7 +169,7 @@ def test_an_update_counts_each_run_to_its_end(model):
 
     env = RealTrainingEnv(stream_of(model), pass_price=10.0)
     with player([lambda: env]) as play:
-        runs = play(network_of(WITHOUT_GROWTH), range(3))
+        runs = play(deciding(WITHOUT_GROWTH), range(3))
     buffer = rollouts_of(PPO("MlpPolicy", env, gamma=1.0, gae_lambda=1.0, device="cpu"), runs)
     returns = np.concatenate([run.rewards[::-1].cumsum()[::-1] for run in runs])
     assert buffer.returns[:, 0] == pytest.approx(returns, abs=1e-5)

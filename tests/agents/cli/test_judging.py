@@ -1,0 +1,190 @@
+"""The command ``alma policy judge``: seeds, prices, rivals, and the numbers of the documentation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from agents.cli import main
+from agents.policies.next_training import WITH_GROWTH
+
+from ..rl.synthetic import network_of
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_networks_are_judged_apart_and_on_their_own_seeds(tmp_path, capsys):
+    (tmp_path / "a:b").mkdir()  # a path may contain a colon
+    files = [tmp_path / "a:b" / f"{seed}.npz" for seed in (1, 2)]
+    for seed, file in enumerate(files, 1):
+        network_of(seed).save(file)
+    out = str(tmp_path / "runs")
+    run = ["run", "--width", "4", "--set", "epochs=5", "ticks=10", "--out", out]
+    assert main([*run, "--seeds", "0", "1", "--policy", *(f"{file}:pass_price=10" for file in files), "doubling"]) == 0
+    assert main([*run, "--seeds", "0", "--wait", "2"]) == 0
+    capsys.readouterr()
+    assert main(["policy", "judge", out, "--json"]) == 0
+    told = capsys.readouterr()
+    rows = json.loads(told.out)["rivalries"]
+    assert len({row["runs"] for row in rows}) == 2
+    assert {row["rival"] for row in rows} == {"doubling", "best schedule"}
+    assert all(row["cost"]["n"] == row["rival_cost"]["n"] == row["difference"]["n"] == 2 for row in rows)
+    assert "w = 2: it lacks a seed of the subject; left out" in " ".join(told.err.split())
+
+
+def test_learners_that_grow_are_judged_at_prices_of_memory(tmp_path, capsys):
+    network_of(0, menu=WITH_GROWTH).save(file := tmp_path / "schedule.npz")
+    out = str(tmp_path / "runs")
+    run = ["run", "--agent", "gens", "--width", "4", "--set", "epochs=3", "ticks=8", "--seeds", "0", "1", "--out", out]
+    schedules = [f"{file}:pass_price=10,memory_price=0.5", "doubling", "doubling:growth=never"]
+    assert main([*run, "--policy", *schedules]) == 0
+    capsys.readouterr()
+
+    def judged(*words):
+        assert main(["policy", "judge", out, *words, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)["rivalries"]
+
+    prices = ["--pass-price", "10", "--memory-price", "0", "0.5"]
+    rows = judged("--subject", "doubling", *prices, "--rival", "doubling:growth=never")
+    (free, dear) = [row for row in rows if row["rival"] == "doubling:growth=never"]
+    assert (free["memory_price"], dear["memory_price"]) == (0.0, 0.5)
+    assert free["rival_size"] == 1
+    assert free["size"] == pytest.approx((1 + 2 * 2 + 4 * 3 + 4) / 8)  # trainings at the ticks 1, 2, 4 and 8
+    for one, size in (("cost", "size"), ("rival_cost", "rival_size")):
+        assert dear[one]["mean"] - free[one]["mean"] == pytest.approx(0.5 * 8 * free[size])
+    learned = judged("--rival", "doubling:growth=never")
+    assert {(row["pass_price"], row["memory_price"]) for row in learned} == {(10.0, 0.5)}
+    assert {row["rival"] for row in learned} == {"doubling", "doubling:growth=never", "best schedule"}
+    assert main(["policy", "judge", out, "--picture", str(tmp_path / "rivals.png")]) == 0
+    printed = capsys.readouterr().out
+    assert "sizes" in printed
+    assert "10, 0.5" in printed
+
+
+def require_on_the_page(rows):
+    """Require the costs and differences of all rows on the page of waiting, one line for each learner and rival."""
+    page = (ROOT / "docs" / "waiting.md").read_text()
+    lines = {}
+    for row in rows:
+        cost, difference = (row[name] for name in ("cost", "difference"))
+        numbers = lines.setdefault((row["runs"], row["rival"]), ([], []))
+        numbers[0].append(f"{cost['mean']:.2f} ± {cost['half']:.2f}")
+        numbers[1].append(f"{difference['mean']:+.2f} ± {difference['half']:.2f}".replace("-", "−"))
+    for numbers in lines.values():
+        assert all(f"| {' | '.join(cells)} |" in page for cells in numbers)
+    return page
+
+
+def test_the_page_has_the_numbers_of_the_recorded_comparison(capsys):
+    assert main(["policy", "judge", "--recorded", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rivalries"]
+    assert len(rows) == 80  # five learners, four prices, four rivals
+    require_on_the_page(rows)
+    to_beat = [row for row in rows if row["rival"] != "best schedule"]
+    assert all(row["difference"]["mean"] < 0 and row["p"] < 0.05 for row in to_beat)
+    hindsight = [row for row in rows if row["rival"] == "best schedule"]
+    assert sum(row["difference"]["mean"] <= 0.02 * row["rival_cost"]["mean"] for row in hindsight) == 16
+    assert sum(row["worst"] <= row["rival_worst"] for row in rows if row["rival"] == "doubling") == 19
+
+
+def test_a_rival_can_be_the_subject_for_some_of_the_learners(tmp_path, capsys):
+    out = str(tmp_path)
+    run = ["run", "--width", "4", "--set", "epochs=1", "ticks=4", "--seeds", "0", "1", "--out", out, "--policy"]
+    assert main([*run, "doubling", "doubling:growth=never", "--agent", "gens"]) == 0
+    assert main([*run, "doubling", "geometric:factor=3", "--agent", "sm"]) == 0
+    capsys.readouterr()
+    words = ["--subject", "doubling", "--pass-price", "1", "--rival", "doubling:growth=never", "--json"]
+    assert main(["policy", "judge", out, *words]) == 0
+    rows = json.loads(capsys.readouterr().out)["rivalries"]
+    assert {(row["runs"], row["rival"]) for row in rows} == {
+        ("Digits, gens 4", "doubling:growth=never"),
+        ("Digits, gens 4", "best schedule"),
+        ("Digits, sm 4", "best schedule"),
+    }
+
+
+def test_a_rule_without_growth_is_not_taken_for_the_rule(tmp_path, capsys):
+    network_of(0, menu=WITH_GROWTH).save(file := tmp_path / "schedule.npz")
+    out = str(tmp_path / "runs")
+    run = ["run", "--agent", "gens", "--width", "4", "--set", "epochs=1", "ticks=4", "--out", out, "--policy"]
+    assert main([*run, f"{file}:pass_price=1", "doubling:growth=never"]) == 0
+    capsys.readouterr()
+    assert main(["policy", "judge", out, "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rivalries"]
+    assert (row["rival"], row["schedule"]) == ("best schedule", "doubling(factor=2.0, first=1), growth never")
+
+
+def test_fronts_of_errors_and_flops_are_left_out_where_memory_costs(capsys):
+    for words, count in (([], 15), (["growth"], 0)):
+        assert main(["policy", "judge", "--recorded", *words, "--json"]) == 0
+        assert len(json.loads(capsys.readouterr().out)["fronts"]) == count
+
+
+def test_the_page_has_the_numbers_of_growth_at_prices_of_memory(capsys):
+    without = "geometric:factor=1.6,stop=0.8,growth=never"
+    assert main(["policy", "judge", "--recorded", "growth", "--rival", without, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rivalries"]
+    assert len(rows) == 80  # four learners, four prices, five rivals
+    page = require_on_the_page(rows)
+    assert all(f" {row['size']:.2f}, {row['rival_size']:.2f} " in page for row in rows if row["rival"] == "the rule")
+
+    def won(rival, p):
+        return sum(row["difference"]["mean"] < 0 and row["p"] < p for row in rows if row["rival"] == rival)
+
+    assert (won("best fixed wait", 0.001), won("the rule", 0.05), won(without, 0.05)) == (16, 15, 16)
+    hindsight = [row for row in rows if row["rival"] == "best schedule"]
+    assert sum(row["difference"]["mean"] <= 0.02 * row["rival_cost"]["mean"] for row in hindsight) == 12
+
+
+def test_the_page_has_the_numbers_of_the_rules_that_restart(capsys):
+    rules = [f"geometric:factor={factor},replay=all,restart=0.1,stop=0.2" for factor in (1.6, 5)]
+    plain = "geometric:factor=1.6,replay=all,stop=0.2"
+    page = (ROOT / "docs" / "waiting.md").read_text()
+    better = []
+    for rule in rules:
+        words = ["--subject", rule, "--pass-price", "10", "40", "100", "--rival", plain]
+        assert main(["policy", "judge", "--recorded", "--json", *words]) == 0
+        rows = json.loads(capsys.readouterr().out)["rivalries"]
+        beside = [row for row in rows if row["rival"] == "the rule"]
+        assert len(beside) == 15
+        for row in beside:
+            difference = f"{row['difference']['mean']:+.2f} ± {row['difference']['half']:.2f}".replace("-", "−")
+            assert f"| {row['cost']['mean']:.2f} | {difference} |" in page
+        better.append(sum(row["difference"]["mean"] < 0 and row["p"] < 0.05 for row in beside))
+        without = [row["difference"] for row in rows if row["rival"] == plain and "MNIST" in row["runs"]]
+        if rule == rules[0]:
+            assert all(f"{one['mean']:+.2f} ± {one['half']:.2f}".replace("-", "−") in page for one in without)
+    assert better == [12, 13]
+    assert main(["policy", "judge", "--recorded", "--json", "--rival", *rules]) == 0
+    rows = [row for row in json.loads(capsys.readouterr().out)["rivalries"] if row["pass_price"]]
+    lowest = {}
+    for row in rows:
+        if row["rival"] in rules:
+            cell = row["runs"], row["pass_price"]
+            lowest[cell] = min(lowest.get(cell, np.inf), row["rival_cost"]["mean"])
+    learned = {(row["runs"], row["pass_price"]): row["cost"]["mean"] for row in rows}
+    assert sum(cost <= 1.02 * lowest[cell] for cell, cost in learned.items()) == 14
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--subject", "doubling"], "a subject needs prices"),
+        (["--pass-price", "10"], "a subject needs prices"),
+        (["--subject", "learned", "--pass-price", "10"], "learned: must be one of fixed"),
+        (["--subject", "doubling:restart=0.5", "--pass-price", "1"], "doubling:restart=0.5: no run has this schedule"),
+        (["--rival", "doubling:restart=0.5"], "doubling:restart=0.5: no run has this schedule; add runs of alma run"),
+        (["--subject", "doubling", "--pass-price", "1", "--rival", "doubling:first=1"], "it is the subject"),
+        (
+            ["--memory-price", "0.5"],
+            "--memory-price [0.5]: a subject needs prices",
+        ),
+        (["--subject", "doubling", "--pass-price", "-1"], "--pass-price -1: a price must be a finite number"),
+    ],
+)
+def test_a_subject_or_rival_without_runs_is_refused(words, message, capsys):
+    assert main(["policy", "judge", "--recorded", *words]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
