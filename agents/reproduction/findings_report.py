@@ -14,7 +14,8 @@ from agents.reproduction.claims.findings import (
     JudgedFinding,
 )
 from agents.reproduction.claims.verdicts import CONTRADICTED, HOLDS, NO_EQUAL, NOT_RUN, UNDECIDED, PairedComparison
-from agents.reproduction.missing import missing_cost
+from agents.reproduction.cost import cost_of
+from agents.reproduction.missing import missing_runs
 from agents.reproduction.plans import NAMES, read
 from agents.reproduction.report import hours
 
@@ -128,7 +129,7 @@ def verdict_text(judged: JudgedFinding, scale: str) -> str:
             return f"{verdict}; one seed"
         return f"{verdict}; {seeds_text(judged.seeds_needed)} seeds would decide"
     if verdict == NOT_RUN or (verdict == HOLDS_WHERE_RUN and judged.missing):
-        cost = missing_cost(judged, scale)
+        cost = cost_of(missing_runs(judged, scale))
         runs = f"{cost.runs:,} {'run' if cost.runs == 1 else 'runs'}"
         return f"{verdict}; missing: {runs}, {hours(cost.seconds)} hours"
     return verdict

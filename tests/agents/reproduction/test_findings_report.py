@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from collections.abc import Callable
-from dataclasses import astuple
+from collections.abc import Callable, Iterable
 
 import pytest
 
 from agents.catalogue.spec import RunSpec
 from agents.reproduction import findings_report, plans
-from agents.reproduction.claims.findings import JudgedFinding, judge
+from agents.reproduction.claims.findings import FINDINGS, JudgedFinding, judge
 from agents.reproduction.cost import cost_of
-from agents.reproduction.missing import missing_cost
+from agents.reproduction.missing import missing_runs
 from agents.runs.load import FinishedRun
 
 from .synthetic import constant
@@ -64,13 +64,56 @@ def test_an_undecided_verdict_names_the_seeds_that_would_decide_it():
 def test_missing_runs_have_the_price_of_the_plans_that_have_them():
     (judged,) = judge({"cifar-g": ()}, "cpu")
     specs = [spec for spec in plans.read("fig2").specs("gpu") if spec.agent in ("sm", "ens")]
-    assert astuple(missing_cost(judged, "cpu")) == pytest.approx(astuple(cost_of(specs)))
+    assert _digests(missing_runs(judged, "cpu")) == _digests(specs)
     hours = findings_report.hours(cost_of(specs).seconds)
     assert findings_report.verdict_text(judged, "cpu") == f"not run; missing: 90 runs, {hours} hours"
     of_one_width = [constant(spec, 0.5) for spec in plans.read("fig2").specs("cpu") if spec.width == 4]
     (judged,) = judge({"cifar-g": of_one_width}, "cpu")
-    rest = cost_of(spec for spec in specs if spec.width != 4)
-    assert astuple(missing_cost(judged, "cpu")) == pytest.approx(astuple(rest))
+    assert _digests(missing_runs(judged, "cpu")) == _digests(spec for spec in specs if spec.width != 4)
+
+
+def _digests(specs: Iterable[RunSpec]) -> set[str]:
+    return {spec.digest() for spec in specs}
+
+
+def _missing(id: str) -> list[RunSpec]:
+    """Return the runs that a finding without any run misses."""
+    (judged,) = judge({id: ()}, "cpu")
+    return missing_runs(judged, "cpu")
+
+
+def test_runs_that_only_another_plan_has_are_missing_too():
+    # The plan of figure 4 has no runs of w = 2. That of figure 8 has them, of c = 4 one seed at this scale.
+    missing = [spec for spec in _missing("cifar-replay-trade") if spec.wait == 2]
+    of_width = {scale: plans.read("fig8").specs(scale) for scale in ("cpu", "gpu")}
+    expected = [spec for spec in of_width["cpu"] if spec.width == 4] + [
+        spec for spec in of_width["gpu"] if spec.width > 4 and spec.agent in ("sm", "ens")
+    ]
+    assert _digests(missing) == _digests(spec for spec in expected if spec.wait == 2)
+
+
+def test_networks_that_no_plan_of_the_scale_has_are_missing_at_the_scale_of_the_paper():
+    missing = _missing("text-large")
+    large = [spec for spec in missing if spec.settings["size"] == "large"]
+    assert {(spec.agent, spec.width, spec.wait) for spec in large} == {("sm", width, 1) for width in (4, 8, 12)} | {
+        ("ens", 4, 1), ("gens", 4, 1), ("gmoe", 4, 1)
+    }  # fmt: skip
+    assert {spec.settings["updates"] for spec in large} == {120_000}
+    tiny = [spec for spec in missing if spec.settings["size"] == "tiny"]
+    assert {spec.settings["updates"] for spec in tiny} == {300, 1200}
+
+
+def test_a_setting_that_is_smaller_at_the_scale_is_missing_once():
+    assert {(spec.width, spec.settings["epochs"]) for spec in _missing("ablation-growing")} == {
+        (4, 100), (8, 200), (32, 200)
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda one: one.id)
+def test_every_setting_of_a_finding_is_in_a_plan(finding):
+    (judged,) = judge({finding.id: ()}, "cpu")
+    for values in judged.missing:
+        assert missing_runs(dataclasses.replace(judged, missing=[values]), "cpu"), values
 
 
 def test_every_comparison_with_runs_is_shown_with_its_corrected_p_value():
