@@ -1,8 +1,9 @@
-"""What a sandbox sees: the system, the interpreter and this project's packages, read-only, under neutral names.
+"""What a sandbox sees: the system, the interpreter, this project's packages and given folders, read-only.
 
-The names tell nothing about the machine, the worker or the run. There is no proc file system: its files tell paths of
-the host and what is cached, and some have counters that all processes of the machine change. In the commands of this
-module, a word of type `Path` is a file or folder of the host, and a word of type `str` is an option or a name inside.
+Names inside tell nothing about the machine, the worker or the run. There is no proc file system: its files tell paths
+of the host and what is cached, and some have counters that all processes of the machine change. In the commands of
+this module, a word of type `Path` is a file or folder of the host, and a word of type `str` is an option or a name
+inside.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from leaderboard.sandbox.interpreter import (
 
 PACKAGES = ("alma_env", "agents", "leaderboard")
 SCRATCH = "/scratch"
+CACHE = f"{SCRATCH}/.cache/alma-env"  # of this project, below HOME
 PACKAGES_ROOT = Path(__file__).resolve().parents[2]
 _SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin")
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))  # of the host
@@ -64,7 +66,7 @@ def view(folders: Mapping[str, Path], private: Path, scratch: int) -> Words:
     """Return the options of bubblewrap for files, folders and environment variables.
 
     Args:
-        folders: path inside → folder outside; readable for the sandbox's user.
+        folders: path inside, which may lie in the scratch folder → folder outside; readable for the sandbox's user.
         private: an empty folder for files that only this sandbox has.
         scratch: bytes of the scratch folder.
     """
@@ -83,9 +85,10 @@ def view(folders: Mapping[str, Path], private: Path, scratch: int) -> Words:
     words += ["--ro-bind", _write(private / "sitecustomize.py", STARTUP), f"{_PROGRAM}/sitecustomize.py"]
     for hidden in hidden_folders():
         words += ["--size", "4096", "--tmpfs", str(hidden), "--remount-ro", str(hidden)]
-    for name, folder in folders.items():
+    words += ["--size", str(scratch), "--tmpfs", SCRATCH]
+    for name, folder in folders.items():  # some may lie in the scratch folder
         words += ["--ro-bind", folder, name]
-    words += ["--size", str(scratch), "--tmpfs", SCRATCH, "--remount-ro", "/", "--chdir", SCRATCH]
+    words += ["--remount-ro", "/", "--chdir", SCRATCH]
     path = f"{Path(executable()).parent}:/usr/bin:/bin"
     for name, value in (environment(SCRATCH, _PROGRAM, path) | variables()).items():
         words += ["--setenv", name, value]

@@ -11,11 +11,13 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from agents.training.native.library import library_folder
 from alma_env import AlmaEnv, Ledger, Row
 from alma_env.data.datasets import DataSet
 from leaderboard.sandbox.channel import Channel, pipe_pair
 from leaderboard.sandbox.isolation import FIRST_DESCRIPTOR
 from leaderboard.sandbox.sandbox import Limits, Sandbox, sandboxed
+from leaderboard.sandbox.view import CACHE
 from leaderboard.verification.evidence import Evidence
 from leaderboard.verification.judge import EvaluatorError, Judge
 from leaderboard.verification.reported import RunFailedError
@@ -103,7 +105,8 @@ def run_sandboxed(
             return sandbox, channel, output
 
         inside = "/submission"
-        contestant, requests, output = start("contestant", [inside], limits, {inside: submission}, PROGRAM_BYTES)
+        folders = {inside: submission} | _native_engine()
+        contestant, requests, output = start("contestant", [inside], limits, folders, PROGRAM_BYTES)
         # A program needs little memory besides its tensors, no scratch folder and few processes.
         # Logits of 64 bits. The judge refuses text.
         most = 8 * len(env.data.test_y) * env.data.classes if isinstance(env.data, DataSet) else 0
@@ -131,6 +134,12 @@ def run_sandboxed(
         input_size=math.prod(env.data.input_shape),
         counts_all_cpu=counts_all_cpu,
     )
+
+
+def _native_engine() -> dict[str, Path]:
+    """Return the folder of the native engine's functions at its path inside, so that no run has to build them."""
+    folder = library_folder()
+    return {} if folder is None else {f"{CACHE}/native/{folder.name}": folder}
 
 
 def _with_exit_status(failure: str, sandbox: Sandbox) -> str:

@@ -85,6 +85,12 @@ def library() -> ctypes.CDLL | None:
         return None
 
 
+def library_folder() -> Path | None:
+    """Return the folder of the functions, built if it is missing; None, with a warning, if that is impossible."""
+    functions = library()
+    return None if functions is None else Path(functions._name).parent
+
+
 _PLAIN = "the native engine is not available, and the slower plain engine runs"
 
 
