@@ -99,7 +99,7 @@ def test_the_commands_in_a_pages_prose_exist(page, capsys):
         if (name == "pytest" and words) or name == "-k":
             _check_pytest(f"{page}: {code}", code.split())
         elif name in PROGRAMS and words:
-            command = [word for word in itertools.takewhile(str.islower, words) if not word.startswith("-")]
+            command = itertools.takewhile(lambda word: word.islower() and not word.startswith("-"), words)
             with pytest.raises(SystemExit) as end:
                 PARSERS[name]().parse_args([*command, "--help"])
             assert end.value.code == 0, f"{page}: {code}"
