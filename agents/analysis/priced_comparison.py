@@ -122,8 +122,10 @@ def compare_at_prices(
 
     Raises:
         ValueError: a schedule is unknown; no run has the subject, or a given rival; a rival is the subject for every
-            learner; or the runs of the subject have no common seed, or no rival that trains at tick 1.
+            learner; a subject has no prices; or its runs have no common seed, or no rival that trains at tick 1.
     """
+    if subject is not None and not prices:
+        raise ValueError(f"prices={prices!r} with subject={subject!r}: a subject needs prices; give [RunPrices(10, 0)]")
     texts = (*rivals, *([] if subject is None else [subject]))
     unknown, distinct = set(texts), set(rivals if subject is None else ())
     contests: list[_Contest] = []
@@ -194,6 +196,8 @@ def _contest(
     grows: bool,
 ) -> _Contest:
     seeds = set.intersection(*(set(group.runs) for group in subject.values()))
+    if lacking := {seed for group in subject.values() for seed in group.runs} - seeds:
+        notes.append(f"{title}: seeds {sorted(lacking)}: the subject lacks them at a price; left out")
     rivals = [group for group in others if seeds <= set(group.runs)]
     starting = [run for group in rivals for run in group.runs.values() if run.stages and run.stages[0].tick == 1]
     if not seeds or not starting:

@@ -123,6 +123,8 @@ def schedules(options: argparse.Namespace, console: Console) -> int:
             if not found:
                 raise ValueError(f"{stream}: no schedule has runs of two seeds; record more with alma surrogate record")
             name = f"{stream.removesuffix('-ALMA-v0')}, {runs[0].learner} {runs[0].width}"
+            if name in panels:
+                raise ValueError(f"{name}: two of {options.env} have its runs; give one file for each learner")
             panels[name] = found
             rows += [row for price in prices for row in _recorded_rows(found, RunPrices(price), name)]
     if options.picture is not None:

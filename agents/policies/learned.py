@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from agents.policies.growing import growth as read_growth
 from agents.policies.model_files import CHOICES, Model, load
 from agents.policies.priced_features import PRICES
 from agents.policies.progress import Decision, Progress
+from agents.policies.replaying import replayed, shortest
 from alma_env.metering import meter
 
 
@@ -33,7 +35,8 @@ class LearnedPolicy:
 
     Args:
         path: file that `agents.rl.save_policy` wrote, or ``model.save(path)``, which leaves out a normalisation.
-        replay: train on everything gathered so far; only for models whose actions are wait and train.
+        replay: which earlier mega-batches a training repeats, see `agents.policies.replaying`; only for models whose
+            actions are wait and train.
         growth: when to grow, see ``agents.policies.growing``; only for models whose actions are wait and train.
         grows: whether the learner can grow. If it cannot, no decision grows it, as in the environments.
         pass_price, memory_price: the prices at which the model decides, in the units of `agents.rl.DecisionEnv`; only
@@ -44,12 +47,12 @@ class LearnedPolicy:
 
     Raises:
         ValueError: the file is missing, its model has other observations or actions, or it does not say how the
-            observations were normalised; or the growth schedule does not exist; or replay or growth is given for a
-            model that decides about them, or a price for a model that does not see prices.
+            observations were normalised; or a value of replay or growth does not exist; or replay or growth is given
+            for a model that decides about them, or a price for a model that does not see prices.
     """
 
     path: str | Path = field(repr=False, compare=False)
-    replay: bool = False
+    replay: bool | str = False
     growth: str = "never"
     grows: bool = True
     pass_price: float = 0.0
@@ -66,6 +69,7 @@ class LearnedPolicy:
             )
         object.__setattr__(self, "path", path)
         object.__setattr__(self, "digest", hashlib.sha256(path.read_bytes()).hexdigest()[:16])
+        object.__setattr__(self, "replay", shortest(self.replay))
         read_growth(self.growth)
         if self._model.kind != "train" and (self.replay or self.growth != "never"):
             raise ValueError(
@@ -74,7 +78,7 @@ class LearnedPolicy:
             )
         for name in PRICES:
             price = getattr(self, name)
-            if isinstance(price, bool) or not isinstance(price, int | float) or not 0 <= price < math.inf:
+            if isinstance(price, bool) or not isinstance(price, Real) or not 0 <= float(price) < math.inf:
                 raise ValueError(f"{name}={price!r}: must be a price from 0 on; use {name}=0, or leave it out")
             if price and self._model.kind != CHOICES:
                 raise ValueError(
@@ -103,7 +107,8 @@ class LearnedPolicy:
         decision = actions.decision(self._action(now, features.features_of(now), actions.masks(**at)))
         if self._model.kind != "train" or not decision.train:
             return decision
-        return Decision(True, self.replay, read_growth(self.growth)(now))
+        replay = replayed(self.replay)
+        return Decision(True, replay.any, read_growth(self.growth)(now), replay.window)
 
     def _action(self, now: Progress, seen: NDArray[np.float32], mask: NDArray[np.bool_]) -> NDArray[np.int64]:
         memory = None if now.tick == 1 else self._memory.get("state")

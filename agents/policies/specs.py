@@ -16,6 +16,7 @@ from agents.policies.validation import literal
 from agents.policies.waiting import SCHEDULES
 from alma_env.errors import did_you_mean
 
+_COMMA = r",(?!\d+(?:,|$))"  # between fields; not between the numbers of growth=at:5,10
 EXPLORING = "exploring"
 LEARNED = "learned"
 
@@ -66,7 +67,7 @@ def _parts(spec: str) -> tuple[str, str]:
 
 def _fields(spec: str, text: str, known: Sequence[str], option: str) -> dict[str, Any]:
     values = {}
-    for pair in text.split(",") if text else []:
+    for pair in re.split(_COMMA, text) if text else []:
         key, equals, value = pair.partition("=")
         if key not in known or not equals:
             raise ValueError(

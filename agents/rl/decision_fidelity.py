@@ -78,9 +78,7 @@ def simulate(model: TrainingModel, recording: Recording, episodes: int, seed: in
     return np.asarray(infos["final_info"]["cer"])
 
 
-def held_out(
-    recordings: Sequence[Recording], episodes: int = EPISODES, seed: int = 0, reward_on: str = "test"
-) -> list[HeldOut]:
+def held_out(recordings: Sequence[Recording], episodes: int = EPISODES) -> list[HeldOut]:
     """Simulate each run on a model fitted to runs of the other schedules with other seeds, four fifths of them.
 
     Every exploring run is a schedule of its own.
@@ -103,8 +101,8 @@ def held_out(
             key = ("" if len(runs) < _FEWEST else schedule, fold[run.seed])
             if key not in models:
                 known = [one for one in recordings if fold[one.seed] != key[1] and one.schedule != key[0]]
-                models[key] = fit_trainings(known, reward_on)
-            simulated.append(simulate(models[key], run, episodes, seed + number))
+                models[key] = fit_trainings(known)
+            simulated.append(simulate(models[key], run, episodes, number))
             real.append(run.cer)
         seeds_of_runs = np.array([run.seed for run in runs])
         results.append(HeldOut(schedule, seeds_of_runs, np.array(real), np.array(simulated)))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from agents.analysis.prices import Prices
 from agents.policies.choices import GROW, REPLAYS, RESTART, TRAIN, allowed_choices, choice_space, sizes_of
 from agents.policies.priced_features import feature_space, features
-from agents.rl.fixed_waits import EPISODES, shown_waits
+from agents.rl.fixed_waits import EPISODES, shown_waits, ticks_of
 from agents.rl.learning_curve import logit
 from agents.rl.price_range import PriceRange
 from agents.rl.recordings import stream_of
@@ -159,8 +159,9 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
             env = DecisionSurrogateVectorEnv(EPISODES, models=[self.models[curve]])
             _, infos = env.reset(seed=0)
             means = [-infos["vector_reward"][:, 0].mean()]
+            trains = ticks_of(wait, self.ticks)
             for tick in range(1, self.ticks + 1):
-                *_, infos = env.step(np.full(EPISODES, int(tick % wait == 0)))
+                *_, infos = env.step(np.full(EPISODES, int(tick in trains)))
                 means.append(-infos["vector_reward"][:, 0].mean())
             found[wait] = np.array(means)
         return found

@@ -28,6 +28,15 @@ def shown_waits(ticks: int) -> list[int]:
     return [*(wait for wait in waits if wait < ticks), ticks]
 
 
+def ticks_of(wait: int, ticks: int) -> list[int]:
+    """Return the ticks at which a fixed waiting time trains: the last one too, with fewer mega-batches.
+
+    >>> ticks_of(5, 12)
+    [5, 10, 12]
+    """
+    return sorted({*range(wait, ticks, wait), ticks})
+
+
 def simulated(curves: StackedCurves, curve: int) -> dict[int, Array]:
     """Return the mean errors of simulated episodes at ticks 0..B, float64 (B + 1,), by waiting time.
 
@@ -38,9 +47,11 @@ def simulated(curves: StackedCurves, curve: int) -> dict[int, Array]:
     for wait in shown_waits(curves.ticks):
         error = np.full(EPISODES, curves.first_error[curve])
         means = np.full(curves.ticks + 1, error[0])
-        for stages, tick in enumerate(range(wait, curves.ticks + 1, wait)):
+        last = 0
+        for stages, tick in enumerate(ticks_of(wait, curves.ticks)):
             draw = random.integers(POOL_SIZE, size=EPISODES)
-            size, seen, before = (np.full(EPISODES, number) for number in (wait, tick, stages))
+            size, seen, before = (np.full(EPISODES, number) for number in (tick - last, tick, stages))
+            last = tick
             error, _, _ = curves.outcome(index, error, size, seen, before, _NONE, _NONE, draw)
             means[tick:] = error.mean()
         found[wait] = means

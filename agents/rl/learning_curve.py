@@ -108,14 +108,11 @@ def fit(recordings: Sequence[Recording], reward_on: str = "test") -> Curve:
             "waiting times and seeds"
         )
     # A training is weighted by the number of ticks that its error stays, which is its weight in the CER.
-    root = np.sqrt(ticks_held / ticks_held.mean())[:, None]
-    scale = np.maximum(np.abs(x).max(0), 1e-12)
-    design = x / scale * root
-    weights = np.linalg.solve(design.T @ design + RIDGE * np.eye(x.shape[1]), design.T @ (y * root)) / scale[:, None]
+    weights = ridge(x, y, ticks_held)
     residuals = y - x @ weights
     edges = np.quantile(np.log(sizes), np.arange(1, POOLS) / POOLS)
     generator = np.random.default_rng(0)  # chooses among the residuals if there are more than the pools hold
-    pools = [_pool(residuals, np.log(sizes), edges, pool, generator) for pool in range(POOLS)]
+    pools = pooled(residuals, np.searchsorted(edges, np.log(sizes), side="right"), POOLS, generator)
     first = recordings[0]
     parameters, flops = costs_of(recordings)
     return Curve(
@@ -126,7 +123,7 @@ def fit(recordings: Sequence[Recording], reward_on: str = "test") -> Curve:
         low=y.min(0) - 0.1,
         high=y.max(0) + 0.1,
         edges=edges,
-        residuals=np.stack(pools),
+        residuals=pools,
         parameters=parameters,
         flops=flops,
         replays=any(recording.column("replay").any() for recording in recordings),
@@ -234,13 +231,23 @@ def _examples(recordings: Sequence[Recording], reward_on: str) -> tuple[Array, A
     return np.concatenate(x), np.concatenate(y), np.concatenate(sizes), np.concatenate(held)
 
 
-def _pool(residuals: Array, log_sizes: Array, edges: Array, pool: int, generator: np.random.Generator) -> Array:
-    """Return the residuals of the trainings of one pool: all of them, repeated, or a random choice of `POOL_SIZE`."""
-    inside = residuals[np.searchsorted(edges, log_sizes, side="right") == pool]
-    if not len(inside):  # two edges are equal: no size falls between them
-        return np.zeros((POOL_SIZE, residuals.shape[1]))
-    rows = generator.permutation(len(inside))[:POOL_SIZE]
-    return np.asarray(inside[np.resize(rows, POOL_SIZE)])
+def ridge(terms: Array, outputs: Array, weights: Array) -> Array:
+    """Return the weights of a linear model, float64 (terms,) or (terms, outputs), from weighted examples."""
+    scale = np.maximum(np.abs(terms).max(0), 1e-12)
+    design, weights = terms / scale, weights / weights.mean()
+    weighted = design * weights[:, None]
+    solved = np.linalg.solve(weighted.T @ design + RIDGE * np.eye(design.shape[1]), weighted.T @ outputs)
+    return np.asarray(solved / (scale if outputs.ndim == 1 else scale[:, None]))
+
+
+def pooled(residuals: Array, pools: NDArray[np.int64], count: int, generator: np.random.Generator) -> Array:
+    """Return the residuals of each pool, float64 (count, POOL_SIZE, outputs): all, repeated, or a random choice."""
+    table = np.zeros((count, POOL_SIZE, residuals.shape[1]))
+    for pool in range(count):
+        inside = residuals[pools == pool]
+        if len(inside):
+            table[pool] = inside[np.resize(generator.permutation(len(inside))[:POOL_SIZE], POOL_SIZE)]
+    return table
 
 
 def costs_of(recordings: Sequence[Recording]) -> tuple[Array, Array]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ class PriceRange:
             ValueError: neither, or a price is negative or infinite, or the second is below the first.
         """
         ends = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
-        numbers = len(ends) == 2 and all(isinstance(end, (int, float)) and not isinstance(end, bool) for end in ends)
+        numbers = len(ends) == 2 and all(isinstance(end, Real) and not isinstance(end, bool) for end in ends)
         if not numbers or not 0 <= ends[0] <= ends[1] < math.inf:
             raise ValueError(
                 f"{name}={value!r}: must be a price from 0 on, or two ascending prices between which each episode "

@@ -11,6 +11,7 @@ import itertools
 from collections.abc import Sequence
 
 from agents.catalogue.spec import RunSpec
+from agents.policies.choices import window
 
 SEEDS = range(100, 120)  # the seeds 0 to 99 are for comparisons
 EXPLORING_PER_SEED = 4
@@ -59,7 +60,7 @@ def structured(ticks: int) -> list[str]:
 
     They are geometric with and without replay, some with a stop, and four fixed waiting times.
     """
-    replays = ("none", "all", f"last:{max(ticks // 10, 1)}")
+    replays = ("none", "all", f"last:{window(ticks)}")
     geometric = [f"geometric:factor={factor},replay={replay}" for factor, replay in itertools.product(FACTORS, replays)]
     stopped = [f"geometric:factor={FACTORS[1]},replay={replay},stop={STOP}" for replay in replays[:2]]
     waits = sorted({max(ticks // share, 1) for share in (50, 10, 4, 2)})

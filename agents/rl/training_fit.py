@@ -12,12 +12,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.rl.learning_curve import RIDGE, costs_of, logit, recorded_groups
+from agents.rl.learning_curve import RIDGE, costs_of, logit, pooled, recorded_groups, ridge
 from agents.rl.recordings import Recording
 from agents.rl.training_model import (
     COLD_POOLS,
     FIRST_ERRORS,
-    POOL_SIZE,
     POOLS,
     Array,
     TrainingModel,
@@ -56,9 +55,9 @@ def fit_trainings(recordings: Sequence[Recording], reward_on: str = "test") -> T
     pools = np.searchsorted(edges, inputs.last[warm], side="right")
     weights, effects, quality = _mixed(inputs.of(warm).warm(), after[warm], np.sqrt(held[warm]), segments[warm], pools)
     cold_terms = inputs.of(cold).cold()
-    cold_weights = _ridge(cold_terms, after[cold], np.ones(cold.sum()))
+    cold_weights = ridge(cold_terms, after[cold], np.ones(cold.sum()))
     validation = validation_terms(after, inputs.size)
-    validation_weights = _ridge(validation, outputs[:, 1:], np.ones(len(after)))
+    validation_weights = ridge(validation, outputs[:, 1:], np.ones(len(after)))
     residuals = np.empty_like(outputs)
     residuals[warm, 0] = after[warm] - inputs.of(warm).warm() @ weights - effects
     residuals[cold, 0] = after[cold] - cold_terms @ cold_weights
@@ -79,11 +78,9 @@ def fit_trainings(recordings: Sequence[Recording], reward_on: str = "test") -> T
         low=float(after.min() - 0.1),
         high=float(after.max() + 0.1),
         warm_edges=edges,
-        warm_residuals=_pooled(residuals[warm], pools, POOLS, generator),
+        warm_residuals=pooled(residuals[warm], pools, POOLS, generator),
         cold_edges=cold_edges,
-        cold_residuals=_pooled(
-            residuals[cold], np.searchsorted(cold_edges, sizes, side="right"), COLD_POOLS, generator
-        ),
+        cold_residuals=pooled(residuals[cold], np.searchsorted(cold_edges, sizes, side="right"), COLD_POOLS, generator),
         quality=widening * quality,
         parameters=parameters,
         flops=flops,
@@ -145,14 +142,6 @@ def _examples(
     return inputs, outputs, cold, held, segments, np.array(list(untrained.values()))
 
 
-def _ridge(terms: Array, outputs: Array, weights: Array) -> Array:
-    scale = np.maximum(np.abs(terms).max(0), 1e-12)
-    design, weights = terms / scale, weights / weights.mean()
-    weighted = design * weights[:, None]
-    solved = np.linalg.solve(weighted.T @ design + RIDGE * np.eye(design.shape[1]), weighted.T @ outputs)
-    return np.asarray(solved / (scale if outputs.ndim == 1 else scale[:, None]))
-
-
 def _mixed(
     terms: Array, outputs: Array, weights: Array, segments: NDArray[np.int64], pools: NDArray[np.int64]
 ) -> tuple[Array, Array, float]:
@@ -211,16 +200,6 @@ def _widening(recordings: Sequence[Recording]) -> float:
 
 def _quantiles(values: Array, pools: int) -> Array:
     return np.quantile(values, np.arange(1, pools) / pools)
-
-
-def _pooled(residuals: Array, pools: NDArray[np.int64], count: int, generator: np.random.Generator) -> Array:
-    """Return the residuals of each pool, float64 (count, POOL_SIZE, 3): all, repeated, or a random choice of them."""
-    table = np.zeros((count, POOL_SIZE, residuals.shape[1]))
-    for pool in range(count):
-        inside = residuals[pools == pool]
-        if len(inside):
-            table[pool] = inside[np.resize(generator.permutation(len(inside))[:POOL_SIZE], POOL_SIZE)]
-    return table
 
 
 def models_for(

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.policies.progress import Decision, Policy, Progress, megabatches_of
+from agents.policies.choices import window
+from agents.policies.progress import Policy, Progress, decision_of, megabatches_of
 from agents.policies.specs import policy_from
+from agents.policies.waiting import FixedWait, Geometric
 from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
 from agents.rl.training_model import TrainingModel
 
@@ -21,6 +23,7 @@ FACTORS = (1.2, 1.4, 1.6, 2.0, 3.0, 5.0)
 STOPS = (0.1, 0.2, 0.3, 0.5, 0.8, 1.0)
 RESTARTS = (0.1, 0.3, 1.0)  # shares of the stream within which trainings on everything restart
 GROWTH = ("every", "every:2", "every:4", "never")  # for a learner that can grow, in the place of restarts
+_BLIND = (FixedWait, Geometric)  # schedules that see the ticks only; doubling is a geometric one
 WAIT_SHARES = (500, 250, 100, 50, 20, 10, 4, 2)  # of the stream
 
 
@@ -54,7 +57,7 @@ def candidates(ticks: int, *, replays: bool, restarts: bool = False, grows: bool
         restarts: whether schedules that restart are among them; these replay everything.
         grows: whether the learner can grow; then the schedules differ in growth, and none restarts.
     """
-    kinds = ["none", f"last:{max(ticks // 10, 1)}", "all"] if replays else ["none"]
+    kinds = ["none", f"last:{window(ticks)}", "all"] if replays else ["none"]
     if grows:
         kinds = [f"{kind},growth={growth}" for kind, growth in itertools.product(kinds, GROWTH)]
     elif restarts:
@@ -64,18 +67,22 @@ def candidates(ticks: int, *, replays: bool, restarts: bool = False, grows: bool
     return [f"{rule},replay={kind},stop={stop}" for rule, kind, stop in itertools.product(rules, kinds, STOPS)]
 
 
-def simulate(models: Sequence[TrainingModel], schedule: str, episodes: int, seed: int = 0) -> Outcome:
+def simulate(models: Sequence[TrainingModel], schedule: str, episodes: int) -> Outcome:
     """Simulate a schedule; it grows learners that can grow at every stage, unless it says otherwise.
 
     Raises:
         ValueError: the schedule is unknown, or it depends on what happens.
     """
+    policy = policy_from(schedule, grows=any(model.grows for model in models))
+    if not isinstance(policy, _BLIND) or policy.growth.startswith("stall"):
+        raise ValueError(
+            f"schedule={schedule!r}: it depends on what happens in a run, and here all episodes decide alike; use "
+            "fixed, geometric or doubling, without growth=stall"
+        )
     env = DecisionSurrogateVectorEnv(episodes, models=models)
-    env.reset(seed=seed)
+    env.reset(seed=0)
     totals = np.zeros((episodes, 3))
-    for train, size, restart, grow in _decisions(
-        policy_from(schedule, grows=any(model.grows for model in models)), env.ticks
-    ):
+    for train, size, restart, grow in _decisions(policy, env.ticks):
         *_, infos = env.decide(*(np.full(episodes, value) for value in (train, size, restart, grow)))
         totals -= infos["vector_reward"]
     return Outcome(schedule, *totals.T)
@@ -87,8 +94,7 @@ def _decisions(policy: Policy, ticks: int) -> Iterator[tuple[bool, int, bool, in
     for tick in range(1, ticks + 1):
         pending += 1
         now = Progress(tick, ticks, pending, stages, last_pending=last, processed=processed)
-        made = policy(now)
-        decision = made if isinstance(made, Decision) else Decision(bool(made))
+        decision = decision_of(policy, now)
         size = megabatches_of(tick, pending, replay=decision.replay, window=decision.window)
         yield decision.train, size, decision.restart, decision.grow
         if decision.train:

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from agents.analysis.priced_comparison import compare_at_prices
 from agents.cli import main
 from agents.policies.next_training import WITH_GROWTH
 
@@ -33,6 +34,24 @@ def test_networks_are_judged_apart_and_on_their_own_seeds(tmp_path, capsys):
     assert {row["rival"] for row in rows} == {"doubling", "best schedule"}
     assert all(row["cost"]["n"] == row["rival_cost"]["n"] == row["difference"]["n"] == 2 for row in rows)
     assert "w = 2: it lacks a seed of the subject; left out" in " ".join(told.err.split())
+
+
+def test_seeds_that_a_subject_lacks_at_a_price_are_named(tmp_path, capsys):
+    network_of(0).save(file := tmp_path / "schedule.npz")
+    out = str(tmp_path / "runs")
+    run = ["run", "--width", "4", "--set", "epochs=1", "ticks=4", "--out", out]
+    assert main([*run, "--seeds", "0", "1", "2", "--policy", f"{file}:pass_price=10", "doubling"]) == 0
+    assert main([*run, "--seeds", "0", "1", "--policy", f"{file}:pass_price=40"]) == 0
+    capsys.readouterr()
+    assert main(["policy", "judge", out, "--json"]) == 0
+    told = capsys.readouterr()
+    assert "seeds [2]: the subject lacks them at a price; left out" in " ".join(told.err.split())
+    assert {row["cost"]["n"] for row in json.loads(told.out)["rivalries"]} == {2}
+
+
+def test_a_subject_without_prices_is_refused():
+    with pytest.raises(ValueError, match=r"prices=\(\) with subject='doubling': a subject needs prices"):
+        compare_at_prices([], "doubling")
 
 
 def test_learners_that_grow_are_judged_at_prices_of_memory(tmp_path, capsys):

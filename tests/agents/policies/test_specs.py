@@ -30,6 +30,12 @@ def test_an_unknown_policy_or_field_raises_with_the_choices(spec, message):
         policy_from(spec)
 
 
+def test_growth_at_several_ticks_is_one_field():
+    policy = policy_from("doubling:growth=at:5,10,first=2", grows=True)
+    assert (policy.growth, policy.first) == ("at:5,10", 2)
+    assert policy_from("doubling:first=2,growth=at:5,10", grows=True) == policy
+
+
 def test_a_learned_policy_without_its_file_raises():
     with pytest.raises(ValueError, match=r"policy='missing.zip'.*not found"):
         LearnedPolicy("missing.zip")

@@ -10,14 +10,19 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
+import agents
+import alma_env
+from agents.policies import Decision
 from agents.policies.choices import CHOICES
 from agents.policies.priced_features import NAMES
 from agents.rl import recordings
 from agents.rl.decision_env import DecisionEnv
 from agents.rl.decision_surrogate import DecisionSurrogateEnv, DecisionSurrogateVectorEnv
+from agents.rl.full_pass import full_pass_flops
 from agents.rl.learning_curve import logit
 from agents.rl.training_fit import fit_trainings
 from agents.rl.training_model import TrainingModel, Trainings
+from alma_env.metering.meter import Meter
 
 from .synthetic import TICKS, waits
 
@@ -73,6 +78,19 @@ def test_a_full_pass_costs_its_price_on_a_real_stream():
         _, reward, _, _, info = env.step(1)
         total, errors = total + reward, errors + info["error"]
     assert total == pytest.approx(-errors - 40.0)
+
+
+def test_a_full_pass_of_trainings_with_patience_is_measured_to_their_end():
+    env = alma_env.make("Digits-ALMA-v0")
+    env.reset(seed=0)
+    agent = agents.make("sm", env, width=4, epochs=60, patience=2)
+    settings = agent.config["stage"] | {"width": 4}
+    first = full_pass_flops("sm", env, settings) / env.ticks
+    agent.gather(env.megabatch(1))
+    with (meter := Meter()):
+        agent.carry_out(Decision(train=True))
+    assert first == meter.total
+    assert first < full_pass_flops("sm", env, settings | {"patience": None}) / env.ticks
 
 
 def test_a_full_pass_costs_its_price_on_a_surrogate(model):

@@ -65,3 +65,11 @@ def test_runs_of_one_seed_are_refused(capsys, tmp_path):
     recordings.save(waits(noise=0.1), tmp_path / "one.npz")
     assert main(["surrogate", "schedules", str(tmp_path / "one.npz")]) == 2
     assert "no schedule has runs of two seeds" in capsys.readouterr().err
+
+
+def test_two_files_of_one_learner_are_refused(capsys, tmp_path):
+    files = [str(tmp_path / name) for name in ("a.npz", "b.npz")]
+    for file in files:
+        recordings.save(waits(noise=0.1, seeds=(0, 1)), file)
+    assert main(["surrogate", "schedules", *files]) == 2
+    assert "have its runs; give one file for each learner" in " ".join(capsys.readouterr().err.split())

@@ -110,6 +110,22 @@ def test_prices_are_for_models_that_see_them(file, tmp_path):
     assert "pass_price" not in agents.policy_record(agents.LearnedPolicy(saved))
 
 
+@pytest.mark.parametrize(
+    ("replay", "record", "made"),
+    [("none", False, (False, None)), ("all", True, (True, None)), ("last:2", "last:2", (True, 2))],
+)
+def test_a_learned_policy_takes_all_words_for_replay(file, tmp_path, replay, record, made):
+    model = train_policy("Digits-ALMA-Wait-Surrogate-v0", steps=64, episodes_at_once=2, recorded=str(file), width=4)
+    policy = agents.LearnedPolicy(save_policy(model, tmp_path / "policy.zip"), replay=replay)
+    assert agents.policy_record(policy)["replay"] == record
+    env = alma_env.make("Digits-ALMA-v0")
+    agent = agents.make("sm", env, width=4, epochs=1, policy=policy)
+    agents.run(env, agent, 0)
+    assert {(stage.replay, stage.window) for stage in agent.history} == {made}
+    with pytest.raises(ValueError, match="replay='some'"):
+        agents.LearnedPolicy(policy.path, replay="some")
+
+
 SURROGATE = "alma_env:Digits-ALMA-Wait-Surrogate-v0"
 
 

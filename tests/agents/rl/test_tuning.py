@@ -46,9 +46,18 @@ def test_a_schedule_is_simulated_as_the_runs_were_recorded(models):
     assert abs(logit(np.float64(found.cer.mean() / TICKS)) - logit(np.float64(real / TICKS))) < 0.1
 
 
-def test_a_schedule_that_needs_a_loss_waits_for_none(models):
-    with pytest.raises(ValueError, match="unknown policy"):
-        simulate(models, "sometimes", 2)
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        ("sometimes", "unknown policy"),
+        ("validation:wait=5", "schedule='validation:wait=5': it depends on what happens in a run"),
+        ("doubling:growth=stall", "schedule='doubling:growth=stall': it depends"),
+        ("learned:pass_price=10", "schedule='learned:pass_price=10': it depends"),
+    ],
+)
+def test_a_schedule_that_depends_on_what_happens_is_refused(models, schedule, message):
+    with pytest.raises(ValueError, match=message):
+        simulate(models, schedule, 2)
 
 
 def test_a_file_of_own_runs_names_its_stream(capsys, tmp_path):
