@@ -29,7 +29,7 @@ class ScheduleCosts:
 
     Attributes:
         schedule: as text, as a run records it.
-        cer: cumulative error rate, by seed.
+        cer: cumulative error rate of ticks 0 to B, by seed.
         passes: full passes, by seed.
         size: sum over the ticks 1..B of the parameters, divided by those of the untrained predictor, by seed.
     """
