@@ -183,7 +183,7 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         ended = over | (self._tick == self.ticks)
         self._tick[ended] = self.ticks
         rewards = self._rewards(vectors)
-        infos = self._restart(ended) if ended.any() else {}
+        infos = self._restart(ended, vectors) if ended.any() else {}
         return self._observations(), rewards, ended, np.zeros_like(ended), infos | self._infos(vectors)
 
     @property

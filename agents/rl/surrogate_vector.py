@@ -234,7 +234,7 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             self._ended = ended.copy()
         elif ended.any():
-            infos = self._restart(ended)
+            infos = self._restart(ended, vectors)
         infos |= self._infos(vectors)
         return self._observations(), rewards, ended, np.zeros_like(ended), infos
 
@@ -279,13 +279,15 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
             return None
         return self._pictures.draw(self.render_mode)
 
-    def _restart(self, ended: NDArray[np.bool_]) -> dict[str, Any]:
-        """Start the episodes again that have ended; return the infos of their ends."""
+    def _restart(self, ended: NDArray[np.bool_], vectors: NDArray[np.float64]) -> dict[str, Any]:
+        """Start the episodes again that have ended; return the infos of their ends, with these reward vectors."""
         rows = np.flatnonzero(ended)
         final = np.full(self.num_envs, None, dtype=object)
         for row, observation in zip(rows, self._observations(rows), strict=True):
             final[row] = observation
-        last = {"cer": np.where(ended, self._cer, 0.0), "_cer": ended}
+        last = self._infos(vectors.copy())
+        for values in last.values():
+            values[~ended] = 0  # as Gymnasium fills the rows of episodes without a final info
         self._start(rows)
         return {"final_obs": final, "_final_obs": ended, "final_info": last, "_final_info": ended}
 

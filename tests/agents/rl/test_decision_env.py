@@ -68,6 +68,21 @@ def test_real_stream_and_surrogate_count_the_same(learner, model):
         last = infos["final_obs"][0] if tick == TICKS - 1 else simulated[0]
         assert seen in real.observation_space
         assert np.allclose(seen[counted], last[counted], atol=1e-6), NAMES
+    assert np.array_equal(info["action_mask"], infos["final_info"]["action_mask"][0])
+
+
+def test_the_last_info_of_a_single_surrogate_describes_the_episode_that_ended(model):
+    single = DecisionSurrogateEnv(models=[model])
+    vector = DecisionSurrogateVectorEnv(1, models=[model], autoreset_mode="Disabled")  # it starts no other episode
+    single.reset(seed=0)
+    vector.reset(seed=0)
+    for _ in range(TICKS):
+        _, _, ended, _, info = single.step(1)
+        *_, infos = vector.step([1])
+    assert ended
+    assert info["comp"] == infos["comp"][0] > 0
+    assert info["cer"] == infos["cer"][0]
+    assert info["action_mask"].tolist() == infos["action_mask"][0].tolist() == [True] * 10
 
 
 def test_a_full_pass_costs_its_price_on_a_real_stream():

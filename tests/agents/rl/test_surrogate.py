@@ -147,6 +147,22 @@ def test_a_finished_episode_starts_again_and_reports_its_end(curve):
     assert observations[:, NAMES.index("tick")] == pytest.approx(1 / TICKS)
     assert observations[:, NAMES.index("trained")].tolist() == [0] * 4
     assert infos["cer"] == pytest.approx([0.9] * 4)
+    assert infos["comp"].tolist() == [0] * 4
+
+
+def test_an_episode_that_goes_on_has_no_final_info(curve):
+    env = SurrogateVectorEnv(2, curves=[curve])
+    env.reset(seed=0)
+    env.step(np.array([1, 1]))
+    env.reset(options={"reset_mask": np.array([False, True])})
+    for _ in range(TICKS - 1):
+        *_, infos = env.step(np.array([1, 1]))
+    final = infos["final_info"]
+    for name in ("cer", "comp", "vector_reward"):
+        assert final[f"_{name}"].tolist() == [True, False]
+        assert np.all(final[name][0] != 0)
+        assert np.all(final[name][1] == 0)
+        assert np.all(infos[name][1] != 0), name
 
 
 def test_a_seed_fixes_all_random_numbers_and_a_single_environment_equals_a_vector_of_one(curve):
@@ -194,7 +210,9 @@ def test_with_next_step_an_ended_episode_starts_at_the_step_after_its_end(curve)
         assert np.array_equal(rewards, their_rewards)
         assert np.array_equal(ended, their_ends)
     assert np.array_equal(observations, np.stack(their_infos["final_obs"]))
-    assert np.array_equal(infos["cer"], their_infos["final_info"]["cer"])
+    assert infos["comp"][0] > infos["comp"][1] > 0
+    for name, values in infos.items():
+        assert np.array_equal(values, their_infos["final_info"][name]), name
     observations, rewards, ended, _, infos = env.step(np.array([1, 1]))  # the action is ignored
     assert np.array_equal(observations, theirs)
     assert rewards.tolist() == [0, 0]
