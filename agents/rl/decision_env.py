@@ -107,19 +107,8 @@ class DecisionEnv(WaitEnv):
         self.action_space = choice_space()
         self.observation_space = cast("gym.Space[NDArray[np.float32]]", feature_space())
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Start a new stream with a new learner and, where ranges are given, new prices.
-
-        Raises:
-            ValueError: options are given; this environment has none.
-        """
-        gym.Env.reset(self, seed=seed)
-        prices = [float(price.draw(self.np_random, 1)[0]) for price in self._price_ranges]
-        self.reward = _RelativePrices(*prices)
-        run_seed = int(self.np_random.integers(2**31)) if seed is None else seed
-        return super().reset(seed=run_seed, options=options)
+    def _draw_prices(self) -> None:
+        self.reward = _RelativePrices(*(float(price.draw(self.np_random, 1)[0]) for price in self._price_ranges))
 
     @cached_property
     def pass_flops(self) -> int:

@@ -177,6 +177,7 @@ class WaitEnv(Drawn, gym.Env[NDArray[np.float32], Any]):
         if options:
             raise ValueError(f"options {sorted(options)}: reset of this environment has none; leave them out")
         super().reset(seed=seed)
+        self._draw_prices()
         use_one_thread_if_forked()
         self._seed = int(self.np_random.integers(2**31)) if seed is None else seed
         self.agent = self._agent()
@@ -243,6 +244,9 @@ class WaitEnv(Drawn, gym.Env[NDArray[np.float32], Any]):
             self.agent = self._agent()
             self.alma.load_state_dict(episode["alma"])
             self.agent.load_state_dict(episode["agent"], self.alma.megabatch)
+
+    def _draw_prices(self) -> None:
+        """Draw the prices of an episode; here all episodes have the same."""
 
     def _agent(self) -> AnytimeAgent:
         return make(self.learner, self.alma, policy=decided_by_actions, seed=self._seed, **self._hyperparameters)

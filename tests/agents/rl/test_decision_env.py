@@ -164,6 +164,21 @@ def test_real_prices_are_drawn_from_the_seed():
     assert prices[0] == prices[2] != prices[1]
 
 
+def test_episodes_after_a_seeded_one_draw_other_prices_and_streams():
+    """Stable-Baselines3 seeds an environment once, and then calls reset() for every episode."""
+    env = DecisionEnv("Digits-ALMA-v0", pass_price=(0.1, 100), **FAST)
+    sequences = []
+    for _ in range(2):
+        drawn = []
+        for seed in (0, None, None, None):
+            _, info = env.reset(seed=seed)
+            drawn.append((info["pass_price"], env._seed))  # the seed of stream and learner
+        sequences.append(drawn)
+    assert sequences[0] == sequences[1]
+    for values in zip(*sequences[0], strict=True):
+        assert len(set(values)) == len(values)
+
+
 def test_restart_begins_with_the_trainings_of_a_random_initialisation(model):
     env = DecisionSurrogateVectorEnv(2_000, models=[model])
     env.reset(seed=0)
