@@ -97,10 +97,9 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
 
         Raises:
             RuntimeError: ``reset`` was not called; or the mode is DISABLED and an episode has ended.
-            ValueError: the actions are of another shape.
+            ValueError: the actions are of another shape, or not in the space.
         """
-        self._require_actions(actions)
-        choices = np.asarray(actions)
+        choices = self._checked(actions)
         sizes = sizes_of(choices, self._tick, self._pending, self.ticks)
         return self.decide(TRAIN[choices], sizes, RESTART[choices], GROW[choices])
 

@@ -146,11 +146,11 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
 
         Raises:
             RuntimeError: ``reset`` was not called.
-            ValueError: the actions are of another shape.
+            ValueError: the actions are of another shape, or not in the space.
         """
-        self._require_actions(actions)
+        decisions = self._checked(actions)
         scale = self._references(self._curve, *self._prices)  # of these episodes; those that end get new prices
-        observations, rewards, ended, cut, infos = self.train_at(NextTrainings.of(self.menu, actions, self._tick))
+        observations, rewards, ended, cut, infos = self.train_at(NextTrainings.of(self.menu, decisions, self._tick))
         return observations, rewards / scale, ended, cut, infos
 
     def train_at(
@@ -162,7 +162,11 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
             RuntimeError: ``reset`` was not called.
             ValueError: the trainings are not as many as the episodes, or one is not after the last training.
         """
-        self._require_actions(trainings.tick)
+        self._require_episodes()
+        if np.shape(trainings.tick) != (self.num_envs,):
+            raise ValueError(
+                f"{np.size(trainings.tick)} next trainings: must be one for each of {self.num_envs} episodes"
+            )
         last = self._tick.copy()
         if not (trainings.tick > last).all():
             early = int((trainings.tick <= last).argmax())

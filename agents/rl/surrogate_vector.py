@@ -25,6 +25,7 @@ from agents.rl.learning_curve import POOL_SIZE, Curve, curves_for
 from agents.rl.recordings import stream_of
 from agents.rl.rewards import Reward
 from agents.rl.stacked_curves import StackedCurves
+from agents.rl.surrogate_checks import checked_actions, checked_mask, checked_mode
 from agents.rl.surrogate_pictures import SurrogatePictures
 from alma_env.rendering.renderer import FPS, Renderer
 from alma_env.rendering.view import View
@@ -107,7 +108,7 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
     ) -> None:
         """Create spaces and the state of the episodes."""
         self.render_mode = Renderer(render_mode, self.metadata["render_modes"]).mode
-        self.autoreset_mode = _mode(autoreset_mode)
+        self.autoreset_mode = checked_mode(autoreset_mode)
         self.metadata = type(self).metadata | {"autoreset_mode": self.autoreset_mode}
         self.num_envs = num_envs
         self.ticks = self._stacked.ticks
@@ -148,20 +149,17 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         """Start all episodes, or those of ``options={"reset_mask": mask}``, bool (n,).
 
         Raises:
-            ValueError: an unknown option, or a mask of another shape.
+            ValueError: an unknown option, a mask of another shape, or a first reset of some episodes only.
         """
         options = dict(options or {})
         mask = options.pop("reset_mask", np.ones(self.num_envs, bool))
         if options:
             raise ValueError(f"options {sorted(options)}: unknown; the only option of reset is 'reset_mask'")
-        if np.shape(mask) != (self.num_envs,):
-            raise ValueError(
-                f"reset_mask of shape {np.shape(mask)}: must be one bool for each of {self.num_envs} episodes"
-            )
+        rows = np.flatnonzero(checked_mask(mask, self.num_envs, self._started))
         super().reset(seed=seed)
         self._started = True
-        self._start(np.flatnonzero(mask))
-        self._note_start(np.flatnonzero(mask))
+        self._start(rows)
+        self._note_start(rows)
         return self._observations(), self._infos(self._vectors(np.zeros(self.num_envs)))
 
     def _start(self, rows: NDArray[np.int64]) -> None:
@@ -187,16 +185,17 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
 
         Raises:
             RuntimeError: ``reset`` was not called; or the mode is DISABLED and an episode has ended.
-            ValueError: the actions are of another shape.
+            ValueError: the actions are of another shape, or not in the space.
         """
-        self._require_actions(actions)
-        return self.advance(self.actions.flags(actions))
+        return self.advance(self.actions.flags(self._checked(actions)))
 
-    def _require_actions(self, actions: Any) -> None:
+    def _checked(self, actions: Any) -> NDArray[np.int64]:
+        self._require_episodes()
+        return checked_actions(actions, self.num_envs, self.single_action_space)
+
+    def _require_episodes(self) -> None:
         if not self._started:
             raise RuntimeError("step() before reset(): there is no episode; call reset() first")
-        if np.shape(actions) != self.action_space.shape:
-            raise ValueError(f"actions of shape {np.shape(actions)}: must be {self.action_space.shape}")
 
     def advance(
         self, flags: NDArray[np.bool_]
@@ -338,11 +337,3 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
     def _infos(self, vectors: NDArray[np.float64]) -> dict[str, Any]:
         infos = {"cer": self._cer.copy(), "comp": self._flops.copy(), "vector_reward": vectors}
         return infos | {f"_{name}": np.ones(self.num_envs, bool) for name in infos}
-
-
-def _mode(given: AutoresetMode | str) -> AutoresetMode:
-    try:
-        return AutoresetMode(given)
-    except ValueError as error:
-        modes = ", ".join(repr(mode.value) for mode in AutoresetMode)
-        raise ValueError(f"autoreset_mode={given!r}: must be one of {modes}") from error

@@ -264,3 +264,15 @@ def test_wrong_arguments_are_refused(model):
     env.reset(seed=0)
     with pytest.raises(ValueError, match="action=10: not in"):
         env.step(10)
+    many = DecisionSurrogateVectorEnv(2, models=[model])
+    many.reset(seed=0)
+    for wrong in (-1, 10):
+        with pytest.raises(ValueError, match=f"action={wrong} of episode 1: .* outside the numbers from 0 to 9"):
+            many.step([0, wrong])
+
+
+def test_the_truth_value_of_an_action_is_its_number(model):
+    of_bools, of_numbers = (DecisionSurrogateVectorEnv(2, models=[model]) for _ in range(2))
+    of_bools.reset(seed=0)
+    of_numbers.reset(seed=0)
+    assert np.array_equal(of_bools.step(np.array([True, False]))[0], of_numbers.step(np.array([1, 0]))[0])

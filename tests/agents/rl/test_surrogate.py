@@ -329,6 +329,35 @@ def test_wrong_steps_are_refused(curve):
         env.step(np.zeros(2, int))
 
 
+@pytest.mark.parametrize(
+    ("actions", "given", "message"),
+    [
+        ("train", [0, 7, 0], "action=7 of episode 1: 7 is outside the numbers from 0 to 1 .*; give one of these"),
+        ("train", [0, 1, -3], "action=-3 of episode 2: -3 is outside the numbers from 0 to 1"),
+        ("train", [0.0, 1.0, 0.5], "actions of type float64: must be integers.*astype"),
+        ("flat", [5, -1, 0], "action=5 of episode 0: 5 is outside the numbers from 0 to 4"),
+        ("multi", [[0, 0, 0], [1, 0, 2], [0, 0, 0]], "action=\\[1 0 2\\] of episode 1: 2 is outside .* from 0 to 1"),
+    ],
+)
+def test_actions_outside_the_space_are_refused_and_change_nothing(actions, given, message):
+    env = SurrogateVectorEnv(3, curves=[fit(with_replay_and_growth())], actions=actions)
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match=message):
+        env.step(given)
+    assert env._tick.tolist() == [1, 1, 1]
+    env.step(env.action_space.sample())
+
+
+def test_the_first_reset_must_start_all_episodes(curve):
+    env = SurrogateVectorEnv(3, curves=[curve])
+    with pytest.raises(ValueError, match="reset_mask with 1 of 3 episodes: the first reset must start all"):
+        env.reset(options={"reset_mask": np.array([True, False, False])})
+    with pytest.raises(RuntimeError, match="step\\(\\) before reset"):
+        env.step(np.zeros(3, int))
+    observations, _ = env.reset(seed=0, options={"reset_mask": np.ones(3, bool)})
+    assert observations in env.observation_space
+
+
 def test_the_environment_of_stable_baselines3_has_the_same_episodes(curve):
     env = SurrogateVecEnv(SurrogateVectorEnv(3, curves=[curve]))
     reference = SurrogateVectorEnv(3, curves=[curve])

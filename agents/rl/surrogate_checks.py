@@ -1,0 +1,78 @@
+"""Checks of what a vectorised surrogate is given: actions, masks of episodes, modes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
+
+
+def checked_actions(actions: Any, num_envs: int, space: gym.Space[Any]) -> NDArray[np.int64]:
+    """Return the actions of all episodes as integers.
+
+    Args:
+        actions: one action for each episode.
+        num_envs: number of episodes.
+        space: of one action, Discrete or MultiDiscrete from 0 on.
+
+    Raises:
+        ValueError: the actions are of another shape, no integers, or outside the space.
+    """
+    chosen = np.asarray(actions)
+    assert isinstance(space, spaces.Discrete | spaces.MultiDiscrete)
+    highest = np.asarray(space.n if isinstance(space, spaces.Discrete) else space.nvec) - 1
+    highest = np.broadcast_to(highest, (num_envs, *np.shape(highest)))  # a view, for thousands of episodes at once
+    if chosen.shape != highest.shape:
+        raise ValueError(f"actions of shape {chosen.shape}: must be {highest.shape}; give one action for each episode")
+    if chosen.dtype.kind not in "biu":
+        raise ValueError(
+            f"actions of type {chosen.dtype}: must be integers, which are the numbers of the actions; convert them "
+            "with astype(int)"
+        )
+    outside = (chosen < 0) | (chosen > highest)
+    if outside.any():
+        place = tuple(np.argwhere(outside)[0])
+        raise ValueError(
+            f"action={chosen[place[0]]} of episode {place[0]}: {chosen[place]} is outside the numbers from 0 to "
+            f"{highest[place]} of the action space; give one of these numbers"
+        )
+    return chosen.astype(np.int64)
+
+
+def checked_mask(mask: Any, num_envs: int, started: bool) -> NDArray[np.bool_]:
+    """Return the mask of the episodes that ``reset`` starts.
+
+    Args:
+        mask: bool (n,).
+        num_envs: number of episodes, n.
+        started: whether all episodes have been started before.
+
+    Raises:
+        ValueError: the mask is of another shape, or it leaves out an episode that was never started.
+    """
+    if np.shape(mask) != (num_envs,):
+        raise ValueError(f"reset_mask of shape {np.shape(mask)}: must be one bool for each of {num_envs} episodes")
+    starts = np.asarray(mask, bool)
+    if not started and not starts.all():
+        raise ValueError(
+            f"reset_mask with {starts.sum()} of {num_envs} episodes: the first reset must start all of them, because "
+            "the others have no state yet; call reset() without a mask first"
+        )
+    return starts
+
+
+def checked_mode(given: AutoresetMode | str) -> AutoresetMode:
+    """Return the mode of autoreset.
+
+    Raises:
+        ValueError: the mode is unknown.
+    """
+    try:
+        return AutoresetMode(given)
+    except ValueError as error:
+        modes = ", ".join(repr(mode.value) for mode in AutoresetMode)
+        raise ValueError(f"autoreset_mode={given!r}: must be one of {modes}") from error
