@@ -74,7 +74,8 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
 
 def _keep(console: Console, out: Path, network: ScheduleNetwork) -> None:
     network.save(out)
-    say(console, f"{out}: learned on the surrogates; the real runs follow, and replace this file at their end")
+    if "real_runs" not in network.about:
+        say(console, f"{out}: learned on the surrogates; the real runs follow, and each update replaces this file")
 
 
 def _report(console: Console, count: int, done: int, runs: int, cost: float) -> None:

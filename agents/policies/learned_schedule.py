@@ -30,6 +30,7 @@ from agents.policies.priced_features import FEATURES, NAMES, PRICES, features_of
 from agents.policies.progress import Decision, Progress
 from agents.policies.validation import check_types
 from agents.policies.waiting import RULE
+from alma_env.files import replacing
 from alma_env.metering import meter
 
 SHIPPED = {grows: Path(__file__).with_name(f"learned_schedule{'_growing' * grows}.npz") for grows in (False, True)}
@@ -82,12 +83,13 @@ class ScheduleNetwork:
         return scores.numpy()
 
     def save(self, path: Path) -> None:
-        """Write the file that `LearnedSchedule` reads; OSError if that is impossible."""
+        """Write the file that `LearnedSchedule` reads, in one step; OSError if that is impossible."""
         arrays: dict[str, Any] = {"low": self.low, "high": self.high}
         arrays["about"] = np.frombuffer(json.dumps(dict(self.about)).encode(), np.uint8)
         for i, (weight, bias) in enumerate(self.layers):
             arrays |= {f"w_{i}": weight, f"b_{i}": bias}
-        np.savez_compressed(path, **arrays)
+        with replacing(path) as partial, open(partial, "wb") as raw:  # NumPy would add .npz to the partial's name
+            np.savez_compressed(raw, **arrays)
 
     @classmethod
     def read(cls, path: Path) -> ScheduleNetwork:

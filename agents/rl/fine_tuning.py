@@ -6,7 +6,7 @@ A surrogate errs, and its network uses the errors. Real runs are slow, so few of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -35,7 +35,7 @@ def fine_tuned(
     menu: Menu,
     prices: dict[str, tuple[float, float]],
     seed: int = 0,
-) -> tuple[PPO, NDArray[np.float32]]:
+) -> Iterator[tuple[PPO, NDArray[np.float32], int]]:
     """Continue the training of a model on real runs.
 
     An update learns from whole runs, so that no value of an unfinished run has to be estimated.
@@ -48,8 +48,9 @@ def fine_tuned(
         prices: the ranges ``pass_price`` and ``memory_price`` from which each run draws.
         seed: of the exploration, and of the order of the gradient's steps.
 
-    Returns:
-        A new model, and the features that the runs met, float32 (n, 18).
+    Yields:
+        After each update, so that a later failure loses nothing: a new model, the features that the runs so far met,
+        float32 (n, 18), and the number of these runs. The next update changes the same model.
 
     Raises:
         ValueError: a price or a setting of the streams is wrong.
@@ -80,9 +81,10 @@ def fine_tuned(
             tuned.train()
             for run in runs:
                 seen += [*run.observations, run.end]
+            done = int(numbers[-1]) + 1
+            yield tuned, np.stack(seen), done
             if real.report is not None:
-                real.report(int(numbers[-1]) + 1, len(runs), -float(np.mean([run.rewards.sum() for run in runs])))
-    return tuned, np.stack(seen)
+                real.report(done, len(runs), -float(np.mean([run.rewards.sum() for run in runs])))
 
 
 def rollouts_of(model: PPO, runs: Sequence[Played]) -> RolloutBuffer:

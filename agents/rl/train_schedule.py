@@ -58,7 +58,8 @@ def train_schedule(
         progress: whether to show a progress bar.
         about: what the models are, as plain data, for the file.
         real: real runs from which the network learns afterwards; None: none.
-        keep: called before the first real run with the network of the surrogates, which a failure would lose.
+        keep: called with the network so far, which a failure would lose: before the first real run with that of the
+            surrogates, and after each update on real runs, with ``real_runs`` in its ``about``.
 
     Returns:
         The network, with the range of each feature in simulated episodes that it decides. The features that the real
@@ -109,19 +110,21 @@ def train_schedule(
             device="cpu",
         )
         model.learn(steps, progress_bar=progress)
-        network = _network_of(model)
-        seen = [_seen(network, one, prices) for one in models]
+        learned = _network_of(model)
+        seen = [_seen(learned, one, prices) for one in models]
         about = {**(about or {}), **prices, "steps": steps, "seed": seed}
+        network = _with_range(learned, seen, about)
         if real is not None and real.count:
             if keep is not None:
-                keep(_with_range(network, seen, about))
-            model, met = fine_tuned(model, real, _network_of, menu=menu, prices=prices, seed=seed)
-            network = _network_of(model)
-            seen.append(met)
-            about |= {"real_runs": real.count, "real_streams": [*map(str, real.streams)], "real_seed": FIRST_SEED}
+                keep(network)
+            about |= {"real_streams": [*map(str, real.streams)], "real_seed": FIRST_SEED}
+            for tuned, met, runs in fine_tuned(model, real, _network_of, menu=menu, prices=prices, seed=seed):
+                network = _with_range(_network_of(tuned), [*seen, met], {**about, "real_runs": runs})
+                if keep is not None:
+                    keep(network)
     finally:
         torch.set_num_threads(threads)
-    return _with_range(network, seen, about)
+    return network
 
 
 def _with_range(

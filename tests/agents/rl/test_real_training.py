@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import os
 import urllib.error
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
@@ -24,7 +26,7 @@ from agents.rl.next_training_env import NextTrainingVectorEnv
 from agents.rl.real_runs import FIRST_SEED, RealRuns, player
 from agents.rl.real_training_env import RealStream, RealTrainingEnv
 from agents.rl.training_fit import fit_trainings
-from alma_env.errors import AlmaError
+from alma_env.errors import AlmaError, DivergedError
 
 from .synthetic import TICKS, network_of, restarting, waits, with_replay_and_growth
 
@@ -209,6 +211,46 @@ def test_the_command_goes_on_with_real_runs(tmp_path, capsys):
     assert (real.high >= simulated.high).all()
     run = ["run", "--width", "4", "--set", "epochs=2", "--seeds", "1", "--out", str(tmp_path / "runs")]
     assert main([*run, "--policy", f"{tmp_path / 'real.npz'}:pass_price=5"]) == 0
+
+
+def test_a_failure_of_a_real_run_keeps_what_the_updates_before_learned(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("stable_baselines3")
+    from agents.rl import fine_tuning
+
+    @contextmanager
+    def diverging(*arguments, **keywords):
+        with player(*arguments, **keywords) as play:
+            yield lambda network, numbers: fail() if 4 in numbers else play(network, numbers)
+
+    def fail():
+        raise DivergedError("the training diverged")
+
+    monkeypatch.setattr(fine_tuning, "_RUNS_AT_ONCE", 2)
+    monkeypatch.setattr(fine_tuning, "player", diverging)
+    file, out = tmp_path / "few-epochs.npz", tmp_path / "schedule.npz"
+    recordings.save(recorded_runs(), file)
+    words = ["policy", "train-schedule", str(file), "--steps", "1000", "--pass-price", "1", "20", "--out", str(out)]
+    assert main([*words, "--real", "6", "--workers", "1"]) == 2
+    assert "the training diverged" in capsys.readouterr().err
+    kept = ScheduleNetwork.read(out)
+    assert kept.about["real_runs"] == 4
+    assert main(words) == 0
+    assert not np.array_equal(kept.layers[0][0], ScheduleNetwork.read(out).layers[0][0])
+
+
+def test_a_network_that_cannot_be_written_leaves_the_file_before(tmp_path, monkeypatch):
+    def full(raw, **_):
+        raw.write(b"PK")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    file = tmp_path / "schedule.npz"
+    deciding(WITHOUT_GROWTH).save(file)
+    before = file.read_bytes()
+    monkeypatch.setattr(np, "savez_compressed", full)
+    with pytest.raises(OSError, match="No space left"):
+        deciding(WITHOUT_GROWTH, seed=1).save(file)
+    assert file.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["schedule.npz"]
 
 
 @pytest.mark.parametrize(
