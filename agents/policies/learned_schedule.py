@@ -7,12 +7,9 @@ as ``learned``: one for learners that grow, and one for the others.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import math
-import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -25,6 +22,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from agents.policies.choices import window
+from agents.policies.file_checks import DAMAGED, digest_of, require_unchanged
 from agents.policies.next_training import MENUS, Menu
 from agents.policies.priced_features import FEATURES, NAMES, PRICES, features_of
 from agents.policies.progress import Decision, Progress
@@ -106,16 +104,7 @@ class ScheduleNetwork:
                 layers = tuple((file[f"w_{i}"], file[f"b_{i}"]) for i in range(count))
                 network = cls(layers, file["low"], file["high"], json.loads(file["about"].tobytes()))
                 network._require_sound()
-        except (
-            OSError,
-            EOFError,
-            ValueError,
-            TypeError,
-            KeyError,
-            IndexError,
-            zipfile.BadZipFile,
-            zlib.error,
-        ) as error:
+        except DAMAGED as error:
             raise ValueError(
                 f"policy={str(path)!r}: not a learned schedule of this version ({type(error).__name__}: {error}); give "
                 "a file that `alma policy train-schedule` wrote"
@@ -144,16 +133,8 @@ class ScheduleNetwork:
 
 @lru_cache(maxsize=8)
 def _network(path: str, digest: str) -> ScheduleNetwork:
-    if (found := _digest(Path(path))) != digest:
-        raise ValueError(
-            f"policy={path!r}: the file has changed since the start of the run (digest {found}, then {digest}); "
-            "restore it, or begin a new run"
-        )
+    require_unchanged(path, digest)
     return ScheduleNetwork.read(Path(path))
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -189,7 +170,7 @@ class LearnedSchedule:
         path = SHIPPED[self.grows] if self.path is None else Path(self.path)
         ScheduleNetwork.read(path)
         object.__setattr__(self, "path", path)
-        object.__setattr__(self, "digest", _digest(path))
+        object.__setattr__(self, "digest", digest_of(path))
         prices = {name: getattr(self, name) for name in PRICES}
         for name, price in check_types(prices, dict.fromkeys(prices, float)).items():
             if not 0 <= price < math.inf:

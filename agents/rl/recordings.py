@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agents.catalogue.run_config import AgentConfig, RunConfig
+from agents.policies.file_checks import DAMAGED
 from agents.rl.registration import DECISIONS, OF_RECORDED_RUNS, SHIPPED, shipped_streams
 from agents.runs import run_folder
 
@@ -194,20 +195,22 @@ def load(file: Path) -> list[Recording]:
         ValueError: the file is missing or holds no recordings.
     """
     try:
-        with np.load(file, allow_pickle=False) as saved:
+        with open(file, "rb") as raw, np.load(raw, allow_pickle=False) as saved:
             heads: list[dict[str, Any]] = json.loads(str(saved["heads"]))
             tables = np.split(_with_all_columns(saved["trainings"]), np.cumsum(saved["lengths"])[:-1])
-    except (OSError, ValueError, KeyError) as error:
+        return [Recording(**head, trainings=table) for head, table in zip(heads, tables, strict=True)]
+    except DAMAGED as error:
         raise ValueError(
-            f"recorded={str(file)!r}: cannot be read as recorded runs ({error}); write the file with "
-            "`alma surrogate fit RUNS --out FILE.npz`"
+            f"recorded={str(file)!r}: cannot be read as recorded runs ({type(error).__name__}: {error}); write the "
+            "file with `alma surrogate fit RUNS --out FILE.npz`"
         ) from error
-    return [Recording(**head, trainings=table) for head, table in zip(heads, tables, strict=True)]
 
 
 def _with_all_columns(trainings: NDArray[np.float64]) -> NDArray[np.float64]:
-    if trainings.shape[1] != EARLIER:
+    if trainings.shape[1] == len(COLUMNS):
         return trainings
+    if trainings.shape[1] != EARLIER:
+        raise ValueError(f"{trainings.shape[1]} columns; a file has {len(COLUMNS)}, or {EARLIER} of earlier versions")
     none = np.full((len(trainings), 1), np.nan), np.zeros((len(trainings), 1))
     return np.concatenate([trainings, *none], 1)
 

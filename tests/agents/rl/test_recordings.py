@@ -120,6 +120,40 @@ def test_a_file_of_an_earlier_version_has_no_windows_and_restarts(run_folder, tm
     np.testing.assert_array_equal(read.trainings, made.trainings)
 
 
+def damaged_files(folder):
+    """Write files that a reader of .npz files may meet."""
+    whole = folder / "whole.npz"
+    recordings.save(waits(), whole)
+    content = whole.read_bytes()
+    for cut in (0, 1, 100, len(content) // 2, len(content) - 1):
+        (folder / f"cut-{cut}.npz").write_bytes(content[:cut])
+    turned = bytearray(content)
+    turned[len(content) // 2] ^= 255
+    (folder / "turned.npz").write_bytes(turned)
+    with open(folder / "array.npz", "wb") as raw:
+        np.save(raw, np.zeros(3))
+    parts = dict(np.load(whole))
+    heads = json.loads(str(parts["heads"]))
+    for name, change in (
+        ("foreign-head", {"heads": np.array(json.dumps([{"a": 1} for _ in heads]))}),
+        ("heads-of-another-kind", {"heads": np.array("3")}),
+        ("missing-head", {"heads": np.array(json.dumps(heads[1:]))}),
+        ("flat", {"trainings": parts["trainings"].ravel()}),
+        ("columns", {"trainings": parts["trainings"][:, :5]}),
+    ):
+        np.savez(folder / f"{name}.npz", **parts | change)
+    whole.unlink()
+    return sorted(folder.iterdir())
+
+
+def test_a_damaged_file_is_named_with_its_defect_and_the_remedy(tmp_path, capsys):
+    for file in damaged_files(tmp_path):
+        with pytest.raises(ValueError, match=f"{file.name}': cannot be read as recorded runs .*write the file with"):
+            recordings.load(file)
+        assert main(["surrogate", "validate", str(file)]) == 2
+        assert capsys.readouterr().err.startswith("alma surrogate: recorded=")
+
+
 @pytest.mark.parametrize("kind", ["train", "multi"])
 def test_an_exported_episode_equals_the_episode_of_the_environment(kind, tmp_path):
     decide = {"train": lambda t: (t % 2 == 0, 0, 0), "multi": lambda t: (t % 2 == 0, t == 4, t >= 4)}[kind]

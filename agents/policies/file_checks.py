@@ -1,0 +1,36 @@
+"""Checks of files that are read: damage, and a change during a run."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+import zlib
+from pathlib import Path
+
+# What NumPy and zipfile raise for a file that is truncated, overwritten in part, or of another kind. RuntimeError is
+# of an archive that says it is encrypted, or compressed in another way.
+DAMAGED = (
+    OSError,
+    EOFError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    LookupError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+def digest_of(path: Path) -> str:
+    """Return the digest of a file's bytes, which identifies a policy in the record of a run."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def require_unchanged(path: str, digest: str) -> None:
+    """Raise ValueError if the file of a policy no longer has this digest; OSError if it cannot be read."""
+    if (found := digest_of(Path(path))) != digest:
+        raise ValueError(
+            f"policy={path!r}: the file has changed since the start of the run (digest {found}, then {digest}); "
+            "restore it, or begin a new run"
+        )
