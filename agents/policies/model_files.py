@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from agents.policies import features, priced_features
 from agents.policies.actions import KINDS, Actions
 from agents.policies.choices import choice_space
+from agents.policies.file_checks import DAMAGED, require_unchanged
 from alma_env.errors import how_to_install
 
 CHOICES = "choices"  # the kind of actions of the second version of the decision environments
@@ -127,24 +128,30 @@ def add_normalisation(path: Path, normalisation: Normalisation | None) -> None:
 
 @lru_cache(maxsize=8)
 def load(path: str, digest: str) -> Model:
-    """Load a model; `digest` is part of the cache's key.
+    """Load a model from a file with this digest.
 
     Raises:
-        ValueError: the file holds no model of a waiting policy, or its package is not installed; or the model was
-            trained on normalised observations, and the file does not say how they were normalised.
+        ValueError: the file has changed since its digest was taken; it holds no model of a waiting policy, or its
+            package is not installed; or the model was trained on normalised observations, and the file does not say
+            how they were normalised.
     """
+    require_unchanged(path, digest)
     failures = []
     for algorithm in _algorithms(path):
         try:
             model = algorithm.load(path, device="cpu")
         except Exception as error:  # the library has no error type of its own
-            failures.append(f"{algorithm.__name__}: {type(error).__name__}: {str(error).splitlines()[0]}")
+            failures.append(f"{algorithm.__name__}: {_first_line(error)}")
             continue
         return Model(model, kind_of(model, f"policy={path!r}"), _normalisation(path, model))
     raise ValueError(
         f"policy={path!r}: not a model of PPO, A2C or DQN, or of MaskablePPO, RecurrentPPO or QRDQN "
         f"({'; '.join(failures)}); give a file that agents.rl.save_policy or model.save wrote"
     )
+
+
+def _first_line(error: Exception) -> str:
+    return ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
 
 
 def _algorithms(path: str) -> list[Any]:
@@ -172,17 +179,23 @@ def _policy_module(path: str) -> str:
     try:
         with zipfile.ZipFile(path) as archive:
             return str(json.loads(archive.read("data"))["policy_class"]["__module__"])
-    except (OSError, zipfile.BadZipFile, KeyError, TypeError, ValueError):
+    except DAMAGED:
         return ""
 
 
 def _normalisation(path: str, model: Any) -> Normalisation | None:
+    space = model.observation_space
     with zipfile.ZipFile(path) as archive:
         if _MEMBER in archive.namelist():
-            saved = json.loads(archive.read(_MEMBER))
-            return None if saved is None else Normalisation(**saved)
+            try:
+                return _read_normalisation(archive.read(_MEMBER), space.shape)
+            except DAMAGED as error:
+                raise ValueError(
+                    f"policy={path!r}: its {_MEMBER} holds no normalisation of the model's observations "
+                    f"({_first_line(error)}); write the file again with agents.rl.save_policy(model, path)"
+                ) from error
     # `model.save` does not say that VecNormalize was used, but it saves the last observations that the model saw.
-    last, space = model._last_obs, model.observation_space
+    last = model._last_obs
     if last is not None and not all(space.contains(observation) for observation in np.asarray(last, np.float32)):
         raise ValueError(
             f"policy={path!r}: the model was trained on observations that VecNormalize normalised, and the file does "
@@ -190,3 +203,15 @@ def _normalisation(path: str, model: Any) -> Normalisation | None:
             "agents.rl.save_policy(model, path)"
         )
     return None
+
+
+def _read_normalisation(text: bytes, shape: tuple[int, ...]) -> Normalisation | None:
+    saved = json.loads(text)
+    if saved is None:
+        return None
+    normalisation = Normalisation(**saved)
+    with np.errstate(invalid="ignore"):  # of a negative variance, which the next lines refuse
+        normalised = normalisation(np.zeros(shape, np.float32))
+    if normalised.shape != shape or not np.isfinite(normalised).all():
+        raise ValueError(f"it makes {normalised.tolist()} of {shape[0]} zeros")
+    return normalisation

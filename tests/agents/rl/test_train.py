@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
+import zipfile
 from functools import partial
 
 import gymnasium as gym
@@ -269,6 +271,60 @@ def test_files_without_a_policy_are_refused(tmp_path):
     PPO("MlpPolicy", "CartPole-v1").save(tmp_path / "cart.zip")
     with pytest.raises(ValueError, match="not those of a waiting policy; use a model trained on"):
         agents.LearnedPolicy(tmp_path / "cart.zip")
+
+
+@pytest.fixture
+def saved(tmp_path):
+    from stable_baselines3 import PPO
+
+    return save_policy(PPO("MlpPolicy", gym.make(SURROGATE, width=4), seed=0), tmp_path / "policy.zip")
+
+
+def with_members(file, **changed):
+    """Write the archive again with other contents of some members, whose dots are written as underscores."""
+    with zipfile.ZipFile(file) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, changed.get(name.replace(".", "_"), content))
+
+
+@pytest.mark.parametrize("member", ["policy_pth", "data", "pytorch_variables_pth"])
+def test_a_damaged_archive_is_refused(member, saved):
+    with_members(saved, **{member: b""})
+    with pytest.raises(ValueError, match=r"policy.zip': not a model of PPO, A2C or DQN.*PPO: \w+.*; give a file"):
+        agents.LearnedPolicy(saved)
+
+
+NORMALISATION = {"mean": [0.0] * 13, "variance": [1.0] * 13, "epsilon": 1e-8, "clip": 10.0}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"3",
+        b"[]",
+        b'{"mean": 1}',
+        json.dumps(NORMALISATION | {"mean": [0.0] * 5}).encode(),
+        json.dumps(NORMALISATION | {"mean": [None] * 13}).encode(),
+        json.dumps(NORMALISATION | {"clip": "wide"}).encode(),
+        json.dumps(NORMALISATION | {"variance": [-1.0] * 13}).encode(),
+    ],
+)
+def test_a_wrong_normalisation_is_named_with_its_file(text, saved):
+    with_members(saved, observation_normalisation_json=text)
+    with pytest.raises(ValueError, match=r"policy.zip': its observation_normalisation.json holds no .*save_policy"):
+        agents.LearnedPolicy(saved)
+
+
+def test_a_policy_that_is_replaced_during_a_run_is_refused_when_it_is_loaded_again(saved):
+    policy = agents.LearnedPolicy(saved)
+    with_members(saved, observation_normalisation_json=json.dumps(NORMALISATION).encode())
+    model_files.load.cache_clear()
+    with pytest.raises(ValueError, match=rf"policy.zip': the file has changed.*then {policy.digest}\); restore it"):
+        decisions_of(policy)
 
 
 @pytest.mark.parametrize(
