@@ -15,7 +15,8 @@ from agents.cli.subcommands import end_without_reader
 from agents.training import distributed
 from alma_env.errors import AlmaError
 
-_WITH_CHECKPOINTS = ("run", "sweep", "reproduce")
+_WITH_CHECKPOINTS = ("run_sweep:run", "run_sweep:run_grid", "reproduce:reproduce", "waiting:record")
+_GOES_ON = (*_WITH_CHECKPOINTS, "arena:play")  # the arena plays a stopped stream again, and keeps the finished ones
 
 
 def carry_out(options: argparse.Namespace) -> int:
@@ -38,7 +39,8 @@ def carry_out(options: argparse.Namespace) -> int:
         if distributed.rank() > 0:
             return 130
         how = "the same command without --fresh" if getattr(options, "fresh", False) else "the same command"
-        Console(stderr=True).print(f"stopped; {how} goes on from here", highlight=False)
+        where = "goes on from here" if options.command in _GOES_ON else "begins again"
+        Console(stderr=True).print(f"stopped; {how} {where}", highlight=False)
         return 130
 
 
@@ -52,7 +54,7 @@ def _message(options: argparse.Namespace, error: Exception) -> str | None:
         return str(error)
     remedy = "choose a folder that can be read and written"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        goes_on = ": runs go on from their last checkpoint" if options.name in _WITH_CHECKPOINTS else ""
+        goes_on = ": runs go on from their last checkpoint" if options.command in _WITH_CHECKPOINTS else ""
         remedy = f"make room on its disk, and give the same command again{goes_on}"
     return f"{error.filename or 'a file'}: {error.strerror}; {remedy}"
 

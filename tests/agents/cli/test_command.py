@@ -252,6 +252,29 @@ def test_an_interrupt_prints_the_command_that_continues(capsys, tmp_path, monkey
     assert f"the same command{' without --fresh' * fresh} goes on from here" in " ".join(err.split())
 
 
+@pytest.mark.parametrize(
+    ("words", "function", "message"),
+    [
+        ("surrogate record Digits-ALMA-v0", "waiting.record", "the same command goes on from here"),
+        ("surrogate record Digits-ALMA-v0 --fresh", "waiting.record", "the same command without --fresh goes on from"),
+        ("policy train Digits-ALMA-Wait-v0 --out a.zip", "waiting.train", "stopped; the same command begins again\n"),
+        (
+            "policy train-schedule Digits-ALMA-v0 --out a.npz",
+            "scheduling.train_schedule",
+            "stopped; the same command begins again\n",
+        ),
+    ],
+)
+def test_an_interrupt_promises_to_go_on_only_where_the_command_does(words, function, message, capsys, monkeypatch):
+    def interrupt(options, console):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"agents.cli.{function}", interrupt)
+    status, _, err = run(capsys, *words.split())
+    assert status == 130
+    assert message in err
+
+
 def test_settings_reach_the_agent_and_the_protocol(capsys, tmp_path):
     settings = ["epochs=2", "learning_rate=0.5", "valid_fraction=0.2", "ticks=3"]
     run(capsys, "run", "--width", "4", "--wait", "3", "--set", *settings, "--out", str(tmp_path))
