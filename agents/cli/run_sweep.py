@@ -191,11 +191,22 @@ def _settings(pairs: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def require_settings(values: Mapping[str, Any]) -> None:
-    """Raise ValueError if a key of ``--set`` has its own option."""
+def require_settings(
+    values: Mapping[str, Any], options: Mapping[str, str] | None = None, refused: Mapping[str, str] | None = None
+) -> None:
+    """Raise ValueError if ``--set`` has a key that it must not give.
+
+    Args:
+        values: the value of each key.
+        options: what to write instead of keys that have their own option, ``{}`` for the value; None: in `alma run`.
+        refused: reason and remedy for further keys.
+    """
+    options, refused = _OPTIONS if options is None else options, refused or {}
     for key, value in values.items():
-        if key in _OPTIONS:
-            raise ValueError(f"--set {key}={value}: {key} has its own option; write {_OPTIONS[key].format(value)}")
+        if key in options:
+            raise ValueError(f"--set {key}={value}: {key} has its own option; write {options[key].format(value)}")
+        if key in refused:
+            raise ValueError(f"--set {key}={value}: {refused[key]}")
 
 
 # Keys that --set must not give, and what to write instead.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from agents.cli.shared_options import prepare_file
 from agents.cli.tuning import named_runs
 from agents.policies.learned_schedule import ScheduleNetwork
 from agents.rl.learning_curve import recorded_groups, recorded_learners
@@ -22,8 +23,6 @@ from agents.sweeps.progress import say
 
 def train_schedule(options: argparse.Namespace, console: Console) -> int:
     """Learn a schedule on the surrogates of recorded runs, and write it to a file."""
-    if options.out.suffix != ".npz":
-        raise ValueError(f"--out {options.out}: NumPy writes an archive; let its name end in .npz")
     if not 1 <= options.steps < math.inf:
         raise ValueError(f"--steps {options.steps}: must be a finite number of trainings from 1 on; the default is 8e6")
     prices: dict[str, tuple[float, float]] = {}
@@ -37,6 +36,7 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
     if options.workers is not None and not options.real:
         raise ValueError(f"--workers {options.workers}: only real runs use processes; give --real 2000, too")
     workers = len(worker_variables(options.workers, per_gpu=0, threads=1))
+    prepare_file(options.out, ".npz", "NumPy writes an archive; let its name end in .npz")
     models, learned_on, streams = [], [], []
     sources = [named_runs(given, None) for given in options.env]
     recorded = {source: recorded_learners(*source) for source in sources}
@@ -52,7 +52,6 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
                     streams[-1].require_same(runs[0])
                 learned_on.append(f"{stream}: {learner} {runs[0].width}")
     about = {"learned_on": learned_on, "reward_on": options.reward_on}
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     network = learn(
         models,
         **prices,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import tempfile
 from pathlib import Path
 
 EXECUTION = ("workers", "threads", "per_gpu", "ray", "fresh", "track")  # keywords of `agents.sweep`
@@ -51,3 +52,29 @@ def add_pull(parser: argparse.ArgumentParser, out: str) -> None:
     parser.add_argument("place", metavar="PLACE", help="repository USER/NAME, or a folder such as ./folder")
     parser.add_argument("--out", type=Path, required=True, help=out)
     parser.add_argument("--revision", help="branch, tag or commit of the repository; default: the newest")
+
+
+def prepare_file(path: Path, suffix: str, rule: str) -> None:
+    """Make the folder of the file ``--out``, before the work whose result it is to hold.
+
+    Args:
+        path: the file.
+        suffix: how its name must end.
+        rule: why, and the remedy, for the message.
+
+    Raises:
+        ValueError: the name ends otherwise, it is that of a folder, or no file can be created in its folder.
+    """
+    if path.suffix != suffix:
+        raise ValueError(f"--out {path}: {rule}")
+    if path.is_dir():
+        raise ValueError(f"--out {path}: it is a folder, and must be a file; choose another name")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):  # permissions alone do not say whether a file can be created
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"--out {path}: no file can be created in {path.parent} ({error.strerror}); choose a folder that can be "
+            "written"
+        ) from error

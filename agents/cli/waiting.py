@@ -6,7 +6,6 @@ import argparse
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 from rich.console import Console
@@ -14,16 +13,11 @@ from rich.markup import escape
 from rich.table import Table
 
 import alma_env
-from agents.analysis import waiting_comparison
 from agents.analysis.labels import differing_paths
-from agents.analysis.measures import engineering
-from agents.analysis.prices import Prices
 from agents.catalogue.data_facts import facts_of
 from agents.catalogue.spec import RunSpec, resolve
-from agents.cli import json_output
-from agents.cli.finished_runs import picture_folder
 from agents.cli.run_sweep import compute, require_settings, run_in_turn
-from agents.figures import waiting
+from agents.cli.shared_options import prepare_file
 from agents.policies.priced_features import PRICES
 from agents.policies.validation import key_values
 from agents.rl import decision_fidelity, fidelity, recordings
@@ -36,11 +30,31 @@ from agents.rl.registration import OF_RECORDED_RUNS
 from agents.rl.saving import save_policy
 from agents.rl.train import train_policy
 from agents.rl.training_fit import fit_trainings
-from agents.runs import load
 from agents.sweeps import grid
 from agents.sweeps.progress import say
 
 _SHOWN = 10  # of the runs that an export leaves out
+# Keys that --set must not give, and what to write instead.
+_RECORDING_OPTIONS = {
+    **dict.fromkeys(("learner", "agent", "id"), "--learner {}"),
+    **dict.fromkeys(("env", "stream"), "{} right after `alma surrogate record`"),
+    **dict.fromkeys(("width", "widths"), "--width {}"),
+    **dict.fromkeys(("seed", "seeds"), "--seeds {}"),
+    "exploring": "--exploring {}",
+    "threads": "--threads {}",
+}
+_OF_THE_PLAN = dict.fromkeys(
+    ("policy", "wait", "replay", "growth", "engine", "device"),
+    "the command sets it for each of its runs; leave it out, or compute runs of your own with `alma sweep --record`",
+)
+_TRAINING_OPTIONS = {
+    "env_id": "{} right after `alma policy train`",
+    **{name: f"--{name} {{}}" for name in ("algorithm", "steps", "seed", "tensorboard")},
+}
+_OF_PYTHON = {
+    "settings": "keywords of the algorithm can be given in Python only; call `agents.rl.train.train_policy`",
+    "progress": "a terminal shows the progress; leave it out",
+}
 
 
 def _recordings(given: str, *, decisions: bool = False) -> list[recordings.Recording]:
@@ -50,22 +64,23 @@ def _recordings(given: str, *, decisions: bool = False) -> list[recordings.Recor
 
 def record(options: argparse.Namespace, console: Console) -> int:
     """Compute the runs from which a surrogate learns; with --dry-run list them."""
+    settings = key_values(options.set)
+    require_settings(settings, _RECORDING_OPTIONS, _OF_THE_PLAN)
     specs = recording_specs(
         options.env,
         options.learner,
         options.width or (None,),
         seeds=options.seeds or SEEDS,
         exploring=options.exploring,
-        **key_values(options.set),
+        **settings,
     )
     return compute(specs, options, console)
 
 
 def fit(options: argparse.Namespace, console: Console) -> int:
     """Gather finished runs into one file."""
-    if options.out.suffix != ".npz":
-        raise ValueError(f"--out {options.out}: NumPy writes an archive; let its name end in .npz")
-    recorded = [recording for folder in options.runs for recording in recordings.read_runs(folder)]
+    prepare_file(options.out, ".npz", "NumPy writes an archive; let its name end in .npz")
+    recorded = recordings.read_runs(*options.runs)
     table = Table("env", "learner", "width", "runs", "schedules", "trainings", title="Recorded runs", box=None)
     for (env, learner, width, _), runs in recordings.groups(recorded).items():
         # They raise before anything is written if the runs cannot be fitted.
@@ -143,13 +158,13 @@ def export(options: argparse.Namespace, console: Console) -> int:
 
 def train(options: argparse.Namespace, console: Console) -> int:
     """Learn a policy; with --evaluate run it afterwards on the real streams."""
-    if options.out.suffix != ".zip":
-        raise ValueError(f"--out {options.out}: Stable-Baselines3 writes an archive; let the file name end in .zip")
     if not math.isfinite(options.steps):
         raise ValueError(f"--steps {options.steps}: must be a finite number of decisions; the default is 2e6")
     keywords = key_values(options.set)
+    require_settings(keywords, _TRAINING_OPTIONS, _OF_PYTHON)
     evaluation = None if options.evaluate is None else _evaluation(options, keywords)
     specs = [] if evaluation is None else grid.expand(evaluation)  # reports a wrong keyword before training starts
+    prepare_file(options.out, ".zip", "Stable-Baselines3 writes an archive; let the file name end in .zip")
     model = train_policy(
         options.env,
         algorithm=options.algorithm,
@@ -159,7 +174,6 @@ def train(options: argparse.Namespace, console: Console) -> int:
         tensorboard=options.tensorboard,
         **keywords,
     )
-    options.out.parent.mkdir(parents=True, exist_ok=True)
     save_policy(model, options.out)
     if evaluation is None:
         words = [_policy_word(options.out, {**keywords, **prices}) for prices in _ends(keywords)]
@@ -249,61 +263,3 @@ _DECISIONS = (
     "memory_price",
     "reward_on",
 )
-
-
-def _lines(comparison: waiting_comparison.WaitingComparison) -> list[dict[str, Any]]:
-    """The schedules of a comparison as data, for other programs."""
-    return [
-        {
-            "compared": comparison.title,
-            "when": schedule.name,
-            "wait": schedule.wait,
-            "cost": schedule.cost,
-            "costs_by_seed": schedule.costs,
-            "comps_by_seed": schedule.comps,
-            "best_fixed": schedule is comparison.best_fixed,
-            "minus_best_fixed": comparison.against_best_fixed(schedule),
-        }
-        for schedule in comparison.schedules
-    ]
-
-
-def compare(options: argparse.Namespace, console: Console) -> int:
-    """Compare finished runs with the best fixed waiting time, in a table and a picture."""
-    prices = Prices(options.flops_price, options.parameter_price)
-    found, left_out = load.find(options.folder)
-    said = json_output.messages(console, as_json=options.json)
-    say(said, *left_out)
-    if not found:
-        raise ValueError(f"{options.folder}: it holds no finished run; finish one first")
-    heading = "CER" if not any((prices.flops, prices.parameters)) else "CER, FLOPs and parameters at their prices"
-    comparisons = waiting_comparison.compare(found, prices)
-    say(said, *dict.fromkeys(message for one in comparisons for message in one.notes))
-    if options.json:
-        json_output.write([line for one in comparisons for line in _lines(one)])
-        return 0
-    for one in comparisons:
-        table = Table("when", "n", heading, "Comp", "minus best fixed wait", box=None, title=one.title)
-        for schedule in one.schedules:
-            difference = one.against_best_fixed(schedule)
-            table.add_row(
-                escape(schedule.name),
-                str(schedule.cost.n),
-                schedule.cost.text(),
-                engineering(mean(schedule.comps.values())),
-                "best fixed" if schedule is one.best_fixed else "" if difference is None else difference.text("+.2f"),
-            )
-        console.print(table)
-        console.print()
-    legend = "n: seeds; ±: 95 % interval over seeds (Student's t); differences are paired by seed."
-    console.print(legend, highlight=False)
-    file = options.picture or picture_folder(options.folder) / "waiting.png"
-    try:
-        picture = waiting.draw(comparisons, file, heading=heading)
-    except OSError as error:
-        if options.picture:
-            raise
-        say(console, f"No picture: {error}; choose its file with --picture")
-        return 0
-    say(console, f"Picture: {picture}")
-    return 0

@@ -110,7 +110,7 @@ def add_policy(commands: Any) -> None:
     add("--out", type=Path, required=True, help="file to write, .npz; read by alma run --policy")
 
     summary = "compare finished runs, paired by seed, with the best fixed waiting time"
-    compare = add_command(kinds, "compare", "waiting:compare", summary)
+    compare = add_command(kinds, "compare", "comparing:compare", summary)
     add = compare.add_argument
     add("folder", type=Path, help="folder of runs, such as runs/MNIST-ALMA-v0")
     add("--flops-price", type=float, default=0.0, help="price of one teraFLOP in errors, default 0")

@@ -165,16 +165,22 @@ def settings_of(config: RunConfig) -> str:
     return json.dumps({"protocol": config.protocol, "agent": agent}, sort_keys=True)
 
 
-def read_runs(folder: Path) -> list[Recording]:
-    """Return the recordings of all run folders at or below a folder, in the order of their names.
+def read_runs(*folders: Path) -> list[Recording]:
+    """Return the recordings of all run folders at or below folders, in the order of their names.
+
+    A run folder that lies below several of the folders counts once.
 
     Raises:
-        ValueError: there is no run, or a run cannot be read.
+        ValueError: a folder holds no run, or a run cannot be read.
     """
-    found = sorted(file.parent for file in folder.rglob("ledger.jsonl"))
-    if not found:
-        raise ValueError(f"{folder}: it holds no run; run some with `alma run … --out {folder}`")
-    return [read_run(path) for path in found]
+    found: dict[Path, Path] = {}
+    for folder in folders:
+        below = sorted(file.parent for file in folder.rglob("ledger.jsonl"))
+        if not below:
+            raise ValueError(f"{folder}: it holds no run; run some with `alma run … --out {folder}`")
+        for path in below:
+            found.setdefault(path.resolve(), path)
+    return [read_run(path) for path in found.values()]
 
 
 def save(recordings: Sequence[Recording], file: Path) -> None:

@@ -91,6 +91,65 @@ def test_a_policy_that_decides_only_when_runs_with_the_replay_and_growth_of_its_
     }
 
 
+def test_a_run_below_several_of_the_folders_counts_once(capsys, runs, tmp_path, monkeypatch):
+    monkeypatch.chdir(runs)
+    file = tmp_path / "new" / "folder" / "mine.npz"
+    folders = [runs, runs / "Digits-ALMA-v0", "Digits-ALMA-v0", next(runs.rglob("ledger.jsonl")).parent]
+    assert run(capsys, "surrogate", "fit", *folders, "--out", file)[0] == 0
+    assert len(recordings.load(file)) == 12
+    status, _, err = run(capsys, "surrogate", "fit", runs, tmp_path, "--out", file)
+    assert (status, "it holds no run" in err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "work", "suffix"),
+    [
+        ("surrogate fit runs", "waiting.recordings.read_runs", "npz"),
+        ("policy train Digits-ALMA-Wait-Surrogate-v0", "waiting.train_policy", "zip"),
+        ("policy train-schedule Digits-ALMA-v0", "scheduling.fit_trainings", "npz"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused_before_the_work(command, work, suffix, capsys, tmp_path, monkeypatch):
+    def fail(*_, **__):
+        raise AssertionError("the work began")
+
+    monkeypatch.setattr(f"agents.cli.{work}", fail)
+    (tmp_path / "plain").write_text("")
+    (tmp_path / f"folder.{suffix}").mkdir()
+    for out, message in (
+        (f"plain/x.{suffix}", "plain (File exists); choose a folder that can be written"),
+        (f"plain/deep/x.{suffix}", "plain/deep (Not a directory); choose a folder that can be written"),
+        (f"folder.{suffix}", "it is a folder, and must be a file; choose another name"),
+    ):
+        status, _, err = run(capsys, *command.split(), "--out", tmp_path / out)
+        assert status == 2
+        assert f"--out {tmp_path / out}: " in err
+        assert message in err
+
+
+@pytest.mark.parametrize(
+    ("command", "setting", "message"),
+    [
+        ("surrogate record Digits-ALMA-v0", "seeds=3", "seeds has its own option; write --seeds 3"),
+        ("surrogate record Digits-ALMA-v0", "seed=3", "seed has its own option; write --seeds 3"),
+        ("surrogate record Digits-ALMA-v0", "exploring=2", "write --exploring 2"),
+        ("surrogate record Digits-ALMA-v0", "width=4", "write --width 4"),
+        ("surrogate record Digits-ALMA-v0", "learner=ens", "write --learner ens"),
+        ("surrogate record Digits-ALMA-v0", "policy=doubling", "leave it out, or compute runs of your own with"),
+        ("surrogate record Digits-ALMA-v0", "device=cpu", "the command sets it for each of its runs; leave it out"),
+        ("policy train Digits-ALMA-Wait-v0", "seed=3", "seed has its own option; write --seed 3"),
+        ("policy train Digits-ALMA-Wait-v0", "steps=9", "write --steps 9"),
+        ("policy train Digits-ALMA-Wait-v0", "settings=3", "can be given in Python only; call `agents.rl.train."),
+    ],
+)
+def test_a_keyword_that_is_not_for_set_is_refused(command, setting, message, capsys, tmp_path):
+    status, out, err = run(capsys, *command.split(), "--set", setting, "--out", tmp_path / "new" / "x.zip")
+    assert (status, out) == (2, "")
+    assert f"--set {setting}: " in err
+    assert message in err
+    assert not (tmp_path / "new").exists()
+
+
 def test_wrong_input_gets_one_line_with_the_remedy(capsys, runs, tmp_path):
     for arguments, message in (
         (["surrogate", "fit", runs, "--out", tmp_path / "x.json"], "end in .npz"),
