@@ -32,6 +32,9 @@ class _Choices:
     def decision(self, action: Any) -> Decision:
         return decision_of(action, self.ticks, grows=self.grows)
 
+    def masks(self, **state: Any) -> NDArray[np.bool_]:
+        return allowed_choices(**state, grows=self.grows)
+
 
 @dataclass(frozen=True)
 class _RelativePrices:
@@ -115,10 +118,6 @@ class DecisionEnv(WaitEnv):
         """FLOPs of a full pass; known after the first ``reset``."""
         stage = self.agent.config["stage"]
         return full_pass_flops(self.learner, self.alma, {**self._hyperparameters, **stage})
-
-    def action_masks(self) -> NDArray[np.bool_]:
-        """Return which choices have an effect of their own at this tick, bool (10,)."""
-        return allowed_choices(self.agent.tick, self.agent.pending, self.agent.stages, grows=self.grows)
 
     def _observation(self) -> NDArray[np.float32]:
         progress = dataclasses.replace(self.agent.progress(), flops=self.alma.meter.total)
