@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
 
 # What NumPy and zipfile raise for a file that is truncated, overwritten in part, or of another kind. RuntimeError is
-# of an archive that says it is encrypted, or compressed in another way.
+# of an archive that says it is encrypted, or compressed in another way, and TokenError of a header of an array.
 DAMAGED = (
     OSError,
     EOFError,
@@ -17,6 +18,7 @@ DAMAGED = (
     AttributeError,
     LookupError,
     RuntimeError,
+    tokenize.TokenError,
     zipfile.BadZipFile,
     zlib.error,
 )

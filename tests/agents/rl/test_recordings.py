@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import zipfile
 
 import gymnasium as gym
 import numpy as np
@@ -142,6 +143,9 @@ def damaged_files(folder):
         ("columns", {"trainings": parts["trainings"][:, :5]}),
     ):
         np.savez(folder / f"{name}.npz", **parts | change)
+    unclosed = b"{'descr': '<f8', 'fortran_order': False, 'shape': (3,\n"
+    with zipfile.ZipFile(folder / "unclosed.npz", "w") as archive:
+        archive.writestr("heads.npy", b"\x93NUMPY\x01\x00" + len(unclosed).to_bytes(2, "little") + unclosed)
     whole.unlink()
     return sorted(folder.iterdir())
 
