@@ -63,7 +63,8 @@ def judge(options: argparse.Namespace, console: Console) -> int:
         console.print(volumes)
     legend = (
         f"{PRICE} Cost: CER of ticks 0 to B, and FLOPs and memory at their prices, in errors, mean over seeds; ±: 95 % "
-        "interval (Student's t); differences are paired by seed; p: paired t-test with Holm's correction over the prices; "
+        "interval (Student's t); differences are paired by seed; p: paired t-test with Holm's correction over the "
+        "prices; "
         f"{own} and rival: highest cost of a seed (worst), mean full passes (passes)"
     )
     if sizes:
