@@ -21,6 +21,7 @@ from agents.policies import model_files
 from agents.policies.actions import Actions
 from agents.policies.choices import decision_of
 from agents.policies.features import features_of
+from agents.policies.file_checks import digest_of
 from agents.policies.specs import policy_from
 from agents.rl import recordings, save_policy
 from agents.rl.train import train_policy
@@ -193,7 +194,7 @@ def test_a_policy_of_normalised_observations_sees_them_normalised(algorithm, fil
     save_policy(model, tmp_path / "policy.zip")
     actions, seen = decisions_of(agents.LearnedPolicy(tmp_path / "policy.zip"))
     assert actions == [model.predict(env.normalize_obs(one), deterministic=True)[0] for one, _ in seen]
-    normalisation = model_files.load(str(tmp_path / "policy.zip"), "").normalisation
+    normalisation = model_files.load(str(tmp_path / "policy.zip"), digest_of(tmp_path / "policy.zip")).normalisation
     observation = np.linspace(0, 1, 13, dtype=np.float32)
     assert np.array_equal(normalisation(observation), env.normalize_obs(observation))
 
