@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from dataclasses import dataclass, field
 from numbers import Real
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from agents.policies import features, priced_features
 from agents.policies.actions import Actions
 from agents.policies.choices import allowed_choices, decision_of
+from agents.policies.file_checks import digest_of
 from agents.policies.growing import growth as read_growth
 from agents.policies.model_files import CHOICES, Model, load
 from agents.policies.priced_features import PRICES
@@ -68,7 +68,7 @@ class LearnedPolicy:
                 "model.save wrote"
             )
         object.__setattr__(self, "path", path)
-        object.__setattr__(self, "digest", hashlib.sha256(path.read_bytes()).hexdigest()[:16])
+        object.__setattr__(self, "digest", digest_of(path))
         object.__setattr__(self, "replay", shortest(self.replay))
         read_growth(self.growth)
         if self._model.kind != "train" and (self.replay or self.growth != "never"):
