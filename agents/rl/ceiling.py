@@ -165,7 +165,7 @@ class Ceiling:
 Choose = Callable[[NextTrainingVectorEnv, NDArray[np.float32]], NextTrainings]
 
 
-def episode_costs(model: TrainingModel, pass_price: float, choose: Choose, episodes: int, seed: int = 0) -> Array:
+def episode_costs(model: TrainingModel, pass_price: float, choose: Choose, episodes: int) -> Array:
     """Return what each of some simulated episodes costs, float64 (episodes,), in errors.
 
     Args:
@@ -173,10 +173,9 @@ def episode_costs(model: TrainingModel, pass_price: float, choose: Choose, episo
         pass_price: errors that a full pass costs.
         choose: returns the next trainings for the environment and its observations.
         episodes: number of episodes.
-        seed: of the simulation.
     """
     env = NextTrainingVectorEnv(episodes, [model], pass_price=pass_price)
-    observations, _ = env.reset(seed=seed)
+    observations, _ = env.reset(seed=0)
     costs, over = np.zeros(episodes), np.zeros(episodes, bool)
     while not over.all():
         observations, _, ended, _, infos = env.train_at(choose(env, observations))

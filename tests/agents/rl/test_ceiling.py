@@ -110,10 +110,13 @@ def test_the_command_says_the_share_of_the_way(tmp_path, capsys, coarse):
     assert main(words) == 0
     assert "Share: of the way from the rule to the ceiling" in " ".join(capsys.readouterr().out.split())
     save(waits(noise=0.05, seeds=(0, 1)), tmp_path / "own.npz")
+    dear = dataclasses.replace(network_of(3), about={"pass_price": [0, 100], "memory_price": [0.05, 0.5]})
+    dear.save(tmp_path / "dear.npz")
     for wrong, message in (
         (["--episodes", "1"], "--episodes 1: must be at least 2"),
         (["--policy", "doubling"], "--policy doubling: must be learned, or a file .npz"),
         (["--policy", str(SHIPPED[True])], "it was learned on learners that grow, and the ceiling does not grow"),
+        (["--policy", str(tmp_path / "dear.npz")], "learned at prices of memory from 0.05 on, and memory is free here"),
         (["--pass-price", "1000"], "--pass-price 1000: the network knows prices from 0 to 100"),
         (["--recorded", str(tmp_path / "own.npz")], "replays=False, restarts=False"),
     ):
