@@ -69,8 +69,8 @@ def ceiling(options: argparse.Namespace, console: Console) -> int:
         raise ValueError(f"--pass-price {beyond[0]:g}: the network knows prices from {low:g} to {high:g}; give such")
     if (least := network.about["memory_price"][0]) > 0:
         raise ValueError(
-            f"--policy {options.policy}: it was learned at prices of memory from {least:g} on, and memory is free here; "
-            "give a schedule that was learned with --memory-price 0 as the lowest price"
+            f"--policy {options.policy}: it was learned at prices of memory from {least:g} on, and memory is free "
+            "here; give a schedule whose lowest price of memory is 0"
         )
     rows = list(_rows(options, network, prices))
     if options.json:

@@ -26,9 +26,8 @@ def judge(options: argparse.Namespace, console: Console) -> int:
     """Print what learned schedules cost beside their rivals, each at its own price; or what a subject costs."""
     said = json_output.messages(console, as_json=options.json)
     if bool(options.recorded) == bool(options.folder):
-        raise ValueError(
-            f"folders {[str(one) for one in options.folder]}: give folders of runs, or --recorded, not both"
-        )
+        given = f"folders {[str(one) for one in options.folder]}"
+        raise ValueError(f"{given}: give folders of runs, or --recorded{', not both' * bool(options.folder)}")
     memory = fixed_prices(options.memory_price or [0.0], "--memory-price")
     prices = [RunPrices(*both) for both in itertools.product(fixed_prices(options.pass_price or []), memory)]
     if (options.subject is None) != (not prices) or (options.subject is None and options.memory_price is not None):
