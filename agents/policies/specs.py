@@ -47,8 +47,8 @@ def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") ->
         names = (*SCHEDULES, LEARNED, EXPLORING)
         if re.search(r"\.py\b", spec):
             raise ValueError(
-                f"{option}{spec}: a policy of your own belongs to an agent; write a function that returns an agent with "
-                "this policy, and give `alma run --agent FILE.py:FUNCTION` (`alma new policy` writes one)"
+                f"{option}{spec}: a policy of your own belongs to an agent; write a function that returns an agent "
+                "with this policy, and give `alma run --agent FILE.py:FUNCTION` (`alma new policy` writes one)"
             )
         raise ValueError(
             f"{option}{spec}: unknown policy; choose one of {', '.join(names)}, or give the path of a .zip or .npz "
