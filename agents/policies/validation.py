@@ -86,7 +86,5 @@ def key_values(pairs: Sequence[str], option: str = "--set", example: str = "epoc
         key, equals, text = pair.partition("=")
         if not (key and equals):
             raise ValueError(f"{option} {pair}: must have the form key=value; use for example {option} {example}")
-        if key in values:
-            raise ValueError(f"{option} {pair}: {key} is given twice; give each key once")
         values[key] = literal(text)
     return values

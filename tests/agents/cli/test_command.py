@@ -307,7 +307,6 @@ def test_true_and_false_are_bools_in_upper_and_lower_case(capsys, tmp_path, text
         (["run", "--wait", "21"], "use at most 20"),
         (["run", "--seeds", "-1"], "seed=-1"),
         (["run", "--set", "epochs"], "key=value"),
-        (["run", "--set", "epochs=2", "epochs=3"], "--set epochs=3: epochs is given twice; give each key once"),
         (["run", "--set", "epoch=3"], "no such hyper-parameter"),
         (["run", "--set", "ticks=0"], "ticks=0"),
         (["run", "--threads", "0"], "at least 1"),
