@@ -63,8 +63,7 @@ def judge(options: argparse.Namespace, console: Console) -> int:
     legend = (
         f"{PRICE} Cost: CER of ticks 0 to B, and FLOPs and memory at their prices, in errors, mean over seeds; ±: 95 % "
         "interval (Student's t); differences are paired by seed; p: paired t-test with Holm's correction over the "
-        "prices; "
-        f"{own} and rival: highest cost of a seed (worst), mean full passes (passes)"
+        f"prices; {own} and rival: highest cost of a seed (worst), mean full passes (passes)"
     )
     if sizes:
         legend += ", mean parameters divided by those of the untrained predictor (sizes)"

@@ -12,7 +12,7 @@ from agents.reproduction.claims.findings import JudgedFinding, family
 from agents.reproduction.claims.setups import read_setup
 from agents.reproduction.plans import NAMES, read
 
-PAPER = "gpu"  # the scale of the paper
+_PAPER = "gpu"  # the scale of the paper
 
 
 def missing_runs(judged: JudgedFinding, scale: str) -> list[RunSpec]:
@@ -31,7 +31,7 @@ def _runs_of(values: Mapping[str, Any], finding: str, scale: str) -> list[RunSpe
     at_paper_scale = _at_paper_scale(values, finding, scale)
     own = [name for name in NAMES if finding in read(name).findings]
     at_paper_scale = _at_paper_scale(values, finding, scale)
-    for one, setting in ((scale, values), (PAPER, at_paper_scale)):
+    for one, setting in ((scale, values), (_PAPER, at_paper_scale)):
         env = read_setup(family(finding), one).env
         for names in (own, NAMES):
             runs = [run for name in names for run in _runs(name, one, env)]
@@ -45,7 +45,7 @@ def _at_paper_scale(values: Mapping[str, Any], finding: str, scale: str) -> Mapp
     """Return a setting with the paper's number of updates, if the setting has a number of updates."""
     if "updates" not in values:
         return values
-    here, paper = (read_setup(family(finding), one).updates for one in (scale, PAPER))
+    here, paper = (read_setup(family(finding), one).updates for one in (scale, _PAPER))
     return {**values, "updates": values["updates"] // here * paper}
 
 

@@ -71,13 +71,13 @@ def simulate(models: Sequence[TrainingModel], schedule: str, episodes: int) -> O
     """Simulate a schedule; it grows learners that can grow at every stage, unless it says otherwise.
 
     Raises:
-        ValueError: the schedule is unknown, or it depends on what happens.
+        ValueError: the schedule is unknown, or it depends on losses, FLOPs or chance.
     """
-    policy = policy_from(schedule, grows=any(model.grows for model in models))
+    policy = policy_from(schedule, option="", grows=any(model.grows for model in models))
     if not isinstance(policy, _BLIND) or policy.growth.startswith("stall"):
         raise ValueError(
-            f"schedule={schedule!r}: it depends on what happens in a run, and here all episodes decide alike; use "
-            "fixed, geometric or doubling, without growth=stall"
+            f"schedule={schedule!r}: must depend on the ticks only, because one simulation makes its decisions for all "
+            "episodes; use fixed, geometric or doubling, without growth=stall"
         )
     env = DecisionSurrogateVectorEnv(episodes, models=models)
     env.reset(seed=0)

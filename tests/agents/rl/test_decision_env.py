@@ -119,6 +119,25 @@ def test_a_full_pass_costs_its_price_on_a_surrogate(model):
     assert np.allclose(total, -(infos["final_info"]["cer"] - 0.9) - 40.0 - 0.5 * TICKS)
 
 
+def test_a_price_can_be_a_number_of_numpy(model):
+    rewards = []
+    for price in (40, np.int64(40), np.float32(40)):
+        env = DecisionSurrogateVectorEnv(2, models=[model], pass_price=price)
+        env.reset(seed=0)
+        rewards.append(env.step([1, 1])[1].tolist())
+    assert rewards[0] == rewards[1] == rewards[2]
+
+
+@pytest.mark.parametrize("ticks", [12, 20])
+def test_the_picture_of_a_fixed_wait_has_its_last_training(ticks):
+    shown = fit_trainings(waits(noise=0.1, seeds=(0, 1)))
+    env = DecisionSurrogateVectorEnv(1, models=[dataclasses.replace(shown, ticks=ticks)])
+    env.keep_course()
+    env.reset(seed=0)
+    drawn = env.view(0).fixed_waits
+    assert drawn[5][ticks] != drawn[5][ticks - 1]  # at tick 12, it trains on two mega-batches
+
+
 def test_growth_makes_memory_and_trainings_dearer(model):
     env = DecisionSurrogateVectorEnv(2, models=[model], pass_price=1.0, memory_price=1.0)
     env.reset(seed=0)

@@ -50,9 +50,9 @@ def test_a_schedule_is_simulated_as_the_runs_were_recorded(models):
     ("schedule", "message"),
     [
         ("sometimes", "unknown policy"),
-        ("validation:wait=5", "schedule='validation:wait=5': it depends on what happens in a run"),
-        ("doubling:growth=stall", "schedule='doubling:growth=stall': it depends"),
-        ("learned:pass_price=10", "schedule='learned:pass_price=10': it depends"),
+        ("validation:wait=5", "schedule='validation:wait=5': must depend on the ticks only"),
+        ("doubling:growth=stall", "schedule='doubling:growth=stall': must depend"),
+        ("learned:pass_price=10", "schedule='learned:pass_price=10': must depend"),
     ],
 )
 def test_a_schedule_that_depends_on_what_happens_is_refused(models, schedule, message):
