@@ -119,14 +119,17 @@ def schedules(options: argparse.Namespace, console: Console) -> int:
     panels, rows = {}, []
     for stream, file in (named_runs(given, options.recorded) for given in options.env):
         for runs in recorded_groups(stream, options.learner, options.width, file, decisions=True):
-            found = recorded_schedules(runs)
-            if not found:
-                raise ValueError(f"{stream}: no schedule has runs of two seeds; record more with alma surrogate record")
+            if not (found := recorded_schedules(runs)):
+                continue  # exploring runs only
             name = f"{stream.removesuffix('-ALMA-v0')}, {runs[0].learner} {runs[0].width}"
             if name in panels:
                 raise ValueError(f"{name}: two of {options.env} have its runs; give one file for each learner")
             panels[name] = found
             rows += [row for price in prices for row in _recorded_rows(found, RunPrices(price), name)]
+    if not panels:
+        raise ValueError(
+            f"{', '.join(options.env)}: no schedule has runs of two seeds; record more with `alma surrogate record`"
+        )
     if options.picture is not None:
         picture.draw(panels, options.picture)
     if options.json:

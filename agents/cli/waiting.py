@@ -125,14 +125,22 @@ def _validate_decisions(title: str, runs: list[recordings.Recording], episodes: 
     for one in sorted(ranked, key=lambda one: float(one.real.mean())):
         numbers = (one.real.mean(), one.real.std(ddof=1), one.simulated.mean(), one.simulated.std(ddof=1))
         table.add_row(escape(one.schedule), str(len(one.real)), *(f"{number:.2f}" for number in numbers))
-    console.print(table)
+    if ranked:
+        console.print(table)
+    else:
+        console.print(title, highlight=False)
     found = decision_fidelity.fidelity(compared)
     runs_of_all = sum(len(one.real) for one in compared)
+    of_runs = (
+        f"rank correlation of {runs_of_all} runs: {found.run_ranks:.3f}; {found.coverage:.1%} of them in the 90 % band"
+    )
+    if not found.schedules:
+        console.print(f"no schedule has two runs; {of_runs}\n", highlight=False)
+        return
     console.print(
         f"rank correlation of {found.schedules} schedules: {found.ranks:.3f}; of {found.near} near the best: "
         f"{found.near_ranks:.3f}; quotient of the CER: {found.level:.3f}, of the spread: {found.spread:.2f}; "
-        f"{found.coverage:.1%} of {runs_of_all} runs in the 90 % band; correlation of two schedules over "
-        f"seeds: {found.luck:.2f}; ±: standard deviation\n",
+        f"{of_runs}; correlation of two schedules over seeds: {found.luck:.2f}; ±: standard deviation\n",
         highlight=False,
     )
 

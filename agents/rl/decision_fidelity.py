@@ -54,6 +54,8 @@ class Fidelity:
         coverage: share of all runs, exploring runs included, inside the 90 % band of their simulations.
         luck: mean correlation over seeds of the real CER of two schedules: the share of the luck that belongs to the
             seed. The higher it is, the better a comparison seed by seed.
+        run_ranks: Spearman's correlation over all runs of the real CER and the mean of its simulations; exploring runs,
+            none of which repeats a schedule, have no other correlation.
     """
 
     schedules: int
@@ -64,6 +66,7 @@ class Fidelity:
     spread: float
     coverage: float
     luck: float
+    run_ranks: float
 
 
 def simulate(model: TrainingModel, recording: Recording, episodes: int, seed: int) -> NDArray[np.float64]:
@@ -129,7 +132,14 @@ def fidelity(compared: Sequence[HeldOut]) -> Fidelity:
         spread=float(math.sqrt((spreads[:, 0] ** 2).mean() / (spreads[:, 1] ** 2).mean())) if len(real) else math.nan,
         coverage=float(np.mean(inside)),
         luck=_luck(ranked),
+        run_ranks=spearman(*_means_of_runs(compared)),
     )
+
+
+def _means_of_runs(compared: Sequence[HeldOut]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the real CER of each run, and the mean of its simulations."""
+    real, simulated = ([getattr(one, name) for one in compared] for name in ("real", "simulated"))
+    return np.concatenate(real), np.concatenate([episodes.mean(1) for episodes in simulated])
 
 
 def _luck(ranked: Sequence[HeldOut]) -> float:

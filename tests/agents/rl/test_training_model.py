@@ -155,6 +155,17 @@ def test_fidelity_counts_what_it_says():
     assert found.luck == pytest.approx(1)
 
 
+def test_exploring_runs_are_ranked_run_by_run():
+    exploring = [
+        HeldOut(f"exploring {run}", np.array([run]), np.array([float(run)]), np.array([[5.0, 15.0 - run]]))
+        for run in range(4)
+    ]
+    found = fidelity(exploring)
+    assert found.schedules == 0
+    assert math.isnan(found.ranks)
+    assert found.run_ranks == pytest.approx(-1)
+
+
 def test_a_simulation_repeats_the_decisions_of_a_run(truth):
     """Without residuals and quality, the simulated CER is that of the run."""
     still = dataclasses.replace(
@@ -207,6 +218,12 @@ def test_a_command_validates_runs_with_all_decisions(episodes, tmp_path, capsys)
     out = capsys.readouterr().out
     assert "rank correlation of 6 schedules" in out
     assert "wait 13" in out
+    exploring = [dataclasses.replace(one, schedule=f"exploring {number}") for number, one in enumerate(episodes)]
+    save(exploring, tmp_path / "exploring.npz")
+    assert main(["surrogate", "validate", str(tmp_path / "exploring.npz"), "--episodes", "2"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"no schedule has two runs; rank correlation of {len(episodes)} runs: 0." in out
+    assert "nan" not in out
 
 
 def test_one_seed_cannot_be_held_out(episodes):
