@@ -65,10 +65,13 @@ def append_differences(
 
 
 def name_values(setting: Setting, paths: Sequence[str]) -> list[str]:
-    """Return ``name=value`` for each path of a setting; the name is the last part of the path if that is unique."""
+    """Return ``name=value`` for each path of a setting; the name is the last part of the path if that is unique.
+
+    A digest is shortened to its first eight digits.
+    """
     names = [path.rpartition(".")[2] for path in paths]
     return [
-        f"{name if names.count(name) == 1 else path}={setting[path]}"
+        f"{name if names.count(name) == 1 else path}={setting[path][: 8 if name == 'digest' else None]}"
         for path, name in zip(paths, names, strict=True)
         if path in setting
     ]

@@ -12,7 +12,7 @@ from typing import Any
 from agents.analysis.labels import Setting, append_differences, differing_paths, natural_key
 from agents.analysis.measures import Measure, measure_of
 from agents.analysis.statistics import Interval
-from agents.catalogue.run_config import BUDGETS
+from agents.catalogue.run_config import BUDGETS, is_schedule
 from agents.runs.load import FinishedRun
 from alma_env import Score
 
@@ -155,7 +155,7 @@ def _method_paths(settings: Sequence[Setting]) -> list[str]:
     """Return the paths that differ, except for width and schedule, which figures show separately."""
     paths = differing_paths(settings)
     growth = {setting["agent.policy.growth"] for setting in settings if "agent.policy.growth" in setting}
-    others = [path for path in paths if path != "agent.width" and not path.startswith("agent.policy")]
+    others = [path for path in paths if path != "agent.width" and not is_schedule(path)]
     return others + ["agent.policy.growth"] * (len(growth) > 1)
 
 

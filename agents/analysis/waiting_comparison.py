@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agents.analysis.labels import append_differences, name_values
+from agents.analysis.labels import append_differences
 from agents.analysis.prices import Prices
 from agents.analysis.seed_groups import SeedGroup, find_seed_groups, streams
 from agents.analysis.statistics import Interval, paired_difference
+from agents.catalogue.run_config import is_schedule
 from agents.runs.load import FinishedRun
 
 
@@ -51,7 +52,9 @@ def compare(runs: Sequence[FinishedRun], prices: Prices | None = None) -> list[W
     """Compare the schedules of each learner on each stream; without prices the cost is the CER."""
     comparisons = []
     for title, same_learner, notes in learners_of(runs):
-        schedules = [_schedule(group, prices or Prices()) for group in same_learner]
+        whens = [group.first.run_config.agent.when for group in same_learner]
+        names = append_differences(whens, [group.setting for group in same_learner])
+        schedules = [_schedule(*one, prices or Prices()) for one in zip(names, same_learner, strict=True)]
         schedules.sort(key=lambda schedule: schedule.cost.mean)
         comparisons.append(WaitingComparison(title, schedules, notes))
     return comparisons
@@ -75,13 +78,12 @@ def learners_of(runs: Sequence[FinishedRun]) -> Iterator[tuple[str, list[SeedGro
 
 
 def _without_policy(group: SeedGroup) -> dict[str, str]:
-    return {path: value for path, value in group.setting.items() if not path.startswith("agent.policy")}
+    return {path: value for path, value in group.setting.items() if not is_schedule(path)}
 
 
-def _schedule(group: SeedGroup, prices: Prices) -> ComparedSchedule:
-    random_seed = name_values(group.setting, ["agent.policy.seed"])
+def _schedule(name: str, group: SeedGroup, prices: Prices) -> ComparedSchedule:
     return ComparedSchedule(
-        name=", ".join([group.first.run_config.agent.when, *random_seed]),
+        name=name,
         wait=group.wait,
         costs=group.values(prices.cost),
         comps=group.values(lambda score: score.comp),

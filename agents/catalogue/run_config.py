@@ -119,7 +119,7 @@ class AgentConfig:
         if not self.policy:
             return "at every tick"
         if not schedule:
-            return re.sub(r"^[\w.]*\.(?=\w+\()", "", str(self.policy))  # a dataclass without its module
+            return re.sub(r"^[\w.]*\.(?=\w+(\(|$))", "", str(self.policy))  # a dataclass or function without its module
         if self.wait is not None:
             text = f"wait {self.wait}"
         else:
@@ -222,7 +222,7 @@ class RunConfig:
     @property
     def learner(self) -> dict[str, str]:
         """The setting without the policy."""
-        return {path: value for path, value in self.setting.items() if not path.startswith("agent.policy")}
+        return {path: value for path, value in self.setting.items() if not is_schedule(path)}
 
     def agrees(self, other: RunConfig) -> bool:
         """Return whether two identities are equal in all values that both of them have.
@@ -275,6 +275,14 @@ class RunConfig:
 def _of_type(value: object, kind: type[_T]) -> _T | None:
     """Return a recorded value, or None if a custom agent recorded something else under its name."""
     return value if isinstance(value, kind) else None
+
+
+def is_schedule(path: str) -> bool:
+    """Return whether a path of a setting belongs to the policy.
+
+    An agent of the user records the given options ``wait`` and ``replay`` beside its policy.
+    """
+    return path in ("agent.policy", "agent.wait", "agent.replay") or path.startswith("agent.policy.")
 
 
 def _is_stream(path: str) -> bool:

@@ -78,6 +78,11 @@ def test_two_values_with_one_name_are_shown_with_their_paths() -> None:
     assert labels == ["sm 4, wait 5, protocol.data=Digits", "sm 4, wait 5, agent.gate.data=3, protocol.data=MNIST"]
 
 
+def test_a_digest_is_shown_by_its_first_digits() -> None:
+    labels = labels_of([config(), config(code={"digest": "0123456789abcdef"})])
+    assert labels == ["sm 4, wait 5", "sm 4, wait 5, digest=01234567"]
+
+
 def test_labels_are_equal_if_and_only_if_the_settings_are_equal() -> None:
     choices: list[dict[str, Any]] = [{}, {"epochs": 2}, {"ticks": 5}, {"epochs": 2, "ticks": 5}, {"wait": 2}]
     labels = labels_of([config(seed, **dict(change)) for change in choices for seed in (0, 1)])

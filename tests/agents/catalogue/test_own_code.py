@@ -8,9 +8,12 @@ import pytest
 
 import agents
 import alma_env
+from agents.analysis import tables
+from agents.analysis.waiting_comparison import compare
 from agents.catalogue import own_code
 from agents.catalogue.spec import RunSpec
 from agents.cli import main
+from agents.runs import load
 from agents.sweeps import jobs
 
 CODE = """
@@ -118,6 +121,20 @@ def test_another_content_of_the_file_is_another_run(file, monkeypatch):
 def test_a_policy_reaches_the_function(file):
     assert run("--agent", "mine.py:make_agent", "--policy", "doubling", "--set", "ticks=4") == 0
     assert configs(file.parent)[0]["agent"]["policy"]["name"] == "doubling"
+
+
+def test_schedules_of_an_own_agent_are_compared_with_each_other_by_seed(file):
+    options = ["--agent", "mine.py:make_agent", "--seeds", 0, 1, "--set", "ticks=4"]
+    assert run(*options, "--wait", 1, 2) == 0
+    assert run(*options, "--policy", "doubling") == 0
+    found, _ = load.find(file.parent / "runs")
+    (one,) = compare(found)
+    assert one.title == "Digits-ALMA-v0, sm 4"
+    assert [schedule.cost.n for schedule in one.schedules] == [2, 2, 2]
+    tardy = next(schedule for schedule in one.schedules if schedule is not one.best_fixed)
+    assert one.against_best_fixed(tardy).n == 2
+    (table,) = tables.compare(found)
+    assert sorted(line.name for line in table.lines) == ["doubling(factor=2.0, first=1)", "w = 1", "w = 2"]
 
 
 def test_the_function_of_a_submission_gets_the_seed_from_the_environment(file):

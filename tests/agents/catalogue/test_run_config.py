@@ -216,6 +216,7 @@ def test_an_incomplete_record_is_refused(name: str) -> None:
         ({"id": "sm", "width": 4, "policy": {"wait": 5, "replay": True, "growth": "never"}}, "sm 4, wait 5, replay"),
         ({"id": "sm", "width": 4, "policy": {"name": "doubling", "factor": 2.0}}, "sm 4, doubling(factor=2.0)"),
         ({"id": "sm", "width": 4, "policy": "mine.Policy(n=3)"}, "sm 4, Policy(n=3)"),
+        ({"id": "mine", "policy": "own_mine.at_end"}, "mine, at_end"),
         ({"id": "mine", "policy": {"patience": 3}}, "mine, policy(patience=3)"),
         ({"anything": 1}, "agent"),
     ],
