@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import inspect
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from traceback import TracebackException
 from types import TracebackType
 from typing import Any
 
+from agents.catalogue.run_config import leaves
 from agents.learners.anytime import AnytimeAgent
 from agents.policies import policy_record
 from alma_env import AlmaEnv, AlmaError
@@ -46,7 +48,8 @@ def make(reference: str, env: AlmaEnv, seed: int, given: Mapping[str, Any]) -> A
         given: options and hyper-parameters that the user gave; the function must have a parameter for each.
 
     Raises:
-        ValueError: the file or the function does not exist, or the function lacks a parameter or requires another one.
+        ValueError: the file or the function does not exist, the function lacks a parameter or requires another one, or
+            the configuration of its agent has a value that is not plain data.
         TypeError: the function does not return an `AnytimeAgent`.
     """
     path, function = _function(reference)
@@ -79,12 +82,26 @@ def make(reference: str, env: AlmaEnv, seed: int, given: Mapping[str, Any]) -> A
     policy = policy_record(agent.policy) or f"{path.name}: {type(agent.policy).__qualname__}"
     plain = {name: value for name, value in given.items() if name != "policy"}
     agent.config = {"id": path.stem, "policy": policy, **plain, **agent.config, "seed": seed, "code": code}
+    require_plain(agent.config)
     if missing := [name for name in _LEARNER if not hasattr(agent.learner, name)]:
         raise TypeError(
             f"--agent {reference}: the learner {type(agent.learner).__name__} has no {', '.join(missing)}; define what "
             "agents.Learner names"
         )
     return agent
+
+
+def require_plain(config: Mapping[str, Any]) -> None:
+    """Raise ValueError if a value in the configuration of an agent cannot be written as JSON."""
+    for path, value in leaves(config):
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            remedy = "record agents.policy_record(policy)" if path == "policy" else "record numbers and texts"
+            raise ValueError(
+                f"config[{path!r}] of type {type(value).__name__}: the configuration of an agent is written as JSON; "
+                f"{remedy}"
+            ) from None
 
 
 def _function(reference: str) -> tuple[Path, Callable[..., Any]]:

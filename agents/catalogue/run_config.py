@@ -128,6 +128,12 @@ class AgentConfig:
         return text + (", replay" if self.replay is True else f", replay {self.replay}" if self.replay else "")
 
     @property
+    def divergence_remedy(self) -> str:
+        """What to try after a training that diverged; not every agent has a learning rate."""
+        known = "learning_rate" in {**self.stage, **self.record}
+        return "try a smaller learning_rate" if known else "try a training that changes the weights less"
+
+    @property
     def label(self) -> str:
         """Method, width and policy as text.
 
@@ -295,7 +301,7 @@ def leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
         if isinstance(value, Mapping):
             yield from leaves(value, f"{prefix}{name}.")
         else:
-            yield prefix + name, value
+            yield f"{prefix}{name}", value
 
 
 def _text(value: Any) -> str:

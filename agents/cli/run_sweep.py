@@ -14,6 +14,7 @@ from rich.console import Console
 
 from agents.analysis import measures
 from agents.analysis.labels import labels_of
+from agents.catalogue import own_code
 from agents.catalogue.recipes import recipe_for
 from agents.catalogue.spec import RunSpec
 from agents.cli.console import RunProgress, draw_curves
@@ -23,13 +24,12 @@ from agents.policies.validation import key_values
 from agents.runs import load, run_folder
 from agents.runs import run as runs
 from agents.sweeps import grid, process_setup, run_index, trackers
-from agents.sweeps.jobs import examples_until, execute
+from agents.sweeps.jobs import RunFailedError, examples_until, execute
 from agents.sweeps.pending import plan
 from agents.sweeps.progress import say
 from agents.sweeps.sweep import sweep
 from agents.training import distributed
 from alma_env import Ledger
-from alma_env.errors import DivergedError
 from alma_env.registration import ARRAYS_ID, NAMESPACE
 
 
@@ -57,7 +57,8 @@ def run_in_turn(
 ) -> int:
     """Run specifications that share environment and keywords, below ``out``; return the exit status.
 
-    A run whose training diverged so far that it cannot be scored does not stop the others; the exit status is then 1.
+    A run whose learner or predictor breaks a rule, for example because its training diverged so far that it cannot be
+    scored, does not stop the others; the exit status is then 1.
     ``threads`` is as for `process_setup.prepare`; ``fresh`` deletes the run folders first.
     """
     env = specs[0].make_env()
@@ -79,8 +80,9 @@ def run_in_turn(
             on_tick = progress.begin(f"{label}, seed {spec.seed}", agent, examples_until(env, agent))
             try:
                 ledger = execute(spec, env, agent, path, on_tick=on_tick, track=track)
-            except DivergedError as error:
-                say(console, f"{label}, seed {spec.seed}: {error}", style="bold red")
+            except RunFailedError as error:
+                reason = own_code.traceback_of(error) or error
+                say(console, f"{label}, seed {spec.seed}: {reason}", style="bold red")
                 status = 1
                 continue
             progress.end(ledger)

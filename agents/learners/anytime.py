@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import reprlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
+from agents.learners.joined_parts import Part, join_parts
 from agents.policies import Decision, Policy, Progress, StatefulPolicy
 from agents.policies.progress import decision_of, megabatches_of
-from agents.training.stage import Examples
+from agents.training.stage import Examples, LearnerError, as_number
 from alma_env.metering import meter
 
-Part = Mapping[str, NDArray[Any]]  # "x" and "y"
 MegaBatch = Mapping[str, Part]  # "train" and "valid"
 
 
@@ -112,6 +109,10 @@ class AnytimeAgent:
             gathered.
         classes: number of classes, for text the number of tokens. Policies need it to compare a loss with that of the
             uniform guess.
+
+    Raises:
+        TypeError: the policy is no function.
+        LearnerError: the predictor of the learner is no module.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class AnytimeAgent:
         self.pending = 0
         self.history: list[StageRecord] = []
         self._gathered: list[MegaBatch] = []  # one per tick so far
-        self._first_parameters = self._parameters = _parameters_of(learner.predictor)
+        self._first_parameters = self._parameters = _parameters_of(learner)
 
     @property
     def predictor(self) -> nn.Module:
@@ -170,6 +171,9 @@ class AnytimeAgent:
         """Carry out the decision for the current tick: wait, or (grow and) train.
 
         Call it inside ``with env.meter:``, once after each ``gather``. It returns what ``observe`` returns.
+
+        Raises:
+            LearnerError: ``train`` returned no report, or the predictor of the learner is no module.
         """
         if not decision.train:
             return None
@@ -184,7 +188,8 @@ class AnytimeAgent:
         restart = decision.restart and self.stages > 0
         if restart:
             self.learner.restart()
-        report = self.learner.train(train, valid)
+        loss, error = _results_of(self.learner, self.learner.train(train, valid))
+        self._parameters = _parameters_of(self.learner)
         self.history.append(
             StageRecord(
                 tick=self.tick,
@@ -192,15 +197,14 @@ class AnytimeAgent:
                 examples=self.training_on,
                 replay=decision.replay,
                 grow=growth_steps,
-                validation_loss=report.best_loss,
-                validation_error=report.best_error,
+                validation_loss=loss,
+                validation_error=error,
                 window=decision.window if decision.replay else None,
                 restart=restart,
                 by=decision.by,
             )
         )
         self.pending = 0
-        self._parameters = _parameters_of(self.learner.predictor)
         return self.learner.predictor
 
     def progress(self) -> Progress:
@@ -255,49 +259,23 @@ class AnytimeAgent:
         self.learner.load_state_dict(state["learner"])
 
 
-def _parameters_of(predictor: nn.Module) -> int:
+def _results_of(learner: Learner, report: object) -> tuple[float, float]:
+    """Return the validation loss and error of a report."""
+    loss, error = (as_number(getattr(report, name, None)) for name in ("best_loss", "best_error"))
+    if loss is None or error is None:
+        raise LearnerError(
+            f"{type(learner).__name__}.train returned {reprlib.repr(report)}: must be an agents.StageReport, or an "
+            "object with the numbers best_loss and best_error; return for example "
+            "agents.StageReport((loss,), (error,), best_epoch=1)"
+        )
+    return loss, error
+
+
+def _parameters_of(learner: Learner) -> int:
+    predictor: object = learner.predictor
+    if not isinstance(predictor, nn.Module):
+        raise LearnerError(
+            f"{type(learner).__name__}.predictor={reprlib.repr(predictor)}: must be a torch.nn.Module, which maps raw "
+            "inputs to logits; set it before the first and after every training"
+        )
     return sum(parameter.numel() for parameter in predictor.parameters())
-
-
-def join_parts(parts: Sequence[Part]) -> Examples:
-    """Return the examples of all parts, one part after another.
-
-    Arrays that are memory-mapped from files are joined in a new memory-mapped file, since a text may be larger than the
-    memory. The file is in the folder of temporary files and disappears with the last tensor that uses it.
-
-    Raises:
-        OSError: there is no space for that file.
-    """
-    return Examples(*(_joined([part[name] for part in parts]) for name in ("x", "y")))
-
-
-def _joined(arrays: list[NDArray[Any]]) -> Tensor:
-    first = arrays[0]
-    if len(arrays) == 1:
-        return torch.from_numpy(first)
-    if not _is_mapped(first):
-        return torch.from_numpy(np.concatenate(arrays))
-    try:
-        with tempfile.TemporaryFile() as file:  # the mapping stays valid after the file is closed
-            # Written before it is mapped: a full disk then raises OSError here instead of killing the process later.
-            for array in arrays:
-                for start in range(0, len(array), _ROWS):
-                    file.write(array[start : start + _ROWS].tobytes())
-            file.flush()
-            shape = (sum(map(len, arrays)), *first.shape[1:])
-            return torch.from_numpy(np.memmap(file, first.dtype, "r+", shape=shape))
-    except OSError as error:
-        size = sum(array.nbytes for array in arrays)
-        raise OSError(
-            f"{tempfile.gettempdir()}: cannot write a file of {size:,} bytes for {len(arrays)} mega-batches "
-            f"({error}); set TMPDIR to a folder on a disk with enough space"
-        ) from error
-
-
-_ROWS = 4096  # rows copied at a time, which limits the memory needed
-
-
-def _is_mapped(array: NDArray[Any] | None) -> bool:
-    while array is not None and not isinstance(array, np.memmap):
-        array = array.base if isinstance(array.base, np.ndarray) else None
-    return array is not None

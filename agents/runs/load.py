@@ -86,7 +86,7 @@ def divergence(folder: Path) -> str | None:
     shown = ", ".join(map(str, ticks[:5])) + ", …" * (len(ticks) > 5)
     return (
         f"the training diverged at {len(ticks)} tick{'s' * (len(ticks) > 1)} ({shown}): the validation loss is not "
-        "finite; try a smaller learning_rate"
+        f"finite; {run_folder.read_config(folder).agent.divergence_remedy}"
     )
 
 

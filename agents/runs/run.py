@@ -8,9 +8,8 @@ the same rows to the last bit (except for the seconds), or the run stops with an
 from __future__ import annotations
 
 import dataclasses
-import json
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ import torch
 from torch import nn
 
 from agents.catalogue.data_facts import without_wrappers
+from agents.catalogue.own_code import require_plain
 from agents.catalogue.run_config import AgentConfig, RunConfig
 from agents.catalogue.spec import versions
 from agents.learners.anytime import AnytimeAgent
@@ -76,7 +76,7 @@ def run(
             f"agent.config={agent.config!r} with folder={str(folder)!r}: the folder must identify the agent by its "
             "configuration; give AnytimeAgent a config with everything that the results depend on, or leave folder out"
         )
-    _require_plain(agent.config)
+    require_plain(agent.config)
     if "policy" in agent.config and agent.config["policy"] is None:
         raise ValueError(f"policy={agent.policy!r} with folder={str(folder)!r}: {NO_DESCRIPTION}")
     path, config = Path(folder), config_of(env, agent, seed)
@@ -111,18 +111,6 @@ def _play(env: AlmaEnv, player: Player, seed: int, folder: str | Path | None, on
             on_tick(row)
         reported = len(env.ledger)
     return env.ledger
-
-
-def _require_plain(config: Mapping[str, Any]) -> None:
-    for name, value in config.items():
-        try:
-            json.dumps(value)
-        except (TypeError, ValueError):
-            remedy = "record agents.policy_record(policy)" if name == "policy" else "record numbers and texts"
-            raise ValueError(
-                f"config[{name!r}] of type {type(value).__name__}: the configuration of an agent is written as JSON; "
-                f"{remedy}"
-            ) from None
 
 
 def _run(

@@ -27,11 +27,16 @@ from agents.runs import run as runs
 from agents.runs.run import OnTick
 from agents.sweeps import process_setup, run_index, trackers
 from agents.training import distributed
-from alma_env import AlmaEnv, Ledger, Row
-from alma_env.errors import DivergedError
+from agents.training.stage import LearnerError
+from alma_env import AlmaEnv, AlmaError, Ledger, Row
+from alma_env.errors import DivergedError, PredictorError, UnknownCostError, UnmeteredTrainingError
 
 _MAX_ENVIRONMENTS = 2  # a data set takes some hundred megabytes
 _REPORT_SECONDS = 0.2
+
+
+class RunFailedError(AlmaError):
+    """The learner or a predictor of a run broke a rule at a tick; other runs can go on."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +127,8 @@ def run_job(
         summary = measure_of(env.protocol()).summary(ledger.score())
         diverged = load.divergence(folder)
         return Finished(number, folder, f"{summary}; {diverged}" if diverged else summary)
-    except DivergedError as error:
-        return Failed(number, str(error))
+    except AlmaError as error:
+        return Failed(number, own_code.traceback_of(error) or str(error))
     except Exception as error:
         return Failed(number, own_code.traceback_of(error) or traceback.format_exc())
 
@@ -134,7 +139,8 @@ def execute(
     """Run an agent through its stream, and record its specification in the run folder.
 
     Raises:
-        DivergedError: the training diverged so far that a predictor cannot be scored.
+        RunFailedError: a predictor cannot be scored, its training was not metered or cannot be counted, or the learner
+            broke a rule.
     """
     config = runs.config_of(env, agent, spec.seed)
     run_index.require_record(folder, spec)
@@ -152,10 +158,12 @@ def execute(
 
         try:
             return runs.run(env, agent, spec.seed, folder, on_tick=report, record=spec.record)
-        except DivergedError as error:
-            # The environment's remedy is for the author of a learner, this one for who sets its hyper-parameters.
-            failed = f"the run failed at tick {env.tick}: {error.what}"
-            raise DivergedError(failed, remedy="try a smaller learning_rate") from error
+        except (PredictorError, UnmeteredTrainingError, UnknownCostError, LearnerError) as error:
+            reason = str(error)
+            if isinstance(error, DivergedError):  # its own remedy is for the author of a learner
+                reason = f"{error.what}; {config.agent.divergence_remedy}"
+            # From its cause: the text of the error would otherwise be reported twice.
+            raise RunFailedError(f"the run failed at tick {agent.tick}: {reason}") from (error.__cause__ or error)
 
 
 def examples_until(env: AlmaEnv, agent: AnytimeAgent) -> Callable[..., int]:

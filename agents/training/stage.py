@@ -7,13 +7,16 @@ for every network and device. Other engines compute the same stage faster.
 
 from __future__ import annotations
 
+import reprlib
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral, Real
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,6 +27,11 @@ from agents.training.processes import SingleProcess
 from agents.training.seeding import StageGenerators
 from agents.training.settings import OnEpoch, StageSettings
 from agents.training.step import new_optimizer, train_mini_batch, training_loss, validate
+from alma_env.errors import AlmaError
+
+
+class LearnerError(AlmaError, ValueError):
+    """A learner gave a wrong report of its training, or its predictor is no module."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +58,37 @@ class StageReport:
         validation_error: fraction of wrong answers after each epoch that was run.
         best_epoch: from 1; 0 if the weights from before the stage were kept.
         initial: loss and error of the weights from before the stage if they were a candidate (`keep_initial`).
+
+    Raises:
+        LearnerError: there is no epoch, a loss or an error is no number, or `best_epoch` is none of the epochs.
     """
 
     validation_loss: tuple[float, ...]
     validation_error: tuple[float, ...]
     best_epoch: int
     initial: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("validation_loss", "validation_error"):
+            given = getattr(self, name)
+            numbers = [as_number(value) for value in given] if isinstance(given, tuple | list) else []
+            if not numbers or None in numbers:
+                raise LearnerError(
+                    f"StageReport({name}={reprlib.repr(given)}): must be a tuple with a number for each epoch; give "
+                    f"{name}=(0.5,)"
+                )
+            object.__setattr__(self, name, tuple(numbers))
+        epochs = len(self.validation_loss)
+        if len(self.validation_error) != epochs:
+            raise LearnerError(
+                f"StageReport with {epochs} values of validation_loss and {len(self.validation_error)} of "
+                "validation_error: must have one for each epoch; give equal numbers of both"
+            )
+        if not isinstance(self.best_epoch, Integral) or not 0 <= self.best_epoch <= epochs:
+            raise LearnerError(
+                f"StageReport(best_epoch={reprlib.repr(self.best_epoch)}): must be the number of the best epoch, 1 to "
+                f"{epochs}, or 0 if the weights from before the training were kept; give best_epoch=1"
+            )
 
     @property
     def best_loss(self) -> float:
@@ -73,6 +106,13 @@ class StageReport:
         if self.best_epoch == 0 and self.initial is not None:
             return self.initial[1]
         return self.validation_error[max(self.best_epoch - 1, 0)]
+
+
+def as_number(value: object) -> float | None:
+    """Return a number, or a tensor or array without dimensions, as a float; None for anything else."""
+    if isinstance(value, Real) or (isinstance(value, Tensor | np.ndarray) and value.ndim == 0):
+        return float(value)
+    return None
 
 
 class Curves(NamedTuple):

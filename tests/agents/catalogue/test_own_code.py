@@ -75,6 +75,51 @@ def forward(x):
 
 Learner.grow = Learner.restart = Learner.state_dict = Learner.load_state_dict = None
 """
+FAILING = """
+import torch
+from torch import nn
+
+import agents
+
+class Network(nn.Linear):
+    def forward(self, x):
+        return super().forward(x.flatten(1).float())
+
+class Learner:
+    def __init__(self, what):
+        self.predictor, self.what, self.trainings = Network(64, 10), what, 0
+
+    def train(self, train, valid):
+        self.trainings += 1
+        weight = self.predictor.weight
+        self.predictor(train.x).sum().backward()
+        with torch.no_grad():
+            weight.sub_(weight.grad, alpha=1e-5)
+            if self.trainings == 2 and self.what == "nan":
+                weight.fill_(float("nan"))
+        if self.trainings == 2 and self.what == "shape":
+            self.predictor = Network(64, 7)
+        return None if self.trainings == 2 and self.what == "report" else agents.StageReport((0.5,), (0.1,), 1)
+
+    def grow(self, train, valid):
+        pass
+
+    def restart(self):
+        pass
+
+    def state_dict(self):
+        return self.predictor.state_dict()
+
+    def load_state_dict(self, state):
+        self.predictor.load_state_dict(state)
+
+def at_seed_1(env, *, what="", seed=0):
+    return agents.AnytimeAgent(Learner(what if seed == 1 else ""), agents.FixedWait(1), env.ticks)
+
+def with_a_tensor(env, *, seed=0):
+    config = {"network": {"scale": torch.zeros(2)}}
+    return agents.AnytimeAgent(Learner(""), agents.FixedWait(1), env.ticks, config)
+"""
 
 
 @pytest.fixture
@@ -178,7 +223,6 @@ def test_what_the_function_cannot_do_is_said(file, capsys, agent, options, messa
         ("in_train", ["error=TypeError"], "mine.py, line 9, in Learner.train:", "raise self.error"),
         ("in_train", ["error=OSError"], "mine.py, line 9, in Learner.train:", "raise self.error"),
         ("in_policy", [], "mine.py, line 12, in never_works:", 'return now.pending >= "abc"'),
-        ("in_forward", [], "mine.py, line 31, in forward:", 'raise KeyError("hidden")'),
     ],
 )
 def test_an_error_in_the_file_has_its_place_and_the_traceback_of_the_file(file, capsys, function, options, place, line):
@@ -188,6 +232,44 @@ def test_an_error_in_the_file_has_its_place_and_the_traceback_of_the_file(file, 
     assert place in message
     assert line in message
     assert "run_sweep.py" not in message
+
+
+def test_a_predictor_that_raises_has_its_place_and_the_tick(file, capsys):
+    file.write_text(BROKEN)
+    assert run("--agent", "mine.py:in_forward", "--set", "ticks=2") == 1
+    told = capsys.readouterr().out
+    assert "sm 4, wait 1, seed 0: the run failed at tick 0: " in told
+    assert "mine.py, line 31, in forward:" in told
+    assert 'raise KeyError("hidden")' in told
+    assert told.count("raised KeyError on a raw batch") == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("report", "Learner.train returned None: must be an agents.StageReport"),
+        ("shape", "returned shape (397, 7): logits must have shape"),
+        ("nan", "must be comparable; try a training that changes the weights less"),
+    ],
+)
+def test_a_failed_run_is_named_with_its_tick_and_does_not_stop_the_others(file, capsys, what, message):
+    file.write_text(FAILING)
+    settings = ["ticks=3", f"what={what}"]
+    assert run("--agent", "mine.py:at_seed_1", "--seeds", 0, 1, 2, "--set", *settings) == 1
+    told = capsys.readouterr().out
+    assert "seed 1: the run failed at tick 2: " in told
+    assert message in told
+    assert sorted(one.seed for one in load.find(file.parent / "runs")[0]) == [0, 2]
+    spec = RunSpec("Digits-ALMA-v0", "mine.py:at_seed_1", seed=1, settings={"ticks": 3, "what": what})
+    failed = jobs.run_job(0, jobs.Job(spec, 1, file.parent / "sweep"), jobs.Environments(), lambda _: None)
+    assert failed.traceback.startswith("the run failed at tick 2: ")
+    assert "Traceback" not in failed.traceback
+
+
+def test_a_value_of_the_configuration_that_json_cannot_hold_is_named(file, capsys):
+    file.write_text(FAILING)
+    assert run("--agent", "mine.py:with_a_tensor", "--set", "ticks=3") == 2
+    assert "config['network.scale'] of type Tensor: the configuration of an agent" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import torch
 import agents
 import alma_env
 from agents import AnytimeAgent, Decision, StageReport, fixed_wait
+from agents.training.stage import LearnerError
 
 TICKS = 6
 
@@ -43,6 +44,51 @@ class Recorder:
 
     def restart(self):
         self.calls.append(("restart",))
+
+
+@pytest.mark.parametrize(
+    ("report", "message"),
+    [
+        (lambda: None, "Recorder.train returned None: must be an agents.StageReport"),
+        (lambda: (0.5, 0.25), r"Recorder.train returned \(0.5, 0.25\)"),
+        (lambda: StageReport((), (), 1), r"StageReport\(validation_loss=\(\)\): must be a tuple with a number"),
+        (lambda: StageReport(0.5, 0.25, 1), r"StageReport\(validation_loss=0.5\): must be a tuple with a number"),
+        (lambda: StageReport((0.5,), (torch.zeros(2),), 1), "validation_error=.*must be a tuple with a number"),
+        (lambda: StageReport((0.5, 0.4), (0.25,), 1), "2 values of validation_loss and 1 of validation_error"),
+        (lambda: StageReport((0.5,), (0.25,), 2), "best_epoch=2.*: must be the number of the best epoch, 1 to 1"),
+    ],
+)
+def test_a_wrong_report_of_a_training_is_refused(env, report, message):
+    learner = Recorder()
+    learner.train = lambda train, valid: report()
+    agent = AnytimeAgent(learner, fixed_wait(1), TICKS)
+    observation, _ = env.reset(seed=0)
+    with pytest.raises(LearnerError, match=message):
+        agent.observe(observation)
+
+
+def test_tensors_without_dimensions_are_numbers_in_a_report(env):
+    learner = Recorder()
+    learner.train = lambda train, valid: StageReport((torch.tensor(0.5),), (np.float32(0.25),), 1)
+    agent = AnytimeAgent(learner, fixed_wait(1), TICKS)
+    observation, _ = env.reset(seed=0)
+    agent.observe(observation)
+    assert [type(value) for value in (agent.history[0].validation_loss, agent.history[0].validation_error)] == [
+        float
+    ] * 2
+    assert (agent.history[0].validation_loss, agent.history[0].validation_error) == (0.5, 0.25)
+
+
+@pytest.mark.parametrize("predictor", [None, torch.relu])
+def test_a_predictor_that_is_no_module_is_refused(env, predictor):
+    learner = Recorder()
+    agent = AnytimeAgent(learner, fixed_wait(1), TICKS)
+    learner.predictor = predictor
+    observation, _ = env.reset(seed=0)
+    with pytest.raises(LearnerError, match="Recorder.predictor=.*: must be a torch.nn.Module"):
+        agent.observe(observation)
+    with pytest.raises(LearnerError, match="Recorder.predictor=.*: must be a torch.nn.Module"):
+        AnytimeAgent(learner, fixed_wait(1), TICKS)
 
 
 @pytest.mark.parametrize("replay", [False, True])

@@ -17,8 +17,8 @@ import torch
 import agents
 import alma_env
 from agents.catalogue.methods import TEXT_METHODS
-from agents.learners.anytime import join_parts
 from agents.learners.gmoe import GMoE, leaf_totals
+from agents.learners.joined_parts import join_parts
 from agents.networks.mixture import mixture_body
 from agents.networks.switch import SwitchTransformer
 from agents.networks.switch_config import SwitchConfig
