@@ -14,8 +14,10 @@ from alma_env.scoring.spaces import UntrainedPredictor
 _REMEDY = (
     "train inside `with env.meter:`, in the same thread, with PyTorch operations; charge work that PyTorch does not "
     "execute with env.meter.declare(flops, reason=...); pass an untrained predictor to "
-    "reset(options={'predictor': module})"
+    "reset(options={'predictor': module}), and None to step() until it is trained"
 )
+# Whether a new module is untrained, or was trained elsewhere, cannot be seen.
+_NOT_MADE = f"was made by no metered operation: it {CHANGED}, or the predictor is new and untrained"
 ANY_NUMBERS = "any numbers"  # in `known`: the episode was saved by a version that did not look at numbers
 
 
@@ -77,7 +79,10 @@ def _require_metered_tensors(name: str, changed: list[tuple[str, Tensor]], meter
             if not is_parameter and charged and tensor.numel() <= few:
                 few -= tensor.numel()
                 continue
-            why = made.foreign if made is not None and made.foreign else CHANGED
+            why = made.foreign if made is not None and made.foreign else _NOT_MADE
             raise UnmeteredTrainingError(f"{what} {why}: {_REMEDY}")
         if not (made.counted or charged):
-            raise UnmeteredTrainingError(f"{what} changed, but the meter counted 0 FLOPs: {_REMEDY}")
+            raise UnmeteredTrainingError(
+                f"{what} was not deployed before, but the meter counted 0 FLOPs, as for an untrained predictor: "
+                f"{_REMEDY}"
+            )

@@ -579,10 +579,15 @@ def test_a_declared_charge_is_accepted_and_recorded(started):
     assert env.ledger.score().declared
 
 
-def test_an_untrained_module_is_refused_with_reset_as_the_remedy(env):
+def test_an_untrained_module_is_refused_for_a_true_reason_with_reset_as_the_remedy(env):
     env.reset(seed=0)
-    with pytest.raises(UnmeteredTrainingError, match=r"reset\(options=\{'predictor': module\}\)"):
+    remedy = r"reset\(options=\{'predictor': module\}\), and None to step\(\) until it is trained"
+    with pytest.raises(UnmeteredTrainingError, match=f"or the predictor is new and untrained: .*{remedy}"):
         env.step(Noisy())
+    with env.meter:
+        made_in_a_block = Noisy()
+    with pytest.raises(UnmeteredTrainingError, match=f"counted 0 FLOPs, as for an untrained predictor: .*{remedy}"):
+        env.step(made_in_a_block)
 
 
 def test_samples_of_the_action_space_are_accepted_until_they_change(env):
