@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -38,7 +38,7 @@ class Measure:
         """Return the result of a run in one line."""
         return (
             f"{self.heading} {self.sum(score):.2f}, final {self.name} {score.final_error:.4f}, "
-            f"Comp {engineering(score.comp)} FLOPs, {score.seconds:.1f} s"
+            f"Comp {engineering(score.comp)} FLOPs, {score.seconds:.1f} s" + ", budget exceeded" * score.truncated
         )
 
 
@@ -60,15 +60,42 @@ def measure_of(protocol: Mapping[str, Any]) -> Measure:
     return PERPLEXITY if "vocabulary" in protocol else ERROR_RATE
 
 
+OVER_BUDGET, DECLARED = "†", "§"
+_MARKS = {
+    OVER_BUDGET: "a run exceeded its budget; the predictor from before the excess answered all later ticks",
+    DECLARED: "a run declared a part of Comp, which was not counted",
+}
+
+
+def marks_of(scores: Iterable[Score]) -> str:
+    """Return the marks that the line of these scores needs in a table."""
+    all_scores = list(scores)
+    over_budget = any(score.truncated for score in all_scores)
+    return OVER_BUDGET * over_budget + DECLARED * any(score.declared for score in all_scores)
+
+
+def marked(label: str, marks: str) -> str:
+    """Return a label with its marks."""
+    return f"{label} {marks}" if marks else label
+
+
+def explain(marks: Iterable[str]) -> list[str]:
+    """Return a sentence on each of the given marks."""
+    present = set("".join(marks))
+    return [f"{mark}: {meaning}." for mark, meaning in _MARKS.items() if mark in present]
+
+
 def table(groups: Mapping[str, Sequence[Ledger]], *, title: str, measure: Measure = ERROR_RATE) -> Table:
     """Return a table with one line per setting: mean and 95 % interval over seeds of CER, Mem, Comp and final error.
 
     ``groups`` maps the label of each setting to the ledgers of its seeds. For text, average perplexity replaces CER.
     """
+    marks = {label: marks_of(ledger.score() for ledger in ledgers) for label, ledgers in groups.items()}
+    caption = _CAPTION.format(heading=measure.heading, meaning=measure.meaning)
     out = Table(
         title=escape(title),
         title_justify="left",
-        caption=_CAPTION.format(heading=measure.heading, meaning=measure.meaning),
+        caption=" ".join([caption, *explain(marks.values())]),
         caption_justify="left",
         box=SIMPLE_HEAD,
         collapse_padding=True,  # fits 80 columns
@@ -83,7 +110,7 @@ def table(groups: Mapping[str, Sequence[Ledger]], *, title: str, measure: Measur
     for label, ledgers in groups.items():
         scores = [ledger.score() for ledger in ledgers]
         out.add_row(
-            escape(label),
+            escape(marked(label, marks[label])),
             str(len(scores)),
             Interval.of([measure.sum(score) for score in scores]).text(total_form),
             Interval.of([score.final_error for score in scores]).text(error_form),

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agents.analysis.measures import Measure
+from agents.analysis.measures import Measure, marks_of
 from agents.analysis.seed_groups import SeedGroup, find_seed_groups, headline, short_names, streams
 from agents.analysis.statistics import Interval, holm, paired_difference, paired_p_value
 from agents.runs.load import FinishedRun
@@ -53,6 +53,7 @@ class Line:
     name: str  # within the group
     seeds: int
     entries: Mapping[str, Entry]  # by heading
+    marks: str = ""  # of the runs, see `measures.marks_of`
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,8 @@ def _lines(group: str, seed_groups: Sequence[SeedGroup], reference: SeedGroup | 
     }
     for number, (seed_group, name) in enumerate(zip(seed_groups, short_names(seed_groups), strict=True)):
         entries = {heading: column[number] for heading, column in columns.items()}
-        yield Line(group, name, len(seed_group.runs), entries)
+        marks = marks_of(run.score for run in seed_group.runs.values())
+        yield Line(group, name, len(seed_group.runs), entries, marks)
 
 
 def _column(

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agents.analysis.measures import UNITS
+from agents.analysis.measures import DECLARED, OVER_BUDGET, UNITS, explain, marked
 from agents.analysis.statistics import Interval
 from agents.analysis.tables import ALPHA, HIGHER, LOWER, UNTESTED, Comparison, Entry, columns_of
 
@@ -62,12 +62,14 @@ def _numbers(comparison: Comparison) -> Iterator[list[Any]]:
             paired = entry.difference
             test = [paired.mean, paired.half, paired.n] if paired else [None, None, None]
             test += [entry.p, None if entry.p is None else entry.p < ALPHA]
-            yield [line.group, line.name, line.seeds, column, *mean, comparison.against, *test]
+            marks = [OVER_BUDGET in line.marks, DECLARED in line.marks]
+            yield [line.group, line.name, line.seeds, column, *mean, comparison.against, *test, *marks]
 
 
 _COLUMNS = (
     *("compared", "setting", "seeds", "measure", "mean", "half", "best", "against"),
     *("difference", "difference_half", "common_seeds", "p_holm", "significant"),
+    *("over_budget", "declared"),
 )
 FORMATS: dict[str, tuple[str, Callable[[Comparison], str]]] = {
     "markdown": (".md", markdown),
@@ -100,7 +102,7 @@ def caption(comparison: Comparison) -> str:
         )
     if UNTESTED in marks and max(seeds) > 1:
         parts.append(f"{UNTESTED}: not tested, because the lines share fewer than two seeds.")
-    return " ".join(parts)
+    return " ".join([*parts, *explain(line.marks for line in comparison.lines)])
 
 
 def _headings(comparison: Comparison) -> list[str]:
@@ -116,7 +118,7 @@ def _cells(
     rows, before = [], ""
     for line in comparison.lines:
         group = [escape(line.group * (line.group != before))] if "compared" in headings else []
-        row = [*group, escape(line.name), str(line.seeds)]
+        row = [*group, escape(marked(line.name, line.marks)), str(line.seeds)]
         for column, entry in line.entries.items():
             text = escape(_text(entry, comparison, column))
             row.append((bold.format(text) if entry.best else text) + marks.get(entry.mark, entry.mark))
@@ -150,6 +152,8 @@ _SPECIAL = {
     LOWER: r"$\downarrow$",
     HIGHER: r"$\uparrow$",
     UNTESTED: r"$\ddagger$",
+    OVER_BUDGET: r"$\dagger$",
+    DECLARED: r"\S{}",
     **{character: f"\\{character}" for character in "&%$#_{}"},
 }
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.analysis.labels import append_differences
+from agents.analysis.measures import marks_of
 from agents.analysis.prices import Prices
 from agents.analysis.seed_groups import SeedGroup, find_seed_groups, streams
 from agents.analysis.statistics import Interval, paired_difference
@@ -22,6 +23,7 @@ class ComparedSchedule:
     wait: int | None  # None for other policies than a fixed waiting time
     costs: Mapping[int, float]  # by seed: CER, and FLOPs and parameters at their prices
     comps: Mapping[int, float]  # Comp by seed
+    marks: str = ""  # of the runs, see `measures.marks_of`
 
     @property
     def cost(self) -> Interval:
@@ -87,4 +89,5 @@ def _schedule(name: str, group: SeedGroup, prices: Prices) -> ComparedSchedule:
         wait=group.wait,
         costs=group.values(prices.cost),
         comps=group.values(lambda score: score.comp),
+        marks=marks_of(run.score for run in group.runs.values()),
     )

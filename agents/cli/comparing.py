@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from agents.analysis import waiting_comparison
-from agents.analysis.measures import engineering
+from agents.analysis.measures import DECLARED, OVER_BUDGET, engineering, explain, marked
 from agents.analysis.prices import Prices
 from agents.cli import json_output
 from agents.cli.finished_runs import picture_folder
@@ -32,6 +32,8 @@ def _lines(comparison: waiting_comparison.WaitingComparison) -> list[dict[str, A
             "comps_by_seed": schedule.comps,
             "best_fixed": schedule is comparison.best_fixed,
             "minus_best_fixed": comparison.against_best_fixed(schedule),
+            "over_budget": OVER_BUDGET in schedule.marks,
+            "declared": DECLARED in schedule.marks,
         }
         for schedule in comparison.schedules
     ]
@@ -56,7 +58,7 @@ def compare(options: argparse.Namespace, console: Console) -> int:
         for schedule in one.schedules:
             difference = one.against_best_fixed(schedule)
             table.add_row(
-                escape(schedule.name),
+                escape(marked(schedule.name, schedule.marks)),
                 str(schedule.cost.n),
                 schedule.cost.text(),
                 engineering(mean(schedule.comps.values())),
@@ -65,7 +67,8 @@ def compare(options: argparse.Namespace, console: Console) -> int:
         console.print(table)
         console.print()
     legend = "n: seeds; ±: 95 % interval over seeds (Student's t); differences are paired by seed."
-    console.print(legend, highlight=False)
+    marks = explain(schedule.marks for one in comparisons for schedule in one.schedules)
+    console.print(" ".join([legend, *marks]), highlight=False)
     file = options.picture or picture_folder(options.folder) / "waiting.png"
     try:
         picture = waiting.draw(comparisons, file, heading=heading)

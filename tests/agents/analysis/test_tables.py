@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import re
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from agents.runs import load
 from agents.runs.load import FinishedRun
 from alma_env import Ledger
 
-from ..fake_runs import fake_run, finished_run
+from ..fake_runs import fake_run, finished_run, write
 
 
 def run(agent: str, errors: float, seed: int, **changes: object) -> FinishedRun:
@@ -75,6 +76,29 @@ def test_one_seed_has_no_interval_and_no_test() -> None:
     assert {entry.mark for entry in entries(found).values()} == {""}
     assert "One seed each: no interval, and no test." in tables_text.caption(found)
     assert "±" not in tables_text.markdown(found)
+
+
+def test_runs_that_exceeded_a_budget_or_declared_flops_are_marked_in_every_table(tmp_path: Path, capsys) -> None:
+    made = {"refused": fake_run(wait=2), "declared": fake_run(wait=5), "": fake_run(wait=10)}
+    changes = {"refused": {"refused": True}, "declared": {"declared": ("scikit-learn",)}, "": {}}
+    for what, one in made.items():
+        rows = [dataclasses.replace(row, **changes[what]) if row.tick > 15 else row for row in one.ledger]
+        write(finished_run(one.folder, one.config, Ledger(rows)), tmp_path)
+    (found,) = tables.compare(load.find(tmp_path)[0])
+    text = tables_text.markdown(found)
+    assert re.findall(r"(?m)^\| (w = \d+.*?) \|", text) == ["w = 2 †", "w = 5 §", "w = 10"]
+    assert "†: a run exceeded its budget" in text
+    assert "§: a run declared a part of Comp" in text
+    rows = csv.DictReader(io.StringIO(tables_text.comma_separated(found)))
+    marks = {row["setting"]: (row["over_budget"], row["declared"]) for row in rows}
+    assert marks == {"w = 2": ("True", "False"), "w = 5": ("False", "True"), "w = 10": ("False", "False")}
+    for command in (["show", str(tmp_path)], ["policy", "compare", str(tmp_path)]):
+        assert main(command) == 0
+        printed = " ".join(capsys.readouterr().out.split())
+        assert "wait 2 †" in printed
+        assert "wait 5 §" in printed
+        assert "wait 10 1" in printed
+        assert "†: a run exceeded its budget" in printed
 
 
 def test_lines_are_compared_within_groups_that_share_values() -> None:
