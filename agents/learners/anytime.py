@@ -13,7 +13,7 @@ from torch import nn
 
 from agents.learners.joined_parts import Part, join_parts
 from agents.policies import Decision, Policy, Progress, StatefulPolicy
-from agents.policies.progress import decision_of, megabatches_of
+from agents.policies.progress import decision_of, megabatches_of, require_policy
 from agents.training.stage import Examples, LearnerError, as_number
 from alma_env.metering import meter
 
@@ -111,7 +111,7 @@ class AnytimeAgent:
             uniform guess.
 
     Raises:
-        TypeError: the policy is no function.
+        TypeError: the policy is no function, or a class in the place of its object.
         LearnerError: the predictor of the learner is no module.
     """
 
@@ -125,11 +125,7 @@ class AnytimeAgent:
         held_out_valid: bool = False,
         classes: int | None = None,
     ) -> None:
-        if not callable(policy):
-            raise TypeError(
-                f"policy={policy!r}: must be a function from agents.Progress to agents.Decision, such as "
-                "agents.Doubling(); agents.make also takes a text such as 'doubling'"
-            )
+        require_policy(policy)
         self.learner = learner
         self.policy = policy
         self.ticks = ticks

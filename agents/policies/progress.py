@@ -70,7 +70,8 @@ class Decision:
         by: what made the decision, for the record of the run; empty for the policy itself.
 
     Raises:
-        ValueError: the number of growth steps is negative or not a whole number, or the window is less than 1.
+        ValueError: `train`, `replay` or `restart` is neither True nor False; the number of growth steps is negative or
+            not a whole number; or the window is less than 1, not a whole number, or given without `replay`.
     """
 
     train: bool
@@ -81,15 +82,40 @@ class Decision:
     by: str = field(default="", repr=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.window is not None and self.window < 1:
-            raise ValueError(f"window={self.window}: must be at least 1 mega-batch; use None for all, or replay=False")
+        for name in ("train", "replay", "restart"):
+            value = getattr(self, name)
+            if not isinstance(value, bool | np.bool_):  # a text such as "no" is true
+                raise ValueError(f"{name}={value!r}: must be True or False; use {name}=True, or bool() of a number")
+            object.__setattr__(self, name, bool(value))  # NumPy's bool cannot be recorded
+        if self.window is not None:
+            if not isinstance(self.window, Integral) or self.window < 1:
+                raise ValueError(
+                    f"window={self.window!r}: must be a whole number of mega-batches, at least 1; use None for all, or "
+                    "replay=False"
+                )
+            if not self.replay:
+                raise ValueError(
+                    f"window={self.window} without replay: it limits the earlier mega-batches of a replay; use "
+                    "replay=True as well, or leave window out"
+                )
+            object.__setattr__(self, "window", int(self.window))
         if not isinstance(self.grow, Integral) or self.grow < 0:
             raise ValueError(
                 f"grow={self.grow!r}: the number of growth steps must be a whole number, 0 or more; use grow=1"
             )
         object.__setattr__(self, "grow", int(self.grow))
-        for name in ("train", "replay", "restart"):  # NumPy's bool cannot be recorded
-            object.__setattr__(self, name, bool(getattr(self, name)))
+
+
+def require_policy(policy: object) -> None:
+    """Raise TypeError if a value is no policy. A class is none, although Python can call it."""
+    if isinstance(policy, type):
+        name = policy.__name__
+        raise TypeError(f"policy={name}: must be an object of this class, not the class; write policy={name}()")
+    if not callable(policy):
+        raise TypeError(
+            f"policy={policy!r}: must be a function from agents.Progress to agents.Decision, such as "
+            "agents.Doubling(); agents.make also takes a text such as 'doubling'"
+        )
 
 
 def decision_of(policy: Policy, now: Progress) -> Decision:

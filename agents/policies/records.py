@@ -7,7 +7,7 @@ import sys
 import types
 from typing import Any, Protocol, runtime_checkable
 
-from agents.policies.progress import Policy
+from agents.policies.progress import Policy, require_policy
 from alma_env import lazy_names
 
 NO_DESCRIPTION = (
@@ -35,12 +35,16 @@ def policy_record(policy: Policy) -> Any:
     The record is the policy's own where it provides one, otherwise the result of `describe`. Tables and figures name a
     run by it, and a run folder is continued only with the policy of its record.
 
+    Raises:
+        TypeError: the policy is no function, or a class in the place of its object.
+
     >>> from agents.policies import Doubling, FixedWait
     >>> policy_record(FixedWait(5))
     {'replay': False, 'growth': 'never', 'wait': 5}
     >>> policy_record(Doubling())
     {'name': 'doubling', 'replay': False, 'growth': 'never', 'factor': 2.0, 'first': 1}
     """
+    require_policy(policy)
     return policy.as_plain_data() if isinstance(policy, Recorded) else describe(policy)
 
 

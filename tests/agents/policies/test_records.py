@@ -42,10 +42,10 @@ class Half:
 
 @dataclass(frozen=True)
 class HoldsAFunction:
-    rule: Callable[[Progress], bool]
+    rule: Callable[[Progress], Decision]
 
     def __call__(self, now: Progress) -> Decision:
-        return Decision(train=self.rule(now))
+        return self.rule(now)
 
 
 @dataclass(frozen=True, repr=False)
