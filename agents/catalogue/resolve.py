@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_type_hints
 
 from agents.catalogue import backbones
@@ -58,7 +58,20 @@ def resolve_agent(id: str, facts: DataFacts, *, policy: Policy | None = None, **
 
 
 class UnknownHyperparameterError(ValueError):
-    """A keyword is no hyper-parameter of the agent."""
+    """A keyword is no hyper-parameter of the agent.
+
+    Attributes:
+        name: the keyword.
+        reason: what the agent has instead.
+        known: the keywords of the agent and of its environment.
+    """
+
+    def __init__(self, name: str, reason: str, known: Sequence[str]) -> None:
+        super().__init__(name, reason, known)
+        self.name, self.reason, self.known = name, reason, known
+
+    def __str__(self) -> str:
+        return f"{self.name!r}: {self.reason}{did_you_mean(self.name, self.known)}"
 
 
 def _hyperparameters(
@@ -71,11 +84,8 @@ def _hyperparameters(
     known = {*_STAGE_TYPES, *own}
     unknown = sorted(set(given) - known)
     if unknown:
-        hint = did_you_mean(unknown[0], [*known, *_DEFAULTS, *facts.protocol])
-        names = ", ".join(sorted(known))
-        raise UnknownHyperparameterError(
-            f"{unknown[0]!r}: agent {id!r} has no such hyper-parameter; it has {names}{hint}"
-        )
+        reason = f"agent {id!r} has no such hyper-parameter; it has {', '.join(sorted(known))}"
+        raise UnknownHyperparameterError(unknown[0], reason, [*known, *_DEFAULTS, *facts.protocol])
     types = {name: parameter.annotation for name, parameter in network.items()} | keyword_types(method) | _STAGE_TYPES
     checked = check_types(given, types, own | dataclasses.asdict(recipe.settings))
     own |= {name: checked.pop(name) for name in list(checked) if name in own}

@@ -27,6 +27,7 @@ from agents.policies import Decision, Progress
 from agents.policies.actions import Actions
 from agents.policies.features import feature_space, features_of
 from agents.rl import fixed_waits
+from agents.rl.keywords import keywords_of_class, unknown_keyword
 from agents.rl.rewards import Reward
 from agents.runs.episode import play_tick
 from agents.runs.run import config_of
@@ -144,8 +145,9 @@ class WaitEnv(Drawn, gym.Env[NDArray[np.float32], Any]):
         self._seed = 0  # of the learner
         try:
             self.agent = self._agent()  # a wrong keyword raises here
-        except UnknownHyperparameterError as error:  # libraries leave out a keyword if they get this TypeError
-            raise TypeError(f"unexpected keyword argument {error}") from error
+        except UnknownHyperparameterError as error:
+            own = keywords_of_class(type(self))
+            raise unknown_keyword(error.name, own, error.known, f"{error.reason}; ") from error
         self._error = 0.0  # of the deployed predictor, on the data of `reward_on`
         self._cer = 0.0
 

@@ -39,6 +39,25 @@ def run(script: str, *path: Path) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.parametrize(
+    ("id", "given", "meant"),
+    [
+        ("Digits-ALMA-Wait-v0", "flop_price", "flops_price"),
+        ("Digits-ALMA-Wait-v0", "epoch", "epochs"),
+        ("Digits-ALMA-Wait-v1", "pas_price", "pass_price"),
+        ("Digits-ALMA-Wait-v1", "lerner", "learner"),
+        ("Digits-ALMA-Wait-v1", "tick", "ticks"),
+        ("Digits-ALMA-Wait-Surrogate-v0", "flop_price", "flops_price"),
+        ("Digits-ALMA-Wait-Surrogate-v1", "memoryprice", "memory_price"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*out of date")
+def test_a_misspelt_keyword_is_refused_with_a_similar_one(id, given, meant):
+    with pytest.raises(TypeError, match=rf"unexpected keyword argument '{given}': .*; did you mean {meant}") as raised:
+        gymnasium.make(id, **{given: 1})
+    assert "environment creator" not in str(raised.value)
+
+
 def test_the_entry_point_names_the_function():
     (value,) = DECLARED.values()
     assert EntryPoint("", value, "gymnasium.envs").load() is registration.register

@@ -1,0 +1,31 @@
+"""The keywords of decision environments and surrogates: an unknown one is refused with the known ones."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+
+from alma_env.errors import ArgumentTypeError, did_you_mean
+
+_FIXED = ("stream", "num_envs", "autoreset_mode", "keywords")  # the id or Gymnasium gives them
+
+
+def keywords_of_class(environment: type) -> list[str]:
+    """Return the names of the keywords of an environment that its user may give."""
+    return [name for name in inspect.signature(environment).parameters if name not in _FIXED]
+
+
+def unknown_keyword(name: str, own: Iterable[str], others: Iterable[str] = (), reason: str = "") -> ArgumentTypeError:
+    """Return the error for an unknown keyword; libraries such as TorchRL leave the keyword out if they get it.
+
+    Args:
+        name: the unknown keyword.
+        own: keywords of the environment.
+        others: names of further keywords, which it passes on.
+        reason: why it passes on no such keyword.
+    """
+    own = list(own)
+    return ArgumentTypeError(
+        f"unexpected keyword argument {name!r}: {reason}the environment has {', '.join(own)}"
+        f"{did_you_mean(name, [*own, *others])}"
+    )
