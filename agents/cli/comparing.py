@@ -16,6 +16,7 @@ from agents.analysis.prices import Prices
 from agents.cli import json_output
 from agents.cli.finished_runs import picture_folder
 from agents.figures import waiting
+from agents.figures.files import require_picture
 from agents.runs import load
 from agents.sweeps.progress import say
 
@@ -42,6 +43,7 @@ def _lines(comparison: waiting_comparison.WaitingComparison) -> list[dict[str, A
 def compare(options: argparse.Namespace, console: Console) -> int:
     """Compare finished runs with the best fixed waiting time, in a table and a picture."""
     prices = Prices(options.flops_price, options.parameter_price)
+    require_picture(options.picture)
     found, left_out = load.find(options.folder)
     said = json_output.messages(console, as_json=options.json)
     say(said, *left_out)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,18 +101,33 @@ def chosen_runs(options: argparse.Namespace, console: Console) -> list[FinishedR
         raise ValueError("no PATH: give folders of runs or packed files, or --recorded for the runs of the package")
     runs, left_out = load.find(*paths)
     say(console, *left_out)
-    where = {key: _several(value) for key, value in key_values(options.where, "--where", "width=4,16").items()}
-    for key, value in where.items():
-        if runs and not any(run.run_config.get(key, _MISSING) is not _MISSING for run in runs):
-            raise ValueError(
-                f"--where {key}={value}: no run has such a value; the keys are {', '.join(_KEYS)}, and the dotted "
-                "names of a config.json, such as agent.stage.epochs"
-            )
-    kept = [run for run in runs if all(_has(run, key, value) for key, value in where.items())]
+    given = {key: _several(value) for key, value in key_values(options.where, "--where", "width=4,16").items()}
+    where = {key: value if isinstance(value, tuple | list) else (value,) for key, value in given.items()}
+    for key, accepted in where.items():
+        if runs:
+            _require_value(runs, key, accepted)
+    kept = [run for run in runs if all(run.run_config.get(key, _MISSING) in where[key] for key in where)]
     if not kept:
-        what = f"none of {len(runs)} finished runs with {' '.join(options.where)}" if where else "no finished run"
+        what = f"none of {len(runs)} finished runs has all of {' '.join(options.where)}" if runs else "no finished run"
         raise ValueError(f"{' '.join(map(str, paths))}: {what}; finish one first, or choose other runs")
     return kept
+
+
+def _require_value(runs: Sequence[FinishedRun], key: str, accepted: Sequence[Any]) -> None:
+    """Raise ValueError if no run has one of the accepted values of a key."""
+    given = f"--where {key}={','.join(map(str, accepted))}"
+    found = [run.run_config.get(key) for run in runs if run.run_config.get(key, _MISSING) is not _MISSING]
+    if not found:
+        raise ValueError(
+            f"{given}: no run has such a value; the keys are {', '.join(_KEYS)}, and the dotted names of a "
+            "config.json, such as agent.stage.epochs"
+        )
+    if not any(value in accepted for value in found):
+        values = sorted({str(value) for value in found}, key=natural_key)
+        raise ValueError(
+            f"{given}: none of {len(runs)} finished runs has this value; choose among {', '.join(values[:_SHOWN])}"
+            f"{', …' * (len(values) > _SHOWN)}"
+        )
 
 
 def _several(value: Any) -> Any:
@@ -121,8 +137,4 @@ def _several(value: Any) -> Any:
 
 _KEYS = ("env", "agent", "width", "wait", "replay", "seed")
 _MISSING = object()
-
-
-def _has(run: FinishedRun, key: str, value: Any) -> bool:
-    found = run.run_config.get(key, _MISSING)
-    return found in value if isinstance(value, tuple | list) else found == value
+_SHOWN = 12  # values in a message

@@ -14,6 +14,7 @@ from agents.analysis.schedule_costs import RunPrices
 from agents.cli import json_output
 from agents.cli.tuning import PRICE, fixed_prices
 from agents.figures import rivals as picture
+from agents.figures.files import require_picture
 from agents.rl.registration import SHIPPED
 from agents.runs import load
 from agents.sweeps.progress import say
@@ -25,6 +26,7 @@ RECORDED = {"schedules": SHIPPED / "learned-schedule.jsonl.xz", "growth": SHIPPE
 def judge(options: argparse.Namespace, console: Console) -> int:
     """Print what learned schedules cost beside their rivals, each at its own price; or what a subject costs."""
     said = json_output.messages(console, as_json=options.json)
+    require_picture(options.picture)
     if bool(options.recorded) == bool(options.folder):
         given = f"folders {[str(one) for one in options.folder]}"
         raise ValueError(f"{given}: give folders of runs, or --recorded{', not both' * bool(options.folder)}")

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from agents.catalogue.spec import RunSpec
 from agents.cli.parser import ALL_PLANS
-from agents.cli.shared_options import EXECUTION
+from agents.cli.shared_options import execution
 from agents.policies.validation import key_values
 from agents.reproduction import findings_report, report
 from agents.reproduction.claims.findings import JudgedFinding, family
@@ -56,8 +56,7 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
     if options.recorded or options.runs:
         runs = _finished(options, console)
     else:
-        execution = {name: getattr(options, name) for name in EXECUTION}
-        swept = sweep(together, options.out, console=console, in_order=True, **execution)
+        swept = sweep(together, options.out, console=console, in_order=True, **execution(options))
         runs, failed = swept.runs(), len(swept.failed)
     outcomes = _outcomes(plans, specs, runs, options)
     found = judge_outcomes(outcomes, options.scale)

@@ -19,7 +19,7 @@ from agents.catalogue.recipes import recipe_for
 from agents.catalogue.spec import RunSpec
 from agents.cli.console import RunProgress, draw_curves
 from agents.cli.parser import DEFAULT_ENV
-from agents.cli.shared_options import EXECUTION
+from agents.cli.shared_options import execution
 from agents.policies.validation import key_values
 from agents.runs import load, run_folder
 from agents.runs import run as runs
@@ -139,10 +139,11 @@ def run_grid(options: argparse.Namespace, console: Console) -> int:
 
 def compute(specs: Sequence[RunSpec], options: argparse.Namespace, console: Console) -> int:
     """Compute runs as the options of execution say, or list them; return the exit status."""
+    keywords = execution(options)
     if options.dry_run:
         _list(specs, options, console)
         return 0
-    report = sweep(specs, options.out, console=console, **{name: getattr(options, name) for name in EXECUTION})
+    report = sweep(specs, options.out, console=console, **keywords)
     before = f", {report.skipped} of them from before" if report.skipped else ""
     count = f"{len(report.finished)} run{'s are' if len(report.finished) != 1 else ' is'}"
     say(console, f"{count} finished{before}; see {options.out}/")
@@ -162,7 +163,10 @@ def _table(options: argparse.Namespace) -> dict[str, Any]:
         raise ValueError(f"--{first} with {options.file}: describe the grid in the file or by options, not by both")
     data = _data(options, table)
     if "env" not in table:
-        raise ValueError("no grid: give a TOML file, or options: alma sweep --env Digits-ALMA-v0 --wait 5 20")
+        if table:
+            given = " ".join(f"--{key}" for key in table)
+            raise ValueError(f"{given} without --env: a grid needs an environment; add for example --env {DEFAULT_ENV}")
+        raise ValueError(f"no grid: give a TOML file, or options: alma sweep --env {DEFAULT_ENV} --wait 5 20")
     for key in ("env", "agent", "width", "wait", "policy", "seeds"):
         grid.require_distinct(f"--{key}", table.get(key, []))
     return table | {"set": _settings(options.set) | data}

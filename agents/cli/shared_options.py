@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
+from typing import Any
 
-EXECUTION = ("workers", "threads", "per_gpu", "ray", "fresh", "track")  # keywords of `agents.sweep`
+_EXECUTION = ("workers", "threads", "per_gpu", "ray", "fresh", "track")  # keywords of `agents.sweep`
 DRY_RUN = "list the runs and which are finished; run none"
 
 
@@ -25,12 +26,12 @@ def add_folder_options(parser: argparse._ActionsContainer) -> None:
 
 
 def add_execution(parser: argparse.ArgumentParser) -> None:
-    """Add the options `EXECUTION`: where and how the runs of a grid are computed."""
+    """Add the options that `execution` reads: where and how the runs of a grid are computed."""
     execution = parser.add_argument_group("execution")
     add = execution.add_argument
     add("--workers", type=int, help="processes of this machine; default: as many as fill its cores")
     add("--threads", type=int, help="PyTorch threads of each process, default 1")
-    add("--per-gpu", type=int, default=0, metavar="K", help="K runs at once on each GPU")
+    add("--per-gpu", type=int, metavar="K", help="K runs at once on each GPU")
     add(
         "--ray",
         metavar="auto|ADDRESS|local[:CORES]",
@@ -38,6 +39,19 @@ def add_execution(parser: argparse.ArgumentParser) -> None:
         "ADDRESS, or a cluster that is started for these runs (local)",
     )
     add_folder_options(execution)
+
+
+def execution(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of execution as keywords of `agents.sweep`, also for a sweep that has nothing to run.
+
+    Raises:
+        ValueError: a number of processes is less than 1.
+    """
+    for name, without in (("workers", "fill the cores"), ("per_gpu", "assign no GPUs")):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise ValueError(f"--{name.replace('_', '-')} {value}: must be at least 1; leave it out to {without}")
+    return {name: getattr(options, name) for name in _EXECUTION} | {"per_gpu": options.per_gpu or 0}
 
 
 def add_push(parser: argparse.ArgumentParser) -> None:

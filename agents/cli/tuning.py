@@ -19,6 +19,7 @@ from agents.analysis.schedule_costs import RECOMMENDED, RunPrices, ScheduleCosts
 from agents.analysis.statistics import Interval
 from agents.cli import json_output
 from agents.figures import schedules as picture
+from agents.figures.files import require_picture
 from agents.policies.waiting import RULE
 from agents.rl.learning_curve import recorded_groups
 from agents.rl.recorded_schedules import recorded_schedules
@@ -116,6 +117,7 @@ class RecordedRow:
 def schedules(options: argparse.Namespace, console: Console) -> int:
     """Print what schedules cost in recorded runs, for each price of a full pass, paired by seed."""
     prices = fixed_prices(options.pass_price)
+    require_picture(options.picture)
     panels, rows = {}, []
     for stream, file in (named_runs(given, options.recorded) for given in options.env):
         for runs in recorded_groups(stream, options.learner, options.width, file, decisions=True):

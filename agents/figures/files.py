@@ -57,6 +57,17 @@ def require_formats(formats: Sequence[str]) -> None:
             raise ValueError(f"format {form!r}: unknown; choose one or more of {', '.join(FORMATS)}")
 
 
+def require_picture(file: Path | None) -> None:
+    """Raise ValueError if the file of ``--picture`` has an ending that matplotlib does not write."""
+    if file is None:
+        return
+    from matplotlib.backend_bases import FigureCanvasBase
+
+    kinds = FigureCanvasBase.get_supported_filetypes()
+    if file.suffix.removeprefix(".").lower() not in kinds:
+        raise ValueError(f"--picture {file}: must end with one of .{', .'.join(kinds)}; write {file.stem}.png")
+
+
 def _save(drawing: Drawing, file: Path, form: str) -> Path:
     if form == "csv":
         with naming(file), open(file, "w", newline="", encoding="utf-8") as out:

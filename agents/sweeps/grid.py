@@ -70,8 +70,8 @@ def expand(table: Mapping[str, Any]) -> list[RunSpec]:
             engine, device, threads, record, and the tables set, grid, leave_out.
 
     Raises:
-        ValueError: a key, an agent or an environment is unknown; a value has the wrong type or occurs twice; two grids
-            share a run; a ``leave_out`` applies to no run; or no run is left.
+        ValueError: a key, an agent or an environment is unknown; a value has the wrong type or occurs twice; a seed is
+            negative; two grids share a run; a ``leave_out`` applies to no run; or no run is left.
 
     >>> [str(run) for run in expand({"env": "Digits-ALMA-v0", "width": [4, 8], "wait": 5})]
     ['Digits-ALMA-v0: sm 4, wait 5, seed 0', 'Digits-ALMA-v0: sm 8, wait 5, seed 0']
@@ -176,6 +176,8 @@ def _values(key: str, value: Any) -> list[Any]:
     if not values:
         raise ValueError(f"{key} = []: an empty list; leave {key} out, or give a value")
     values = [check_types({key: one}, _TYPES, _EXAMPLES)[key] for one in values]
+    if key == "seeds" and min(values) < 0:
+        raise ValueError(f"seed={min(values)}: must be 0 or more; use seed=0")
     require_distinct(f"{key} =", values)
     return values
 

@@ -93,11 +93,21 @@ def database_url(options: argparse.Namespace) -> str:
 
 
 @contextmanager
-def opened(options: argparse.Namespace, **settings: float) -> Iterator[Engine]:
-    """Open the database with the settings of `open_database`, and close it at the end of the context."""
+def opened(options: argparse.Namespace, *, new: bool = False, **settings: float) -> Iterator[Engine]:
+    """Open the database with the settings of `open_database`, and close it at the end of the context.
+
+    Args:
+        options: they have the URL of the database.
+        new: whether a file of SQLite that does not exist is created. Otherwise a mistyped name would look like an empty
+            board.
+        settings: of `open_database`.
+    """
     url = database_url(options)
+    from leaderboard.database.engine import require_existing
     from leaderboard.database.migrations import open_database
 
+    if not new:
+        require_existing(url)
     engine = open_database(url, **settings)
     try:
         yield engine

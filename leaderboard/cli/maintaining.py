@@ -81,7 +81,7 @@ def _add_token(commands: Commands[argparse.ArgumentParser]) -> None:
 
 
 def _account_add(options: argparse.Namespace, console: Console) -> int:
-    with opened(options) as engine:
+    with opened(options, new=True) as engine:
         from leaderboard.accounts.accounts import make_account
         from leaderboard.accounts.tokens import issue_token
 
@@ -180,7 +180,7 @@ def _retry(options: argparse.Namespace, console: Console) -> int:
 
 
 def _baselines(options: argparse.Namespace, console: Console) -> int:
-    with opened(options) as engine:
+    with opened(options, new=True) as engine:
         from leaderboard.board import baselines
 
         if options.record is not None:

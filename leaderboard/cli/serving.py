@@ -99,7 +99,10 @@ def _serve(options: argparse.Namespace, console: Console) -> int:
     )
     connections = ConnectionLimits(per_address=options.connections_per_address, exempt=options.trusted_proxy)
     start_logging()
-    with _listening(options.host, options.port) as listening, opened(options, busy_seconds=BUSY_SECONDS) as engine:
+    with (
+        _listening(options.host, options.port) as listening,
+        opened(options, new=True, busy_seconds=BUSY_SECONDS) as engine,
+    ):
         if not options.no_baselines:
             baselines.install(engine)
         config = uvicorn.Config(

@@ -80,7 +80,7 @@ def _submit(options: argparse.Namespace, console: Console) -> int:
         for line in ended.lines():
             say(console, line)
         return 0 if ended.state == "verified" else 1
-    with opened(options) as engine:
+    with opened(options, new=True) as engine:
         from leaderboard.board.submissions import submit
 
         sent = submit(engine, package, options.account)

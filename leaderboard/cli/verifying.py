@@ -95,7 +95,7 @@ def _worker(options: argparse.Namespace, console: Console) -> int:
         raise ValueError(f"--lease {options.lease}: must be at least 1 second; use --lease 60")
     if options.while_input_is_open:
         threading.Thread(target=_end_with_input, daemon=True).start()
-    with opened(options) as engine:
+    with opened(options, new=True) as engine:
         from leaderboard.board.worker import work
 
         done = work(

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event, func, select
@@ -48,6 +49,17 @@ def connect(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     event.listen(engine, "connect", prepare)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def require_existing(url: str) -> None:
+    """Raise DatabaseError if a URL names a file of SQLite that does not exist, which `connect` would create."""
+    parsed = _parse(url)
+    file = parsed.database or ""
+    if parsed.get_backend_name() == "sqlite" and not file.startswith("file:") and not Path(file).is_file():
+        raise DatabaseError(
+            f"database {url!r}: there is no file {file}; correct the name, or begin a new board with "
+            "`alma-leaderboard account add` or `alma-leaderboard serve`"
+        )
 
 
 def _parse(url: str) -> URL:

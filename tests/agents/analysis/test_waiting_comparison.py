@@ -78,6 +78,18 @@ def test_the_command_prints_a_line_for_each_schedule_and_draws_a_figure(capsys, 
     assert (folder / "waiting.png").stat().st_size > 10_000
 
 
+@pytest.mark.parametrize(
+    "words", [["policy", "compare", "."], ["policy", "judge", "."], ["surrogate", "schedules", "Digits-ALMA-v0"]]
+)
+def test_a_picture_of_an_unknown_kind_is_refused_before_the_work(capsys, tmp_path, monkeypatch, words):
+    monkeypatch.chdir(tmp_path)
+    assert main([*words, "--picture", "board.xyz", *(["--pass-price", "10"] if "compare" not in words else [])]) == 2
+    output = capsys.readouterr()
+    assert "--picture board.xyz: must end with one of ." in output.err
+    assert output.err.endswith("; write board.png\n")
+    assert output.out == ""
+
+
 def test_a_folder_without_runs_and_a_negative_price_are_refused(capsys, folder, tmp_path):
     assert main(["policy", "compare", str(tmp_path)]) == 2
     assert "no ledger.jsonl in or below it" in capsys.readouterr().err

@@ -222,7 +222,10 @@ def test_exit_status_and_errors_of_the_command(tmp_path, capsys):
     file = tmp_path / "grid.toml"
     file.write_text(f'env = "{DIGITS}"\nwait = 4\nset = {{ ticks = 4, epochs = 1 }}')
     for arguments, message in (
-        (["--agent", "sm"], "no grid: give a TOML file, or options"),
+        ([], "no grid: give a TOML file, or options"),
+        (["--wait", "2", "--seeds", "1"], "--wait --seeds without --env: a grid needs an environment"),
+        (["--env", DIGITS, "--per-gpu", "0", "--dry-run"], "--per-gpu 0: must be at least 1; leave it out to assign"),
+        (["--env", DIGITS, "--agent", "mine.py:make", "--seeds", "-1", "--dry-run"], "seed=-1: must be 0 or more"),
         ([str(file), "--wait", "2"], "--wait with"),
         (["--env", DIGITS, "--wait", "2", "2"], "--wait 2 2: 2 occurs twice"),
         (["--env", DIGITS, "--wait", "5", "21"], "sm 32, wait 21, seed 0: wait=21: the stream has only 20"),

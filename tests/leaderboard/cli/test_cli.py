@@ -112,8 +112,8 @@ def test_retry_queues_a_failed_submission_again(capsys, tmp_path, monkeypatch):
     [
         (("status",), "--database: missing; give --database sqlite:///board.db"),
         (("status", "--database", "board.db"), "not a URL"),
-        (("status", "7", "--database", "sqlite:///{}/board.db"), "submission 7: it does not exist"),
-        (("status", "--database", "sqlite:///{}/no/where/board.db"), "does not open (unable to open database file)"),
+        (("status", "777", "--database", "sqlite:///{}/board.db"), "submission 777: it does not exist"),
+        (("worker", "--database", "sqlite:///{}/no/where/board.db"), "does not open (unable to open database file)"),
         (("worker", "--verify", "nonsense", "--database", "sqlite:///{}/board.db"), "write MODULE:FUNCTION"),
         (("worker", "--verify", "no.such:thing", "--database", "sqlite:///{}/board.db"), "No module named"),
         (
@@ -124,10 +124,35 @@ def test_retry_queues_a_failed_submission_again(capsys, tmp_path, monkeypatch):
     ],
 )
 def test_a_mistake_gives_one_message(capsys, tmp_path, arguments, message):
+    assert run(capsys, "baselines", "--queue", "--database", f"sqlite:///{tmp_path}/board.db")[0] == 0
     status, _, err = run(capsys, *(argument.format(tmp_path) for argument in arguments))
     assert status == 2
     assert message in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status",),
+        ("status", "7"),
+        ("export", "board.csv", "--env", "Digits-ALMA-v0"),
+        ("verify", "7"),
+        ("retry", "7"),
+        ("review", "7", "--accept", "--reason", "good", "--account", "Ada"),
+        ("account", "list"),
+        ("account", "disable", "Ada"),
+        ("token", "make", "Ada"),
+        ("token", "list", "Ada"),
+        ("token", "revoke", "7"),
+    ],
+    ids=" ".join,
+)
+def test_a_mistyped_database_is_refused_and_not_created(capsys, tmp_path, words):
+    status, _, err = run(capsys, *words, "--database", f"sqlite:///{tmp_path / 'mistyped.db'}")
+    assert status == 2
+    assert "mistyped.db; correct the name, or begin a new board with" in err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(
