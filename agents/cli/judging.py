@@ -20,7 +20,12 @@ from agents.runs import load
 from agents.sweeps.progress import say
 
 # The runs of docs/preregistration.md.
-RECORDED = {"schedules": SHIPPED / "learned-schedule.jsonl.xz", "growth": SHIPPED / "learned-growth.jsonl.xz"}
+_FILES = {
+    "schedules": ("learned-schedule",),
+    "growth": ("learned-growth",),
+    "wide": ("learned-schedule", "learned-schedule-wide"),  # the second network, beside the first and its rivals
+}
+RECORDED = {name: [SHIPPED / f"{file}.jsonl.xz" for file in files] for name, files in _FILES.items()}
 
 
 def judge(options: argparse.Namespace, console: Console) -> int:
@@ -37,7 +42,7 @@ def judge(options: argparse.Namespace, console: Console) -> int:
             f"--subject {options.subject}, --pass-price {options.pass_price}, --memory-price {options.memory_price}: a "
             "subject needs prices, and learned schedules have their own; give --subject and --pass-price, or no price"
         )
-    runs, left_out = load.find(*([RECORDED[options.recorded]] if options.recorded else options.folder))
+    runs, left_out = load.find(*(RECORDED[options.recorded] if options.recorded else options.folder))
     say(said, *left_out)
     rivalries, fronts, notes = compare_at_prices(runs, options.subject, prices, options.rival)
     say(said, *notes)

@@ -122,8 +122,11 @@ def add_policy(commands: Any) -> None:
     summary = "compare learned schedules with their rivals, at the prices of their runs"
     judge = add_command(kinds, "judge", "judging:judge", summary)
     judge.add_argument("folder", type=Path, nargs="*", help="folders of runs, such as runs/MNIST-ALMA-v0")
-    own = "the runs that come with the package: of learners that do not grow (default), or of those that do"
-    judge.add_argument("--recorded", nargs="?", const="schedules", choices=["schedules", "growth"], help=own)
+    own = (
+        "the runs that come with the package: schedules (default): of learners that do not grow; growth: of those that "
+        "do; wide: schedules, and a second network that was learned on wide networks, too"
+    )
+    judge.add_argument("--recorded", nargs="?", const="schedules", choices=["schedules", "growth", "wide"], help=own)
     add = judge.add_argument
     add("--subject", help="schedule to compare in the place of the learned ones, in the form of alma run --policy")
     add("--pass-price", type=float, nargs="+", help="prices of a full pass in errors, for --subject")

@@ -15,6 +15,7 @@ from agents.policies.next_training import WITH_GROWTH
 from ..rl.synthetic import network_of
 
 ROOT = Path(__file__).parents[3]
+WIDE = ", 89883e942338c0e1"  # the network of the recorded runs of ``wide``
 
 
 def test_networks_are_judged_apart_and_on_their_own_seeds(tmp_path, capsys):
@@ -112,6 +113,24 @@ def test_the_page_has_the_numbers_of_the_recorded_comparison(capsys):
     hindsight = [row for row in rows if row["rival"] == "best schedule"]
     assert sum(row["difference"]["mean"] <= 0.02 * row["rival_cost"]["mean"] for row in hindsight) == 16
     assert sum(row["worst"] <= row["rival_worst"] for row in rows if row["rival"] == "doubling") == 19
+
+
+def test_the_page_has_the_numbers_of_the_network_that_was_learned_on_wide_networks(capsys):
+    assert main(["policy", "judge", "--recorded", "wide", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rivalries"]
+    own = [row for row in rows if row["runs"].endswith(WIDE)]
+    assert len(rows) - len(own) == len(own) == 96  # the first network, and this one
+    require_on_the_page(own)
+    lost = {
+        (row["runs"].removesuffix(WIDE), row["rival"], row["pass_price"])
+        for row in own
+        if row["rival"] != "best schedule" and not (row["difference"]["mean"] < 0 and row["p"] < 0.05)
+    }
+    assert lost == {
+        ("FashionMNIST, sm 4", "doubling", 10),
+        ("FashionMNIST, sm 4", "the rule", 10),
+        ("MNIST, sm 8", "the rule", 10),
+    }
 
 
 def test_a_rival_can_be_the_subject_for_some_of_the_learners(tmp_path, capsys):
