@@ -129,8 +129,12 @@ def test_the_page_has_the_numbers_of_the_network_that_was_learned_on_wide_networ
     assert lost == {
         ("FashionMNIST, sm 4", "doubling", 10),
         ("FashionMNIST, sm 4", "the rule", 10),
+        *(("MNIST, sm 4", "the rule", price) for price in (0, 10, 40)),
         ("MNIST, sm 8", "the rule", 10),
     }
+    hindsight = [row for row in own if row["rival"] == "best schedule"]
+    assert sum(row["difference"]["mean"] <= 0.02 * row["rival_cost"]["mean"] for row in hindsight) == 19
+    assert all(row["worst"] <= row["rival_worst"] for row in own if row["rival"] == "doubling")
 
 
 def test_a_rival_can_be_the_subject_for_some_of_the_learners(tmp_path, capsys):
