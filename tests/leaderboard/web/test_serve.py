@@ -178,6 +178,7 @@ def test_a_decision_needs_a_maintainer_s_account(capsys, tmp_path, monkeypatch):
     monkeypatch.setenv(cli.DATABASE_VARIABLE, f"sqlite:///{tmp_path / 'board.db'}")
     status, _, err = run(capsys, "review", 1, "--accept", "--reason", "fine")
     assert (status, "--account: missing" in err) == (2, True)
+    run(capsys, "account", "add", "Ada")  # a submitter
     status, _, err = run(capsys, "review", 1, "--accept", "--reason", "fine", "--account", "Ada")
     assert (status, "not an active maintainer" in err) == (2, True)
 
