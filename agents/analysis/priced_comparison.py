@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import mean
 from typing import Any
 
-from agents.analysis.front import hypervolume
+from agents.analysis.front import Front, fronts_of
 from agents.analysis.schedule_costs import RECOMMENDED, RunPrices, ScheduleCosts
 from agents.analysis.seed_groups import SeedGroup
 from agents.analysis.statistics import Interval, holm, paired_p_value
@@ -23,7 +23,6 @@ from agents.policies.waiting import SCHEDULES, Schedule
 from agents.runs.load import FinishedRun
 
 LEARNED = "learned-schedule"
-MOST_PASSES = 2.0  # a fixed wait costs one; replay of everything, several
 _NAMED = {"doubling": "doubling(factor=2.0, first=1)", "the rule": RECOMMENDED}
 
 
@@ -68,24 +67,6 @@ class Rivalry:
 
 
 @dataclass(frozen=True)
-class Front:
-    """How good a trade of CER for FLOPs several schedules offer together.
-
-    Attributes:
-        runs: stream and learner.
-        schedules: what the schedules are.
-        hypervolume: share of the rectangle of CER and full passes that they dominate, mean over seeds. The rectangle
-            ends at the CER of the untrained predictor, and at `MOST_PASSES`.
-        difference: that of the learned schedules minus this one, paired by seed.
-    """
-
-    runs: str
-    schedules: str
-    hypervolume: Interval
-    difference: Interval
-
-
-@dataclass(frozen=True)
 class _Contest:
     """A subject at its prices, and its rivals; all have the same seeds."""
 
@@ -95,6 +76,7 @@ class _Contest:
     rivals: list[ScheduleCosts]
     waits: list[ScheduleCosts]
     named: dict[str, ScheduleCosts]  # rivals that the caller names
+    networks: dict[str, dict[RunPrices, ScheduleCosts]]  # other learned schedules, at their own prices
     untrained: dict[int, float]  # CER of the untrained predictor, by seed
 
 
@@ -107,7 +89,8 @@ def compare_at_prices(
     """Compare the learned schedules of finished runs, each at its own prices, with the other schedules.
 
     The rivals are the best fixed wait and the best schedule of all, both chosen in hindsight at the prices, doubling,
-    the recommended rule, and the given ones. Doubling and the rule grow a learner that can grow at every stage. A full
+    the recommended rule, and the given ones. If there are several learned schedules, the others at the same prices are
+    rivals, too. Doubling and the rule grow a learner that can grow at every stage. A full
     pass is as long as the stream, and as dear as the training on D_1 of a rival that trains at tick 1.
 
     Args:
@@ -140,6 +123,7 @@ def compare_at_prices(
         others = [group for group in groups if _policy(group).get("name") != LEARNED]
         names: list[str]
         subjects: list[dict[RunPrices, SeedGroup]]
+        learned: dict[str, dict[RunPrices, SeedGroup]] = {}
         if subject is None:
             networks: dict[str, dict[RunPrices, SeedGroup]] = {}
             for group in groups:
@@ -148,12 +132,13 @@ def compare_at_prices(
                     networks.setdefault(str(_policy(group)["digest"]), {})[own_prices] = group
             names = [f", {digest}" * (len(networks) > 1) for digest in networks]
             subjects = list(networks.values())
+            learned = networks
         else:
             own = [group for group in others if _is(group, schedules[subject])]
             others = [group for group in others if group not in own]
             names, subjects = [""] * len(own), [dict.fromkeys(prices, group) for group in own]
         contests += [
-            _contest(title.replace("-ALMA-v0", "") + name, one, others, named, notes, grows=grows)
+            _contest(title.replace("-ALMA-v0", "") + name, one, others, named, learned, notes, grows=grows)
             for name, one in zip(names, subjects, strict=True)
         ]
     for text in set(rivals) - distinct:
@@ -164,7 +149,15 @@ def compare_at_prices(
         raise ValueError("no run has a learned schedule; add runs of alma run … --policy learned:pass_price=10")
     rivalries = [row for one in contests for row in _rivalries(one)]
     free = [one for one in contests if subject is None and not any(prices.memory_price for prices in one.subject)]
-    fronts = [front for one in free for front in _fronts(one)]
+    fronts = [
+        front
+        for one in free
+        for front in fronts_of(
+            one.title,
+            {"learned": [*one.subject.values()], "fixed waits": one.waits, "all other schedules": one.rivals},
+            one.untrained,
+        )
+    ]
     return rivalries, fronts, list(dict.fromkeys(notes))
 
 
@@ -191,6 +184,7 @@ def _contest(
     subject: Mapping[RunPrices, SeedGroup],
     others: list[SeedGroup],
     named: Mapping[str, Schedule],
+    learned: Mapping[str, Mapping[RunPrices, SeedGroup]],
     notes: list[str],
     *,
     grows: bool,
@@ -235,6 +229,11 @@ def _contest(
         [costs(group) for group in rivals],
         [costs(group) for group in rivals if group.wait is not None and not group.replay],
         {name: costs(group) for name, policy in named.items() for group in rivals if _is(group, policy)},
+        {
+            f"network {digest}": {prices: costs(group) for prices, group in at_prices.items()}
+            for digest, at_prices in learned.items()
+            if at_prices is not subject and all(seeds <= set(group.runs) for group in at_prices.values())
+        },
         {seed: run.columns.error[0] * len(run.columns) for seed, run in one.runs.items() if seed in seeds},
     )
 
@@ -259,7 +258,8 @@ def _named(contest: _Contest, prices: RunPrices) -> dict[str, ScheduleCosts]:
     by_text = {one.schedule: one for one in contest.rivals}
     waits = {"best fixed wait": best(contest.waits)} if contest.waits else {}
     named = {name: by_text[text] for name, text in _NAMED.items() if text in by_text}
-    return {**waits, **named, **contest.named, "best schedule": best(contest.rivals)}
+    networks = {name: one[prices] for name, one in contest.networks.items() if prices in one}
+    return {**waits, **named, **contest.named, **networks, "best schedule": best(contest.rivals)}
 
 
 def _corrected(
@@ -286,30 +286,4 @@ def _corrected(
             mean(rival.size.values()) / contest.ticks,
         )
         for (prices, own, rival), (costs, others), p in zip(rows, pairs, raw, strict=True)
-    ]
-
-
-def _fronts(contest: _Contest) -> list[Front]:
-    families = {
-        "learned": list(contest.subject.values()),
-        "fixed waits": contest.waits,
-        "all other schedules": contest.rivals,
-    }
-    volumes = {
-        name: [
-            hypervolume([(one.passes[seed], one.cer[seed]) for one in family], (MOST_PASSES, worst))
-            for seed, worst in contest.untrained.items()
-        ]
-        for name, family in families.items()
-        if family
-    }
-    learned = volumes["learned"]
-    return [
-        Front(
-            contest.title,
-            name,
-            Interval.of(own),
-            Interval.of([one - other for one, other in zip(learned, own, strict=True)]),
-        )
-        for name, own in volumes.items()
     ]

@@ -54,7 +54,7 @@ def add_surrogate(commands: Any) -> None:
     best = add_command(kinds, "ceiling", "ceiling:ceiling", summary)
     _add_recorded(best)
     best.add_argument("env", nargs="+", help=_RECORDED)
-    best.add_argument("--policy", default="learned", help="learned schedule, or its file .npz; default learned")
+    best.add_argument("--policy", default="learned", help="learned, learned-wide, or a file .npz; default learned")
     best.add_argument("--episodes", type=int, default=512, help="simulated episodes, default 512")
     add_json(best)
     export = add_command(kinds, "export", "waiting:export", "write recorded runs as a Minari data set")

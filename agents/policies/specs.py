@@ -19,7 +19,8 @@ from alma_env.errors import did_you_mean
 _COMMA = r",(?!\d+(?:,|$))"  # between fields; not between the numbers of growth=at:5,10
 EXPLORING = "exploring"
 LEARNED = "learned"
-NETWORKS = {LEARNED: None, "learned-wide": WIDE}  # names and files; None is the network for such a learner
+LEARNED_WIDE = "learned-wide"
+NETWORKS = {LEARNED: None, LEARNED_WIDE: WIDE}  # names and files; None is the network for such a learner
 
 
 def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") -> Policy:
@@ -32,7 +33,7 @@ def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") ->
     their defaults follow as ``:field=value,field=value``.
 
     Raises:
-        ValueError: the policy does not exist, or a field is unknown or out of range.
+        ValueError: the policy does not exist or is not for such a learner, or a field is unknown or out of range.
 
     >>> policy_from("doubling:first=5,replay=true")
     Doubling(replay=True, growth='never', stop=1.0, restart=0.0, factor=2.0, first=5)
@@ -40,6 +41,10 @@ def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") ->
     name, rest = _parts(spec)
     if name.endswith(".zip"):
         return LearnedPolicy(name, grows=grows, **_fields(spec, rest, ("replay", "growth", *PRICES), option))
+    if name == LEARNED_WIDE and grows:
+        raise ValueError(
+            f"{option}{spec}: it was learned on learners that do not grow, and this learner grows; use {LEARNED}"
+        )
     if name in NETWORKS or name.endswith(".npz"):
         return LearnedSchedule(NETWORKS.get(name, name), grows=grows, **_fields(spec, rest, PRICES, option))
     if name == EXPLORING:

@@ -40,6 +40,11 @@ def test_the_package_has_two_learned_schedules_for_learners_that_do_not_grow():
     assert set(learned_on[1]) - set(learned_on[0]) == {"MNIST-ALMA-v0: sm 16", "MNIST-ALMA-v0: sm 64"}
 
 
+def test_the_network_for_wide_learners_refuses_learners_that_grow():
+    with pytest.raises(ValueError, match="learned-wide: it was learned on learners that do not grow.*; use learned"):
+        policy_from("learned-wide", grows=True)
+
+
 def test_growth_at_several_ticks_is_one_field():
     policy = policy_from("doubling:growth=at:5,10,first=2", grows=True)
     assert (policy.growth, policy.first) == ("at:5,10", 2)
