@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 EPISODES = 512  # at once, of each model
 _STEPS_AT_ONCE = 32  # trainings of each episode between two updates
-_UNITS = 32  # of each of two hidden layers
+_UNITS = 48  # of each of two hidden layers
 _KNOWN = 64  # episodes of each model, from which the range of the features is taken
 _MARGIN = 0.02  # of the range, on either side
 
