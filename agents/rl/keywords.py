@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from alma_env.errors import ArgumentTypeError, did_you_mean
 
@@ -13,6 +14,12 @@ _FIXED = ("stream", "num_envs", "autoreset_mode", "keywords")  # the id or Gymna
 def keywords_of_class(environment: type) -> list[str]:
     """Return the names of the keywords of an environment that its user may give."""
     return [name for name in inspect.signature(environment).parameters if name not in _FIXED]
+
+
+def refuse_unknown(environment: type, keywords: Mapping[str, Any]) -> None:
+    """Raise the error for the first of the keywords for which an environment has no parameter."""
+    for name in keywords:
+        raise unknown_keyword(name, keywords_of_class(environment))
 
 
 def unknown_keyword(name: str, own: Iterable[str], others: Iterable[str] = (), reason: str = "") -> ArgumentTypeError:
