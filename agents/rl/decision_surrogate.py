@@ -18,8 +18,8 @@ from agents.analysis.prices import Prices
 from agents.policies.choices import GROW, REPLAYS, RESTART, TRAIN, allowed_choices, choice_space, sizes_of
 from agents.policies.priced_features import feature_space, features
 from agents.rl.fixed_waits import EPISODES, shown_waits, ticks_of
-from agents.rl.learning_curve import logit
 from agents.rl.keywords import refuse_unknown
+from agents.rl.learning_curve import logit
 from agents.rl.price_range import PriceRange
 from agents.rl.recordings import stream_of
 from agents.rl.rewards import Reward

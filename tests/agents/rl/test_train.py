@@ -341,6 +341,7 @@ def test_a_policy_that_is_replaced_during_a_run_is_refused_when_it_is_loaded_aga
         ({"steps": 0}, "steps=0: must be at least 1 decision"),
         ({"seed": -1}, "seed=-1: must be from 0 to"),
         ({"epochs": 3}, "epochs=3: Digits-ALMA-Wait-Surrogate-v0 has no such keyword; it has .*width"),
+        ({"flop_price": 3}, "flop_price=3: .*; did you mean flops_price"),
     ],
 )
 def test_wrong_arguments_of_training_are_refused(arguments, message):
