@@ -57,8 +57,8 @@ def run_in_turn(
 ) -> int:
     """Run specifications that share environment and keywords, below ``out``; return the exit status.
 
-    A run whose learner or predictor breaks a rule, for example because its training diverged so far that it cannot be
-    scored, does not stop the others; the exit status is then 1.
+    A run that fails does not stop the others, and the exit status is then 1: its learner or predictor breaks a rule,
+    for example because its training diverged so far that it cannot be scored, or the user's own code raises an error.
     ``threads`` is as for `process_setup.prepare`; ``fresh`` deletes the run folders first.
     """
     env = specs[0].make_env()
