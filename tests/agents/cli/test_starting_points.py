@@ -31,16 +31,8 @@ def test_starting_points_pass_their_tests_and_run_on_the_command_line(tmp_path, 
         assert main(["run", "--agent", f"mine/starting_{what}.py:make_agent", "--set", "epochs=1"]) == 0
         assert main(["new", what, f"mine/starting_{what}.py"]) == 2
         assert "exists already" in capsys.readouterr().err
-    command = [
-        "run",
-        "--agent",
-        "mine/starting_agent.py:make_agent",
-        "--out",
-        "options",
-        "--set",
-        "epochs=1",
-        "ticks=6",
-    ]
+    agent = "mine/starting_agent.py:make_agent"
+    command = ["run", "--agent", agent, "--out", "runs2", "--set", "epochs=1", "ticks=6"]
     for options in (["--policy", "doubling:restart=0.5,replay=true"], ["--policy", "learned"], ["--replay"]):
         assert main([*command, *options]) == 0
     configs = [json.loads(file.read_text()) for file in Path("runs2").rglob("config.json")]
