@@ -45,7 +45,7 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
 
     Raises:
         ValueError: the id is unknown, or the value of a keyword breaks its rule.
-        TypeError: a keyword is unknown.
+        TypeError: a keyword is unknown, or the id or the value of a keyword has the wrong type.
         DataUnavailableError: the data set is neither on disk nor available for download.
 
     Example:
@@ -54,6 +54,8 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
         >>> info["tick"], info["error"]
         (0, 0.9)
     """
+    if not isinstance(id, str):
+        raise ArgumentTypeError(f"id={reprlib.repr(id)}: must be the id of a stream, one of {', '.join(STREAM_IDS)}")
     id = id.removeprefix(NAMESPACE)
     if id not in STREAM_IDS:
         if id in gym.registry:

@@ -8,6 +8,7 @@ from typing import Any
 
 from agents.catalogue import build
 from agents.catalogue.methods import method_for
+from agents.catalogue.own_code import is_own
 from agents.catalogue.recipes import recipe_for
 from agents.learners.anytime import AnytimeAgent
 from agents.policies.specs import policy_from
@@ -70,6 +71,11 @@ def read_contestants(specs: Sequence[str], common: Mapping[str, Any] | None = No
 
 def _parts(spec: str) -> list[str]:
     id, colon, keywords = spec.partition(":")
+    if is_own(id):
+        raise ValueError(
+            f"--agents {spec}: the command plays only agents of `alma agents`; let agents of your own play in Python, "
+            "with agents.arena.tournament.play"
+        )
     if not id or (colon and not keywords):
         raise ValueError(f"--agents {spec}: write the id, and hyper-parameters after a colon, as in sm:width=4,wait=5")
     parts: list[str] = []

@@ -139,6 +139,11 @@ def _module(path: Path) -> Any:
     return module
 
 
+def raised_in_file(error: BaseException) -> bool:
+    """Return whether an error passed through a file of the user: raised in it, or in what it called."""
+    return any(call.tb_frame.f_code.co_filename in _files for call in _calls(error.__traceback__))
+
+
 def traceback_of(error: BaseException) -> str | None:
     """Return the place and the traceback of an error in a file of the user; None for other errors.
 

@@ -57,8 +57,8 @@ def run_in_turn(
 ) -> int:
     """Run specifications that share environment and keywords, below ``out``; return the exit status.
 
-    A run whose learner or predictor breaks a rule, for example because its training diverged so far that it cannot be
-    scored, does not stop the others; the exit status is then 1.
+    A run that fails does not stop the others, and the exit status is then 1: its learner or predictor breaks a rule,
+    for example because its training diverged so far that it cannot be scored, or the user's own code raises an error.
     ``threads`` is as for `process_setup.prepare`; ``fresh`` deletes the run folders first.
     """
     env = specs[0].make_env()
@@ -133,7 +133,11 @@ def _data(options: argparse.Namespace, given: dict[str, Any]) -> dict[str, Any]:
 
 def run_grid(options: argparse.Namespace, console: Console) -> int:
     """Run a grid in several processes or on a cluster; with --dry-run list its runs."""
-    specs = grid.read(options.file) if options.file and not _given(options) else grid.expand(_table(options))
+    if options.file:
+        _require_no_grid(options)
+        specs = grid.read(options.file)
+    else:
+        specs = grid.expand(_table(options))
     return compute(specs, options, console)
 
 
@@ -150,6 +154,17 @@ def compute(specs: Sequence[RunSpec], options: argparse.Namespace, console: Cons
     return 1 if report.failed else 0
 
 
+def _require_no_grid(options: argparse.Namespace) -> None:
+    """Raise ValueError if options describe a grid beside a file."""
+    both = f"with {options.file}: describe the grid in the file or by options, not by both"
+    if options.data is not None:
+        raise ValueError(
+            f'--data {options.data} {both}; in the file write env = "{ARRAYS_ID}", and data = "{options.data}" in [set]'
+        )
+    for option in _given(options):
+        raise ValueError(f"--{option} {both}")
+
+
 def _given(options: argparse.Namespace) -> dict[str, Any]:
     keys = ("env", "agent", "width", "wait", "policy", "seeds", "replay", "engine", "device", "record", "set")
     return {key: getattr(options, key) for key in keys if getattr(options, key) not in (None, False, [])}
@@ -158,9 +173,6 @@ def _given(options: argparse.Namespace) -> dict[str, Any]:
 def _table(options: argparse.Namespace) -> dict[str, Any]:
     """The grid that the options describe, as a table."""
     table = _given(options)
-    if options.file:
-        first = next(iter(table)).replace("_", "-")
-        raise ValueError(f"--{first} with {options.file}: describe the grid in the file or by options, not by both")
     data = _data(options, table)
     if "env" not in table:
         if table:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import types
 from dataclasses import dataclass, field
 from numbers import Integral
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, get_type_hints, runtime_checkable
 
 import numpy as np
 
@@ -107,7 +108,10 @@ class Decision:
 
 
 def require_policy(policy: object) -> None:
-    """Raise TypeError if a value is no policy. A class is none, although Python can call it."""
+    """Raise TypeError if a value is no policy.
+
+    A class is none, and neither is a function that returns a policy, although Python can call both.
+    """
     if isinstance(policy, type):
         name = policy.__name__
         raise TypeError(f"policy={name}: must be an object of this class, not the class; write policy={name}()")
@@ -116,6 +120,24 @@ def require_policy(policy: object) -> None:
             f"policy={policy!r}: must be a function from agents.Progress to agents.Decision, such as "
             "agents.Doubling(); agents.make also takes a text such as 'doubling'"
         )
+    if isinstance(policy, types.FunctionType) and _returns_policy(policy):
+        raise TypeError(_not_called(policy.__name__))
+
+
+def _returns_policy(function: types.FunctionType) -> bool:
+    """Return whether the annotation of a function's result is a class of policies, as that of `fixed_wait`."""
+    try:
+        result = get_type_hints(function).get("return")
+    except (NameError, TypeError):  # an annotation that only a type checker can read
+        return False
+    return isinstance(result, type) and any("__call__" in vars(kind) for kind in result.__mro__)
+
+
+def _not_called(name: str) -> str:
+    return (
+        f"policy={name}: must be the policy that this function returns, not the function; call it with its arguments, "
+        "as in policy=agents.fixed_wait(10)"
+    )
 
 
 def decision_of(policy: Policy, now: Progress) -> Decision:
@@ -133,6 +155,8 @@ def decision_of(policy: Policy, now: Progress) -> Decision:
     if isinstance(decided, bool | np.bool_):
         return Decision(train=bool(decided))
     name = getattr(policy, "__name__", type(policy).__name__)
+    if callable(decided):
+        raise TypeError(_not_called(name))
     raise TypeError(
         f"policy {name} returned {decided!r} at tick {now.tick}: must be an agents.Decision, or True to train and "
         "False to wait"

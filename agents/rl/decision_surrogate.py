@@ -18,6 +18,7 @@ from agents.analysis.prices import Prices
 from agents.policies.choices import GROW, REPLAYS, RESTART, TRAIN, allowed_choices, choice_space, sizes_of
 from agents.policies.priced_features import feature_space, features
 from agents.rl.fixed_waits import EPISODES, shown_waits, ticks_of
+from agents.rl.keywords import refuse_unknown
 from agents.rl.learning_curve import logit
 from agents.rl.price_range import PriceRange
 from agents.rl.recordings import stream_of
@@ -43,6 +44,7 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
 
     Raises:
         ValueError: no runs of this stream, learner and width were recorded; or streams of different lengths.
+        TypeError: a keyword is unknown.
     """
 
     def __init__(
@@ -59,7 +61,9 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
         reward_on: str = "test",
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         render_mode: str | None = None,
+        **keywords: Any,
     ) -> None:
+        refuse_unknown(type(self), keywords)
         if num_envs < 1:
             raise ValueError(f"num_envs={num_envs}: must be at least 1 episode; the default is 1")
         if models is None:

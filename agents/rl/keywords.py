@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from alma_env.errors import ArgumentTypeError, did_you_mean
 
 _FIXED = ("stream", "num_envs", "autoreset_mode", "keywords")  # the id or Gymnasium gives them
 
 
-def keywords_of_class(environment: type) -> list[str]:
+def keywords_of_class(environment: Callable[..., object]) -> list[str]:
     """Return the names of the keywords of an environment that its user may give."""
     return [name for name in inspect.signature(environment).parameters if name not in _FIXED]
+
+
+def refuse_unknown(environment: Callable[..., object], keywords: Mapping[str, Any]) -> None:
+    """Raise the error for the first of the keywords for which an environment has no parameter."""
+    for name in keywords:
+        raise unknown_keyword(name, keywords_of_class(environment))
 
 
 def unknown_keyword(name: str, own: Iterable[str], others: Iterable[str] = (), reason: str = "") -> ArgumentTypeError:

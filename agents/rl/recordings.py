@@ -18,6 +18,7 @@ from agents.catalogue.run_config import AgentConfig, RunConfig
 from agents.policies.file_checks import DAMAGED
 from agents.rl.registration import DECISIONS, OF_RECORDED_RUNS, SHIPPED, shipped_streams
 from agents.runs import run_folder
+from alma_env.files import replacing
 
 # Fields of a StageRecord; the other columns come from the ledger.
 FIELDS = ("tick", "pending", "examples", "replay", "grow", "validation_loss", "validation_error", "held_out_error")
@@ -184,14 +185,15 @@ def read_runs(*folders: Path) -> list[Recording]:
 
 
 def save(recordings: Sequence[Recording], file: Path) -> None:
-    """Write recordings into one .npz file."""
+    """Write recordings into one .npz file, in one step."""
     heads = [{key: value for key, value in asdict(one).items() if key != "trainings"} for one in recordings]
-    np.savez_compressed(
-        file,
-        heads=np.array(json.dumps(heads)),
-        lengths=np.array([len(one.trainings) for one in recordings]),
-        trainings=np.concatenate([one.trainings for one in recordings]),
-    )
+    with replacing(file) as partial, open(partial, "wb") as raw:  # NumPy would add .npz to the partial's name
+        np.savez_compressed(
+            raw,
+            heads=np.array(json.dumps(heads)),
+            lengths=np.array([len(one.trainings) for one in recordings]),
+            trainings=np.concatenate([one.trainings for one in recordings]),
+        )
 
 
 def load(file: Path) -> list[Recording]:

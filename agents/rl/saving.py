@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agents.policies.model_files import Normalisation, add_normalisation, kind_of
+from alma_env.files import replacing
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 def save_policy(model: BaseAlgorithm, path: str | Path) -> Path:
     """Save a model, and the normalisation of its observations, for `LearnedPolicy` and ``alma run --policy``.
+
+    A file that exists is replaced in one step: after an interruption it is the old one.
 
     The file is that of ``model.save(path)``. If the model's environment is a ``VecNormalize`` that normalises
     observations, the file also holds the mean and variance of each feature, which ``model.save`` leaves out.
@@ -33,10 +36,11 @@ def save_policy(model: BaseAlgorithm, path: str | Path) -> Path:
         raise ValueError(f"path={str(path)!r}: Stable-Baselines3 writes an archive; let the file name end in .zip")
     kind_of(model, f"path={str(path)!r}")
     normalised = model.get_vec_normalize_env()
-    model.save(file)
-    if normalised is None or not normalised.norm_obs:
-        add_normalisation(file, None)
-    else:
-        mean, variance = (getattr(normalised.obs_rms, name).tolist() for name in ("mean", "var"))
-        add_normalisation(file, Normalisation(mean, variance, normalised.epsilon, normalised.clip_obs))
+    with replacing(file) as partial:
+        model.save(partial)
+        if normalised is None or not normalised.norm_obs:
+            add_normalisation(partial, None)
+        else:
+            mean, variance = (getattr(normalised.obs_rms, name).tolist() for name in ("mean", "var"))
+            add_normalisation(partial, Normalisation(mean, variance, normalised.epsilon, normalised.clip_obs))
     return file

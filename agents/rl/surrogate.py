@@ -12,7 +12,6 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from agents.rl.keywords import keywords_of_class, unknown_keyword
 from agents.rl.surrogate_vector import Observations
 from agents.rl.surrogate_vector import SurrogateVectorEnv as SurrogateVectorEnv
 from alma_env.rendering.drawn import Drawn
@@ -38,10 +37,6 @@ class SurrogateEnv(Drawn, gym.Env[Observations, Any]):
                     f"unexpected keyword argument {name!r}: this is a single environment; leave it out, or make "
                     "SurrogateVectorEnv"
                 )
-        known = keywords_of_class(self._vector_class)
-        for name in keywords:
-            if name not in (*known, "stream"):
-                raise unknown_keyword(name, known)
         self.vector = self._vector_class(1, **keywords)
         if render_mode is not None:
             self.vector.keep_course()

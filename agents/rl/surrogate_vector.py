@@ -21,6 +21,7 @@ from agents.analysis.prices import Prices, reward_vector
 from agents.policies.actions import Actions
 from agents.policies.features import feature_space, features
 from agents.rl import fixed_waits
+from agents.rl.keywords import refuse_unknown
 from agents.rl.learning_curve import POOL_SIZE, Curve, curves_for
 from agents.rl.recordings import stream_of
 from agents.rl.rewards import Reward
@@ -55,6 +56,7 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
     Raises:
         ValueError: no runs of this stream, learner and width were recorded; or the actions replay or grow, but no
             recorded run did; or the mode is unknown.
+        TypeError: a keyword is unknown.
     """
 
     metadata: dict[str, Any] = {  # noqa: RUF012 - as gymnasium.vector.VectorEnv declares it
@@ -81,7 +83,9 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         reward_on: str = "test",
         autoreset_mode: AutoresetMode | str = AutoresetMode.SAME_STEP,
         render_mode: str | None = None,
+        **keywords: Any,
     ) -> None:
+        refuse_unknown(type(self), keywords)
         if num_envs < 1:
             raise ValueError(f"num_envs={num_envs}: must be at least 1 episode; the default is 1")
         self.prices = Prices(flops_price, parameter_price)

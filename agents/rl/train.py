@@ -6,7 +6,6 @@ alma run MNIST-ALMA-v0 --width 4 64 --policy waiting.zip
 
 from __future__ import annotations
 
-import inspect
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
+from agents.rl.keywords import keywords_of_class
 from agents.rl.registration import spec_of
 from agents.rl.surrogate_vector import SurrogateVectorEnv
-from alma_env.errors import how_to_install
+from alma_env.errors import did_you_mean, how_to_install
 from alma_env.registration import NAMESPACE
 
 if TYPE_CHECKING:
@@ -143,11 +143,13 @@ def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[V
         raise ValueError(f"env_id={env_id!r}: not a decision environment; the ids are {', '.join(trainable)}")
     spec = spec_of(name)
     if isinstance(spec.vector_entry_point, str):
-        parameters = inspect.signature(load_env_creator(spec.vector_entry_point)).parameters
-        known = [parameter for parameter in parameters if parameter not in ("num_envs", "stream", "autoreset_mode")]
+        known = keywords_of_class(load_env_creator(spec.vector_entry_point))
         for keyword, value in keywords.items():
             if keyword not in known:
-                raise ValueError(f"{keyword}={value!r}: {name} has no such keyword; it has {', '.join(known)}")
+                raise ValueError(
+                    f"{keyword}={value!r}: {name} has no such keyword; it has {', '.join(known)}"
+                    f"{did_you_mean(keyword, known)}"
+                )
         made = gym.make_vec(spec, num_envs=episodes, vectorization_mode="vector_entry_point", **keywords).unwrapped
         assert isinstance(made, SurrogateVectorEnv)
         from stable_baselines3.common.vec_env import VecMonitor

@@ -139,8 +139,8 @@ def execute(
     """Run an agent through its stream, and record its specification in the run folder.
 
     Raises:
-        RunFailedError: a predictor cannot be scored, its training was not metered or cannot be counted, or the learner
-            broke a rule.
+        RunFailedError: a predictor cannot be scored, its training was not metered or cannot be counted, the learner
+            broke a rule, or the code of an agent of the user raised an error.
     """
     config = runs.config_of(env, agent, spec.seed)
     run_index.require_record(folder, spec)
@@ -164,6 +164,13 @@ def execute(
                 reason = f"{error.what}; {config.agent.divergence_remedy}"
             # From its cause: the text of the error would otherwise be reported twice.
             raise RunFailedError(f"the run failed at tick {agent.tick}: {reason}") from (error.__cause__ or error)
+        except Exception as error:
+            # With several ranks, the others may wait for this one in the same run: only the end of the process ends it.
+            if distributed.ranks() > 1 or not own_code.raised_in_file(error):
+                raise
+            # The traceback has the text of the error; a check of this project has none.
+            reason = f"{type(error).__name__} in the code of the agent" if own_code.traceback_of(error) else str(error)
+            raise RunFailedError(f"the run failed at tick {agent.tick}: {reason}") from error
 
 
 def examples_until(env: AlmaEnv, agent: AnytimeAgent) -> Callable[..., int]:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from alma_env.data import image_files
 from alma_env.data.normalisation import PUBLISHED, moments
+from alma_env.errors import ArgumentTypeError
 from alma_env.scoring.tasks import Classification
 
 TEXT = "Text"  # the name of all text data
@@ -162,6 +163,8 @@ def load(name: str, *, root: str | Path | None = None, download: bool = True, **
             raise ValueError(f"{option}={value!r}: {name} has the option split ({splits})")
         if value not in image_files.EMNIST_SPLITS:
             raise ValueError(f"{option}={value!r}: must be one of {splits}")
+    if root is not None and not isinstance(root, str | os.PathLike):
+        raise ArgumentTypeError(f"root={root!r}: must be the path of a folder; use for example root='data'")
     given = None if root is None else str(Path(root).expanduser())
     return _load(_Source(name, given, tuple(sorted(options.items())), download))
 

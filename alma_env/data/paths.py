@@ -124,14 +124,29 @@ def _of_arrays(arrays: list[NDArray[Any]], keywords: dict[str, Any]) -> DataSet:
 
 
 def _of_images(path: Path, keywords: dict[str, Any]) -> DataSet:
-    folder = image_files.datasets().ImageFolder
-    train, test = (folder(str(path / part), loader=_image) for part in ("train", "test"))
+    train, test = (_image_folder(path / part) for part in ("train", "test"))
     if train.classes != test.classes:
         difference = ", ".join(sorted(set(train.classes) ^ set(test.classes)))
         raise ValueError(
             f"data={str(path)!r}: train and test have different folders of classes ({difference}); make them equal"
         )
     return from_dataset(train, test, **{"classes": len(train.classes)} | keywords)
+
+
+def _image_folder(path: Path) -> Any:
+    """Return the images of a part; each class must have one."""
+    classes = sorted(entry.name for entry in path.iterdir() if entry.is_dir())
+    if not classes:
+        raise DataUnavailableError(f"data: {path}: has no folder of a class; put the images into {path}/CLASS/")
+    module = image_files.datasets()
+    folder = module.ImageFolder(str(path), loader=_image, allow_empty=True)
+    filled = set(folder.targets)
+    if empty := [str(path / name) for number, name in enumerate(folder.classes) if number not in filled]:
+        raise DataUnavailableError(
+            f"data: {', '.join(empty)}: no image, but each folder is a class and must have one; put images of "
+            f"{', '.join(module.folder.IMG_EXTENSIONS)} there, or remove the folder from train and test"
+        )
+    return folder
 
 
 def _of_hugging_face(path: Path, keywords: dict[str, Any]) -> DataSet:

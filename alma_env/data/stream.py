@@ -81,7 +81,9 @@ def _split(megabatch: Indices, fraction: Fraction, seed: int, t: int) -> tuple[I
 
 def _checked_fraction(n: int, ticks: int, valid_fraction: float) -> Fraction:
     if not 0 < valid_fraction < 1:
-        raise ValueError(f"valid_fraction={valid_fraction}: must lie between 0 and 1, both excluded")
+        raise ValueError(
+            f"valid_fraction={valid_fraction}: must lie between 0 and 1, both excluded; use valid_fraction=0.1"
+        )
     # The decimal number as written, not the nearest double: floor(0.29 * 100) must be 29.
     fraction = Fraction(repr(float(valid_fraction)))
     if n < 1:

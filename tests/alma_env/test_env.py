@@ -841,6 +841,13 @@ def test_environment_action_and_observation_can_be_pickled_and_copied(env):
     np.testing.assert_array_equal(again["train"]["x"], observation["train"]["x"])
 
 
+def test_an_id_or_a_folder_that_is_no_text_is_refused_with_the_remedy() -> None:
+    with pytest.raises(TypeError, match="id=3: must be the id of a stream, one of MNIST-ALMA-v0"):
+        alma_env.make(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="root=3: must be the path of a folder; use for example root='data'$"):
+        alma_env.make("Digits-ALMA-v0", root=3)
+
+
 def test_unknown_ids_and_keywords_are_refused():
     with pytest.raises(ValueError, match="id='CIFAR-ALMA-v0': unknown environment; the ids are MNIST-ALMA-v0"):
         alma_env.make("CIFAR-ALMA-v0")

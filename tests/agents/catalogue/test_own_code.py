@@ -80,6 +80,7 @@ import torch
 from torch import nn
 
 import agents
+from alma_env import meter
 
 class Network(nn.Linear):
     def forward(self, x):
@@ -99,6 +100,10 @@ class Learner:
                 weight.fill_(float("nan"))
         if self.trainings == 2 and self.what == "shape":
             self.predictor = Network(64, 7)
+        if self.trainings == 2 and self.what == "error":
+            raise KeyError("hidden")
+        if self.trainings == 2 and self.what == "declared":
+            meter.running().declare(-1, reason="my own kernel")
         return None if self.trainings == 2 and self.what == "report" else agents.StageReport((0.5,), (0.1,), 1)
 
     def grow(self, train, valid):
@@ -227,8 +232,8 @@ def test_what_the_function_cannot_do_is_said(file, capsys, agent, options, messa
 )
 def test_an_error_in_the_file_has_its_place_and_the_traceback_of_the_file(file, capsys, function, options, place, line):
     file.write_text(BROKEN)
-    assert run("--agent", f"mine.py:{function}", "--set", "ticks=2", *options) == 2
-    message = capsys.readouterr().err
+    assert run("--agent", f"mine.py:{function}", "--set", "ticks=2", *options) == 1
+    message = capsys.readouterr().out
     assert place in message
     assert line in message
     assert "run_sweep.py" not in message
@@ -250,6 +255,7 @@ def test_a_predictor_that_raises_has_its_place_and_the_tick(file, capsys):
         ("report", "Learner.train returned None: must be an agents.StageReport"),
         ("shape", "returned shape (397, 7): logits must have shape"),
         ("nan", "must be comparable; try a training that changes the weights less"),
+        ("declared", "flops=-1"),
     ],
 )
 def test_a_failed_run_is_named_with_its_tick_and_does_not_stop_the_others(file, capsys, what, message):
@@ -264,6 +270,15 @@ def test_a_failed_run_is_named_with_its_tick_and_does_not_stop_the_others(file, 
     failed = jobs.run_job(0, jobs.Job(spec, 1, file.parent / "sweep"), jobs.Environments(), lambda _: None)
     assert failed.traceback.startswith("the run failed at tick 2: ")
     assert "Traceback" not in failed.traceback
+
+
+def test_an_error_in_a_learner_does_not_stop_the_runs_of_other_seeds(file, capsys):
+    file.write_text(FAILING)
+    assert run("--agent", "mine.py:at_seed_1", "--seeds", 0, 1, 2, "--set", "ticks=3", "what=error") == 1
+    told = capsys.readouterr().out
+    assert "seed 1: the run failed at tick 2: KeyError in the code of the agent" in told
+    assert told.count('raise KeyError("hidden")') == 1
+    assert sorted(one.seed for one in load.find(file.parent / "runs")[0]) == [0, 2]
 
 
 def test_a_value_of_the_configuration_that_json_cannot_hold_is_named(file, capsys):
@@ -296,7 +311,9 @@ def test_a_failed_run_of_a_sweep_has_the_traceback_of_the_file(file, monkeypatch
     file.write_text(BROKEN)
     job = jobs.Job(RunSpec("Digits-ALMA-v0", "mine.py:in_policy", settings={"ticks": 2}), 1, file.parent / "runs")
     failed = jobs.run_job(0, job, jobs.Environments(), lambda _: None)
-    assert failed.traceback.startswith("mine.py, line 12, in never_works:")
+    first, second, *_ = failed.traceback.splitlines()
+    assert first == "the run failed at tick 1: TypeError in the code of the agent"
+    assert second == "mine.py, line 12, in never_works:"
     assert "jobs.py" not in failed.traceback
 
 

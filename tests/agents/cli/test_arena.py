@@ -107,6 +107,7 @@ def test_budgets_per_agent_and_shared_budgets(capsys, tmp_path, monkeypatch):
     ("arguments", "message"),
     [
         (["--agents", "fine-tune"], "agent 'fine-tune': "),
+        (["--agents", "my.py:make_agent", "sm"], "let agents of your own play in Python, with agents.arena.tournament"),
         (["--agents", "sm:widht=4"], "agent 'sm:widht=4': 'widht': agent 'sm' has no such hyper-parameter"),
         (["--agents", "sm:width=few"], "agent 'sm:width=few': width='few': must be a whole number"),
         (["--agents", "sm:width=4,replay"], "width='4,replay': must be a whole number"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -30,6 +31,15 @@ def test_starting_points_pass_their_tests_and_run_on_the_command_line(tmp_path, 
         assert main(["run", "--agent", f"mine/starting_{what}.py:make_agent", "--set", "epochs=1"]) == 0
         assert main(["new", what, f"mine/starting_{what}.py"]) == 2
         assert "exists already" in capsys.readouterr().err
+    agent = "mine/starting_agent.py:make_agent"
+    command = ["run", "--agent", agent, "--out", "runs2", "--set", "epochs=1", "ticks=6"]
+    for options in (["--policy", "doubling:restart=0.5,replay=true"], ["--policy", "learned"], ["--replay"]):
+        assert main([*command, *options]) == 0
+    configs = [json.loads(file.read_text()) for file in Path("runs2").rglob("config.json")]
+    policies = [config["agent"]["policy"] for config in configs]
+    assert sorted(policy.get("name", "fixed") for policy in policies) == ["doubling", "fixed", "learned-schedule"]
+    command[2] = "mine/starting_policy.py:make_agent"
+    assert main([*command, "--policy", "doubling"]) == 0
 
 
 def test_a_submission_is_the_template_of_the_leaderboard_and_runs_on_the_command_line(tmp_path, capsys, monkeypatch):

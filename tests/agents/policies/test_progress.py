@@ -17,6 +17,10 @@ class Eager:
         return True
 
 
+def eager_policy() -> agents.Policy:
+    return Eager()
+
+
 @pytest.mark.parametrize("name", ["train", "replay", "restart"])
 @pytest.mark.parametrize("value", ["no", 1, None, torch.tensor(True)])
 def test_a_decision_of_neither_true_nor_false_is_refused(name: str, value: Any) -> None:
@@ -48,3 +52,22 @@ def test_a_class_in_the_place_of_a_policy_is_refused_with_its_object_as_the_reme
         AnytimeAgent(agents.make("sm", env, width=4).learner, policy, 3)
     with pytest.raises(TypeError, match=message):
         agents.policy_record(policy)
+
+
+@pytest.mark.parametrize("policy", [agents.fixed_wait, eager_policy])
+def test_a_function_that_returns_a_policy_is_refused_with_its_call_as_the_remedy(policy: Any) -> None:
+    env = alma_env.make("Digits-ALMA-v0", ticks=3)
+    message = (
+        rf"policy={policy.__name__}: must be the policy that this function returns, .* policy=agents.fixed_wait\(10\)"
+    )
+    with pytest.raises(TypeError, match=message):
+        agents.make("sm", env, policy=policy)
+    with pytest.raises(TypeError, match=message):
+        AnytimeAgent(agents.make("sm", env, width=4).learner, policy, 3)
+
+
+def test_a_policy_that_returns_a_policy_is_told_apart_from_a_wrong_decision() -> None:
+    env = alma_env.make("Digits-ALMA-v0", ticks=3)
+    agent = agents.make("sm", env, width=4, policy=lambda now: Eager())
+    with pytest.raises(TypeError, match="policy=<lambda>: must be the policy that this function returns"):
+        agents.run(env, agent, seed=0)

@@ -73,6 +73,23 @@ def test_load_returns_the_saved_recordings(run_folder, tmp_path):
         assert dataclasses.replace(one, trainings=None) == dataclasses.replace(other, trainings=None)
 
 
+def test_an_interrupted_save_leaves_the_file_that_was_there(run_folder, tmp_path, monkeypatch):
+    made = recordings.read_runs(run_folder)
+    file = tmp_path / "made.npz"
+    recordings.save(made, file)
+    before = file.read_bytes()
+
+    def interrupted(target, **arrays):
+        getattr(target, "write", file.write_bytes)(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(recordings.np, "savez_compressed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        recordings.save(made[:1], file)
+    assert file.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_unusable_runs_are_refused_by_name(run_folder, tmp_path):
     with pytest.raises(ValueError, match="it holds no run; run some with `alma run"):
         recordings.read_runs(tmp_path)

@@ -56,6 +56,8 @@ def test_a_misspelt_keyword_is_refused_with_a_similar_one(id, given, meant):
     with pytest.raises(TypeError, match=rf"unexpected keyword argument '{given}': .*; did you mean {meant}") as raised:
         gymnasium.make(id, **{given: 1})
     assert "environment creator" not in str(raised.value)
+    with pytest.raises(TypeError, match=rf"unexpected keyword argument '{given}': .*; did you mean {meant}"):
+        gymnasium.make_vec(id, num_envs=2, **{given: 1})
 
 
 def test_the_entry_point_names_the_function():

@@ -7,6 +7,7 @@ import io
 import json
 import zipfile
 from functools import partial
+from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
@@ -111,6 +112,22 @@ def test_prices_are_for_models_that_see_them(file, tmp_path):
     with pytest.raises(ValueError, match="memory_price=-1: must be a price from 0 on"):
         agents.LearnedPolicy(saved, memory_price=-1)
     assert "pass_price" not in agents.policy_record(agents.LearnedPolicy(saved))
+
+
+def test_an_interrupted_save_of_a_policy_leaves_the_file_that_was_there(file, tmp_path, monkeypatch):
+    model = train_policy("Digits-ALMA-Wait-Surrogate-v0", steps=64, episodes_at_once=2, recorded=str(file), width=4)
+    saved = save_policy(model, tmp_path / "policy.zip")
+    before = saved.read_bytes()
+
+    def interrupted(path):
+        Path(path).write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(model, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        save_policy(model, saved)
+    assert saved.read_bytes() == before
+    assert not list(tmp_path.glob("*.partial"))
 
 
 @pytest.mark.parametrize(
@@ -341,6 +358,7 @@ def test_a_policy_that_is_replaced_during_a_run_is_refused_when_it_is_loaded_aga
         ({"steps": 0}, "steps=0: must be at least 1 decision"),
         ({"seed": -1}, "seed=-1: must be from 0 to"),
         ({"epochs": 3}, "epochs=3: Digits-ALMA-Wait-Surrogate-v0 has no such keyword; it has .*width"),
+        ({"flop_price": 3}, "flop_price=3: .*; did you mean flops_price"),
     ],
 )
 def test_wrong_arguments_of_training_are_refused(arguments, message):

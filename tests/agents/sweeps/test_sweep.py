@@ -227,6 +227,7 @@ def test_exit_status_and_errors_of_the_command(tmp_path, capsys):
         (["--env", DIGITS, "--per-gpu", "0", "--dry-run"], "--per-gpu 0: must be at least 1; leave it out to assign"),
         (["--env", DIGITS, "--agent", "mine.py:make", "--seeds", "-1", "--dry-run"], "seed=-1: must be 0 or more"),
         ([str(file), "--wait", "2"], "--wait with"),
+        ([str(file), "--data", "own.npz"], 'write env = "Arrays-ALMA-v0", and data = "own.npz" in [set]'),
         (["--env", DIGITS, "--wait", "2", "2"], "--wait 2 2: 2 occurs twice"),
         (["--env", DIGITS, "--wait", "5", "21"], "sm 32, wait 21, seed 0: wait=21: the stream has only 20"),
         (["--env", DIGITS, "--seeds", "3", "-1"], "seed=-1"),

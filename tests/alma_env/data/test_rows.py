@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gc
 import resource
+import shutil
 import sys
 
 import numpy as np
@@ -249,6 +250,18 @@ def test_a_damaged_array_file_is_named_with_the_remedy(write, name, content, tmp
         alma_env.from_path(path)
     assert main(["run", "--data", str(path)]) == 2
     assert f"{name}: not an {file.suffix} file of numbers" in capsys.readouterr().err
+
+
+def test_an_empty_folder_of_a_class_is_named_with_the_remedy(tmp_path):
+    part = write_images(tmp_path) / "train"
+    for file in (part / "b").iterdir():
+        file.unlink()
+    with pytest.raises(alma_env.DataUnavailableError, match=f"{part / 'b'}: no image, but each folder is .* or remove"):
+        alma_env.from_path(tmp_path)
+    for folder in list(part.iterdir()):
+        shutil.rmtree(folder)
+    with pytest.raises(alma_env.DataUnavailableError, match=f"{part}: has no folder of a class; put the images into"):
+        alma_env.from_path(tmp_path)
 
 
 @pytest.mark.parametrize("length", [0, 20, -30])
