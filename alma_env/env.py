@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,23 +14,21 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
+from alma_env.answers import Answers, as_it_answers
 from alma_env.data.stream import Stream
 from alma_env.episode import Episode, PendingAnswer, PendingReset
 from alma_env.ledger import Ledger
 from alma_env.metering.meter import Meter
-from alma_env.metering.storages import checksum, key_of, tensors_of
+from alma_env.metering.storages import all_tensors, contents_of, tensors_of
 from alma_env.metering.tally import Charge
-from alma_env.protocol import Protocol
+from alma_env.protocol import Protocol, require_same
 from alma_env.registration import PROTOCOL_KEYWORDS
 from alma_env.rendering.drawn import Drawn
 from alma_env.rendering.renderer import FPS, MODES, Renderer
 from alma_env.rendering.view import FixedWaits, Trace, View
 from alma_env.scoring.admission import is_untrained, require_metered
-from alma_env.scoring.ensemble import Ensemble
 from alma_env.scoring.evaluation import Answer, answer, freeze, unwrap
-from alma_env.scoring.fingerprint import Fingerprint, Kind, fingerprint
-from alma_env.scoring.incremental import ScoredEnsemble, score
-from alma_env.scoring.normalised import NormalisedInputs
+from alma_env.scoring.fingerprint import Fingerprint, Kind
 from alma_env.scoring.spaces import PredictorSpace
 from alma_env.text.corpus import TextCorpus
 from alma_env.text.stream import TextStream
@@ -139,8 +136,7 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
         self._episode = Episode()
         # Of the episode; before the first reset, of seed 0. It is made now, so that no reset fails for the arguments.
         self._stream: Stream | TextStream | None = protocol.require_stream(data)
-        self._scored: tuple[ScoredEnsemble, Stream | TextStream] | None = None  # the last ensemble and its stream
-        self._inputs = NormalisedInputs()
+        self._answers = Answers()
         if isinstance(data, TextCorpus):
             parts: dict[str, gym.Space[Any]] = {"train": data.part_space(), "valid": data.part_space()}
         else:
@@ -217,7 +213,7 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
         stream = self._make_stream(drawn)
         if predictor is None:
             return PendingReset(seed, stream, PendingAnswer(0, Answer(self.data.task.guess, 0.0)), clock)
-        predictor, mark = _as_it_answers(predictor)
+        predictor, mark = as_it_answers(predictor)
         if self._over_parameter_budget(mark):
             raise ValueError(
                 f"predictor with {mark.parameters} parameters: must have at most parameter_budget="
@@ -231,7 +227,7 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
         stream_seed = pending.seed if pending.seed is not None else int(self.np_random.integers(2**31))
         self._stream = pending.stream
         self.meter.reset()
-        self.meter.note_initial(_all_tensors())
+        self.meter.note_initial(all_tensors())  # networks are often made before the episode
         self._episode = Episode(stream_seed, clock=pending.clock)
         self._deploy(pending.answer)
         self._enter(pending.answer.answer, Charge(), refused=False)
@@ -277,7 +273,7 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
                 return over_budget
             if action is None:
                 return kept
-            action, mark = _as_it_answers(unwrap(action))
+            action, mark = as_it_answers(unwrap(action))
             if mark.same_as(episode.deployed):
                 return kept
             require_metered(
@@ -287,7 +283,7 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
                 return over_budget
             accepted: tuple[int, ...] = ()
             if is_untrained(action) or self.meter.declared_total > episode.declared_at_deployment:
-                accepted = tuple({checksum(one.untyped_storage()) for one in tensors_of(action) if key_of(one)})
+                accepted = contents_of(tensors_of(action))
             assert self._stream is not None
             pending = self._answer(tick, action, mark, self._stream, episode.steady_flops)
             return replace(pending, accepted=accepted)
@@ -367,7 +363,7 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
         self.meter.note_accepted(pending.accepted)
         if pending.scored is not None:
             assert self._stream is not None
-            self._scored = pending.scored, self._stream
+            self._answers.keep(pending.scored, self._stream)
 
     @torch.inference_mode(False)
     def _answer(
@@ -378,20 +374,8 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
         stream: Stream | TextStream,
         steady_flops: Mapping[Kind, float],
     ) -> PendingAnswer:
-        before, before_stream = self._scored or (None, None)
-        # The evaluation set of text depends on the seed.
-        same_test = not isinstance(stream, TextStream) or stream == before_stream
-        answered, scored = score(
-            predictor,
-            mark,
-            *stream.test,
-            task=self.data.task,
-            batch_size=self.evaluation_batch_size,
-            steady_flops=None if mark.kind is None else steady_flops.get(mark.kind),
-            before=before if same_test else None,
-            inputs=self._inputs,
-            frozen=not mark.parts,
-        )
+        task, batch_size = self.data.task, self.evaluation_batch_size
+        answered, scored = self._answers.score(predictor, mark, stream, steady_flops, task=task, batch_size=batch_size)
         return PendingAnswer(tick, answered, mark, scored)
 
     def _enter(self, answered: Answer, charge: Charge, *, refused: bool) -> None:
@@ -451,13 +435,7 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
         Raises:
             ValueError: the state was saved by an environment with another data set or protocol.
         """
-        saved = state["protocol"]
-        for name, value in self.protocol().items():
-            if saved.get(name) != value:
-                raise ValueError(
-                    f"{name}={saved.get(name)!r} in the saved state, {value!r} here: an episode continues only in an "
-                    "environment with the same data and protocol; make one with the saved values"
-                )
+        require_same(state["protocol"], self.protocol(), "an environment with the same data and protocol")
         episode = Episode.from_dict(state)
         assert episode.stream_seed is not None
         self._stream = self._make_stream(episode.stream_seed)
@@ -479,19 +457,3 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
     def protocol(self) -> dict[str, Any]:
         """Return every number that the stream and the scores depend on, except the seed; plain JSON values."""
         return {**self.data.protocol(), **{name: getattr(self, name) for name in ("ticks", *PROTOCOL_KEYWORDS)}}
-
-
-def _as_it_answers(predictor: nn.Module) -> tuple[nn.Module, Fingerprint]:
-    """Return the copy that will answer, and its fingerprint; of an ensemble, only new members will be copied."""
-    if not (isinstance(predictor, Ensemble) and predictor.is_plain):
-        predictor = freeze(predictor)
-    return predictor, fingerprint(predictor)
-
-
-def _all_tensors() -> list[torch.Tensor]:
-    """Return all tensors of this process: networks are often made before the episode, and trained in it."""
-    # A tensor refers to its class, and few other objects do: half the time of a loop over all objects.
-    return [thing for thing in gc.get_referrers(*_PLAIN_TENSORS) if type(thing) in _PLAIN_TENSORS]
-
-
-_PLAIN_TENSORS = (torch.Tensor, nn.Parameter)

@@ -72,6 +72,16 @@ class Protocol:
         return None
 
 
+def require_same(saved: Mapping[str, object], here: Mapping[str, object], where: str) -> None:
+    """Raise ValueError if the protocol of a saved state differs from the protocol of ``where`` it is loaded."""
+    for name, value in here.items():
+        if saved.get(name) != value:
+            raise ValueError(
+                f"{name}={saved.get(name)!r} in the saved state, {value!r} here: an episode continues only in {where}; "
+                "make one with the saved values"
+            )
+
+
 def _require_numbers(values: Mapping[str, object], kind: type, rule: str, example: float) -> None:
     for name, value in values.items():
         if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):

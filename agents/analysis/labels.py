@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from agents.catalogue.run_config import AgentConfig, RunConfig  # noqa: F401 - AgentConfig: for the doctest
+from agents.catalogue.agent_config import AgentConfig  # noqa: F401 - for the doctest
+from agents.catalogue.run_config import RunConfig
 
 Setting = Mapping[str, str]
 

@@ -16,8 +16,8 @@ from agents.analysis.schedule_costs import RECOMMENDED, RunPrices, ScheduleCosts
 from agents.analysis.seed_groups import SeedGroup
 from agents.analysis.statistics import Interval, holm, paired_p_value
 from agents.analysis.waiting_comparison import learners_of
+from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.methods import METHODS
-from agents.catalogue.run_config import AgentConfig
 from agents.policies.specs import policy_from
 from agents.policies.waiting import SCHEDULES, Schedule
 from agents.runs.load import FinishedRun

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from agents.analysis.statistics import Interval
-from agents.catalogue.run_config import AgentConfig
+from agents.catalogue.agent_config import AgentConfig
 from agents.policies.waiting import RULE
 
 # The text of the rule in finished runs, whose records are sorted.

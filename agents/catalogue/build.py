@@ -10,11 +10,12 @@ import torch
 from torch import nn
 
 from agents.catalogue import backbones
+from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.data_facts import facts_of, without_wrappers
 from agents.catalogue.methods import method_for
 from agents.catalogue.recipes import recipe_for
 from agents.catalogue.resolve import resolve_agent
-from agents.catalogue.run_config import AgentConfig, RunConfig
+from agents.catalogue.run_config import RunConfig
 from agents.learners.anytime import AnytimeAgent
 from agents.networks.mlp_vgg import Normalize, Predictor
 from agents.policies import SCHEDULES, FixedWait, Policy

@@ -10,8 +10,9 @@ import math
 from dataclasses import dataclass
 from functools import cache
 
+from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.data_facts import VALIDATION_PART, DataFacts
-from agents.catalogue.run_config import AgentConfig, RunConfig
+from agents.catalogue.run_config import RunConfig
 from agents.networks.switch_size import SIZES, forward_flops, parameter_count
 from agents.policies import Progress
 from agents.policies.growing import growth as read_growth

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, get_type_hints
 
 from agents.catalogue import backbones
+from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.data_facts import DataFacts
 from agents.catalogue.methods import Method, keyword_types, method_for, methods_for
-from agents.catalogue.run_config import AgentConfig
 from agents.policies import FixedWait, Policy, Schedule, policy_record
 from agents.policies.growing import require_ticks
 from agents.policies.validation import check_types

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 import alma_env
 from agents.analysis.seed_groups import SeedGroup
+from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.build import build
-from agents.catalogue.run_config import AgentConfig
 from agents.figures import style
 from agents.figures.files import Drawing
 from agents.learners.gmoe import GMoE

@@ -12,8 +12,8 @@ from agents.learners.anytime import Report
 from agents.networks.mlp_vgg import Build, Predictor
 from agents.training.stage import Examples
 from agents.training.trainer import Trainer
-from alma_env.metering import meter
 from alma_env.metering.storages import tensors_of
+from alma_env.metering.uncounted import note_copies, uncounted
 from alma_env.scoring.module_copy import copy_module
 
 P = TypeVar("P", bound=nn.Module)  # the type of the predictor
@@ -60,9 +60,9 @@ class NetworkLearner(Generic[P]):
         return report
 
     def _copy(self) -> P:
-        with meter.uncounted():  # a copy computes nothing
+        with uncounted():  # a copy computes nothing
             predictor = copy_module(self.predictor)
-        meter.note_copies(tensors_of(self.predictor), tensors_of(predictor))
+        note_copies(tensors_of(self.predictor), tensors_of(predictor))
         return predictor
 
     def optimise(self, predictor: P, train: Examples, valid: Examples) -> Report:

@@ -45,8 +45,7 @@ CHOICES = (
     Choice("grow, replay all", replay="all", grow=True),
 )
 TRAIN, RESTART, GROW = (np.array([getattr(one, name) for one in CHOICES]) for name in ("train", "restart", "grow"))
-REPLAY_LAST, REPLAY_ALL = (np.array([one.replay == replay for one in CHOICES]) for replay in ("last", "all"))
-REPLAYS = REPLAY_LAST | REPLAY_ALL
+REPLAY = np.array([one.replay for one in CHOICES])
 _WINDOW_SHARE = 10  # "last" is the newest tenth of the stream
 
 
@@ -73,10 +72,18 @@ def decision_of(choice: Any, ticks: int, *, grows: bool = True) -> Decision:
     return Decision(one.train, one.replay != "none", one.grow and grows, last, one.restart)
 
 
-def sizes_of(choices: NDArray[np.int64], tick: Any, pending: Any, ticks: int) -> NDArray[np.int64]:
-    """Return the number of mega-batches on which these choices train, int64 (n,); that of a wait has no meaning."""
-    recent = np.minimum(tick, pending + window(ticks) * REPLAY_LAST[choices])
-    return np.asarray(np.where(REPLAY_ALL[choices], tick, recent))
+def megabatches_with(replay: Any, tick: Any, pending: Any, ticks: int) -> NDArray[np.int64]:
+    """Return the number of mega-batches of trainings, int64 (n,).
+
+    Args:
+        replay: ``none``, ``last`` or ``all``, as in `Choice`, for each training, (n,).
+        tick: tick of the training, () or (n,).
+        pending: mega-batches gathered since the training before, () or (n,).
+        ticks: length of the stream, B.
+    """
+    replay = np.asarray(replay)
+    recent = np.minimum(tick, pending + np.where(replay == "last", window(ticks), 0))
+    return np.asarray(np.where(replay == "all", tick, recent))
 
 
 def allowed_choices(tick: Any, pending: Any, stages: Any, *, grows: bool) -> NDArray[np.bool_]:

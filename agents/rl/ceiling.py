@@ -22,12 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import map_coordinates
 
+from agents.policies.choices import megabatches_with
 from agents.policies.learned_schedule import ScheduleNetwork
 from agents.policies.next_training import REPLAYS
 from agents.policies.progress import Progress
 from agents.policies.waiting import RULE
-from agents.rl.learning_curve import logit
-from agents.rl.next_training_env import Learners, NextTrainings, NextTrainingVectorEnv, megabatches_with
+from agents.rl.learning_curve import logistic, logit
+from agents.rl.next_training_env import Learners, NextTrainings, NextTrainingVectorEnv
 from agents.rl.stacked_models import StackedModels
 from agents.rl.training_model import Array, TrainingModel, Trainings
 
@@ -77,7 +78,7 @@ class Ceiling:
         for tick in reversed(self.ticks):
             at = np.full(len(logits), tick)
             _, costs = self.decide(Learners(at, logits, quality, np.expm1(stages), np.expm1(processed)))
-            self._tables[tick] = np.log(_error(logits) + costs).reshape(shape)
+            self._tables[tick] = np.log(logistic(logits) + costs).reshape(shape)
 
     @property
     def estimate(self) -> float:
@@ -96,7 +97,7 @@ class Ceiling:
             The trainings, and the costs of the ticks after the learners' tick, float64 (n,), in errors.
         """
         now = int(learners.tick[0])
-        error = _error(learners.logit)
+        error = logistic(learners.logit)
         choices: list[tuple[float, str, bool]] = [(np.inf, REPLAYS[0], False)]
         costs = [error * (self.model.ticks - now)]
         for tick, replay, restart in self._choices(now):
@@ -234,7 +235,3 @@ def _ticks(last: int) -> Iterator[int]:
         yield tick
         tick = max(tick + 1, round(tick * _STEP))
     yield last
-
-
-def _error(logit: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-logit)), np.float64)

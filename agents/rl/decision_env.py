@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
-from gymnasium import spaces
 from numpy.typing import NDArray
 
 from agents.analysis.prices import Prices
@@ -34,21 +33,6 @@ class _Choices:
 
     def masks(self, **state: Any) -> NDArray[np.bool_]:
         return allowed_choices(**state, grows=self.grows)
-
-
-@dataclass(frozen=True)
-class _RelativePrices:
-    """The prices of one episode."""
-
-    full_pass: float
-    memory: float
-
-    def __call__(self, vector: NDArray[np.float64]) -> float:
-        return float(vector @ np.array([1.0, self.full_pass, self.memory]))
-
-    @property
-    def space(self) -> spaces.Box:
-        return Reward("scalar", Prices()).space  # raises
 
 
 class DecisionEnv(WaitEnv):
@@ -106,12 +90,13 @@ class DecisionEnv(WaitEnv):
         self._arguments |= {"memory_price": memory_price, "reward_on": reward_on, **keywords}
         self.grows = self.actions.grows
         self.actions = _Choices(self.alma.ticks, self.grows)
-        self.reward = _RelativePrices(0.0, 0.0)
+        self.pass_price = self.memory_price = 0.0  # of the episode
         self.action_space = choice_space()
         self.observation_space = cast("gym.Space[NDArray[np.float32]]", feature_space())
 
     def _draw_prices(self) -> None:
-        self.reward = _RelativePrices(*(float(price.draw(self.np_random, 1)[0]) for price in self._price_ranges))
+        self.pass_price, self.memory_price = (float(one.draw(self.np_random, 1)[0]) for one in self._price_ranges)
+        self.reward = Reward("scalar", Prices(self.pass_price, self.memory_price))  # full passes, not teraFLOPs
 
     @cached_property
     def pass_flops(self) -> int:
@@ -124,8 +109,8 @@ class DecisionEnv(WaitEnv):
         return np.asarray(
             features_of(
                 progress,
-                pass_price=self.reward.full_pass,
-                memory_price=self.reward.memory,
+                pass_price=self.pass_price,
+                memory_price=self.memory_price,
                 grows=self.grows,
             )
         )
@@ -136,7 +121,7 @@ class DecisionEnv(WaitEnv):
 
     def _info(self, rows: int) -> dict[str, Any]:
         return super()._info(rows) | {
-            "pass_price": self.reward.full_pass,
-            "memory_price": self.reward.memory,
+            "pass_price": self.pass_price,
+            "memory_price": self.memory_price,
             "action_mask": self.action_masks(),
         }

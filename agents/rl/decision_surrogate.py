@@ -15,11 +15,11 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from agents.analysis.prices import Prices
-from agents.policies.choices import GROW, REPLAYS, RESTART, TRAIN, allowed_choices, choice_space, sizes_of
+from agents.policies.choices import GROW, REPLAY, RESTART, TRAIN, allowed_choices, choice_space, megabatches_with
 from agents.policies.priced_features import feature_space, features
 from agents.rl.fixed_waits import EPISODES, shown_waits, ticks_of
 from agents.rl.keywords import refuse_unknown
-from agents.rl.learning_curve import logit
+from agents.rl.learning_curve import logistic, logit
 from agents.rl.price_range import PriceRange
 from agents.rl.recordings import stream_of
 from agents.rl.rewards import Reward
@@ -104,7 +104,7 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
             ValueError: the actions are of another shape, or not in the space.
         """
         choices = self._checked(actions)
-        sizes = sizes_of(choices, self._tick, self._pending, self.ticks)
+        sizes = megabatches_with(REPLAY[choices], self._tick, self._pending, self.ticks)
         return self.decide(TRAIN[choices], sizes, RESTART[choices], GROW[choices])
 
     def decide(
@@ -147,7 +147,7 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
         self._logit[rows], self._validation[0, rows], self._validation[1, rows] = self._stacked.outcome(
             model, inputs, cold, self._quality[rows], self.np_random
         )
-        self._error[rows] = 1 / (1 + np.exp(-self._logit[rows]))
+        self._error[rows] = logistic(self._logit[rows])
         spent[rows] = self._stacked.flops(model, size, self._grown[rows])
         self._flops += spent
         self._processed[rows] += size
@@ -202,8 +202,8 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which choices have an effect of their own at this tick, bool (n, 10)."""
         mask = allowed_choices(self._tick, self._pending, self._stages, grows=True)
-        stacked = self._stacked
-        for possible, choices in ((stacked.replays, REPLAYS), (stacked.restarts, RESTART), (stacked.grows, GROW)):
+        seen = self._stacked
+        for possible, choices in ((seen.replays, REPLAY != "none"), (seen.restarts, RESTART), (seen.grows, GROW)):
             mask &= possible[self._curve][:, None] | ~choices
         return mask
 

@@ -64,6 +64,11 @@ def logit(fraction: Array) -> Array:
     return np.asarray(np.log(inside) - np.log1p(-inside))
 
 
+def logistic(logits: Array) -> Array:
+    """Return the error rates of logits, float64; the inverse of `logit`."""
+    return np.asarray(1 / (1 + np.exp(-logits)))
+
+
 def terms(last: Array, size: Any, seen: Any, stages: Any, replay: Any, grown: Any) -> Array:
     """Return the terms of the regression, float64 (n, terms); the outputs are linear in them.
 

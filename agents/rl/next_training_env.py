@@ -17,7 +17,7 @@ from gymnasium import spaces
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from agents.policies.choices import window
+from agents.policies.choices import megabatches_with
 from agents.policies.next_training import WITH_GROWTH, WITHOUT_GROWTH, Menu
 from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
 from agents.rl.reference_costs import ReferenceCosts
@@ -80,19 +80,6 @@ class NextTrainings:
             np.array([*(getattr(one, name) for one in menu.trainings), False]) for name in ("restart", "grow")
         )
         return cls(menu.next_ticks(decisions, last), replay[decisions], restart[decisions], grow[decisions])
-
-
-def megabatches_with(replay: Any, tick: Any, pending: Any, ticks: int) -> NDArray[np.int64]:
-    """Return the number of mega-batches of trainings, int64 (n,).
-
-    Args:
-        replay: one of `agents.policies.next_training.REPLAYS` for each, (n,).
-        tick: tick of the training, (n,).
-        pending: mega-batches gathered since the training before, (n,).
-        ticks: length of the stream, B.
-    """
-    recent = np.minimum(tick, pending + np.where(np.asarray(replay) == "last", window(ticks), 0))
-    return np.asarray(np.where(np.asarray(replay) == "all", tick, recent))
 
 
 class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):

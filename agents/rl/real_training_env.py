@@ -177,7 +177,7 @@ class RealTrainingEnv(gym.Env[NDArray[np.float32], np.int64]):
     def _observation(self) -> NDArray[np.float32]:
         env = self.decisions
         progress = dataclasses.replace(env.agent.progress(), flops=0)  # no priced feature depends on them
-        prices = {"pass_price": env.reward.full_pass, "memory_price": env.reward.memory}
+        prices = {"pass_price": env.pass_price, "memory_price": env.memory_price}
         return features_of(at_training(progress), **prices, grows=env.grows)
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.catalogue.run_config import AgentConfig, RunConfig
+from agents.catalogue.agent_config import AgentConfig
+from agents.catalogue.run_config import RunConfig
 from agents.policies.file_checks import DAMAGED
 from agents.rl.registration import DECISIONS, OF_RECORDED_RUNS, SHIPPED, shipped_streams
 from agents.runs import run_folder

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from agents.rl.learning_curve import Curve, logit, terms
+from agents.rl.learning_curve import Curve, logistic, logit, terms
 from agents.rl.stacked_costs import Array, Rows, StackedCosts
 
 
@@ -41,4 +41,4 @@ class StackedCurves(StackedCosts):
         pool = (self._edges[curve] <= np.log(size)[:, None]).sum(1)
         y += self._residuals[curve, pool, draw]
         y = np.clip(y, self._low[curve], self._high[curve])
-        return 1 / (1 + np.exp(-y[:, 0])), np.exp(y[:, 1]), np.clip(y[:, 2], 0, 1)
+        return logistic(y[:, 0]), np.exp(y[:, 1]), np.clip(y[:, 2], 0, 1)

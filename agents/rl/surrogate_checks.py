@@ -1,7 +1,8 @@
-"""Checks of what a vectorised surrogate is given: actions, masks of episodes, modes."""
+"""Checks of what a vectorised surrogate is given: curves, actions, masks of episodes, modes."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -9,6 +10,31 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
+
+from agents.rl.learning_curve import Curve
+
+
+def require_recorded(curves: Sequence[Curve], actions: str, replay: bool, grow: bool) -> None:
+    """Raise ValueError if the actions replay or grow, and a curve was fitted to runs without replay or growth."""
+    missing = [
+        name
+        for name, wanted in (("replay", replay or actions != "train"), ("grow", grow))
+        if wanted and not all(getattr(curve, f"{name}s") for curve in curves)
+    ]
+    if missing:
+        raise ValueError(
+            f"actions={actions!r}, replay={replay}, grow={grow}: no recorded run has {' and '.join(missing)}; "
+            f"use actions='train' without {' and '.join(missing)}, or record such runs and give recorded=FILE"
+        )
+
+
+def require_running(ended: int, mode: AutoresetMode) -> None:
+    """Raise RuntimeError if some episodes have ended and do not start again without a reset."""
+    if ended and mode is AutoresetMode.DISABLED:
+        raise RuntimeError(
+            f"step() after the end of {ended} episodes: autoreset is disabled; start them again with "
+            "reset(options={'reset_mask': terminated})"
+        )
 
 
 def checked_actions(actions: Any, num_envs: int, space: gym.Space[Any]) -> NDArray[np.int64]:

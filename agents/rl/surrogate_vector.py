@@ -26,7 +26,7 @@ from agents.rl.learning_curve import POOL_SIZE, Curve, curves_for
 from agents.rl.recordings import stream_of
 from agents.rl.rewards import Reward
 from agents.rl.stacked_curves import StackedCurves
-from agents.rl.surrogate_checks import checked_actions, checked_mask, checked_mode
+from agents.rl.surrogate_checks import checked_actions, checked_mask, checked_mode, require_recorded, require_running
 from agents.rl.surrogate_pictures import SurrogatePictures
 from alma_env.rendering.renderer import FPS, Renderer
 from alma_env.rendering.view import View
@@ -97,7 +97,7 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         else:
             self._captions = "fitted curves", ""
         self.curves = list(curves)
-        self._require_recorded(actions, replay, grow)
+        require_recorded(self.curves, actions, replay, grow)
         self._stacked: Any = StackedCurves(self.curves)
         self.actions = Actions(actions, all(curve.grows for curve in self.curves), replay, grow)
         self._set_up(num_envs, self.actions.space(), feature_space(), autoreset_mode, render_mode)
@@ -134,18 +134,6 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         """The space of one reward with ``reward="vector"``; an AttributeError otherwise."""
         space: spaces.Box = self.reward.space
         return space
-
-    def _require_recorded(self, actions: str, replay: bool, grow: bool) -> None:
-        missing = [
-            name
-            for name, wanted in (("replay", replay or actions != "train"), ("grow", grow))
-            if wanted and not all(getattr(curve, f"{name}s") for curve in self.curves)
-        ]
-        if missing:
-            raise ValueError(
-                f"actions={actions!r}, replay={replay}, grow={grow}: no recorded run has {' and '.join(missing)}; "
-                f"use actions='train' without {' and '.join(missing)}, or record such runs and give recorded=FILE"
-            )
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -212,11 +200,7 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
     ) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """Do a `step`: ``train`` simulates trainings in the episodes of its rows, and returns the FLOPs of all."""
         over = np.flatnonzero(self._ended)
-        if len(over) and self.autoreset_mode is AutoresetMode.DISABLED:
-            raise RuntimeError(
-                f"step() after the end of {len(over)} episodes: autoreset is disabled; start them again with "
-                "reset(options={'reset_mask': terminated})"
-            )
+        require_running(len(over), self.autoreset_mode)
         self._note_start(np.flatnonzero(self._tick == 1))
         spent = train(np.flatnonzero(trains & ~self._ended))
         if self._pictures is not None:

@@ -18,9 +18,10 @@ import gymnasium as gym
 import torch
 from torch import nn
 
+from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.data_facts import without_wrappers
 from agents.catalogue.own_code import require_plain
-from agents.catalogue.run_config import AgentConfig, RunConfig
+from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import versions
 from agents.learners.anytime import AnytimeAgent
 from agents.policies import NO_DESCRIPTION

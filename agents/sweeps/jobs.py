@@ -16,10 +16,10 @@ from pathlib import Path
 
 from agents.analysis.measures import measure_of
 from agents.catalogue import own_code
+from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.data_facts import split_keywords
 from agents.catalogue.effort import training_examples
 from agents.catalogue.recipes import recipe_for
-from agents.catalogue.run_config import AgentConfig
 from agents.catalogue.spec import RunSpec
 from agents.learners.anytime import AnytimeAgent
 from agents.runs import load

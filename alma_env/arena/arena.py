@@ -15,22 +15,22 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
-from gymnasium import Space, spaces
+from gymnasium import Space
 from gymnasium.utils import seeding
-from torch import nn
 
 from alma_env.arena import auction
-from alma_env.arena.participants import Budget, agent_names, budgets_by_agent, require_known
-from alma_env.construction import make
+from alma_env.arena.actions import by_agent, named, read_actions, read_bids, spaces_of
+from alma_env.arena.participants import Budget, agent_names, budgets_by_agent
 from alma_env.env import AlmaEnv, Step
-from alma_env.errors import AlmaError, MissingPackageError, how_to_install
+from alma_env.errors import MissingPackageError, how_to_install
 from alma_env.ledger import Ledger
 from alma_env.metering.meter import Meter, running
+from alma_env.protocol import require_same
 from alma_env.registration import PROTOCOL_KEYWORDS
 from alma_env.rendering.drawn import Drawn
 from alma_env.rendering.renderer import FPS, MODES, Renderer
@@ -38,55 +38,13 @@ from alma_env.rendering.view import FixedWaits, Trace, View
 from alma_env.text.corpus import TextCorpus
 
 try:
-    from pettingzoo import AECEnv, ParallelEnv
-    from pettingzoo.utils.conversions import parallel_to_aec
+    from pettingzoo import ParallelEnv
 except ImportError as error:
     raise MissingPackageError(
         f"the arena needs the package pettingzoo, which is not installed; {how_to_install('rl')}"
     ) from error
 
 Observation = dict[str, Any]
-
-
-def parallel_env(
-    id: str,
-    agents: Iterable[str] | int = 2,
-    *,
-    flops_budget: Budget = None,
-    parameter_budget: Budget = None,
-    shared_flops_budget: float | None = None,
-    seats: int = 1,
-    render_mode: str | None = None,
-    **keywords: Any,
-) -> Arena:
-    """Make an arena on a stream.
-
-    `Arena` documents ``flops_budget``, ``parameter_budget``, ``shared_flops_budget``, ``seats`` and ``render_mode``.
-
-    Args:
-        id: id of the stream, as for ``alma_env.make``.
-        agents: names of the agents, or their number: ``agent_0``, ``agent_1``, …
-        keywords: other keywords of ``alma_env.make``, such as ``ticks``. The data are loaded once for all agents.
-
-    Raises:
-        ValueError: an unknown id, or a value that breaks its rule.
-        TypeError: an unknown keyword, or a value of another type.
-        DataUnavailableError: the data set is neither on disk nor available for download.
-    """
-    return Arena(
-        make(id, **keywords),
-        agents,
-        flops_budget=flops_budget,
-        parameter_budget=parameter_budget,
-        shared_flops_budget=shared_flops_budget,
-        seats=seats,
-        render_mode=render_mode,
-    )
-
-
-def env(id: str, agents: Iterable[str] | int = 2, **keywords: Any) -> AECEnv[str, Observation, Any]:
-    """Make a turn-based arena with PettingZoo's converter; ``env(...).unwrapped`` is the `Arena`."""
-    return parallel_to_aec(parallel_env(id, agents, **keywords))
 
 
 class Arena(Drawn, ParallelEnv[str, Observation, Any]):
@@ -185,23 +143,13 @@ class Arena(Drawn, ParallelEnv[str, Observation, Any]):
             )
             for agent in self.possible_agents
         }
-        self._spaces = {agent: self._make_spaces(own) for agent, own in self._envs.items()}
+        self._spaces = {agent: spaces_of(own, self.shared_flops_budget) for agent, own in self._envs.items()}
         self._generator, _ = seeding.np_random()
         self._seed = 0
         self.render_mode = render_mode
         self.fixed_waits: FixedWaits = {}
         self._renderer = Renderer(render_mode)
         self._title = env.data.name if env.spec is None else env.spec.id
-
-    def _make_spaces(self, own: AlmaEnv) -> tuple[Space[Any], Space[Any]]:
-        if self.shared_flops_budget is None:
-            return own.observation_space, own.action_space
-        assert isinstance(own.observation_space, spaces.Dict)
-        flops = [spaces.Box(0.0, float(self.shared_flops_budget), (), np.float64) for _ in range(3)]
-        return (
-            spaces.Dict({**own.observation_space.spaces, "grant": flops[0], "pool": flops[1]}),
-            spaces.Dict({"predictor": own.action_space, "bid": flops[2]}),
-        )
 
     def observation_space(self, agent: str) -> Space[Any]:
         """Return the observation space of an agent; the same object at each call."""
@@ -238,20 +186,18 @@ class Arena(Drawn, ParallelEnv[str, Observation, Any]):
             PredictorError: an untrained predictor cannot be scored.
         """
         options = dict(options or {})
-        predictors = self._of_agents("predictors", options.pop("predictors", None))
-        bids = self._of_agents("bids", options.pop("bids", None))
+        predictors = by_agent("predictors", options.pop("predictors", None), self.possible_agents)
+        bids = by_agent("bids", options.pop("bids", None), self.possible_agents)
         if options:
             text = f"options {sorted(options)} are ignored: the options of reset are 'predictors' and 'bids'"
             warnings.warn(text, stacklevel=2)
-        if bids and self.shared_flops_budget is None:
-            raise ValueError(f"bids {bids}: only with a shared budget; pass shared_flops_budget, or leave the bids out")
-        read = {agent: self._read_bid(agent, bid) for agent, bid in bids.items()}
+        read = read_bids(bids, self.shared_flops_budget)
         # A copy of the generator draws the seed, so that a refused reset changes nothing.
         drawn = int(copy.deepcopy(self._generator).integers(2**31)) if seed is None else seed
         pending = {}
         with _nothing_charged():
             for agent, own in self._envs.items():
-                with _named(agent):
+                with named(agent):
                     pending[agent] = own.consider_reset(drawn, predictors.get(agent))
 
         if seed is None:
@@ -285,12 +231,14 @@ class Arena(Drawn, ParallelEnv[str, Observation, Any]):
             ValueError: an action is missing, or of an agent that is not in ``agents``; a bid breaks its rule.
             RuntimeError: no agent is left: call ``reset``.
         """
-        self._require_all(actions)
-        read = {agent: self._read_action(agent, actions[agent]) for agent in self.agents}
+        if not self.agents:
+            state = "has not started" if self.tick < 0 else "is over"
+            raise RuntimeError(f"step() at tick {self.tick}: the episode {state}; call reset() first")
+        read = read_actions(actions, self.agents, self.possible_agents, self.shared_flops_budget)
         answers = {}
         with _nothing_charged():
             for agent, (predictor, _) in read.items():
-                with _named(agent):
+                with named(agent):
                     allowed = None if self.shared_flops_budget is None else self.grants[agent]
                     answers[agent] = self._envs[agent].consider(predictor, tick_budget=allowed)
 
@@ -364,42 +312,6 @@ class Arena(Drawn, ParallelEnv[str, Observation, Any]):
         self.grants |= auction.grants(bids, seats=self.seats, pool=self.pool, rank=rank)
         self.pool -= sum(self.grants.values())
 
-    def _of_agents(self, name: str, values: Any) -> dict[str, Any]:
-        if values is not None and not isinstance(values, Mapping):
-            example = f"{{{self.possible_agents[0]!r}: ...}}"
-            raise TypeError(f"{name}={values!r}: must be a dictionary by agent, for example {example}")
-        return require_known(name, values or {}, self.possible_agents)
-
-    def _require_all(self, actions: Mapping[str, Any]) -> None:
-        if not self.agents:
-            state = "has not started" if self.tick < 0 else "is over"
-            raise RuntimeError(f"step() at tick {self.tick}: the episode {state}; call reset() first")
-        for agent in self.agents:
-            if agent not in actions:
-                raise ValueError(
-                    f"no action of agent {agent!r}: every agent in arena.agents must answer at every tick; pass None "
-                    "to keep its deployed predictor"
-                )
-        for agent in actions:
-            if agent not in self.agents:
-                state = "has left the arena" if agent in self._envs else "is unknown"
-                raise ValueError(f"action of agent {agent!r}, which {state}: pass those of arena.agents, {self.agents}")
-
-    def _read_action(self, agent: str, action: Any) -> tuple[nn.Module | None, int]:
-        if self.shared_flops_budget is None:
-            return action, 0
-        if not isinstance(action, Mapping) or set(action) != {"predictor", "bid"}:
-            raise TypeError(
-                f"agent {agent!r}: action {action!r} with a shared budget: must be "
-                "{'predictor': a module or None, 'bid': FLOPs for the next tick, or 0}"
-            )
-        return action["predictor"], self._read_bid(agent, action["bid"])
-
-    def _read_bid(self, agent: str, bid: Any) -> int:
-        assert self.shared_flops_budget is not None
-        with _named(agent):
-            return auction.read_bid(bid, self.shared_flops_budget)
-
     def protocol(self) -> dict[str, Any]:
         """Return every number that stream, scores and budgets depend on, except the seed; plain JSON values."""
         budgets = ("flops_budget", "parameter_budget")
@@ -420,7 +332,7 @@ class Arena(Drawn, ParallelEnv[str, Observation, Any]):
         """
         states = {}
         for agent, own in self._envs.items():
-            with _named(agent):
+            with named(agent):
                 states[agent] = own.state_dict()
         return {
             "protocol": self.protocol(),
@@ -439,29 +351,13 @@ class Arena(Drawn, ParallelEnv[str, Observation, Any]):
         Raises:
             ValueError: the state was saved by an arena with other agents, data or budgets.
         """
-        for name, value in self.protocol().items():
-            if state["protocol"].get(name) != value:
-                raise ValueError(
-                    f"{name}={state['protocol'].get(name)!r} in the saved state, {value!r} here: an episode continues "
-                    "only in an arena with the same agents, data and budgets; make one with the saved values"
-                )
+        require_same(state["protocol"], self.protocol(), "an arena with the same agents, data and budgets")
         for agent, own in self._envs.items():
             own.load_state_dict(state["envs"][agent])
         self._generator.bit_generator.state = state["generator"]
         self._seed, self.tick = int(state["seed"]), int(state["tick"])
         self.agents = list(state["agents"])
         self.pool, self.grants = int(state["pool"]), {agent: int(grant) for agent, grant in state["grants"].items()}
-
-
-@contextmanager
-def _named(agent: str) -> Iterator[None]:
-    """Add the name of the agent to errors."""
-    try:
-        yield
-    except (AlmaError, TypeError, ValueError, RuntimeError) as error:
-        plain = next((kind for kind in (TypeError, ValueError, RuntimeError) if isinstance(error, kind)), AlmaError)
-        kind = type(error) if isinstance(error, AlmaError) else plain
-        raise kind(f"agent {agent!r}, whose meter is arena.meters[{agent!r}]: {error}") from error
 
 
 def _nothing_charged() -> AbstractContextManager[None]:

@@ -23,8 +23,8 @@ from torch import Tensor
 from alma_env.metering.backward_passes import passes
 from alma_env.metering.call_signature import signature
 from alma_env.metering.dispatch_mode import Copies, CountingMode
+from alma_env.metering.known_content import UNCHARGED
 from alma_env.metering.meter import Meter, running
-from alma_env.metering.provenance import UNCHARGED
 from alma_env.metering.storages import tensors_of
 from alma_env.metering.tally import Charge, Charges, Phase, Tally
 

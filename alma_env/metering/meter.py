@@ -231,15 +231,15 @@ class Meter:
 
     def note_data(self, observation: Mapping[str, Any]) -> None:
         """Note that the environment hands out a mega-batch: its arrays are no work of the learner."""
-        self._provenance.data.add(observation)
+        self._provenance.known.data.add(observation)
 
     def note_initial(self, tensors: Iterable[Tensor]) -> None:
         """Note the content that tensors have before the learner gets any data."""
-        self._provenance.records.know(tensors)
+        self._provenance.known.records.know(tensors)
 
     def note_accepted(self, contents: Iterable[int]) -> None:
         """Note the contents of storages, as checksums, that the environment accepted after a declaration."""
-        self._provenance.records.know_contents(contents)
+        self._provenance.known.records.know_contents(contents)
 
     def take(self) -> Charge:
         """Return what was charged since the last call, and start counting from zero."""
@@ -255,7 +255,7 @@ class Meter:
         self._taken, self._declared_taken = self.total, self.declared_total
         self._tally.clear()
         self._declared, self._declared_flops = [], Counter()
-        self._provenance.explained = False
+        self._provenance.known.explained = False
         return charge
 
     def pending(self) -> dict[str, Any]:
@@ -289,16 +289,20 @@ class Meter:
         Integers have none here; `made` has them.
         """
         floating = tensor.is_floating_point() or tensor.is_complex()
-        return self._provenance.records.find(tensor) if floating else None
+        return self._provenance.known.records.find(tensor) if floating else None
 
     def made(self, tensor: Tensor) -> Provenance | None:
         """Return how metered blocks made the content of a tensor of any kind; see `provenance`."""
-        return self._provenance.records.find(tensor)
+        return self._provenance.known.records.find(tensor)
 
     def state_dict(self) -> dict[str, Any]:
         """Return plain JSON values: the totals, the pending charges, and the provenance by content (``seals``)."""
         totals = {"total": self.total, "declared_total": self.declared_total}
-        return {**totals, **self.pending(), "seals": [list(record) for record in self._provenance.records.state()]}
+        return {
+            **totals,
+            **self.pending(),
+            "seals": [list(record) for record in self._provenance.known.records.state()],
+        }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the state that `state_dict` returned.
@@ -310,7 +314,7 @@ class Meter:
         self._require_stopped("load its state")
         self.reset()
         self.include(state)
-        self._provenance.records.restore(state["seals"])
+        self._provenance.known.records.restore(state["seals"])
         self._taken = whole_flops(state["total"] - self.total)
         self._declared_taken = whole_flops(state.get("declared_total", self.declared_flops) - self.declared_flops)
 
@@ -330,32 +334,6 @@ class Meter:
 def running() -> Meter | None:
     """Return the meter that is counting in this thread, or None."""
     return _thread.meter
-
-
-@contextmanager
-def uncounted(written: Iterable[Tensor] = (), read: Iterable[Tensor] = ()) -> Iterator[None]:
-    """Run this block at full speed, without counting; the caller charges it.
-
-    Args:
-        written: the tensors that the block reads and writes.
-        read: the tensors from which it computes them.
-    """
-    meter = _thread.meter
-    if meter is None:
-        yield
-        return
-    content: Any = meter.content
-    found, foreign = content.look_at_all(written)
-    foreign = foreign or content.look_at_all(read)[1]
-    with disable_modes():
-        yield
-    content.note_all(found, foreign)
-
-
-def note_copies(originals: Iterable[Tensor], copies: Iterable[Tensor]) -> None:
-    """Note that an `uncounted` block made copies: a copy has the provenance of its original."""
-    if _thread.meter is not None:
-        _thread.meter.content.note_copies(originals, copies)
 
 
 @contextmanager

@@ -2,7 +2,8 @@
 
 The meter sees work only through PyTorch's dispatcher. Work in other threads and processes, in NumPy, and with disabled
 dispatch modes bypasses the dispatcher, but it leaves content that no metered operation made. The store compares the
-content of a storage with what it knows: when a metered block first reads or writes the storage, and at the block's end.
+content of a storage with what it knows (`alma_env.metering.known_content`): when a metered block first reads or writes
+the storage, and at the block's end.
 Content that it cannot explain is *foreign*, and so is what operations compute from it, until work is declared.
 """
 
@@ -11,50 +12,35 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from alma_env.metering.backward_passes import passes
 from alma_env.metering.content_flow import Flow
-from alma_env.metering.records import Provenance, Records
-from alma_env.metering.released_data import ReleasedData
-from alma_env.metering.storages import WeakStorage, checksum, covers, is_opaque, key_of, parts_of, sample
+from alma_env.metering.known_content import UNCHARGED, UNKNOWN, KnownContent
+from alma_env.metering.records import Provenance
+from alma_env.metering.storages import WeakStorage, covers, is_opaque, key_of, parts_of, sample
 from alma_env.metering.touched import (
     FEW,
     Inputs,
     Touched,
     as_bytes,
-    float_type,
-    is_constant,
-    is_parameter,
     numbers_written,
     selects_examples,
     tensors_in,
-    values_of,
 )
 
 _PRUNE_AT = 4096
 
-CHANGED = "changed while the meter was not running"
-UNKNOWN = "has numbers from a file, an array or a process that the meter does not know"
-UNSEEN = "may have been trained while the meter was not running"
-UNCHARGED = "was touched without a charge for the work"
-
 
 class ProvenanceStore:
-    """What the running block does to storages, and the `records` of the blocks before."""
+    """What the running block does to storages, and what is known from before."""
 
     def __init__(self) -> None:
         self.touched: dict[int, Touched] = {}  # by the running block; by `storage_id`
-        self.data = ReleasedData()
-        self.explained = False  # work was declared: until `taken`, nothing is foreign
+        self.known = KnownContent()
         self._unwritten: dict[int, WeakStorage] = {}  # created by the running block, without content
         self._lifted: dict[int, WeakStorage] = {}  # made PyTorch's by the running block, with any content
         self._hidden: WeakIdKeyDictionary = WeakIdKeyDictionary()  # tensors without a storage, and why they are foreign
-        self.records = Records()
-        self._unseen = passes().unseen()
         self._prune_at = _PRUNE_AT
 
     # --- the running block ---------------------------------------------------------------------
@@ -124,7 +110,7 @@ class ProvenanceStore:
                     yield from self._look_at(part)
                 elif tensor in self._hidden:
                     yield from filter(None, [self._hidden[tensor]])
-                elif is_opaque(tensor) and not self.explained:
+                elif is_opaque(tensor) and not self.known.explained:
                     yield UNKNOWN
             return
         touched = self.touched.get(key)
@@ -138,8 +124,9 @@ class ProvenanceStore:
 
     def _first_look(self, key: int, tensor: Tensor, reference: WeakStorage) -> Touched:
         touched = self.touched[key] = Touched(reference)
-        self._judge_content(key, tensor, touched, changed=False)
-        if self._lifted.pop(key, None) is not None:
+        lifted = self._lifted.pop(key, None) is not None
+        self.known.judge(key, tensor, touched, lifted=lifted)
+        if lifted:
             touched.written = True
         self._unwritten.pop(key, None)
         self._prune()
@@ -148,54 +135,8 @@ class ProvenanceStore:
     def _look_again(self, key: int, tensor: Tensor, touched: Touched) -> None:
         """Judge content that changed between two operations of the block."""
         before = touched.foreign
-        self._judge_content(key, tensor, touched, changed=True)
+        self.known.judge(key, tensor, touched, changed=True)
         touched.foreign = touched.foreign or before
-
-    def _judge_content(self, key: int, tensor: Tensor, touched: Touched, *, changed: bool) -> None:
-        storage = tensor.untyped_storage()
-        content = touched.content = checksum(storage)
-        touched.sample = sample(tensor)
-        touched.foreign, touched.made = "", True
-        known = self.records.of_content(content)
-        if known is not None:
-            touched.foreign, touched.made = known.foreign, known.written
-            if not known.foreign:
-                return
-        elif self.records.was_known(content):
-            touched.made = False
-            return
-        values = values_of(storage, tensor.dtype)
-        if is_constant(values):
-            touched.numbers = int(bool(len(values)) and float(abs(values[0])) not in (0.0, 1.0))
-            return
-        if self.data.recognises(values.view(np.uint8), float_type(tensor.dtype)):
-            touched.released = touched.data = True
-            return
-        if not touched.foreign:
-            touched.foreign = self._foreign(key, tensor, values, touched, changed)
-        if self.explained:
-            touched.foreign = ""
-
-    def _foreign(self, key: int, tensor: Tensor, values: Any, touched: Touched, changed: bool) -> str:
-        """Return why content that the meter does not know is foreign, or "" if it may be an initialisation."""
-        parameter = is_parameter(tensor)
-        if len(values) <= FEW and not parameter:
-            touched.numbers = len(values)
-            return ""
-        if changed or self.records.has_storage(key):
-            return CHANGED
-        touched.made = False
-        # Initial weights are random numbers in memory of PyTorch. If there was a training that no meter saw, they may
-        # be its result.
-        if parameter and key not in self._lifted and tensor.untyped_storage().resizable():
-            return UNSEEN if self._trained_unseen() else ""
-        return UNKNOWN
-
-    def _trained_unseen(self) -> bool:
-        try:
-            return passes().unseen() > self._unseen
-        except RuntimeError:  # inside of a transform, where no backward pass can run
-            return False
 
     def _create(self, tensor: Tensor, flow: Flow, inputs: Inputs) -> None:
         key = key_of(tensor)
@@ -336,21 +277,14 @@ class ProvenanceStore:
                 continue
             content = one.content
             if one.written or content is None:
-                content = self._last_look(storage, one)
+                content = self.known.last_look(storage, one)
             left.append((key, one.reference, content, Provenance(counted, one.written, one.foreign)))
-        self.records.add(left)
-
-    def _last_look(self, storage: torch.UntypedStorage, one: Touched) -> int:
-        content = checksum(storage)
-        if one.sample is not None and sample(as_bytes(storage)) != one.sample and not self.explained:
-            known = self.records.of_content(content) is not None or self.records.was_known(content)
-            one.foreign = one.foreign or ("" if known else CHANGED)
-        return content
+        self.known.records.add(left)
 
     def explain(self) -> None:
         """Take everything as explained, until the charge is taken: work that the meter cannot see was declared."""
-        self.explained = True
+        self.known.explained = True
         for one in self.touched.values():
             one.foreign = ""
         self._hidden.update(dict.fromkeys(self._hidden, ""))
-        self.records.explain()
+        self.known.records.explain()

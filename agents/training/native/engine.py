@@ -24,6 +24,7 @@ from agents.training.step import gradients, score_batch
 from alma_env.metering import meter
 from alma_env.metering.function_cost import CountedOnce
 from alma_env.metering.tally import Charges, Tally
+from alma_env.metering.uncounted import uncounted
 
 
 def native_engine(
@@ -42,7 +43,7 @@ def native_engine(
     body, settings = predictor.body, order.settings
     native_train = native_valid = None
     if supports(body, settings):
-        with meter.uncounted():
+        with uncounted():
             native_valid, native_train = (
                 _prepared(predictor.normalize, part, body, settings) for part in (valid, train)
             )
@@ -52,7 +53,7 @@ def native_engine(
     step_charges = _charges(gradients, predictor, train, settings.batch_size, settings)
     body.eval()
     validation_charges = _charges(score_batch, predictor, valid, settings.validation_batch)
-    with meter.uncounted():
+    with uncounted():
         orders = None if order.epoch_is_one_batch else order.orders()
         crops = order.crop_flips() if settings.augmentation == "crop_flip" else None
         stage = NativeStage(body, native_train, native_valid, settings)
@@ -82,7 +83,7 @@ def native_engine(
             if settings.patience is not None and epoch - best_epoch >= settings.patience:
                 break
     steps = best_epoch * -(-len(train) // settings.batch_size)
-    with meter.uncounted([*body.parameters(), *body.buffers()], [train.x, train.y, valid.x, valid.y]):
+    with uncounted([*body.parameters(), *body.buffers()], [train.x, train.y, valid.x, valid.y]):
         for member, state in zip(members_of(body), kept, strict=True):
             _set_state(member, state, steps)
     return Curves(
@@ -137,7 +138,7 @@ def _charges(
     tally = Tally(None)
     if meter.running() is not None:
         for size, times in _batches(len(part), batch_size):
-            with meter.uncounted():
+            with uncounted():
                 x = predictor.normalize(part.x[:size])
             tally.add(_times(function.charges(predictor.body, x, part.y[:size], *rest), times))
     return tally.charges()

@@ -6,8 +6,8 @@ import pytest
 
 from agents.analysis.seed_groups import find_seed_groups
 from agents.analysis.trajectories import quarters
+from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.effort import networks
-from agents.catalogue.run_config import AgentConfig
 
 from ..fake_runs import fake_run
 from ..grid_of_runs import GRID, TEXT, group

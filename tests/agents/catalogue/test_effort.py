@@ -7,9 +7,9 @@ import pytest
 
 import agents
 import alma_env
+from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.data_facts import facts_of
 from agents.catalogue.effort import effort_of, planned_stages, size_ratio, training_examples
-from agents.catalogue.run_config import AgentConfig
 from agents.catalogue.spec import RunSpec, resolve
 
 SPEC = RunSpec("Digits-ALMA-v0", "sm", 4, wait=2, settings={"epochs": 2, "ticks": 4})

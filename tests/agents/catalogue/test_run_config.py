@@ -12,9 +12,10 @@ import agents
 import alma_env
 from agents.analysis.seed_groups import find_seed_groups
 from agents.analysis.waiting_comparison import compare
+from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.build import build
 from agents.catalogue.data_facts import facts_of
-from agents.catalogue.run_config import AgentConfig, RunConfig
+from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import RunSpec, resolve
 from agents.policies.waiting import Doubling
 from agents.rl.recordings import Recording, groups, settings_of

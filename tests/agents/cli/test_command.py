@@ -19,8 +19,8 @@ from PIL import UnidentifiedImageError
 from rich.console import Console
 
 from agents.analysis.measures import ERROR_RATE
+from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.recipes import recipe_for
-from agents.catalogue.run_config import AgentConfig
 from agents.cli import main
 from agents.cli.console import RunProgress
 from agents.runs import run as runs

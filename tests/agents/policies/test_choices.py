@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from agents.policies.choices import CHOICES, allowed_choices, choice_space, decision_of, sizes_of, window
+from agents.policies.choices import (
+    CHOICES,
+    REPLAY,
+    allowed_choices,
+    choice_space,
+    decision_of,
+    megabatches_with,
+    window,
+)
 from agents.policies.progress import Decision, megabatches_of
 
 NAMES = [choice.name for choice in CHOICES]
@@ -24,7 +32,7 @@ def test_sizes_are_those_of_the_decisions(ticks):
         for pending in {1, tick // 2 or 1, tick}:
             decisions = [decision_of(number, ticks) for number in range(1, len(CHOICES))]
             wanted = [megabatches_of(tick, pending, replay=one.replay, window=one.window) for one in decisions]
-            assert sizes_of(np.arange(1, len(CHOICES)), tick, pending, ticks).tolist() == wanted
+            assert megabatches_with(REPLAY[1:], tick, pending, ticks).tolist() == wanted
 
 
 def test_replay_last_is_a_tenth_of_the_stream():

@@ -10,7 +10,7 @@ import pytest
 import agents
 import alma_env
 from agents import BudgetPaced, Doubling, FixedWait, Geometric, Progress, RandomWait, ValidationTriggered, fixed_wait
-from agents.catalogue.run_config import AgentConfig
+from agents.catalogue.agent_config import AgentConfig
 from agents.policies import Decision
 from agents.policies.progress import megabatches_of
 

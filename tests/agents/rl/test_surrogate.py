@@ -57,7 +57,7 @@ def test_shipped_recordings_make_a_surrogate_without_a_file(stream, reward_on):
 def test_a_file_of_own_runs_on_any_stream_names_the_stream_of_its_surrogate(version, tmp_path):
     id, own = f"alma_env:alma_env/Recorded-ALMA-Wait-Surrogate-{version}", str(tmp_path / "own.npz")
     runs = [dataclasses.replace(run, env="FashionMNIST-ALMA-v0") for run in waits(noise=0.1, seeds=(0, 1))]
-    recordings.save(runs, own)
+    recordings.save(runs, tmp_path / "own.npz")
     env = gym.make(id, recorded=own, render_mode="rgb_array").unwrapped
     if version == "v0":
         check_env(env, skip_render_check=True)
@@ -67,7 +67,7 @@ def test_a_file_of_own_runs_on_any_stream_names_the_stream_of_its_surrogate(vers
         gym.make(id)
     with pytest.raises(ValueError, match="recorded='none.npz': cannot be read.*No such file"):
         gym.make(id, recorded="none.npz")
-    recordings.save([*runs, *waits()], own)
+    recordings.save([*runs, *waits()], tmp_path / "own.npz")
     with pytest.raises(ValueError, match="runs on Digits-ALMA-v0, FashionMNIST-ALMA-v0; write the runs of one stream"):
         gym.make(id, recorded=own)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from agents.cli import main
-from agents.policies.choices import RESTART, TRAIN, decision_of, sizes_of
+from agents.policies.choices import REPLAY, RESTART, TRAIN, decision_of, megabatches_with
 from agents.rl.decision_fidelity import HeldOut, fidelity, held_out, simulate
 from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
 from agents.rl.learning_curve import logit
@@ -59,7 +59,7 @@ def record(truth: TrainingModel, schedule: str, seed: int) -> Recording:
         else:
             choice = int(tick % int(schedule.split()[1]) == 0)
         pending, stages = int(env._pending[0]), int(env._stages[0])
-        size = int(sizes_of(np.array([choice]), tick, pending, TICKS)[0])
+        size = int(megabatches_with(REPLAY[choice], tick, pending, TICKS))
         one = decision_of(choice, TICKS)
         *_, infos = env.step([choice])
         ended = "final_info" in infos

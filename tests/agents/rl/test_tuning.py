@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
@@ -12,7 +13,7 @@ from agents.policies.specs import policy_from
 from agents.rl.learning_curve import logit
 from agents.rl.recordings import save
 from agents.rl.training_fit import fit_trainings
-from agents.rl.tuning import candidates, simulate
+from agents.rl.tuning import GROWTH, candidates, simulate
 
 from .synthetic import TICKS, waits
 
@@ -30,6 +31,14 @@ def test_every_candidate_can_be_read_and_differs():
     assert len({policy_from(name) for name in names}) == len(names)
 
 
+def test_candidates_of_a_learner_that_can_grow_differ_in_growth_and_never_restart():
+    names = candidates(500, replays=True, restarts=True, grows=True)
+    policies = {policy_from(name, grows=True) for name in names}
+    assert len(policies) == len(names) == 6 * (3 * 4) * 14
+    assert {policy.growth for policy in policies} == set(GROWTH)
+    assert not any(policy.restart for policy in policies)
+
+
 def test_a_schedule_pays_for_what_it_trains_on(models):
     every, half = (simulate(models, f"fixed:wait=1,stop={stop}", 256) for stop in (1.0, 0.5))
     assert np.allclose(every.passes, 1)
@@ -44,6 +53,17 @@ def test_a_schedule_is_simulated_as_the_runs_were_recorded(models):
     found = simulate(models, "fixed:wait=5", 256)
     real = np.mean([run.cer - run.error for run in recorded])
     assert abs(logit(np.float64(found.cer.mean() / TICKS)) - logit(np.float64(real / TICKS))) < 0.1
+
+
+def test_a_schedule_without_growth_keeps_the_size_of_a_learner_that_can_grow(models):
+    grown = 1.0 + np.arange(TICKS + 1)  # a growth step adds the untrained size
+    flops = np.repeat(models[0].flops, len(grown), 0)
+    growing = [dataclasses.replace(models[0], grows=True, parameters=grown, flops=flops)]
+    sizes = {growth: simulate(growing, f"fixed:wait=1,growth={growth}", 4).size for growth in GROWTH}
+    assert np.allclose(sizes["never"], TICKS)
+    assert np.allclose(sizes["every"], sum(range(1, TICKS + 1)))  # there is no growth before the first training
+    assert (sizes["every"] > sizes["every:2"]).all()
+    assert (sizes["every:2"] > sizes["every:4"]).all()
 
 
 @pytest.mark.parametrize(

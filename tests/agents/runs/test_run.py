@@ -16,7 +16,8 @@ import torch
 
 import agents
 import alma_env
-from agents.catalogue.run_config import AgentConfig, RunConfig
+from agents.catalogue.agent_config import AgentConfig
+from agents.catalogue.run_config import RunConfig
 from agents.cli import main
 from agents.runs import run_folder
 from alma_env import Ledger

@@ -20,8 +20,8 @@ from pettingzoo.test import api_test, parallel_api_test, parallel_seed_test, see
 from torch import nn
 
 import alma_env
-from alma_env import PredictorError, UnmeteredTrainingError
-from alma_env.arena import arena, auction
+from alma_env import PredictorError, UnmeteredTrainingError, arena
+from alma_env.arena import auction
 from alma_env.arena.arena import Arena
 from alma_env.errors import MissingPackageError
 

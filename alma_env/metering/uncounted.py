@@ -1,0 +1,38 @@
+"""Uncounted work: blocks that run at full speed, without the dispatcher, because their caller charges them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes as disable_modes
+
+from alma_env.metering.meter import running
+
+
+@contextmanager
+def uncounted(written: Iterable[Tensor] = (), read: Iterable[Tensor] = ()) -> Iterator[None]:
+    """Run this block at full speed, without counting; the caller charges it.
+
+    Args:
+        written: the tensors that the block reads and writes.
+        read: the tensors from which it computes them.
+    """
+    meter = running()
+    if meter is None:
+        yield
+        return
+    content: Any = meter.content
+    found, foreign = content.look_at_all(written)
+    foreign = foreign or content.look_at_all(read)[1]
+    with disable_modes():
+        yield
+    content.note_all(found, foreign)
+
+
+def note_copies(originals: Iterable[Tensor], copies: Iterable[Tensor]) -> None:
+    """Note that an `uncounted` block made copies: a copy has the provenance of its original."""
+    if (meter := running()) is not None:
+        meter.content.note_copies(originals, copies)

@@ -1,0 +1,72 @@
+"""The arguments of `alma_env.make`, and data of one's own."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import alma_env
+
+
+def test_an_unknown_partition_is_called_by_its_keyword():
+    with pytest.raises(ValueError, match=r"partition='other': must be one of alma, continuum"):
+        alma_env.make("Digits-ALMA-v0", partition="other")
+
+
+def test_numpy_numbers_are_saved_as_python_numbers():
+    env = alma_env.make("Digits-ALMA-v0", ticks=np.int64(3), flops_budget=np.float32(1e9), parameter_budget=np.int32(9))
+    env.reset(seed=0)
+    assert json.loads(json.dumps(env.state_dict()))["protocol"]["ticks"] == 3
+    assert type(env.ticks) is int
+
+
+@pytest.mark.parametrize("name", ["flops_budget", "parameter_budget"])
+def test_a_budget_must_be_positive(name):
+    with pytest.raises(ValueError, match=f"{name}=0: a budget must be positive"):
+        alma_env.make("Digits-ALMA-v0", **{name: 0})
+
+
+def test_an_id_or_a_folder_that_is_no_text_is_refused_with_the_remedy() -> None:
+    with pytest.raises(TypeError, match="id=3: must be the id of a stream, one of MNIST-ALMA-v0"):
+        alma_env.make(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="root=3: must be the path of a folder; use for example root='data'$"):
+        alma_env.make("Digits-ALMA-v0", root=3)
+
+
+def test_unknown_ids_and_keywords_are_refused():
+    with pytest.raises(ValueError, match="id='CIFAR-ALMA-v0': unknown environment; the ids are MNIST-ALMA-v0"):
+        alma_env.make("CIFAR-ALMA-v0")
+    with pytest.raises(TypeError, match="colour"):
+        alma_env.make("Digits-ALMA-v0", colour="red")
+
+
+def test_a_stream_from_custom_arrays():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(120, 3)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64)
+    env = alma_env.make("Arrays-ALMA-v0", train=(x[:100], y[:100]), test=(x[100:], y[100:]), ticks=5)
+    observation, info = env.reset(seed=0)
+    assert observation["train"]["x"].shape == (18, 3)
+    assert observation in env.observation_space
+    assert info["error"] == 0.5
+    with pytest.raises(ValueError, match="without data"):
+        alma_env.make("Arrays-ALMA-v0")
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [
+        {"ticks": 2.5},
+        {"valid_fraction": "abc"},
+        {"flops_budget": "1e9"},
+        {"evaluation_batch_size": 2.5},
+        {"parameter_budget": True},
+        {"data": "MNIST"},
+    ],
+)
+def test_keywords_of_the_wrong_type_are_refused(keywords):
+    name, value = next(iter(keywords.items()))
+    with pytest.raises(TypeError, match=f"{name}={value!r}: "):
+        alma_env.make("Digits-ALMA-v0", **keywords)

@@ -1,0 +1,134 @@
+"""Saving and continuing an episode."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import json
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+import alma_env
+from alma_env import UnmeteredTrainingError
+from alma_env.episode import Episode
+
+from .predictors import TICKS, Noisy, train
+
+
+def play(env, model, observation, until):
+    while env.tick < until:
+        with env.meter:
+            torch.manual_seed(env.tick)
+            train(model, observation)
+        observation, *_ = env.step(model)
+    return observation
+
+
+@pytest.mark.parametrize("stop", range(TICKS + 1))
+def test_an_episode_saved_at_any_tick_continues_to_the_same_ledger(stop):
+    torch.manual_seed(0)
+    start = Noisy()
+    whole = alma_env.make("Digits-ALMA-v0", ticks=TICKS)
+    model = copy.deepcopy(start)
+    observation, _ = whole.reset(seed=0, options={"predictor": model})
+    play(whole, model, observation, TICKS)
+
+    first = alma_env.make("Digits-ALMA-v0", ticks=TICKS)
+    model = copy.deepcopy(start)
+    observation, _ = first.reset(seed=0, options={"predictor": model})
+    play(first, model, observation, stop)
+    state = pickle.loads(pickle.dumps(first.state_dict()))
+
+    second = alma_env.make("Digits-ALMA-v0", ticks=TICKS)
+    second.load_state_dict(state)
+    assert second.tick == stop
+    if stop < TICKS:
+        play(second, model, second.observation(), TICKS)
+
+    def rows(env):
+        return [(r.error, r.flops, r.paper_flops, r.parameters, r.digest) for r in env.ledger]
+
+    assert rows(second) == rows(whole)
+
+
+def test_a_saved_state_has_the_keys_that_earlier_versions_read(env):
+    env.reset(seed=0)
+    assert sorted(env.state_dict()) == [
+        "declared_at_deployment",
+        "deployed",
+        "generator",
+        "known",
+        "ledger",
+        "meter",
+        "protocol",
+        "steady_flops",
+        "stream_seed",
+        "total_at_deployment",
+    ]
+
+
+def test_an_episode_is_read_from_the_json_that_it_wrote(env):
+    env.reset(seed=0, options={"predictor": env.action_space.sample()})
+    episode = env._episode
+    assert Episode.from_dict(json.loads(json.dumps(episode.to_dict()))) == episode
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        episode.stream_seed = 1
+
+
+def test_a_state_of_another_protocol_is_refused(env):
+    env.reset(seed=0)
+    other = alma_env.make("Digits-ALMA-v0", ticks=TICKS + 1)
+    with pytest.raises(ValueError, match="ticks=5 in the saved state, 6 here"):
+        other.load_state_dict(env.state_dict())
+
+
+def test_a_state_is_not_saved_in_the_middle_of_a_tick(env):
+    env.reset(seed=0)
+    with env.meter:
+        torch.ones(2, 2) @ torch.ones(2, 2)
+    with pytest.raises(RuntimeError, match="16 FLOPs charged since tick 0"):
+        env.state_dict()
+
+
+def test_steady_inference_costs_are_saved_and_deleted_at_reset(env):
+    env.reset(seed=0, options={"predictor": env.action_space.sample()})
+    state = env.state_dict()
+    assert len(state["steady_flops"]) == 1
+    other = copy.deepcopy(env)
+    other.load_state_dict(state)
+    assert other.state_dict() == state
+    env.reset(seed=0)
+    assert env.state_dict()["steady_flops"] == []
+
+
+def test_another_normalisation_is_another_protocol():
+    x, y = np.zeros((100, 3, 4, 4), np.float32), np.arange(100) % 2
+    first, second = (alma_env.AlmaEnv(alma_env.from_arrays((x, y), (x, y), mean=mean), 5) for mean in (0.0, 0.5))
+    first.reset(seed=0)
+    with pytest.raises(ValueError, match="mean="):
+        second.load_state_dict(first.state_dict())
+
+
+@pytest.mark.parametrize("way", ["state", "copy"])
+def test_a_predictor_trained_before_saving_can_be_deployed_after_loading(env, way):
+    model = env.action_space.sample()
+    observation, _ = env.reset(seed=0, options={"predictor": model})
+    with env.meter:
+        train(model, observation)
+    env.step(None)
+    if way == "copy":
+        other = copy.deepcopy(env)
+    else:
+        other = alma_env.make("Digits-ALMA-v0", ticks=env.ticks)
+        other.load_state_dict(json.loads(json.dumps(env.state_dict())))
+    restored = copy.deepcopy(model)
+    for one, predictor in ((env, model), (other, restored)):
+        one.step(predictor)
+    assert other.ledger[2].error == env.ledger[2].error
+    with torch.no_grad():
+        restored.weight.add_(1.0)
+    with pytest.raises(UnmeteredTrainingError):
+        other.step(restored)

@@ -1,0 +1,280 @@
+"""Functions that are counted once for each signature of their arguments."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import gc
+import random
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import alma_env
+from alma_env.metering import Charge, Meter, count_once, phase, running
+
+from .counted_work import PRODUCT, Listener, batch, mlp, step, step_flops
+
+
+def test_count_once_charges_the_full_cost_at_every_call() -> None:
+    forward, backward = step_flops()
+    net, (x, y), meter = mlp(), batch(), Meter()
+    optimizer = torch.optim.Adam(net.parameters())
+    once = count_once(step)
+    with meter:
+        for _ in range(3):
+            once(net, optimizer, x, y)
+        once(net, optimizer, x[:2], y[:2])
+        with phase("growth"):
+            once(net, optimizer, x, y)
+    less, more = step_flops(2)
+    full = forward + backward
+    assert meter.take() == Charge(
+        {"training": 3 * full + less + more, "growth": full}, {"training": 3 * forward + less, "growth": forward}
+    )
+
+
+def test_counting_does_not_disturb_arguments_or_random_numbers() -> None:
+    def noisy(net: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor) -> None:
+        random.random(), np.random.rand()  # noqa: NPY002
+        step(net, optimizer, F.dropout(x), y)
+
+    results = []
+    for in_block in (False, True):
+        torch.manual_seed(0), random.seed(0), np.random.seed(0)  # noqa: NPY002
+        net, (x, y), once = mlp(), batch(), count_once(noisy)
+        optimizer = torch.optim.SGD(net.parameters(), 0.1, momentum=0.9)
+        meter = Meter()
+        for _ in range(3):
+            if in_block:
+                with meter:
+                    once(net, optimizer, x, y)
+            else:
+                once(net, optimizer, x, y)
+        results.append(([p.tolist() for p in net.parameters()], torch.rand(1), random.random(), np.random.rand()))  # noqa: NPY002
+        assert (meter.total > 0) == in_block
+    assert results[0] == results[1]
+
+
+def test_phases_inside_a_counted_function_are_charged() -> None:
+    def both(x: Tensor) -> None:
+        x @ x
+        with phase("validation"):
+            x @ x
+
+    once, meter, x = count_once(both), Meter(), torch.ones(4, 4)
+    with meter, meter.phase("growth"):
+        once(x), once(x)
+    assert meter.take().flops == {"growth": 2 * PRODUCT, "validation": 2 * PRODUCT}
+
+
+def test_nested_counted_functions_are_charged_once() -> None:
+    inner = count_once(lambda x: x @ x)
+    outer = count_once(lambda x: inner(x) @ x)
+    meter, x = Meter(), torch.ones(4, 4)
+    with meter:
+        outer(x), outer(x)
+    assert meter.total == 4 * PRODUCT
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net, x: (net.eval(), x),
+        lambda net, x: (net[0].requires_grad_(False), x),
+        lambda net, x: (net, x[:3]),
+        lambda net, x: (net, x.double()),
+        lambda net, x: (net, x.clone().requires_grad_()),
+        lambda net, x: (net.append(nn.Linear(3, 3)), x),
+    ],
+)
+def test_a_new_signature_is_counted_again(change: Callable[[Any, Tensor], tuple[Any, Tensor]]) -> None:
+    runs: list[int] = []
+
+    def forward(net: nn.Module, x: Tensor) -> Tensor:
+        runs.append(1)
+        return net(x.float()) if x.shape[-1] == 6 else x
+
+    net, (x, _) = mlp(), batch()
+    once = count_once(forward)
+    with Meter():
+        once(net, x)
+        assert len(runs) == 2, "one run on copies, one on the arguments"
+        once(net, x)
+        assert len(runs) == 3
+        _, changed = change(net, x)
+        once(net, changed)
+        assert len(runs) == 5
+
+
+def test_a_function_must_not_change_tensors_that_are_not_its_arguments() -> None:
+    net, (x, y) = mlp(), batch()
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    before = copy.deepcopy(net.state_dict())
+    once = count_once(lambda x, y: step(net, optimizer, x, y))
+    with Meter(), pytest.raises(RuntimeError, match="not among the function's arguments"):
+        once(x, y)
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
+
+
+def test_arguments_must_be_copyable_and_comparable() -> None:
+    computed = torch.ones(4, 4, requires_grad=True) * 2
+    with Meter():
+        with pytest.raises(RuntimeError, match="detach computed tensors"):
+            count_once(torch.relu)(computed)
+        with pytest.raises(TypeError, match="cannot be compared"):
+            count_once(len)({1, 2})
+
+
+def test_a_counted_method_does_not_keep_its_object_alive() -> None:
+    class Learner:
+        def __init__(self) -> None:
+            self.net = mlp()
+            self.optimizer = torch.optim.SGD(self.net.parameters(), 0.1)
+
+        @count_once
+        def train(self, x: Tensor, y: Tensor) -> None:
+            step(self.net, self.optimizer, x, y)
+
+    learner, meter, (x, y) = Learner(), Meter(), batch()
+    with meter:
+        learner.train(x, y)
+        learner.train(x, y)
+    assert meter.total == 2 * sum(step_flops())
+    alive = weakref.ref(learner)
+    del learner
+    gc.collect()
+    assert alive() is None
+
+
+def test_the_networks_of_a_counted_methods_object_can_grow() -> None:
+    class Learner:
+        def __init__(self, net: nn.Module) -> None:
+            self.steps = 0
+            self.nets = [net]
+
+        @count_once
+        def train(self, x: Tensor, y: Tensor) -> None:
+            self.steps += 1
+            for net in self.nets:
+                nn.functional.cross_entropy(net(x.float()), y).backward()
+                with torch.no_grad():
+                    for parameter in net.parameters():
+                        parameter.sub_(0.01 * parameter.grad)
+                        parameter.grad = None
+
+    env = alma_env.make("Digits-ALMA-v0", ticks=3)
+    observation, _ = env.reset(seed=0)
+    x, y = (torch.from_numpy(observation["train"][name]) for name in ("x", "y"))
+    learner, costs = Learner(nn.Identity()), []
+    for width in (4, 40):
+        learner.nets = [nn.Sequential(nn.Flatten(), nn.Linear(64, width), nn.ReLU(), nn.Linear(width, 10))]
+        before = env.meter.total
+        with env.meter:
+            for _ in range(3):
+                learner.train(x, y)
+        costs.append(env.meter.total - before)
+    per_example = [3 * (2 * (2 * 64 * width) + 3 * 2 * width * 10) for width in (4, 40)]
+    assert costs == [len(x) * cost for cost in per_example]
+    deployed = nn.Sequential(Raw(), learner.nets[0])
+    env.step(deployed)
+    assert env.tick == 1
+
+
+def test_the_signature_includes_dataclass_attributes_of_modules() -> None:
+    @dataclasses.dataclass
+    class Config:
+        layers: int = 1
+
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.config = Config()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(self.config.layers):
+                x = self.layer(x)
+            return x
+
+    net, x, meter, costs = Deep(), torch.ones(4, 8), Meter(), []
+    answer = count_once(lambda net, x: net(x))
+    for layers in (1, 1, 8):
+        net.config.layers = layers
+        with meter:
+            answer(net, x)
+        costs.append(meter.take().total)
+    assert costs == [2 * 4 * 64 * layers for layers in (1, 1, 8)]
+
+
+class Raw(nn.Module):
+    """Raw inputs as floats."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.float()
+
+
+def test_a_users_mode_sees_the_operations_of_a_counted_function() -> None:
+    once, meter, x = count_once(torch.mm), Meter(), torch.ones(4, 4)
+    with meter:
+        once(x, x), once(x, x)
+    with Listener() as listener, meter:
+        once(x, x)
+    with meter, Listener() as listener:
+        once(x, x)
+    assert "aten::mm" in listener.seen
+    assert meter.total == 4 * PRODUCT
+
+
+def test_a_function_that_raises_is_charged_and_leaves_the_meter_running() -> None:
+    def fail(x: Tensor) -> Tensor:
+        x @ x
+        if running() is None:
+            raise KeyError
+        return x
+
+    once, meter, x = count_once(fail), Meter(), torch.ones(4, 4)
+    with meter:
+        with pytest.raises(KeyError):
+            once(x)
+        assert running() is meter
+        x @ x
+    assert meter.total == 2 * PRODUCT
+
+
+class Repeating(nn.Module):
+    """A module whose cost depends on an attribute, not on a shape."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+        self.times = times
+        self.kinds = ["linear", {"not": "hashable"}, torch.zeros(2)]
+
+    def forward(self, x):
+        for _ in range(self.times):
+            x = self.linear(x)
+        return x
+
+
+def test_modules_of_equal_shapes_and_different_cost_have_different_signatures():
+    @count_once
+    def forward(module, x):
+        module(x)
+
+    meter = Meter()
+    images = torch.zeros(2, 3, 16, 16)
+    for stride in (1, 2, 4, 1):
+        with meter:
+            forward(nn.Conv2d(3, 8, 3, stride=stride, padding=1), images)
+        assert meter.take().total == 2 * 2 * 8 * 27 * (16 // stride) ** 2
+    for times in (1, 5, 1):
+        with meter:
+            forward(Repeating(times), torch.zeros(4, 8))
+        assert meter.take().total == times * 2 * 4 * 8 * 8
