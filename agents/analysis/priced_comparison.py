@@ -1,7 +1,7 @@
 """Schedules at prices of FLOPs and memory: what a subject costs beside its rivals, and which fronts it reaches.
 
-The subject is a learned schedule, which has other runs at each price, or any one schedule. All numbers are over the
-seeds that the subject has at each of its prices. A rival counts if it has these seeds, too: everything is paired.
+The subject is a learned schedule, which has other runs at each price, or any one schedule. The numbers at a price are
+over the seeds that the subject has there. A rival counts if it has the seeds of all prices: everything is paired.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Rivalry:
 
 @dataclass(frozen=True)
 class _Contest:
-    """A subject at its prices, and its rivals; all have the same seeds."""
+    """A subject at its prices, and its rivals, which have all seeds of the subject."""
 
     title: str
     ticks: int
@@ -77,7 +77,7 @@ class _Contest:
     waits: list[ScheduleCosts]
     named: dict[str, ScheduleCosts]  # rivals that the caller names
     networks: dict[str, dict[RunPrices, ScheduleCosts]]  # other learned schedules, at their own prices
-    untrained: dict[int, float]  # CER of the untrained predictor, by seed
+    untrained: dict[int, float]  # CER of the untrained predictor, by seed that the subject has at each price
 
 
 def compare_at_prices(
@@ -191,8 +191,8 @@ def _contest(
 ) -> _Contest:
     seeds = set.intersection(*(set(group.runs) for group in subject.values()))
     if lacking := {seed for group in subject.values() for seed in group.runs} - seeds:
-        notes.append(f"{title}: seeds {sorted(lacking)}: the subject lacks them at a price; left out")
-    rivals = [group for group in others if seeds <= set(group.runs)]
+        notes.append(f"{title}: seeds {sorted(lacking)}: the subject lacks them at a price; the fronts leave them out")
+    rivals = [group for group in others if seeds | lacking <= set(group.runs)]
     starting = [run for group in rivals for run in group.runs.values() if run.stages and run.stages[0].tick == 1]
     if not seeds or not starting:
         raise ValueError(
@@ -212,7 +212,7 @@ def _contest(
     usual = "every" if grows else "never"
 
     def costs(group: SeedGroup) -> ScheduleCosts:
-        kept = {seed: group.runs[seed] for seed in sorted(seeds)}
+        kept = {seed: group.runs[seed] for seed in sorted((seeds | lacking) & set(group.runs))}
         when = group.when + ", replay" * (group.replay and "replay" not in group.when)
         growth = _policy(group).get("growth", usual)
         return ScheduleCosts(
@@ -232,7 +232,7 @@ def _contest(
         {
             f"network {digest}": {prices: costs(group) for prices, group in at_prices.items()}
             for digest, at_prices in learned.items()
-            if at_prices is not subject and all(seeds <= set(group.runs) for group in at_prices.values())
+            if at_prices is not subject
         },
         {seed: run.columns.error[0] * len(run.columns) for seed, run in one.runs.items() if seed in seeds},
     )
@@ -252,14 +252,17 @@ def _rivalries(contest: _Contest) -> list[Rivalry]:
 
 
 def _named(contest: _Contest, prices: RunPrices) -> dict[str, ScheduleCosts]:
+    seeds = contest.subject[prices].cer.keys()
+
     def best(schedules: Sequence[ScheduleCosts]) -> ScheduleCosts:
-        return min(schedules, key=lambda one: mean(one.costs(prices).values()))
+        return min((one.of(seeds) for one in schedules), key=lambda one: mean(one.costs(prices).values()))
 
     by_text = {one.schedule: one for one in contest.rivals}
     waits = {"best fixed wait": best(contest.waits)} if contest.waits else {}
     named = {name: by_text[text] for name, text in _NAMED.items() if text in by_text}
     networks = {name: one[prices] for name, one in contest.networks.items() if prices in one}
-    return {**waits, **named, **contest.named, **networks, "best schedule": best(contest.rivals)}
+    paired = {**named, **contest.named, **{name: one for name, one in networks.items() if seeds <= one.cer.keys()}}
+    return {**waits, **{name: one.of(seeds) for name, one in paired.items()}, "best schedule": best(contest.rivals)}
 
 
 def _corrected(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,6 +39,13 @@ class ScheduleCosts:
     cer: dict[int, float]
     passes: dict[int, float]
     size: dict[int, float]
+
+    def of(self, seeds: Iterable[int]) -> ScheduleCosts:
+        """Return the runs of these seeds; KeyError if one is missing."""
+        kept = sorted(seeds)
+        return ScheduleCosts(
+            self.schedule, *({seed: one[seed] for seed in kept} for one in (self.cer, self.passes, self.size))
+        )
 
     def costs(self, prices: RunPrices) -> dict[int, float]:
         """Return the cost of each run in errors, by seed."""

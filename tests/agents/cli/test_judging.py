@@ -41,7 +41,7 @@ def test_networks_are_judged_apart_and_on_their_own_seeds(tmp_path, capsys):
     assert "w = 2: it lacks a seed of the subject; left out" in " ".join(told.err.split())
 
 
-def test_seeds_that_a_subject_lacks_at_a_price_are_named(tmp_path, capsys):
+def test_each_price_has_the_seeds_that_the_subject_has_there(tmp_path, capsys):
     network_of(0).save(file := tmp_path / "schedule.npz")
     out = str(tmp_path / "runs")
     run = ["run", "--width", "4", "--set", "epochs=1", "ticks=4", "--out", out]
@@ -50,8 +50,12 @@ def test_seeds_that_a_subject_lacks_at_a_price_are_named(tmp_path, capsys):
     capsys.readouterr()
     assert main(["policy", "judge", out, "--json"]) == 0
     told = capsys.readouterr()
-    assert "seeds [2]: the subject lacks them at a price; left out" in " ".join(told.err.split())
-    assert {row["cost"]["n"] for row in json.loads(told.out)["rivalries"]} == {2}
+    assert "seeds [2]: the subject lacks them at a price; the fronts leave them out" in " ".join(told.err.split())
+    judged = json.loads(told.out)
+    for row in judged["rivalries"]:
+        seeds = {10: 3, 40: 2}[row["pass_price"]]
+        assert [row[name]["n"] for name in ("cost", "rival_cost", "difference")] == [seeds] * 3
+    assert {front["hypervolume"]["n"] for front in judged["fronts"]} == {2}
 
 
 def test_a_subject_without_prices_is_refused():
