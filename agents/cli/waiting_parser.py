@@ -54,7 +54,7 @@ def add_surrogate(commands: Any) -> None:
     best = add_command(kinds, "ceiling", "ceiling:ceiling", summary)
     _add_recorded(best)
     best.add_argument("env", nargs="+", help=_RECORDED)
-    best.add_argument("--policy", default="learned", help="learned, learned-wide, or a file .npz; default learned")
+    best.add_argument("--policy", default="learned", help="learned, or a file .npz; default learned")
     best.add_argument("--episodes", type=int, default=512, help="simulated episodes, default 512")
     add_json(best)
     export = add_command(kinds, "export", "waiting:export", "write recorded runs as a Minari data set")
@@ -124,9 +124,9 @@ def add_policy(commands: Any) -> None:
     judge.add_argument("folder", type=Path, nargs="*", help="folders of runs, such as runs/MNIST-ALMA-v0")
     own = (
         "the runs that come with the package: schedules (default): of learners that do not grow; growth: of those that "
-        "do; wide: schedules, and a second network that was learned on wide networks, too"
+        "do; earlier: schedules, and two networks that `learned` was before"
     )
-    judge.add_argument("--recorded", nargs="?", const="schedules", choices=["schedules", "growth", "wide"], help=own)
+    judge.add_argument("--recorded", nargs="?", const="schedules", choices=["schedules", "growth", "earlier"], help=own)
     add = judge.add_argument
     add("--subject", help="schedule to compare in the place of the learned ones, in the form of alma run --policy")
     add("--pass-price", type=float, nargs="+", help="prices of a full pass in errors, for --subject")
