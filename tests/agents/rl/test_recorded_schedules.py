@@ -77,8 +77,8 @@ def test_learners_with_exploring_runs_only_are_left_out(capsys, tmp_path):
 
 
 def test_two_files_of_one_learner_are_refused(capsys, tmp_path):
-    files = [str(tmp_path / name) for name in ("a.npz", "b.npz")]
+    files = [tmp_path / name for name in ("a.npz", "b.npz")]
     for file in files:
         recordings.save(waits(noise=0.1, seeds=(0, 1)), file)
-    assert main(["surrogate", "schedules", *files]) == 2
+    assert main(["surrogate", "schedules", *map(str, files)]) == 2
     assert "have its runs; give one file for each learner" in " ".join(capsys.readouterr().err.split())
