@@ -100,6 +100,7 @@ def add_policy(commands: Any) -> None:
     text = "lowest and highest price of the untrained size in errors per tick, default 0 0"
     add("--memory-price", type=float, nargs=2, metavar=("LOW", "HIGH"), default=[0.0, 0.0], help=text)
     add("--steps", type=float, default=8e6, help="trainings to learn from, default 8e6")
+    add("--units", type=int, default=32, help="units of each of the two hidden layers, default 32")
     add("--seed", type=int, default=0, help="default 0")
     real = "real runs to learn from afterwards, all streams and widths together, default 0"
     of_trainings.add_argument("--real", type=int, default=0, metavar="N", help=real)
