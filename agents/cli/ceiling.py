@@ -18,7 +18,7 @@ from agents.cli import json_output
 from agents.cli.tuning import RULE_SPEC, fixed_prices, named_runs
 from agents.policies.learned_schedule import SHIPPED, ScheduleNetwork
 from agents.policies.priced_features import NAMES
-from agents.policies.specs import NETWORKS
+from agents.policies.specs import LEARNED
 from agents.rl.ceiling import Ceiling, by_ceiling, by_schedule, episode_costs
 from agents.rl.learning_curve import recorded_groups
 from agents.rl.training_fit import fit_trainings
@@ -52,13 +52,12 @@ def ceiling(options: argparse.Namespace, console: Console) -> int:
     if options.episodes < 2:
         raise ValueError(f"--episodes {options.episodes}: must be at least 2; the default is 512")
     prices = fixed_prices(options.pass_price)
-    if options.policy not in NETWORKS and Path(options.policy).suffix != ".npz":
+    if options.policy != LEARNED and Path(options.policy).suffix != ".npz":
         raise ValueError(
-            f"--policy {options.policy}: must be {' or '.join(NETWORKS)}, or a file .npz of `alma policy "
-            "train-schedule`; prices are those of --pass-price"
+            f"--policy {options.policy}: must be {LEARNED}, or a file .npz of `alma policy train-schedule`; prices are "
+            "those of --pass-price"
         )
-    file = NETWORKS.get(options.policy, Path(options.policy)) or SHIPPED[False]
-    network = ScheduleNetwork.read(file)
+    network = ScheduleNetwork.read(SHIPPED[False] if options.policy == LEARNED else Path(options.policy))
     can_grow = NAMES.index("can_grow")
     if network.low[can_grow] > 0:
         raise ValueError(

@@ -23,7 +23,7 @@ from agents.sweeps.progress import say
 _FILES = {
     "schedules": ("learned-schedule",),
     "growth": ("learned-growth",),
-    "wide": ("learned-schedule", "learned-schedule-wide"),  # the second network, beside the first and its rivals
+    "earlier": ("learned-schedule", "learned-schedule-earlier"),  # with two networks that `learned` was before
 }
 RECORDED = {name: [SHIPPED / f"{file}.jsonl.xz" for file in files] for name, files in _FILES.items()}
 

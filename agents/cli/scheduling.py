@@ -25,6 +25,8 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
     """Learn a schedule on the surrogates of recorded runs, and write it to a file."""
     if not 1 <= options.steps < math.inf:
         raise ValueError(f"--steps {options.steps}: must be a finite number of trainings from 1 on; the default is 8e6")
+    if options.units < 1:
+        raise ValueError(f"--units {options.units}: must be a number of units from 1 on; the default is 32")
     prices: dict[str, tuple[float, float]] = {}
     for name, example in (("pass_price", "0 100"), ("memory_price", "0 0.1")):
         low, high = prices[name] = tuple(getattr(options, name))
@@ -57,6 +59,7 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
         **prices,
         steps=int(options.steps),
         seed=options.seed,
+        units=options.units,
         progress=console.is_terminal,
         about=about,
         real=RealRuns(streams, options.real, workers, partial(_report, console, options.real)) if streams else None,

@@ -54,7 +54,7 @@ def add_surrogate(commands: Any) -> None:
     best = add_command(kinds, "ceiling", "ceiling:ceiling", summary)
     _add_recorded(best)
     best.add_argument("env", nargs="+", help=_RECORDED)
-    best.add_argument("--policy", default="learned", help="learned, learned-wide, or a file .npz; default learned")
+    best.add_argument("--policy", default="learned", help="learned, or a file .npz; default learned")
     best.add_argument("--episodes", type=int, default=512, help="simulated episodes, default 512")
     add_json(best)
     export = add_command(kinds, "export", "waiting:export", "write recorded runs as a Minari data set")
@@ -100,6 +100,7 @@ def add_policy(commands: Any) -> None:
     text = "lowest and highest price of the untrained size in errors per tick, default 0 0"
     add("--memory-price", type=float, nargs=2, metavar=("LOW", "HIGH"), default=[0.0, 0.0], help=text)
     add("--steps", type=float, default=8e6, help="trainings to learn from, default 8e6")
+    add("--units", type=int, default=32, help="units of each of the two hidden layers, default 32")
     add("--seed", type=int, default=0, help="default 0")
     real = "real runs to learn from afterwards, all streams and widths together, default 0"
     of_trainings.add_argument("--real", type=int, default=0, metavar="N", help=real)
@@ -124,9 +125,9 @@ def add_policy(commands: Any) -> None:
     judge.add_argument("folder", type=Path, nargs="*", help="folders of runs, such as runs/MNIST-ALMA-v0")
     own = (
         "the runs that come with the package: schedules (default): of learners that do not grow; growth: of those that "
-        "do; wide: schedules, and a second network that was learned on wide networks, too"
+        "do; earlier: schedules, and two networks that `learned` was before"
     )
-    judge.add_argument("--recorded", nargs="?", const="schedules", choices=["schedules", "growth", "wide"], help=own)
+    judge.add_argument("--recorded", nargs="?", const="schedules", choices=["schedules", "growth", "earlier"], help=own)
     add = judge.add_argument
     add("--subject", help="schedule to compare in the place of the learned ones, in the form of alma run --policy")
     add("--pass-price", type=float, nargs="+", help="prices of a full pass in errors, for --subject")

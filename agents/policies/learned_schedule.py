@@ -1,8 +1,7 @@
 """A learned schedule: a small network that decides, once after each training, when and how to train next.
 
 `agents.rl.train_schedule` trains such networks on surrogates, for a range of prices. Two of them come with the package
-as ``learned``: one for learners that grow, and one for the others. A third, ``learned-wide``, was learned on wide
-networks, too, and is for learners that do not grow.
+as ``learned``: one for learners that grow, and one for the others.
 """
 
 from __future__ import annotations
@@ -33,7 +32,6 @@ from alma_env.files import replacing
 from alma_env.metering import meter
 
 SHIPPED = {grows: Path(__file__).with_name(f"learned_schedule{'_growing' * grows}.npz") for grows in (False, True)}
-WIDE = Path(__file__).with_name("learned_schedule_wide.npz")
 BY_RULE = "rule"
 _PRICED = np.array(["price" in name for name in NAMES])  # features that depend on the prices
 

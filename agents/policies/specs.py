@@ -9,7 +9,7 @@ from typing import Any
 
 from agents.policies.exploring import Exploring
 from agents.policies.learned import LearnedPolicy
-from agents.policies.learned_schedule import WIDE, LearnedSchedule
+from agents.policies.learned_schedule import LearnedSchedule
 from agents.policies.priced_features import PRICES
 from agents.policies.progress import Policy
 from agents.policies.validation import literal
@@ -19,8 +19,6 @@ from alma_env.errors import did_you_mean
 _COMMA = r",(?!\d+(?:,|$))"  # between fields; not between the numbers of growth=at:5,10
 EXPLORING = "exploring"
 LEARNED = "learned"
-LEARNED_WIDE = "learned-wide"
-NETWORKS = {LEARNED: None, LEARNED_WIDE: WIDE}  # names and files; None is the network for such a learner
 
 
 def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") -> Policy:
@@ -28,12 +26,12 @@ def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") ->
 
     ``option`` is how the messages of errors call the text.
 
-    The text is the name of a schedule; or ``learned`` or ``learned-wide``, the learned schedules of the package; or the
-    path of a learned schedule, which ends in .npz, or of a learned policy, which ends in .zip. Fields that differ from
-    their defaults follow as ``:field=value,field=value``.
+    The text is the name of a schedule; or ``learned``, the learned schedule of the package; or the path of a learned
+    schedule, which ends in .npz, or of a learned policy, which ends in .zip. Fields that differ from their defaults
+    follow as ``:field=value,field=value``.
 
     Raises:
-        ValueError: the policy does not exist or is not for such a learner, or a field is unknown or out of range.
+        ValueError: the policy does not exist, or a field is unknown or out of range.
 
     >>> policy_from("doubling:first=5,replay=true")
     Doubling(replay=True, growth='never', stop=1.0, restart=0.0, factor=2.0, first=5)
@@ -41,16 +39,12 @@ def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") ->
     name, rest = _parts(spec)
     if name.endswith(".zip"):
         return LearnedPolicy(name, grows=grows, **_fields(spec, rest, ("replay", "growth", *PRICES), option))
-    if name == LEARNED_WIDE and grows:
-        raise ValueError(
-            f"{option}{spec}: it was learned on learners that do not grow, and this learner grows; use {LEARNED}"
-        )
-    if name in NETWORKS or name.endswith(".npz"):
-        return LearnedSchedule(NETWORKS.get(name, name), grows=grows, **_fields(spec, rest, PRICES, option))
+    if name == LEARNED or name.endswith(".npz"):
+        return LearnedSchedule(None if name == LEARNED else name, grows=grows, **_fields(spec, rest, PRICES, option))
     if name == EXPLORING:
         return Exploring(**_fields(spec, rest, ("seed",), option), grows=grows)
     if name not in SCHEDULES:
-        names = (*SCHEDULES, *NETWORKS, EXPLORING)
+        names = (*SCHEDULES, LEARNED, EXPLORING)
         if re.search(r"\.py\b", spec):
             raise ValueError(
                 f"{option}{spec}: a policy of your own belongs to an agent; write a function that returns an agent "

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 EPISODES = 512  # at once, of each model
 _STEPS_AT_ONCE = 32  # trainings of each episode between two updates
-_UNITS = 48  # of each of two hidden layers
 _KNOWN = 64  # episodes of each model, from which the range of the features is taken
 _MARGIN = 0.02  # of the range, on either side
 
@@ -41,6 +40,7 @@ def train_schedule(
     memory_price: tuple[float, float] = (0.0, 0.0),
     steps: int = 8_000_000,
     seed: int = 0,
+    units: int = 32,
     progress: bool = False,
     about: dict[str, Any] | None = None,
     real: RealRuns | None = None,
@@ -55,6 +55,7 @@ def train_schedule(
         memory_price: lowest and highest price of the untrained size, in errors per tick.
         steps: trainings to learn from, at least; they are rounded up to whole rollouts.
         seed: of the network's weights, the exploration and the episodes.
+        units: of each of the two hidden layers.
         progress: whether to show a progress bar.
         about: what the models are, as plain data, for the file.
         real: real runs from which the network learns afterwards; None: none.
@@ -70,8 +71,11 @@ def train_schedule(
             Stable-Baselines3 is not installed.
         AlmaError: of the real runs: the data of a stream are missing, a training diverged, or a process ended.
     """
-    if not models or steps < 1:
-        raise ValueError(f"{len(models)} models, steps={steps}: must be at least 1 each; the default is 8000000 steps")
+    if not models or steps < 1 or units < 1:
+        raise ValueError(
+            f"{len(models)} models, steps={steps}, units={units}: must be at least 1 each; the defaults are 8000000 "
+            "steps and 32 units"
+        )
     for number, one in enumerate(models):
         if not (one.replays and one.restarts):
             raise ValueError(
@@ -105,7 +109,7 @@ def train_schedule(
             gae_lambda=0.99,
             ent_coef=0.002,
             learning_rate=LinearSchedule(2e-3, 0.0, 1.0),
-            policy_kwargs={"net_arch": [_UNITS, _UNITS]},
+            policy_kwargs={"net_arch": [units, units]},
             seed=seed,
             device="cpu",
         )

@@ -6,7 +6,6 @@ import pytest
 
 from agents import Doubling, LearnedPolicy, RandomWait
 from agents.policies import SCHEDULES
-from agents.policies.learned_schedule import ScheduleNetwork
 from agents.policies.specs import policy_from
 
 
@@ -30,19 +29,6 @@ def test_every_schedule_has_a_name_and_its_fields_can_be_given():
 def test_an_unknown_policy_or_field_raises_with_the_choices(spec, message):
     with pytest.raises(ValueError, match=message):
         policy_from(spec)
-
-
-def test_the_package_has_two_learned_schedules_for_learners_that_do_not_grow():
-    narrow, wide = (policy_from(f"{name}:pass_price=100") for name in ("learned", "learned-wide"))
-    assert narrow.pass_price == wide.pass_price == 100
-    assert narrow.digest != wide.digest
-    learned_on = [ScheduleNetwork.read(one.path).about["learned_on"] for one in (narrow, wide)]
-    assert set(learned_on[1]) - set(learned_on[0]) == {"MNIST-ALMA-v0: sm 16", "MNIST-ALMA-v0: sm 64"}
-
-
-def test_the_network_for_wide_learners_refuses_learners_that_grow():
-    with pytest.raises(ValueError, match="learned-wide: it was learned on learners that do not grow.*; use learned"):
-        policy_from("learned-wide", grows=True)
 
 
 def test_growth_at_several_ticks_is_one_field():

@@ -114,7 +114,7 @@ def test_the_command_says_the_share_of_the_way(tmp_path, capsys, coarse):
     dear.save(tmp_path / "dear.npz")
     for wrong, message in (
         (["--episodes", "1"], "--episodes 1: must be at least 2"),
-        (["--policy", "doubling"], "--policy doubling: must be learned or learned-wide, or a file .npz"),
+        (["--policy", "doubling"], "--policy doubling: must be learned, or a file .npz"),
         (["--policy", str(SHIPPED[True])], "it was learned on learners that grow, and the ceiling does not grow"),
         (["--policy", str(tmp_path / "dear.npz")], "learned at prices of memory from 0.05 on, and memory is free here"),
         (["--pass-price", "1000"], "--pass-price 1000: the network knows prices from 0 to 100"),
