@@ -73,7 +73,10 @@ class Protocol:
 
 
 def require_same(saved: Mapping[str, object], here: Mapping[str, object], where: str) -> None:
-    """Raise ValueError if the protocol of a saved state differs from the protocol of ``where`` it is loaded."""
+    """Raise ValueError if the saved protocol is not the protocol here.
+
+    ``where`` names what can continue a saved episode, for the message.
+    """
     for name, value in here.items():
         if saved.get(name) != value:
             raise ValueError(
