@@ -42,6 +42,7 @@ LONG_FILES = (
     "test_native_library.py",
     "test_text_agents.py",
     "test_firefly.py",
+    "test_candidates.py",
     "test_free_operations.py",
     "test_docs_blocks.py",
     "test_reproduce.py",
