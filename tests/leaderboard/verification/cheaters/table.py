@@ -48,7 +48,7 @@ def page() -> str:
         )
     if status != pytest.ExitCode.OK:
         raise RuntimeError(f"the gallery cannot be collected: {silent.getvalue()[-2000:]}")
-    files = sorted(collector.attacks, key=lambda file: file.replace("test_", ""))  # folders lie between the files
+    files = sorted(collector.attacks, key=lambda file: file.replace("test_", "", 1))  # folders lie between the files
     return "\n".join(_lines({file: collector.attacks[file] for file in files if collector.attacks[file]}))
 
 
