@@ -30,7 +30,6 @@ hypothesis.settings.load_profile("tests")
 LONG_FILES = (
     "test_verify.py",
     "test_build.py",
-    "test_sweep.py",
     "test_greed.py",
     "test_docs.py",
     "test_worker.py",
@@ -41,7 +40,9 @@ LONG_FILES = (
     "test_damage.py",
     "test_native_library.py",
     "test_text_agents.py",
+    "test_stopped_sweep.py",
     "test_firefly.py",
+    "test_candidates.py",
     "test_free_operations.py",
     "test_docs_blocks.py",
     "test_reproduce.py",

@@ -44,7 +44,7 @@ bounded = settings(
 packages = strategies.integers(0, 3).map(lambda number: package_of(name=f"sent {number}").to_zip())
 schemathesis.openapi.media_type("application/zip", strategies.one_of(strategies.binary(max_size=200), packages))
 
-# Names that the rule accepts. test_api.py has names that it refuses.
+# Names that the rule accepts. api/test_accounts.py has names that it refuses.
 characters = strategies.characters(exclude_categories=("C", "Z"))
 schemathesis.openapi.format(PLAIN_TEXT, strategies.text(characters, min_size=1, max_size=80))
 

@@ -35,7 +35,7 @@ class Collector:
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         for item in session.items:
             marks = [mark.args for mark in reversed([*item.iter_markers("attack")])]
-            lines = self.attacks.setdefault(item.path.name, [])
+            lines = self.attacks.setdefault(item.path.relative_to(FOLDER).as_posix(), [])
             lines += [mark for mark in marks if mark not in lines]
 
 
@@ -48,7 +48,8 @@ def page() -> str:
         )
     if status != pytest.ExitCode.OK:
         raise RuntimeError(f"the gallery cannot be collected: {silent.getvalue()[-2000:]}")
-    return "\n".join(_lines({file: found for file, found in sorted(collector.attacks.items()) if found}))
+    files = sorted(collector.attacks, key=lambda file: file.replace("test_", "", 1))  # folders lie between the files
+    return "\n".join(_lines({file: collector.attacks[file] for file in files if collector.attacks[file]}))
 
 
 def _lines(attacks: dict[str, list[tuple[str, str]]]) -> Iterator[str]:

@@ -1,0 +1,75 @@
+"""A step or a reset that is refused changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from alma_env import PredictorError, UnmeteredTrainingError
+
+from .arenas import Linear, Returning, make, rows
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "message"),
+    [
+        (3, TypeError, "agent 'b'.*must be a torch.nn.Module, or None"),
+        (Returning(float("nan")), PredictorError, "agent 'b'.*NaN"),
+        (Linear(9), UnmeteredTrainingError, "agent 'b'.*while the meter was not running"),
+    ],
+)
+def test_a_refused_action_does_not_change_the_arena(bad, error, message):
+    env = make(["a", "b", "c"])
+    env.reset(seed=0)
+    env.step({agent: env.action_space(agent).sample() for agent in env.agents})
+    before, ledgers = env.state_dict(), {agent: rows(ledger) for agent, ledger in env.ledgers.items()}
+    fine = {agent: env.action_space(agent).sample() for agent in ("a", "c")}
+    with pytest.raises(error, match=message):
+        env.step(fine | {"b": bad})
+    assert env.state_dict() == before
+    assert {agent: rows(ledger) for agent, ledger in env.ledgers.items()} == ledgers
+    env.step(fine | {"b": None})
+    assert env.tick == 2
+
+
+def test_step_needs_the_actions_of_exactly_the_remaining_agents():
+    env = make(parameter_budget={"b": 10})
+    with pytest.raises(RuntimeError, match=r"the episode has not started; call reset\(\) first"):
+        env.step({"a": None, "b": None})
+    env.reset(seed=0)
+    with pytest.raises(ValueError, match="no action of agent 'b'"):
+        env.step({"a": None})
+    with pytest.raises(ValueError, match="agent 'd', which is unknown"):
+        env.step({"a": None, "b": None, "d": None})
+    env.step({"a": None, "b": env.action_space("b").sample()})
+    with pytest.raises(ValueError, match="agent 'b', which has left the arena"):
+        env.step({"a": None, "b": None})
+    while env.agents:
+        env.step({"a": None})
+    with pytest.raises(RuntimeError, match=r"the episode is over; call reset\(\) first"):
+        env.step({})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"options": {"predictors": {"a": Linear(), "b": Returning(float("nan"))}}}, PredictorError, "agent 'b'.*NaN"),
+        ({"options": {"predictors": {"a": Linear(), "b": 3}}}, TypeError, "agent 'b'.*torch.nn.Module"),
+        ({"options": {"predictors": {"c": Linear()}}}, ValueError, "predictors of agent 'c': unknown agent"),
+        ({"options": {"predictors": Linear()}}, TypeError, "must be a dictionary by agent"),
+        ({"options": {"bids": {"a": 1}}}, ValueError, "only with a shared budget"),
+        ({"seed": -1, "options": {"predictors": {"a": Linear()}}}, ValueError, "seed=-1"),
+    ],
+)
+def test_a_refused_reset_does_not_change_the_episode(arguments, error, message):
+    env = make()
+    env.reset(seed=0, options={"predictors": {"a": Linear(5)}})
+    env.step({agent: env.action_space(agent).sample() for agent in env.agents})
+    before = env.state_dict()
+    with pytest.raises(error, match=message):
+        env.reset(**arguments)
+    assert env.state_dict() == before
+
+
+def test_unknown_options_are_ignored_with_a_warning():
+    with pytest.warns(UserWarning, match=r"\['predictor'\] are ignored.*'predictors' and 'bids'"):
+        make().reset(seed=0, options={"predictor": Linear()})

@@ -1,0 +1,121 @@
+"""The error of text is the perplexity on the hidden set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+pytest.importorskip("tokenizers")
+from alma_env import AlmaEnv, Ensemble, PredictorError
+from alma_env.text import tokenizer as tokens
+
+from .predictors import LENGTH, VOCABULARY, Bigram, Make, Returning, Unigram, assert_same, hidden, train
+
+
+@pytest.mark.parametrize("vocabulary", [VOCABULARY, 50_000])
+def test_the_error_at_tick_0_is_the_size_of_the_vocabulary(make: Make, vocabulary: int) -> None:
+    env = make(vocabulary_size=vocabulary)
+    _, info = env.reset(seed=0)
+    assert info["error"] == vocabulary
+    assert env.ledger[0].parameters == 0
+    assert env._stream is not None
+    filled = env._stream.data.vocabulary
+    assert filled == VOCABULARY if vocabulary == VOCABULARY else filled < vocabulary
+    assert env.step(None)[1] == -vocabulary
+
+
+def test_with_a_given_tokenizer_the_error_at_tick_0_is_the_size_of_its_vocabulary(make: Make, tmp_path: Path) -> None:
+    tokens.trained(["some other text"], 270).save(str(tmp_path / "mine.json"))
+    env = make(tokenizer=tmp_path / "mine.json")
+    observation, info = env.reset(seed=0)
+    assert 257 <= info["error"] == env.data.classes <= 270
+    assert observation in env.observation_space
+    assert observation["train"]["x"].max() < env.data.classes
+
+
+def test_equal_logits_have_the_perplexity_of_the_uniform_guess(env: AlmaEnv) -> None:
+    _, info = env.reset(seed=0, options={"predictor": Unigram(torch.full((VOCABULARY,), 7.0))})
+    assert info["error"] == pytest.approx(VOCABULARY, rel=1e-6)
+
+
+def test_the_error_of_a_unigram_predictor_is_its_perplexity(env: AlmaEnv) -> None:
+    observation, _ = env.reset(seed=0)
+    counts = np.bincount(observation["train"]["y"].ravel(), minlength=VOCABULARY) + 1.0
+    probabilities = counts / counts.sum()
+    with env.meter:
+        model = Unigram(torch.from_numpy(counts).log())
+        model(torch.zeros(1, 1))
+    env.meter.declare(1, reason="counted in NumPy")
+    _, reward, *_ = env.step(model)
+    _, y = hidden(env)
+    by_hand = np.exp(-np.log(probabilities)[y].mean())
+    assert 1 < by_hand < VOCABULARY
+    assert env.ledger[1].error == pytest.approx(by_hand, rel=1e-5)
+    assert reward == -env.ledger[1].error
+
+
+def test_rewards_are_minus_the_perplexities_and_the_score_has_their_mean(env: AlmaEnv) -> None:
+    model = Bigram(0)
+    env.reset(seed=0, options={"predictor": model})
+    rewards = []
+    while not env.done:
+        with env.meter:
+            train(model, env.observation())
+        rewards.append(env.step(model)[1])
+    assert rewards == sorted(rewards)  # it learns
+    score = env.ledger.score()
+    assert sum(rewards) == pytest.approx(-score.cer_from_1)
+    assert score.mean_error_from_1 == pytest.approx(-np.mean(rewards))
+    assert score.final_error == -rewards[-1] < env.ledger[0].error
+
+
+def test_an_ensemble_averages_probabilities(env: AlmaEnv) -> None:
+    members = [Bigram(seed) for seed in range(3)]
+    env.reset(seed=0)
+    x, y = hidden(env)
+    everything = torch.arange(VOCABULARY)
+    tables = torch.stack([member(everything).detach().double().softmax(1) for member in members]).numpy()
+    for n in (1, 2, 3):  # a growing ensemble, whose first members are not run again
+        env.meter.declare(1, reason="drawn")
+        env.step(Ensemble(members[:n]))
+        by_hand = np.exp(-np.log(tables[:n].mean(0)[x, y]).mean())
+        assert env.ledger[n].error == pytest.approx(by_hand, rel=1e-5)
+    single = [np.exp(-np.log(table[x, y]).mean()) for table in tables]
+    assert env.ledger[3].error <= np.exp(np.mean(np.log(single)))
+
+
+def test_an_ensemble_is_scored_again_on_the_hidden_set_of_another_seed(make: Make) -> None:
+    ensemble = Ensemble([Bigram(0), Bigram(1)])
+    env = make()
+    errors = [env.reset(seed=seed, options={"predictor": ensemble})[1]["error"] for seed in (0, 1, 1, 0)]
+    assert errors == [make().reset(seed=seed, options={"predictor": ensemble})[1]["error"] for seed in (0, 1, 1, 0)]
+    assert errors[0] != errors[1]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (lambda x: torch.zeros(len(x), VOCABULARY), r"shape \(64, 300\): .*\(batch, tokens, vocabulary\)"),
+        (lambda x: torch.zeros(*x.shape, VOCABULARY - 1), r"\(64, 32, 299\): .* = \(64, 32, 300\)"),
+        (lambda x: torch.zeros(len(x), VOCABULARY, LENGTH), r"shape \(64, 300, 32\)"),
+        (lambda x: torch.full((*x.shape, VOCABULARY), torch.nan), "NaN logits.*None to keep the previous one"),
+        (lambda x: torch.zeros(*x.shape, VOCABULARY, dtype=torch.int64), "dtype torch.int64"),
+        (lambda x: nn.functional.one_hot(x.long(), VOCABULARY).float() * 1e6, "perplexity inf: must be finite"),
+    ],
+)
+def test_a_predictor_that_cannot_be_scored_does_not_change_the_episode(
+    env: AlmaEnv, answer: Callable[[Tensor], Any], message: str
+) -> None:
+    observation, _ = env.reset(seed=0, options={"predictor": Bigram(0)})
+    before = env.state_dict()
+    with pytest.raises(PredictorError, match=message):
+        env.step(Returning(answer))
+    assert env.state_dict() == before
+    assert_same(env.observation(), observation)
+    assert env.step(None)[1] == -env.ledger[0].error

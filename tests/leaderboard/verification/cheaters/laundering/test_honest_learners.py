@@ -1,0 +1,172 @@
+"""Honest learners, who do something similar to what the cheaters do, are accepted."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from .linear import CLASSES, fit, network, tensors
+
+
+def plain(env, model, observation):
+    with env.meter:
+        fit(model, observation)
+    return model
+
+
+def built_outside(env, model, observation):
+    second = network()
+    with env.meter:
+        fit(second, observation)
+    return second
+
+
+def built_inside(env, model, observation):
+    with env.meter:
+        second = network()
+        fit(second, observation)
+    return second
+
+
+def with_adam(env, model, observation):
+    x, y = tensors(observation)
+    with env.meter:
+        optimizer = torch.optim.Adam(model.parameters(), lr=torch.tensor(0.01))
+        for _ in range(40):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x), y, weight=torch.tensor([1.0, 0.7, 1.2])).backward()
+            optimizer.step()
+    return model
+
+
+def in_shuffled_batches(env, model, observation):
+    x, y = tensors(observation)
+    rng = np.random.default_rng(0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with env.meter:
+        for rows in np.array_split(rng.permutation(len(x)), 4):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
+            optimizer.step()
+    return model
+
+
+def in_batches_of_numpy(env, model, observation):
+    part = observation["train"]
+    rng = np.random.default_rng(0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with env.meter:
+        for start in range(0, 32, 16):
+            for rows in (slice(start, start + 16), rng.permutation(len(part["x"]))[:16]):
+                x, y = torch.from_numpy(part["x"][rows]), torch.from_numpy(part["y"][rows])
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(x), y).backward()
+                optimizer.step()
+    return model
+
+
+def on_rescaled_data(env, model, observation):
+    x = torch.from_numpy((observation["train"]["x"] - 0.25) / 3)
+    y = torch.tensor(observation["train"]["y"])
+    with env.meter:
+        nn.functional.cross_entropy(model(x), y).backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+    return model
+
+
+def with_the_best_weights_kept_outside(env, model, observation):
+    with env.meter:
+        fit(model, observation)
+    best = copy.deepcopy(model.state_dict())
+    with env.meter:
+        fit(model, observation)
+    model.load_state_dict(best)
+    with env.meter:
+        fit(model, observation, 1)
+    return model
+
+
+def after_a_copy_of_the_environment(env, model, observation):
+    with env.meter:
+        fit(model, observation)
+    copied = copy.deepcopy(env)
+    with copied.meter:
+        fit(model, observation)
+    copied.step(model)
+    assert copied.ledger[1].comp > env.meter.total
+    with env.meter:
+        fit(model, observation, 0)
+    return plain(env, network(), observation)
+
+
+def with_parts_erased(env, model, observation):
+    x, y = tensors(observation)
+    x = x.clone()
+    with env.meter:
+        for row in range(40):
+            x[row, row % 9 : row % 9 + 3] = 0.25
+        nn.functional.cross_entropy(model(x.clone()), y).backward()
+        torch.optim.SGD(model.parameters(), lr=0.1).step()
+    return model
+
+
+def in_an_opaque_format(env, model, observation):
+    with env.meter, torch.no_grad():
+        x = tensors(observation)[0].to_mkldnn().to_dense()
+        model[0].weight.add_((x.T @ nn.functional.one_hot(tensors(observation)[1], CLASSES).float()).T, alpha=0.01)
+    return model
+
+
+def with_forward_derivatives(env, model, observation):
+    x, y = tensors(observation)
+    weight, bias = (parameter.detach() for parameter in model.parameters())
+    with env.meter:
+        direction = torch.randn_like(weight)
+        loss = lambda weight: nn.functional.cross_entropy(x @ weight.T + bias, y)  # noqa: E731
+        _, slope = torch.func.jvp(loss, (weight,), (direction,))
+        with torch.no_grad():
+            model[0].weight.sub_(slope * direction, alpha=0.01)
+    return model
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        plain,
+        with_parts_erased,
+        in_an_opaque_format,
+        with_forward_derivatives,
+        built_outside,
+        built_inside,
+        with_adam,
+        in_shuffled_batches,
+        in_batches_of_numpy,
+        on_rescaled_data,
+        with_the_best_weights_kept_outside,
+        after_a_copy_of_the_environment,
+    ],
+)
+def test_honest_learners_are_accepted(started, learner):
+    env, model, observation = started
+    for tick in range(1, 4):
+        predictor = learner(env, model, observation)
+        observation, *_ = env.step(predictor)
+        assert env.ledger[tick].comp > 0
+        if learner is after_a_copy_of_the_environment:
+            return
+
+
+def test_data_gathered_in_numpy_are_recognised(started):
+    env, model, observation = started
+    gathered = []
+    for _ in range(3):
+        gathered.append(observation["train"])
+        both = {name: np.concatenate([part[name] for part in gathered]) for name in ("x", "y")}
+        with env.meter:
+            fit(model, {"train": both})
+        observation, *_ = env.step(model)
+    assert env.tick == 3
