@@ -29,7 +29,7 @@ from agents.training.settings import StageSettings
 from alma_env.data.datasets import TEXT
 from alma_env.registration import PROTOCOLS, TEXT_ID, keywords_of
 
-from .documentation import EXECUTED, NOT_RUN, PAGES, ROOT, SHOWN, Block, blocks, commands, inline_code
+from .documentation import EXECUTED, NOT_RUN, PAGES, ROOT, SHOWN, Block, blocks, commands, inline_code, prose
 from .tutorials import notebook, output_of, same_words
 
 PROGRAMS = {"alma": agents.cli, "alma-leaderboard": leaderboard.cli}
@@ -106,6 +106,15 @@ def test_the_commands_in_a_pages_prose_exist(page, capsys):
             printed = capsys.readouterr().out
             options = [word.partition("=")[0] for word in words if word.startswith("--")]
             assert all(option in printed for option in options), f"{page}: {code}"
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "CHANGELOG.md", *(PAGES[page] for page in PAGES if "/" not in page)], ids=lambda page: page.name
+)
+def test_a_line_of_prose_has_at_most_140_characters(page):
+    written = re.sub(r"<!-- alma .*?<!-- end -->", "", prose(page), flags=re.DOTALL)  # the other lines are generated
+    unwrapped = "![" if page.name == "architecture.md" else ("![", "|")  # pictures, and tables except the map's
+    assert [line for line in written.splitlines() if len(line) > 140 and not line.startswith(unwrapped)] == []
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -139,9 +139,13 @@ def _module(path: Path) -> Any:
     return module
 
 
-def raised_in_file(error: BaseException) -> bool:
-    """Return whether an error passed through a file of the user: raised in it, or in what it called."""
-    return any(call.tb_frame.f_code.co_filename in _files for call in _calls(error.__traceback__))
+def place_of(error: BaseException) -> str | None:
+    """Return the last place in a file of the user that an error passed through; None if there is none."""
+    own = [call for call in _calls(error.__traceback__) if call.tb_frame.f_code.co_filename in _files]
+    if not own:
+        return None
+    code = own[-1].tb_frame.f_code
+    return f"{Path(code.co_filename).name}, line {own[-1].tb_lineno}, in {code.co_qualname}"
 
 
 def traceback_of(error: BaseException) -> str | None:
@@ -156,8 +160,7 @@ def traceback_of(error: BaseException) -> str | None:
     calls = list(_calls(error.__traceback__))
     own = [call for call in calls if call.tb_frame.f_code.co_filename in _files]
     if own and not _is_check(error, calls[-1]):
-        code = own[-1].tb_frame.f_code
-        place = f"{Path(code.co_filename).name}, line {own[-1].tb_lineno}, in {code.co_qualname}"
+        place = place_of(error)
     elif isinstance(error, SyntaxError) and error.filename in _files:  # Python has called nothing in the file
         place = f"{Path(error.filename).name}, line {error.lineno}"
     else:

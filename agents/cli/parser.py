@@ -193,7 +193,7 @@ def _add_plot(commands: Any) -> None:
         "plot",
         "plot:plot",
         "draw figures of finished runs",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_HelpWithOptionalPaths,
         epilog="kinds:\n" + "".join(f"  {kind:20}{shows}\n" for kind, shows in FIGURES.items()),
     )
     add = plot.add_argument
@@ -210,7 +210,7 @@ def _add_plot(commands: Any) -> None:
 
 def _add_table(commands: Any) -> None:
     summary = "compare finished runs in a table, with intervals and tests"
-    table = add_command(commands, "table", "finished_runs:table", summary)
+    table = add_command(commands, "table", "finished_runs:table", summary, formatter_class=_HelpWithOptionalPaths)
     add = table.add_argument
     _add_choice_of_runs(table)
     add("--format", default="markdown", choices=TABLE_FORMATS, help="default markdown")
@@ -221,11 +221,21 @@ def _add_table(commands: Any) -> None:
     table.add_argument("--json", dest="format", action="store_const", const="json", help="the same as --format json")
 
 
+class _HelpWithOptionalPaths(argparse.RawDescriptionHelpFormatter):
+    """Help whose usage has the paths of `_add_choice_of_runs` as ``[PATH ...]``: none, or several."""
+
+    def _format_args(self, action: argparse.Action, default_metavar: str) -> str:
+        text = super()._format_args(action, default_metavar)
+        if action.option_strings or action.required or action.nargs != argparse.ONE_OR_MORE:
+            return text
+        return text.partition(" ")[2]  # of "PATH [PATH ...]"
+
+
 def _add_choice_of_runs(parser: argparse.ArgumentParser) -> None:
-    """Add the options that `agents.cli.finished_runs.chosen_runs` reads."""
+    """Add the options that `agents.cli.finished_runs.chosen_runs` reads; the parser has `_HelpWithOptionalPaths`."""
     paths = "folders of runs, or files written by `alma pack`; may be left out with --recorded"
     given = parser.add_argument("paths", type=Path, nargs="+", default=(), metavar="PATH", help=paths)
-    given.required = False  # with nargs="*", argparse would refuse paths after an option
+    given.required = False  # nargs="*" has a right usage line, but argparse would refuse paths after an option
     parser.add_argument("--recorded", action="store_true", help="also the runs that come with the package")
     where = (
         "only runs with these values of env, agent, width, wait, replay, seed or a dotted name of config.json; "

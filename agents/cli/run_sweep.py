@@ -161,13 +161,19 @@ def _require_no_grid(options: argparse.Namespace) -> None:
         raise ValueError(
             f'--data {options.data} {both}; in the file write env = "{ARRAYS_ID}", and data = "{options.data}" in [set]'
         )
-    for option in _given(options):
-        raise ValueError(f"--{option} {both}")
+    for option in _written(_given(options)):
+        raise ValueError(f"{option} {both}")
 
 
 def _given(options: argparse.Namespace) -> dict[str, Any]:
     keys = ("env", "agent", "width", "wait", "policy", "seeds", "replay", "engine", "device", "record", "set")
     return {key: getattr(options, key) for key in keys if getattr(options, key) not in (None, False, [])}
+
+
+def _written(given: Mapping[str, Any]) -> list[str]:
+    """The options of `alma sweep` as the user wrote them: the values of ``replay`` are two options."""
+    replay = ["--replay" if value else "--no-replay" for value in given.get("replay", [])]
+    return [option for key in given for option in (replay if key == "replay" else [f"--{key}"])]
 
 
 def _table(options: argparse.Namespace) -> dict[str, Any]:
@@ -176,11 +182,14 @@ def _table(options: argparse.Namespace) -> dict[str, Any]:
     data = _data(options, table)
     if "env" not in table:
         if table:
-            given = " ".join(f"--{key}" for key in table)
+            given = " ".join(_written(table))
             raise ValueError(f"{given} without --env: a grid needs an environment; add for example --env {DEFAULT_ENV}")
         raise ValueError(f"no grid: give a TOML file, or options: alma sweep --env {DEFAULT_ENV} --wait 5 20")
     for key in ("env", "agent", "width", "wait", "policy", "seeds"):
         grid.require_distinct(f"--{key}", table.get(key, []))
+    for option in ("--replay", "--no-replay"):
+        if _written(table).count(option) > 1:
+            raise ValueError(f"{option}: given twice, but each run counts once; give it once")
     return table | {"set": _settings(options.set) | data}
 
 

@@ -26,7 +26,7 @@ from agents.rl.learning_curve import fit as fit_curve
 from agents.rl.learning_curve import without_growth
 from agents.rl.price_range import PriceRange
 from agents.rl.recording_plan import SEEDS, recording_specs
-from agents.rl.registration import OF_RECORDED_RUNS
+from agents.rl.registration import OF_RECORDED_RUNS, require_trainable
 from agents.rl.saving import save_policy
 from agents.rl.train import train_policy
 from agents.rl.training_fit import fit_trainings
@@ -193,7 +193,7 @@ def train(options: argparse.Namespace, console: Console) -> int:
 
 def _evaluation(options: argparse.Namespace, keywords: Mapping[str, Any]) -> dict[str, Any]:
     """The grid that runs the policy on the real streams of its problem, as a table for `grid.expand`."""
-    stream = options.env.removeprefix("alma_env:").replace("-Wait-Surrogate", "").replace("-Wait", "")
+    stream = require_trainable(options.env).replace("-Wait-Surrogate", "").replace("-Wait", "")
     stream = stream.removesuffix("-v1") + "-v0" * stream.endswith("-v1")
     if OF_RECORDED_RUNS in options.env:
         stream = recordings.stream_of(keywords.get("recorded"))

@@ -13,8 +13,8 @@ from torch import nn
 
 from agents.learners.joined_parts import Part, join_parts
 from agents.policies import Decision, Policy, Progress, StatefulPolicy
-from agents.policies.progress import decision_of, megabatches_of, require_policy
-from agents.training.stage import Examples, LearnerError, as_number
+from agents.policies.progress import PolicyError, decision_of, megabatches_of, named, require_policy
+from agents.training.stage import CannotGrowError, Examples, LearnerError, as_number
 from alma_env.metering import meter
 
 MegaBatch = Mapping[str, Part]  # "train" and "valid"
@@ -153,9 +153,19 @@ class AnytimeAgent:
         """Take in a new mega-batch; return the predictor to deploy after a stage, None if the agent waits.
 
         Call it inside ``with env.meter:``.
+
+        Raises:
+            PolicyError: the policy returned no decision, or decided that a learner of a fixed size grows.
+            LearnerError: as for ``carry_out``.
         """
         self.gather(observation)
-        return self.carry_out(decision_of(self.policy, self.progress()))
+        decision = decision_of(self.policy, self.progress())
+        try:
+            return self.carry_out(decision)
+        except CannotGrowError as error:
+            raise PolicyError(
+                f"policy {named(self.policy)} returned {decision} at tick {self.tick}: {error}"
+            ) from error
 
     def gather(self, observation: MegaBatch) -> None:
         """Take in a new mega-batch without a decision."""
@@ -169,7 +179,8 @@ class AnytimeAgent:
         Call it inside ``with env.meter:``, once after each ``gather``. It returns what ``observe`` returns.
 
         Raises:
-            LearnerError: ``train`` returned no report, or the predictor of the learner is no module.
+            LearnerError: ``train`` returned no report, the predictor of the learner is no module, or a learner of a
+                fixed size would have to grow.
         """
         if not decision.train:
             return None

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from agents.learners.network_learner import NetworkLearner
 from agents.networks.mlp_vgg import Build, Predictor
-from agents.training.stage import Examples
+from agents.training.stage import CannotGrowError, Examples
 from agents.training.trainer import MembersReport, Trainer
 from alma_env import Ensemble
 
@@ -39,9 +39,10 @@ class Ens(NetworkLearner[Ensemble]):
         return self.trainer.train_members(predictor.prepare, list(predictor.members), train, valid, self.stage + 1)
 
     def grow(self, train: Examples, valid: Examples) -> None:
-        """Raise ValueError: an ensemble has a fixed number of members."""
-        raise ValueError(
-            "grow with agent 'ens': an ensemble has a fixed number of members; use growth='never', or the agent 'gens'"
+        """Raise CannotGrowError: an ensemble has a fixed number of members."""
+        raise CannotGrowError(
+            "grow with agent 'ens': an ensemble has a fixed number of members; use grow=0 (a schedule: "
+            "growth='never'), or the agent 'gens'"
         )
 
 

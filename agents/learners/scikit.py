@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from agents.networks.forest import Forest, forest_of
 from agents.networks.mlp_vgg import Normalize, Predictor
 from agents.networks.nearest_neighbours import NearestNeighbours
-from agents.training.stage import Examples, StageReport
+from agents.training.stage import CannotGrowError, Examples, StageReport
 from alma_env.errors import MissingPackageError, how_to_install
 from alma_env.metering import meter
 
@@ -113,8 +113,10 @@ class ScikitLearner:
         return forest_of([tree.tree_ for tree in trees], np.asarray(fitted.classes_, np.int64), self.classes)
 
     def grow(self, train: Examples, valid: Examples) -> None:
-        """Raise ValueError: an estimator has a fixed size, or the size that the data give it."""
-        raise ValueError("grow with an estimator of scikit-learn: it cannot grow; use growth='never'")
+        """Raise CannotGrowError: an estimator has a fixed size, or the size that the data give it."""
+        raise CannotGrowError(
+            "grow with an estimator of scikit-learn: it cannot grow; use grow=0 (a schedule: growth='never')"
+        )
 
     def restart(self) -> None:
         """Do nothing: every stage fits a new copy."""

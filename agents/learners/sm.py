@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from agents.learners.network_learner import NetworkLearner
 from agents.networks.mlp_vgg import Predictor
-from agents.training.stage import Examples
+from agents.training.stage import CannotGrowError, Examples
 
 
 @dataclass(eq=False, kw_only=True)
@@ -29,5 +29,8 @@ class SingleModel(NetworkLearner[Predictor]):
         return self.build(self.trainer.generator("init", stage=stage)).to(self.trainer.device).eval()
 
     def grow(self, train: Examples, valid: Examples) -> None:
-        """Raise ValueError: a single model has a fixed architecture."""
-        raise ValueError("grow with agent 'sm': a single model cannot grow; use growth='never', or an agent that grows")
+        """Raise CannotGrowError: a single model has a fixed architecture."""
+        raise CannotGrowError(
+            "grow with agent 'sm': a single model cannot grow; use grow=0 (a schedule: growth='never'), or an agent "
+            "that grows: gens, gmoe, ff"
+        )

@@ -13,7 +13,7 @@ from agents.learners.ens import initialise_members
 from agents.learners.network_learner import NetworkLearner
 from agents.networks.mlp_vgg import Predictor
 from agents.networks.uniform_mixture import Reduce, UniformMixture
-from agents.training.stage import Examples
+from agents.training.stage import CannotGrowError, Examples
 
 
 @dataclass(eq=False, kw_only=True)
@@ -40,8 +40,8 @@ class UMix(NetworkLearner[Predictor]):
         return Predictor(members[0].normalize, mixture).eval()
 
     def grow(self, train: Examples, valid: Examples) -> None:
-        """Raise ValueError: a uniform mixture has a fixed number of members."""
-        raise ValueError(
-            "grow with agent 'umix': a uniform mixture has a fixed number of members; use growth='never', or an "
-            "agent that grows: gens, gmoe, ff"
+        """Raise CannotGrowError: a uniform mixture has a fixed number of members."""
+        raise CannotGrowError(
+            "grow with agent 'umix': a uniform mixture has a fixed number of members; use grow=0 (a schedule: "
+            "growth='never'), or an agent that grows: gens, gmoe, ff"
         )

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import reprlib
 import types
 from dataclasses import dataclass, field
 from numbers import Integral
+from pathlib import Path
 from typing import Any, Protocol, get_type_hints, runtime_checkable
 
 import numpy as np
+
+from alma_env.errors import AlmaError
+
+
+class PolicyError(AlmaError, TypeError):
+    """A policy returned something else than a decision, or a decision that the learner cannot carry out."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +152,7 @@ def decision_of(policy: Policy, now: Progress) -> Decision:
     """Return the decision of a policy, also of one that returns True to train and False to wait.
 
     Raises:
-        TypeError: the policy returned something else.
+        PolicyError: the policy returned something else.
 
     >>> decision_of(lambda now: now.tick == 2, Progress(tick=2, ticks=4, pending=1, stages=0)).train
     True
@@ -154,13 +162,25 @@ def decision_of(policy: Policy, now: Progress) -> Decision:
         return decided
     if isinstance(decided, bool | np.bool_):
         return Decision(train=bool(decided))
-    name = getattr(policy, "__name__", type(policy).__name__)
-    if callable(decided):
-        raise TypeError(_not_called(name))
-    raise TypeError(
-        f"policy {name} returned {decided!r} at tick {now.tick}: must be an agents.Decision, or True to train and "
-        "False to wait"
+    if callable(decided) and isinstance(policy, types.FunctionType):
+        raise PolicyError(_not_called(named(policy)))
+    raise PolicyError(
+        f"policy {named(policy)} returned {reprlib.repr(decided)} at tick {now.tick}: must be an agents.Decision, or "
+        "True to train and False to wait"
     )
+
+
+def named(policy: Policy) -> str:
+    """Return the name of a policy, and the place of its code, for the message of an error.
+
+    >>> from agents.policies import FixedWait
+    >>> named(FixedWait(5))
+    'FixedWait (waiting.py, line ...)'
+    """
+    name = getattr(policy, "__name__", type(policy).__name__)
+    function = policy if hasattr(policy, "__code__") else type(policy).__call__
+    code = getattr(function, "__code__", None)  # none: the function is not written in Python
+    return name if code is None else f"{name} ({Path(code.co_filename).name}, line {code.co_firstlineno})"
 
 
 def megabatches_of(tick: int, pending: int, *, replay: bool, window: int | None = None) -> int:

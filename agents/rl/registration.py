@@ -12,7 +12,8 @@ from pathlib import Path
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from alma_env.registration import STREAM_IDS, register_in_both_namespaces
+from alma_env.errors import did_you_mean
+from alma_env.registration import NAMESPACE, STREAM_IDS, register_in_both_namespaces
 
 SHIPPED = Path(__file__).with_name("recorded")  # folder of the recorded runs that come with the package
 DECISIONS = "-decisions"  # ends the names of files for the second surrogate
@@ -32,6 +33,26 @@ def spec_of(id: str) -> EnvSpec:
     advice to use version 1, which is another problem.
     """
     return gym.spec(id)
+
+
+def require_trainable(env_id: str) -> str:
+    """Return the id without a namespace of a decision environment or surrogate whose rewards are numbers.
+
+    Raises:
+        ValueError: it is the id of nothing of the kind; the message suggests similar ids.
+    """
+    name = env_id.removeprefix("alma_env:").removeprefix(NAMESPACE)
+    if "-MO-" in name:
+        raise ValueError(
+            f"env_id={env_id!r}: its rewards are vectors, and the algorithms learn from rewards that are numbers; use "
+            "the id without -MO"
+        )
+    ids = [id for id in gym.registry if "-ALMA-Wait" in id and "-MO-" not in id and "/" not in id]
+    if name not in ids:
+        raise ValueError(
+            f"env_id={env_id!r}: not a decision environment; the ids are {', '.join(ids)}{did_you_mean(name, ids)}"
+        )
+    return name
 
 
 def register() -> None:

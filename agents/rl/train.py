@@ -14,10 +14,9 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 from agents.rl.keywords import keywords_of_class
-from agents.rl.registration import spec_of
+from agents.rl.registration import require_trainable, spec_of
 from agents.rl.surrogate_vector import SurrogateVectorEnv
 from alma_env.errors import did_you_mean, how_to_install
-from alma_env.registration import NAMESPACE
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -132,15 +131,11 @@ def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[V
     """Return the environment in the form of Stable-Baselines3, and the length of its stream."""
     from agents.rl.sb3 import SurrogateVecEnv
 
-    name = env_id.removeprefix("alma_env:").removeprefix(NAMESPACE)
-    trainable = [id for id in gym.registry if "-ALMA-Wait" in id and "-MO-" not in id and "/" not in id]
-    if "-MO-" in name or keywords.get("reward", "scalar") != "scalar":
+    name = require_trainable(env_id)
+    if keywords.get("reward", "scalar") != "scalar":
         raise ValueError(
-            f"env_id={env_id!r}, reward={keywords.get('reward', 'vector')!r}: the algorithms learn from rewards that "
-            "are numbers; use the id without -MO, and leave reward out"
+            f"reward={keywords['reward']!r}: the algorithms learn from rewards that are numbers; leave reward out"
         )
-    if name not in trainable:
-        raise ValueError(f"env_id={env_id!r}: not a decision environment; the ids are {', '.join(trainable)}")
     spec = spec_of(name)
     if isinstance(spec.vector_entry_point, str):
         known = keywords_of_class(load_env_creator(spec.vector_entry_point))

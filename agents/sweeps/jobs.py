@@ -22,6 +22,7 @@ from agents.catalogue.effort import training_examples
 from agents.catalogue.recipes import recipe_for
 from agents.catalogue.spec import RunSpec
 from agents.learners.anytime import AnytimeAgent
+from agents.policies.progress import PolicyError
 from agents.runs import load
 from agents.runs import run as runs
 from agents.runs.run import OnTick
@@ -36,7 +37,7 @@ _REPORT_SECONDS = 0.2
 
 
 class RunFailedError(AlmaError):
-    """The learner or a predictor of a run broke a rule at a tick; other runs can go on."""
+    """The learner, the policy or a predictor of a run broke a rule at a tick; other runs can go on."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +140,8 @@ def execute(
     """Run an agent through its stream, and record its specification in the run folder.
 
     Raises:
-        RunFailedError: a predictor cannot be scored, its training was not metered or cannot be counted, the learner
-            broke a rule, or the code of an agent of the user raised an error.
+        RunFailedError: a predictor cannot be scored, its training was not metered or cannot be counted, the learner or
+            the policy broke a rule, or the code of an agent of the user raised an error.
     """
     config = runs.config_of(env, agent, spec.seed)
     run_index.require_record(folder, spec)
@@ -158,7 +159,7 @@ def execute(
 
         try:
             return runs.run(env, agent, spec.seed, folder, on_tick=report, record=spec.record)
-        except (PredictorError, UnmeteredTrainingError, UnknownCostError, LearnerError) as error:
+        except (PredictorError, UnmeteredTrainingError, UnknownCostError, LearnerError, PolicyError) as error:
             reason = str(error)
             if isinstance(error, DivergedError):  # its own remedy is for the author of a learner
                 reason = f"{error.what}; {config.agent.divergence_remedy}"
@@ -166,10 +167,12 @@ def execute(
             raise RunFailedError(f"the run failed at tick {agent.tick}: {reason}") from (error.__cause__ or error)
         except Exception as error:
             # With several ranks, the others may wait for this one in the same run: only the end of the process ends it.
-            if distributed.ranks() > 1 or not own_code.raised_in_file(error):
+            place = own_code.place_of(error)
+            if distributed.ranks() > 1 or place is None:
                 raise
-            # The traceback has the text of the error; a check of this project has none.
-            reason = f"{type(error).__name__} in the code of the agent" if own_code.traceback_of(error) else str(error)
+            # The traceback has the place and the text of the error. There is none if a check of this project raised it.
+            with_traceback = own_code.traceback_of(error) is not None
+            reason = f"{type(error).__name__} in the code of the agent" if with_traceback else f"{place}: {error}"
             raise RunFailedError(f"the run failed at tick {agent.tick}: {reason}") from error
 
 

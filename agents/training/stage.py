@@ -34,6 +34,10 @@ class LearnerError(AlmaError, ValueError):
     """A learner gave a wrong report of its training, or its predictor is no module."""
 
 
+class CannotGrowError(LearnerError):
+    """A policy decided that a learner grows, and this learner has a fixed size."""
+
+
 @dataclass(frozen=True)
 class Examples:
     """Raw inputs `x` (n, ...), uint8 or float32, and labels `y` (n,), int64. For text, both are int32 (n, T)."""

@@ -38,6 +38,8 @@ def parallel_env(
         TypeError: an unknown keyword, or a value of another type.
         DataUnavailableError: the data set is neither on disk nor available for download.
     """
+    # `Arena` names the same keywords: a common record would hide their types and defaults from help and editors.
+    # A test compares the two lists.
     return Arena(
         make(id, **keywords),
         agents,

@@ -12,7 +12,7 @@ import pytest
 
 from agents import figures
 from agents.analysis import tables, tables_text
-from agents.cli import parser, waiting_parser
+from agents.cli import main, parser, waiting_parser
 from agents.reproduction import plans, printed
 from agents.rl import train
 from agents.runs import archive
@@ -48,6 +48,16 @@ def test_help_of_every_command_loads_none_of_the_heavy_modules():
 def test_every_command_names_a_function(words, command):
     module, _, function = command.get_default("command").partition(":")
     assert callable(getattr(importlib.import_module(f"agents.cli.{module}"), function))
+
+
+@pytest.mark.parametrize(("words", "paths"), [("table", "[PATH ...]"), ("plot", "KIND [PATH ...]")])
+def test_the_usage_shows_that_paths_may_be_left_out_and_repeated(words, paths, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit):
+        main([words, "--help"])
+    usage, _, text = capsys.readouterr().out.partition("\n\n")
+    assert usage.split("\n")[-1].strip() == paths
+    assert "; may be left out with --recorded" in " ".join(text.split())
 
 
 def test_repeated_names_equal_the_names_of_the_rooms_that_define_them():

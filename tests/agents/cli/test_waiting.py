@@ -150,6 +150,22 @@ def test_a_keyword_that_is_not_for_set_is_refused(command, setting, message, cap
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("evaluation", [[], ["--evaluate", "0"]])
+@pytest.mark.parametrize(
+    ("env", "similar"),
+    [
+        ("Digits", "Digits-ALMA-Wait-v0 or Digits-ALMA-Wait-v1"),
+        ("Digits-ALMA-v0", "Digits-ALMA-Wait-v0 or Digits-ALMA-Wait-v1"),
+        ("alma_env:Digits-ALMA-Wait-Surrogat-v0", "Digits-ALMA-Wait-Surrogate-v0 or Digits-ALMA-Wait-Surrogate-v1"),
+    ],
+)
+def test_learning_on_an_unknown_environment_suggests_decision_environments(capsys, tmp_path, env, similar, evaluation):
+    status, _, err = run(capsys, "policy", "train", env, "--out", tmp_path / "x.zip", *evaluation)
+    assert status == 2
+    assert err.startswith(f"alma policy: env_id={env!r}: not a decision environment; the ids are MNIST-ALMA-Wait-v0, ")
+    assert err.endswith(f"; did you mean {similar}?\n")
+
+
 def test_wrong_input_gets_one_line_with_the_remedy(capsys, runs, tmp_path):
     for arguments, message in (
         (["surrogate", "fit", runs, "--out", tmp_path / "x.json"], "end in .npz"),

@@ -296,9 +296,3 @@ def test_from_scratch_uses_new_weights_and_all_data(env):
 def test_a_wrong_keyword_raises_with_the_rule_and_the_remedy(env, settings, message):
     with pytest.raises(ValueError, match=message):
         agents.make(settings.pop("id", "sm"), env, **settings)
-
-
-def test_a_single_model_cannot_grow(env):
-    agent = agents.make("sm", env, width=8, epochs=1, policy=lambda now: Decision(train=True, grow=True))
-    with pytest.raises(ValueError, match="agent 'sm'.*growth='never'"):
-        agents.run(env, agent, 0)

@@ -10,6 +10,7 @@ import torch
 import agents
 import alma_env
 from agents import AnytimeAgent, Decision, Doubling
+from agents.policies.progress import PolicyError
 
 
 class Eager:
@@ -69,5 +70,6 @@ def test_a_function_that_returns_a_policy_is_refused_with_its_call_as_the_remedy
 def test_a_policy_that_returns_a_policy_is_told_apart_from_a_wrong_decision() -> None:
     env = alma_env.make("Digits-ALMA-v0", ticks=3)
     agent = agents.make("sm", env, width=4, policy=lambda now: Eager())
-    with pytest.raises(TypeError, match="policy=<lambda>: must be the policy that this function returns"):
+    place = r"policy=<lambda> \(test_progress.py, line \d+\)"
+    with pytest.raises(PolicyError, match=f"{place}: must be the policy that this function returns"):
         agents.run(env, agent, seed=0)

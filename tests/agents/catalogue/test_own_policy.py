@@ -1,0 +1,104 @@
+"""A wrong decision of a policy of the user fails one run, with file, decision and rule; the other runs go on."""
+
+from __future__ import annotations
+
+import pytest
+
+import agents
+import alma_env
+from agents.catalogue import own_code
+from agents.catalogue.spec import RunSpec
+from agents.cli import main
+from agents.policies.progress import PolicyError, named
+from agents.runs import load
+from agents.sweeps import jobs
+
+CODE = """
+from dataclasses import dataclass
+
+import agents
+
+DECISIONS = {
+    "text": lambda: "train",
+    "nothing": lambda: None,
+    "number": lambda: 1,
+    "policy": lambda: agents.FixedWait(2),
+    "grow": lambda: agents.Decision(True, grow=1),
+    "truth": lambda: agents.Decision("no"),
+}
+
+@dataclass(frozen=True)
+class WrongAtTick3:
+    what: str
+
+    def __call__(self, now):
+        return DECISIONS[self.what]() if now.tick == 3 else True
+
+def make_agent(env, *, what, seed=0):
+    policy = WrongAtTick3(what) if seed == 1 else agents.FixedWait(1)
+    return agents.make("sm", env, width=4, epochs=1, seed=seed, policy=policy)
+"""
+PLACE = "WrongAtTick3 (faulty.py, line 19)"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    own_code._module.cache_clear()
+    monkeypatch.delitem(own_code.sys.modules, "own_faulty", raising=False)
+    (tmp_path / "faulty.py").write_text(CODE)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [
+        ("text", f"policy {PLACE} returned 'train' at tick 3: must be an agents.Decision, or True to train and"),
+        ("nothing", f"policy {PLACE} returned None at tick 3: must be an agents.Decision"),
+        ("number", f"policy {PLACE} returned 1 at tick 3: must be an agents.Decision"),
+        ("policy", f"policy {PLACE} returned FixedWait(re"),
+        ("grow", "window=None, restart=False) at tick 3: grow with agent 'sm': a single model cannot grow; use grow=0"),
+        ("truth", "faulty.py, line 12, in <lambda>: train='no': must be True or False; use train=True"),
+    ],
+)
+def test_a_wrong_decision_fails_its_run_and_the_others_go_on(folder, monkeypatch, capsys, what, message):
+    settings = ["ticks=4", f"what={what}"]
+    words = ["run", "--agent", "faulty.py:make_agent", "--seeds", "0", "1", "2", "--out", "runs", "--set", *settings]
+    assert main(words) == 1
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    (line,) = [line for line in shown.out.splitlines() if "failed" in line]
+    assert ", seed 1: the run failed at tick 3: " in line
+    assert message in line
+    assert sorted(run.seed for run in load.find(folder / "runs")[0]) == [0, 2]
+
+
+def test_a_wrong_decision_in_a_sweep_has_no_traceback_of_this_project(folder):
+    spec = RunSpec("Digits-ALMA-v0", "faulty.py:make_agent", seed=1, settings={"ticks": 4, "what": "text"})
+    failed = jobs.run_job(0, jobs.Job(spec, 1, folder / "runs"), jobs.Environments(), lambda _: None)
+    assert failed.traceback.startswith(f"the run failed at tick 3: policy {PLACE} returned 'train' at tick 3: must be")
+    assert "Traceback" not in failed.traceback
+
+
+@pytest.mark.parametrize("id", ["sm", "ens", "umix"])
+def test_the_error_of_growth_that_a_learner_cannot_do_names_policy_and_decision(id):
+    env = alma_env.make("Digits-ALMA-v0", ticks=3)
+
+    def growing(now: agents.Progress) -> agents.Decision:
+        return agents.Decision(train=True, grow=2)
+
+    agent = agents.make(id, env, width=4, epochs=1, policy=growing)
+    policy = r"policy growing \(test_own_policy.py, line \d+\)"
+    with pytest.raises(PolicyError, match=rf"{policy} returned Decision\(.*grow=2.* at tick 2: grow with agent '{id}'"):
+        agents.run(env, agent, seed=0)
+
+
+class Policy:
+    def decide(self, now: agents.Progress) -> bool:
+        return True
+
+
+def test_the_name_of_a_policy_has_the_place_of_its_code():
+    line = Policy.decide.__code__.co_firstlineno
+    assert named(Policy().decide) == f"decide (test_own_policy.py, line {line})"
+    assert named(print) == "print"
