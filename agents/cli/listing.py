@@ -38,7 +38,7 @@ def envs(options: argparse.Namespace, console: Console) -> int:
         table.add_row(stream["id"], stream["data"], str(stream["ticks"] or "any"), recipe, waits)
     table.caption = (
         "B: mega-batches. X-ALMA-v0 has a decision environment X-ALMA-Wait-v0 (v1: all decisions, at prices). "
-        f"{' and '.join(shipped_streams())} also have surrogates X-ALMA-Wait-Surrogate-v0 and v1, which come with the "
+        f"{', '.join(shipped_streams())} also have surrogates X-ALMA-Wait-Surrogate-v0 and v1, which come with the "
         f"package. {OF_RECORDED_RUNS}-v0 and v1 are surrogates of runs of your own, on any stream but text: they need "
         "recorded=FILE, which `alma surrogate fit` writes. `alma envs --json` has every id in full."
     )

@@ -45,12 +45,12 @@ def test_the_checkers_of_gymnasium_and_stable_baselines3_pass(file, width, recwa
 
 
 @pytest.mark.parametrize("reward_on", ["test", "validation"])
-@pytest.mark.parametrize("stream", ["Digits", "MNIST"])
-def test_shipped_recordings_make_a_surrogate_without_a_file(stream, reward_on):
+@pytest.mark.parametrize(("stream", "widths"), [("Digits", 2), ("MNIST", 2), ("FashionMNIST", 1)])
+def test_shipped_recordings_make_a_surrogate_without_a_file(stream, widths, reward_on):
     env = gym.make(f"alma_env:{stream}-ALMA-Wait-Surrogate-v0", reward_on=reward_on)
     check_env(env.unwrapped)
     check_env_of_sb3(env.unwrapped)
-    assert len(env.unwrapped.vector.curves) == 2  # two widths
+    assert len(env.unwrapped.vector.curves) == widths
 
 
 @pytest.mark.parametrize("version", ["v0", "MO-v0", "v1"])
