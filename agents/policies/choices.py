@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from agents.policies.masks import allowed
+from agents.policies.masks import mask_state, mask_table
 from agents.policies.progress import Decision
 
 
@@ -97,7 +97,9 @@ def allowed_choices(tick: Any, pending: Any, stages: Any, *, grows: bool) -> NDA
         stages: trainings so far, () or (n,).
         grows: whether the learner can grow.
     """
-    return allowed(_DECISIONS, tick=tick, pending=pending, stages=stages, grows=grows)
+    masks: NDArray[np.bool_] = MASKS[grows].take(mask_state(tick, pending, stages), 0)  # a copy: users keep it
+    return masks
 
 
 _DECISIONS = [decision_of(choice, ticks=1) for choice in range(len(CHOICES))]
+MASKS = {grows: mask_table(_DECISIONS, grows=grows) for grows in (False, True)}

@@ -73,11 +73,7 @@ def features(
     wrong = np.where(np.isfinite(validation_error), validation_error, -np.expm1(-guess_loss))
     less_loss = (np.asarray(previous_validation_loss) - validation_loss) / guess_loss
     less_error = np.asarray(previous_validation_error) - validation_error
-    out[..., 0] = np.divide(tick, ticks)
-    out[..., 1] = np.log(tick) / math.log(max(ticks, 2))
-    out[..., 2] = np.divide(pending, ticks)
-    out[..., 3] = np.log1p(pending) / math.log1p(ticks)
-    out[..., 4] = np.divide(pending, tick)
+    write_waiting(out, tick=tick, ticks=ticks, pending=pending)
     out[..., 5] = np.greater(stages, 0)
     out[..., 6] = np.log1p(stages) / math.log1p(ticks)
     out[..., 7] = np.clip(nats / 2, 0, 1)
@@ -87,6 +83,15 @@ def features(
     out[..., 11] = np.clip(1 - np.divide(first_parameters, np.maximum(parameters, 1)), 0, 1)
     out[..., 12] = np.clip((np.log10(np.maximum(flops, 1e6)) - 6) / 12, 0, 1)
     return out
+
+
+def write_waiting(out: NDArray[np.float32], *, tick: Any, ticks: int, pending: Any) -> None:
+    """Write the features that change while a learner waits, the first five, into ``out``, (13,) or (n, 13)."""
+    out[..., 0] = np.divide(tick, ticks)
+    out[..., 1] = np.log(tick) / math.log(max(ticks, 2))
+    out[..., 2] = np.divide(pending, ticks)
+    out[..., 3] = np.log1p(pending) / math.log1p(ticks)
+    out[..., 4] = np.divide(pending, tick)
 
 
 def features_of(now: Progress) -> NDArray[np.float32]:

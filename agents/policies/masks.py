@@ -29,17 +29,31 @@ def allowed(
         stages: number of stages so far; as `tick`.
         grows: whether the learner can grow.
     """
-    earlier, trained = np.greater(tick, pending), np.greater(stages, 0)
-    columns = []
-    for decision in decisions:
-        possible = np.ones(np.shape(tick), bool)
-        if decision.replay:
-            possible = possible & earlier
-        if decision.grow:
-            possible = possible & trained & grows
-        if decision.restart:
-            possible = possible & trained
-        if not decision.train and (decision.replay or decision.grow or decision.restart):
-            possible = np.zeros_like(possible)
-        columns.append(possible)
-    return np.stack(columns, -1)
+    masks: NDArray[np.bool_] = mask_table(decisions, grows=grows)[mask_state(tick, pending, stages)]
+    return masks
+
+
+def mask_table(decisions: Sequence[Decision], *, grows: bool = True) -> NDArray[np.bool_]:
+    """Return the masks of the four states of a run, bool (4, actions): thousands of runs look their masks up here."""
+    return np.array(
+        [
+            [_has_effect(decision, earlier, trained, grows) for decision in decisions]
+            for trained in (False, True)
+            for earlier in (False, True)
+        ]
+    )
+
+
+def mask_state(tick: Any, pending: Any, stages: Any) -> Any:
+    """Return the row of a run in `mask_table`, an integer, or the rows of n runs, integers (n,)."""
+    return np.greater(tick, pending) + 2 * np.greater(stages, 0)
+
+
+def _has_effect(decision: Decision, earlier: bool, trained: bool, grows: bool) -> bool:
+    if not decision.train:
+        return not (decision.replay or decision.grow or decision.restart)
+    return (
+        (not decision.replay or earlier)
+        and (not decision.grow or (trained and grows))
+        and (not decision.restart or trained)
+    )

@@ -37,6 +37,7 @@ FEATURES: tuple[tuple[str, float, float, str], ...] = (
 )
 NAMES = tuple(name for name, *_ in FEATURES)
 _OLD = [first_version.NAMES.index(name) for name in NAMES if name in first_version.NAMES]
+_PENDING_PRICE = NAMES.index("pending_price")
 
 
 def feature_space() -> spaces.Box:
@@ -63,17 +64,26 @@ def features(
         grows: whether the learner can grow.
         progress: the arguments of `agents.policies.features.features`.
     """
-    ticks, pending = progress["ticks"], progress["pending"]
+    ticks = progress["ticks"]
     old = first_version.features(**progress)[..., _OLD]
-    highest = math.log1p(HIGHEST_PASS_PRICE)
     new = np.empty((*np.shape(progress["tick"]), len(FEATURES) - len(_OLD)), np.float32)
     new[..., 0] = np.log1p(last_size) / math.log1p(ticks)
     new[..., 1] = np.log1p(processed) / math.log1p(ticks**2)
-    new[..., 2] = np.log1p(pass_price) / highest
-    new[..., 3] = np.log1p(np.multiply(pass_price, pending) / ticks) / highest
+    new[..., 2] = np.log1p(pass_price) / math.log1p(HIGHEST_PASS_PRICE)
+    new[..., 3] = _pending_price(pass_price, progress["pending"], ticks)
     new[..., 4] = np.log1p(np.multiply(memory_price, _STEPS)) / math.log1p(_STEPS * HIGHEST_MEMORY_PRICE)
     new[..., 5] = grows
     return np.concatenate([old, np.clip(new, 0, 1)], -1)
+
+
+def write_waiting(out: NDArray[np.float32], *, tick: Any, ticks: int, pending: Any, pass_price: Any) -> None:
+    """Write the features that change while a learner waits into ``out``, (18,) or (n, 18)."""
+    first_version.write_waiting(out, tick=tick, ticks=ticks, pending=pending)
+    out[..., _PENDING_PRICE] = np.minimum(_pending_price(pass_price, pending, ticks), 1)
+
+
+def _pending_price(pass_price: Any, pending: Any, ticks: int) -> Any:
+    return np.log1p(np.multiply(pass_price, pending) / ticks) / math.log1p(HIGHEST_PASS_PRICE)
 
 
 def features_of(now: Progress, *, pass_price: float, memory_price: float, grows: bool) -> NDArray[np.float32]:

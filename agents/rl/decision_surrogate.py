@@ -15,8 +15,9 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from agents.analysis.prices import Prices
-from agents.policies.choices import GROW, REPLAY, RESTART, TRAIN, allowed_choices, choice_space, megabatches_with
-from agents.policies.priced_features import feature_space, features
+from agents.policies.choices import CHOICES, GROW, MASKS, REPLAY, RESTART, TRAIN, choice_space, megabatches_with
+from agents.policies.masks import mask_state
+from agents.policies.priced_features import feature_space, features, write_waiting
 from agents.rl.fixed_waits import EPISODES, shown_waits, ticks_of
 from agents.rl.keywords import refuse_unknown
 from agents.rl.learning_curve import logistic, logit
@@ -80,6 +81,11 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
         self._size, self._processed = np.zeros((2, num_envs), np.int64)
         self._logit, self._quality = np.zeros((2, num_envs))
         self._prices = np.zeros((2, num_envs))  # of a full pass and of memory
+        seen = self._stacked
+        known = np.ones((len(seen), len(CHOICES)), bool)  # choices of which a recorded run has an example
+        for possible, choices in ((seen.replays, REPLAY != "none"), (seen.restarts, RESTART), (seen.grows, GROW)):
+            known &= possible[:, None] | ~choices
+        self._masks = np.concatenate([MASKS[True] & choices for choices in known])  # four rows for each model
 
     def _start(self, rows: NDArray[np.int64]) -> None:
         """Start episodes with new prices: tick 0 is scored and D_1 has arrived."""
@@ -104,8 +110,7 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
             ValueError: the actions are of another shape, or not in the space.
         """
         choices = self._checked(actions)
-        sizes = megabatches_with(REPLAY[choices], self._tick, self._pending, self.ticks)
-        return self.decide(TRAIN[choices], sizes, RESTART[choices], GROW[choices])
+        return self._advance(TRAIN[choices], partial(self._carry_out, choices=choices))
 
     def decide(
         self, train: NDArray[np.bool_], sizes: Any, restart: NDArray[np.bool_], grow: NDArray[Any]
@@ -118,18 +123,24 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
             restart: which of them restart, bool (n,).
             grow: growth steps before the training, (n,).
         """
-        return self._advance(train, partial(self._simulate, sizes=sizes, restart=restart, grow=grow))
+        return self._advance(train, lambda rows: self._simulate(rows, sizes[rows], restart[rows], grow[rows]))
+
+    def _carry_out(self, rows: NDArray[np.int64], choices: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Train as chosen in the episodes of these rows; return the FLOPs of all episodes."""
+        chosen = choices[rows]
+        size = megabatches_with(REPLAY[chosen], self._tick[rows], self._pending[rows], self.ticks)
+        return self._simulate(rows, size, RESTART[chosen], GROW[chosen])
 
     def _simulate(
-        self, rows: NDArray[np.int64], sizes: NDArray[Any], restart: NDArray[np.bool_], grow: NDArray[Any]
+        self, rows: NDArray[np.int64], size: NDArray[Any], restart: NDArray[np.bool_], grow: NDArray[Any]
     ) -> NDArray[np.float64]:
-        """Train in the episodes of these rows; return the FLOPs of all episodes."""
+        """Train in the episodes of these rows, with one size for each; return the FLOPs of all episodes."""
         spent = np.zeros(self.num_envs)
         if not len(rows):
             return spent
-        model, size, trained = self._curve[rows], sizes[rows], self._stages[rows] > 0
-        cold = restart[rows] | ~trained
-        steps = grow[rows] * trained * self._stacked.grows[model]
+        model, trained = self._curve[rows], self._stages[rows] > 0
+        cold = restart | ~trained
+        steps = grow * trained * self._stacked.grows[model]
         self._grown[rows] += steps
         self._processed[rows[cold]] = 0
         self._quality[rows[cold]] = self.np_random.standard_normal(cold.sum()) * self._stacked.quality[model[cold]]
@@ -154,6 +165,7 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
         self._size[rows] = size
         self._stages[rows] += 1
         self._pending[rows] = 0
+        self._changed[rows] = True
         return spent
 
     def _simulate_waits(self, curve: int) -> dict[int, NDArray[np.float64]]:
@@ -171,12 +183,19 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
 
     def _vectors(self, spent: NDArray[np.float64]) -> NDArray[np.float64]:
         size = self._parameters() / self._stacked.parameters(self._curve)
-        return -np.stack([self._error, spent / self._stacked.pass_flops[self._curve], size], -1)
+        vectors = np.empty((self.num_envs, 3))
+        vectors[:, 0], vectors[:, 1], vectors[:, 2] = self._error, spent / self._stacked.pass_flops[self._curve], size
+        return np.negative(vectors, out=vectors)
 
     def _rewards(self, vectors: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.asarray(vectors[:, 0] + (self._prices.T * vectors[:, 1:]).sum(1))
+        of_pass, of_memory = self._prices
+        return np.asarray(vectors[:, 0] + (of_pass * vectors[:, 1] + of_memory * vectors[:, 2]))
 
-    def _observations(self, rows: Any = slice(None)) -> Observations:
+    def _show_waiting(self) -> None:
+        at = {"tick": self._tick, "ticks": self.ticks, "pending": self._pending}
+        write_waiting(self._shown, **at, pass_price=self._prices[0])
+
+    def _features(self, rows: Any) -> Observations:
         loss, error, previous_loss, previous_error = self._validation[:, rows]
         model = self._curve[rows]
         return features(
@@ -201,11 +220,9 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
 
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which choices have an effect of their own at this tick, bool (n, 10)."""
-        mask = allowed_choices(self._tick, self._pending, self._stages, grows=True)
-        seen = self._stacked
-        for possible, choices in ((seen.replays, REPLAY != "none"), (seen.restarts, RESTART), (seen.grows, GROW)):
-            mask &= possible[self._curve][:, None] | ~choices
-        return mask
+        state = mask_state(self._tick, self._pending, self._stages)
+        masks: NDArray[np.bool_] = self._masks.take(self._curve * len(MASKS[True]) + state, 0)
+        return masks
 
     def _infos(self, vectors: NDArray[np.float64]) -> dict[str, Any]:
         masks = {"action_mask": self.action_masks(), "_action_mask": np.ones(self.num_envs, bool)}

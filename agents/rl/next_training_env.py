@@ -167,8 +167,8 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         vectors = self._vectors(np.zeros(self.num_envs)) * waited[:, None]
         rows = np.flatnonzero(~over)
         self._tick[rows], self._pending[rows] = until[rows], (until - last)[rows]
-        sizes = megabatches_with(trainings.replay, self._tick, self._pending, self.ticks)
-        spent = self._simulate(rows, sizes, trainings.restart, trainings.grow)
+        size = megabatches_with(trainings.replay[rows], self._tick[rows], self._pending[rows], self.ticks)
+        spent = self._simulate(rows, size, trainings.restart[rows], trainings.grow[rows])
         vectors[rows] += self._vectors(spent)[rows]
         self._cer -= vectors[:, 0]
         ended = over | (self._tick == self.ticks)
@@ -183,10 +183,10 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         learners = Learners(self._tick, self._logit, self._quality, self._stages, self._processed)
         return learners.of(np.arange(self.num_envs))
 
-    def _observations(self, rows: Any = slice(None)) -> Observations:
+    def _features(self, rows: Any) -> Observations:
         arrived = self._tick
         self._tick = np.maximum(arrived, 1)
-        observations = super()._observations(rows)
+        observations = super()._features(rows)
         self._tick = arrived
         return observations
 

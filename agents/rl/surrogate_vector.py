@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from agents.analysis.prices import Prices, reward_vector
 from agents.policies.actions import Actions
-from agents.policies.features import feature_space, features
+from agents.policies.features import feature_space, features, write_waiting
 from agents.rl import fixed_waits
 from agents.rl.keywords import refuse_unknown
 from agents.rl.learning_curve import POOL_SIZE, Curve, curves_for
@@ -122,6 +122,8 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self._started = False
         self._ended = np.zeros(num_envs, bool)  # never with SAME_STEP
+        self._shown: Observations = np.empty((0, 0), np.float32)  # the last observations
+        self._changed = np.ones(num_envs, bool)  # episodes that have started or trained since these observations
         self._curve, self._tick, self._pending, self._stages, self._grown = np.zeros((5, num_envs), np.int64)
         self._error, self._flops, self._cer = np.zeros((3, num_envs))
         self._validation = np.full((4, num_envs), np.nan)  # loss and error, then loss and error of the training before
@@ -161,7 +163,7 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         for state in (self._stages, self._grown, self._flops):
             state[rows] = 0
         self._tick[rows] = self._pending[rows] = 1
-        self._ended[rows] = False
+        self._ended[rows], self._changed[rows] = False, True
         self._validation[:, rows] = np.nan
         self._error[rows] = self._cer[rows] = self._first_errors(rows)
 
@@ -270,7 +272,7 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         """Start the episodes again that have ended; return the infos of their ends, with these reward vectors."""
         rows = np.flatnonzero(ended)
         final = np.full(self.num_envs, None, dtype=object)
-        for row, observation in zip(rows, self._observations(rows), strict=True):
+        for row, observation in zip(rows, self._features(rows), strict=True):
             final[row] = observation
         last = self._infos(vectors.copy())
         for values in last.values():
@@ -300,12 +302,28 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         self._flops += spent
         self._stages[rows] += 1
         self._pending[rows] = 0
+        self._changed[rows] = True
         return spent
 
     def _parameters(self, rows: Any = slice(None)) -> NDArray[np.float64]:
         return np.asarray(self._stacked.parameters(self._curve[rows], self._grown[rows]))
 
-    def _observations(self, rows: Any = slice(None)) -> Observations:
+    def _observations(self) -> Observations:
+        """Return the observations of all episodes; those that only waited are computed from the last ones."""
+        if self._changed.all():
+            self._shown = self._features(slice(None))
+        else:
+            rows = np.flatnonzero(self._changed)
+            self._shown[rows] = self._features(rows)
+            self._show_waiting()
+        self._changed[:] = False
+        return self._shown.copy()
+
+    def _show_waiting(self) -> None:
+        write_waiting(self._shown, tick=self._tick, ticks=self.ticks, pending=self._pending)
+
+    def _features(self, rows: Any) -> Observations:
+        """Return the observations of these episodes."""
         loss, error, previous_loss, previous_error = self._validation[:, rows]
         return features(
             tick=self._tick[rows],
