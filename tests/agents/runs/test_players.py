@@ -106,7 +106,8 @@ def test_a_policy_may_return_a_bool(env: AlmaEnv, kind: Any) -> None:
 @pytest.mark.parametrize("returned", [None, 1, (True, False), "train"])
 def test_any_other_return_value_of_a_policy_is_refused_with_the_rule(env: AlmaEnv, returned: Any) -> None:
     agent = agents.make("sm", env, **QUICK, policy=lambda now: returned)
-    with pytest.raises(TypeError, match=r"policy <lambda> returned .* at tick 1: must be an agents\.Decision, or True"):
+    rule = r"policy <lambda> \(test_players\.py, line \d+\) returned .* at tick 1: must be an agents\.Decision, or True"
+    with pytest.raises(TypeError, match=rule):
         agents.run(env, agent, 0)
 
 
