@@ -19,9 +19,11 @@ KINDS = ("fixed wait", "geometric", "geometric, replay of a tenth", "geometric, 
 
 def draw(panels: Mapping[str, Sequence[ScheduleCosts]], file: Path) -> Path:
     """Draw a point for each schedule, in one panel per title; bars are 95 % intervals over seeds."""
-    figure = style.blank(4.2 * len(panels), 4.2)
+    rows = 1 if len(panels) <= 3 else 2
+    columns = math.ceil(len(panels) / rows)
+    figure = style.blank(4.2 * columns, 4.2 * rows)
     for place, (title, schedules) in enumerate(panels.items(), 1):
-        axes = figure.add_subplot(1, len(panels), place)
+        axes = figure.add_subplot(rows, columns, place)
         for number, kind in enumerate(KINDS):
             points = [one for one in schedules if _kind(one.schedule) == kind]
             cers = [Interval.of(list(one.cer.values())) for one in points]
@@ -30,7 +32,8 @@ def draw(panels: Mapping[str, Sequence[ScheduleCosts]], file: Path) -> Path:
             style.points(axes, passes, means, halves, number, kind if place == 1 else None)
             if number == 0:
                 named = zip(points, cers, strict=True)
-                _name_waits(axes, {one.schedule: (_passes(one), cer.mean) for one, cer in named})
+                rule = [Interval.of(list(one.cer.values())).mean for one in schedules if one.schedule == RECOMMENDED]
+                _name_waits(axes, {one.schedule: (_passes(one), cer.mean) for one, cer in named}, rule)
         for one in schedules:
             if one.schedule == RECOMMENDED:
                 at = _passes(one), Interval.of(list(one.cer.values())).mean
@@ -38,7 +41,7 @@ def draw(panels: Mapping[str, Sequence[ScheduleCosts]], file: Path) -> Path:
                 axes.annotate("the rule", at, (0, -17), textcoords="offset points", ha="center", weight="bold")
         style.log_axis(axes.yaxis, [cer for one in schedules for cer in one.cer.values()])
         axes.set_xlim(left=0)
-        axes.set(xlabel="FLOPs (full passes)", ylabel="CER" if place == 1 else "")
+        axes.set(xlabel="FLOPs (full passes)", ylabel="CER" if place % columns == 1 or columns == 1 else "")
         axes.set_title(title, loc="left")
         style.plain(axes)
     figure.legend(frameon=False, loc="outside lower center", ncols=len(KINDS))
@@ -47,13 +50,15 @@ def draw(panels: Mapping[str, Sequence[ScheduleCosts]], file: Path) -> Path:
     return file
 
 
-def _name_waits(axes: Axes, points: Mapping[str, tuple[float, float]]) -> None:
-    """Write waiting times beside their points; those of near points above and below each other."""
+def _name_waits(axes: Axes, points: Mapping[str, tuple[float, float]], rule: Sequence[float]) -> None:
+    """Write waiting times beside their points; above and below where points, or the circle of the rule, are near."""
     for schedule, (passes, cer) in points.items():
-        near = [other for _, other in points.values() if other != cer and abs(math.log(other / cer)) < _NEAR]
+        others = [*(other for _, other in points.values()), *rule]
+        near = [other for other in others if other != cer and abs(math.log(other / cer)) < _NEAR]
         side = "center" if not near else "bottom" if cer > min(near) else "top"
+        up = 3 if side == "bottom" and min(near) in rule else 0  # points of the page: clear of the circle
         name = "w = " + schedule.removeprefix("wait ")
-        axes.annotate(name, (passes, cer), (-6, 0), textcoords="offset points", ha="right", va=side, fontsize="small")
+        axes.annotate(name, (passes, cer), (-6, up), textcoords="offset points", ha="right", va=side, fontsize="small")
 
 
 def _kind(schedule: str) -> str | None:
