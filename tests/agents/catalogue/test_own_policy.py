@@ -101,4 +101,4 @@ class Policy:
 def test_the_name_of_a_policy_has_the_place_of_its_code():
     line = Policy.decide.__code__.co_firstlineno
     assert named(Policy().decide) == f"decide (test_own_policy.py, line {line})"
-    assert named(print) == "print"
+    assert named(len) == "len"
