@@ -1,4 +1,4 @@
-"""Contestants of a tournament, in the form of the command line: ``ens:width=4,members=3``."""
+"""Contestants of a tournament, in the form of the command line: ``ens:width=4,members=3`` or ``my.py:make:width=4``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agents.catalogue import build
+from agents.catalogue import build, own_code
 from agents.catalogue.methods import method_for
-from agents.catalogue.own_code import is_own
 from agents.catalogue.recipes import recipe_for
 from agents.learners.anytime import AnytimeAgent
 from agents.policies.specs import policy_from
@@ -27,7 +26,10 @@ _ELSEWHERE = {
 
 @dataclass(frozen=True)
 class Contestant:
-    """An entry of a tournament: id and keywords of `agents.make`, with the policy as text and without a seed."""
+    """An entry of a tournament: id and keywords of `agents.make`, with the policy as text and without a seed.
+
+    The id of an agent of one's own is ``FILE.py:FUNCTION``, and the keywords are those of the function.
+    """
 
     name: str
     id: str
@@ -38,8 +40,13 @@ class Contestant:
 
         Raises:
             ValueError: as `agents.make`; the message starts with the contestant's name.
+            TypeError: the function of an agent of one's own returns something else.
         """
         given = dict(self.hyperparameters)
+        if own_code.is_own(self.id):
+            if "policy" in given:
+                given["policy"] = policy_from(str(given["policy"]), grows=False)
+            return own_code.make(self.id, env, seed, given)
         try:
             if "policy" in given:
                 grows = method_for(self.id, recipe_for(env.data.name).backbone).grows
@@ -52,32 +59,42 @@ class Contestant:
 def read_contestants(specs: Sequence[str], common: Mapping[str, Any] | None = None) -> list[Contestant]:
     """Read ``ID`` or ``ID:KEY=VALUE,KEY=VALUE,…``; ``common`` holds hyper-parameters of all contestants.
 
-    A part without ``=`` belongs to the value before it, as in ``gens:growth=at:5,10``.
+    An ID is the name of an agent, or ``FILE.py:FUNCTION``. A part without ``=`` belongs to the value before it, as in
+    ``gens:growth=at:5,10``.
 
     Raises:
         ValueError: a word has another form, or is given twice.
 
     >>> read_contestants(["gens:growth=at:5,10,width=8"], {"epochs": 3, "width": 4})[0].hyperparameters
     {'epochs': 3, 'width': 8, 'growth': 'at:5,10'}
+    >>> read_contestants(["my.py:make_agent:width=8"])[0]
+    Contestant(name='my.py:make_agent:width=8', id='my.py:make_agent', hyperparameters={'width': 8})
     """
     for spec in specs:
         if specs.count(spec) > 1:
             raise ValueError(f"--agents {spec}: given twice; give each agent once")
-    return [
-        Contestant(spec, spec.partition(":")[0], {**(common or {}), **read_keywords(f"--agents {spec}", _parts(spec))})
-        for spec in specs
-    ]
+    contestants = []
+    for spec in specs:
+        id, colon, keywords = _divided(spec)
+        if not id or (colon and not keywords):
+            raise ValueError(
+                f"--agents {spec}: write the id, and hyper-parameters after a colon, as in sm:width=4,wait=5"
+            )
+        own = read_keywords(f"--agents {spec}", _parts(keywords))
+        contestants.append(Contestant(spec, id, {**(common or {}), **own}))
+    return contestants
 
 
-def _parts(spec: str) -> list[str]:
+def _divided(spec: str) -> tuple[str, str, str]:
+    """Return the id, the colon after it or "", and the text of the keywords."""
     id, colon, keywords = spec.partition(":")
-    if is_own(id):
-        raise ValueError(
-            f"--agents {spec}: the command plays only agents of `alma agents`; let agents of your own play in Python, "
-            "with agents.arena.tournament.play"
-        )
-    if not id or (colon and not keywords):
-        raise ValueError(f"--agents {spec}: write the id, and hyper-parameters after a colon, as in sm:width=4,wait=5")
+    if not own_code.is_own(id):
+        return id, colon, keywords
+    function, colon, keywords = keywords.partition(":")
+    return f"{id}:{function}", colon, keywords
+
+
+def _parts(keywords: str) -> list[str]:
     parts: list[str] = []
     for part in keywords.split(",") if keywords else []:
         if "=" in part or not parts:

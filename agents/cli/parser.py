@@ -176,7 +176,10 @@ def _add_arena(commands: Any) -> None:
     arena = add_command(commands, "arena", "arena:play", "let several agents play on the same streams, and rank them")
     add = arena.add_argument
     add("env", help="environment id (see `alma envs`)")
-    agents = "agents (see `alma agents`), each with its hyper-parameters: sm:width=4 ens:width=4,members=3 gens:wait=5"
+    agents = (
+        "agents (see `alma agents`) and functions of your own, each with its hyper-parameters: sm:width=4 "
+        "ens:width=4,members=3 FILE.py:FUNCTION:wait=5"
+    )
     add("--agents", nargs="+", required=True, metavar="ID:KEY=VALUE,…", help=agents)
     add("--seeds", type=int, nargs="+", default=[0], help="one stream per seed, default 0")
     add_set(arena, "any keyword of the environment, or hyper-parameter of all agents, e.g. ticks=20 epochs=5")

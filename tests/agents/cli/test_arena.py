@@ -12,6 +12,7 @@ from rich.console import Console
 import agents
 import alma_env
 from agents.arena import tournament
+from agents.catalogue import own_code
 from agents.cli import main
 from alma_env import Ledger
 from alma_env.errors import how_to_install
@@ -107,7 +108,9 @@ def test_budgets_per_agent_and_shared_budgets(capsys, tmp_path, monkeypatch):
     ("arguments", "message"),
     [
         (["--agents", "fine-tune"], "agent 'fine-tune': "),
-        (["--agents", "my.py:make_agent", "sm"], "let agents of your own play in Python, with agents.arena.tournament"),
+        (["--agents", "my.py", "sm"], "--agent my.py:: must be FILE.py:FUNCTION"),
+        (["--agents", "my.py:make_agent:", "sm"], "--agents my.py:make_agent:: write the id, and hyper-parameters"),
+        (["--agents", "none.py:make_agent", "sm"], "`alma new agent none.py` writes one"),
         (["--agents", "sm:widht=4"], "agent 'sm:widht=4': 'widht': agent 'sm' has no such hyper-parameter"),
         (["--agents", "sm:width=few"], "agent 'sm:width=few': width='few': must be a whole number"),
         (["--agents", "sm:width=4,replay"], "width='4,replay': must be a whole number"),
@@ -142,6 +145,74 @@ def test_bad_input_gets_one_message_with_the_rule_and_status_2(capsys, tmp_path,
     assert "alma arena:" in err
     assert message in err
     assert list(tmp_path.iterdir()) == []
+
+
+OWN = """
+import agents
+
+
+def twin(env, *, width=4, epochs=1, seed=0):
+    return agents.make("sm", env, width=width, epochs=epochs, seed=seed)
+
+
+class Fails:
+    def __init__(self, learner):
+        self.learner = learner
+
+    def __getattr__(self, name):
+        return getattr(self.learner, name)
+
+    def train(self, train, valid):
+        raise KeyError("weights")
+
+
+def fails(env, *, epochs=1, seed=0):
+    agent = twin(env, epochs=epochs, seed=seed)
+    return agents.AnytimeAgent(Fails(agent.learner), agent.policy, env.ticks)
+"""
+
+
+def forget():
+    own_code._module.cache_clear()
+    sys.modules.pop("own_entrant", None)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "entrant.py").write_text(OWN)
+    forget()
+    yield tmp_path / "entrant.py"
+    forget()
+
+
+def test_an_agent_of_ones_own_plays_as_the_same_agent_of_the_paper(own, capsys):
+    specs = ["entrant.py:twin:width=8", "sm:width=8", "sm:width=4"]
+    assert run(capsys, *QUICK, "--agents", *specs)[0] == 0
+    (file,) = own.parent.rglob("standings.json")
+    written = json.loads(file.read_text())
+    assert [place["rank"] for place in written["standings"]] in ([1, 1, 3], [1, 2, 2])
+    twin, paper, _ = (written["scores"][spec]["0"] for spec in specs)
+    assert (twin["cer"], twin["comp"]) == (paper["cer"], paper["comp"])
+    code = written["config"]["agents"][specs[0]]["code"]
+    assert (code["file"], code["function"]) == ("entrant.py", "twin")
+    # Another content of the file is another tournament.
+    own.write_text(OWN + "\n")
+    forget()
+    assert run(capsys, *QUICK, "--agents", *specs)[0] == 0
+    assert len(list(own.parent.rglob("standings.json"))) == 2
+
+
+def test_an_error_of_an_own_agent_has_its_place_and_keeps_finished_streams(own, capsys):
+    status, _, err = run(capsys, *QUICK, "--agents", "entrant.py:fails", "sm")
+    assert status == 2
+    assert "entrant.py, line 17, in Fails.train" in err
+    assert "KeyError: 'weights'" in err
+    status, _, err = run(capsys, *QUICK, "--agents", "entrant.py:fails", "sm", "--shared-budget", "1e8")
+    assert status == 2
+    assert "config['stage'] has no epochs, updates, batch_size" in err
+    assert "use a flops_budget" in err
 
 
 def test_an_unknown_environment_is_refused(capsys):
