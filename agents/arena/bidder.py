@@ -32,7 +32,7 @@ from alma_env.metering.meter import Meter
 ALLOWANCE = 1.05
 FIRST_GROWTH_ALLOWANCE = 4.0  # the cost of growth is unknown before the first growth step
 GROWTH_ALLOWANCE = 2.0  # the cost of growth changes with the size of the network
-_SETTINGS = ("epochs", "updates", "batch_size", "keep_initial", "patience")  # of a stage; the estimate needs them
+_NEEDED = ("epochs", "updates", "batch_size", "keep_initial", "patience")  # settings of a stage, for the estimate
 
 
 def wait(now: Progress) -> Decision:
@@ -58,7 +58,7 @@ class Bidder:
                 f"growth={growth!r} of agent 'ff' with a shared budget: growth of Firefly may cost hundreds of stages "
                 "and cannot be estimated, so no bid covers it; use growth=never, or a flops_budget"
             )
-        if missing := [name for name in _SETTINGS if name not in agent.config.get("stage", {})]:
+        if missing := [name for name in _NEEDED if name not in agent.config.get("stage", {})]:
             raise ValueError(
                 f"agent {agent.config['id']!r} with a shared budget: config['stage'] has no {', '.join(missing)}, from "
                 "which a bid is computed; record them, as an agent of agents.make does, or use a flops_budget"

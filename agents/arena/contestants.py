@@ -28,7 +28,7 @@ _ELSEWHERE = {
 class Contestant:
     """An entry of a tournament: id and keywords of `agents.make`, with the policy as text and without a seed.
 
-    The id of an agent of one's own is ``FILE.py:FUNCTION``, and the keywords are those of the function.
+    The id can also be ``FILE.py:FUNCTION``, for an agent of your own. The keywords then go to the function.
     """
 
     name: str
@@ -40,10 +40,10 @@ class Contestant:
 
         Raises:
             ValueError: as `agents.make`; the message starts with the contestant's name.
-            TypeError: the function of an agent of one's own returns something else.
+            TypeError: the function in the file does not return an `AnytimeAgent`.
         """
         given = dict(self.hyperparameters)
-        if own_code.is_own(self.id):
+        if own_code.is_own(self.id):  # not below `try`: an error in the file must keep its traceback
             if "policy" in given:
                 given["policy"] = policy_from(str(given["policy"]), grows=False)
             return own_code.make(self.id, env, seed, given)
@@ -80,8 +80,8 @@ def read_contestants(specs: Sequence[str], common: Mapping[str, Any] | None = No
             raise ValueError(
                 f"--agents {spec}: write the id, and hyper-parameters after a colon, as in sm:width=4,wait=5"
             )
-        own = read_keywords(f"--agents {spec}", _parts(keywords))
-        contestants.append(Contestant(spec, id, {**(common or {}), **own}))
+        given = read_keywords(f"--agents {spec}", _parts(keywords))
+        contestants.append(Contestant(spec, id, {**(common or {}), **given}))
     return contestants
 
 

@@ -156,19 +156,25 @@ def twin(env, *, width=4, epochs=1, seed=0):
 
 
 class Fails:
-    def __init__(self, learner):
-        self.learner = learner
+    def __init__(self, learner, seed):
+        self.learner, self.seed = learner, seed
 
     def __getattr__(self, name):
         return getattr(self.learner, name)
 
     def train(self, train, valid):
-        raise KeyError("weights")
+        if self.seed == 1:
+            raise ValueError("no weights")
+        return self.learner.train(train, valid)
 
 
-def fails(env, *, epochs=1, seed=0):
+def fails_at_seed_1(env, *, epochs=1, seed=0):
     agent = twin(env, epochs=epochs, seed=seed)
-    return agents.AnytimeAgent(Fails(agent.learner), agent.policy, env.ticks)
+    return agents.AnytimeAgent(Fails(agent.learner, seed), agent.policy, env.ticks)
+
+
+def fails(env, *, epochs=1):
+    raise ValueError("no network")
 """
 
 
@@ -205,13 +211,22 @@ def test_an_agent_of_ones_own_plays_as_the_same_agent_of_the_paper(own, capsys):
 
 
 def test_an_error_of_an_own_agent_has_its_place_and_keeps_finished_streams(own, capsys):
-    status, _, err = run(capsys, *QUICK, "--agents", "entrant.py:fails", "sm")
+    status, _, err = run(capsys, *QUICK, "--agents", "entrant.py:fails_at_seed_1", "sm", "--seeds", "0", "1")
     assert status == 2
-    assert "entrant.py, line 17, in Fails.train" in err
-    assert "KeyError: 'weights'" in err
-    status, _, err = run(capsys, *QUICK, "--agents", "entrant.py:fails", "sm", "--shared-budget", "1e8")
+    assert "entrant.py, line 18, in Fails.train" in err
+    assert "ValueError: no weights" in err
+    assert {path.parent.name for path in own.parent.rglob("*.jsonl")} == {"seed0"}
+    status, _, err = run(capsys, *QUICK, "--agents", "entrant.py:fails")
     assert status == 2
-    assert "config['stage'] has no epochs, updates, batch_size" in err
+    assert "entrant.py, line 28, in fails" in err
+    assert "ValueError: no network" in err
+
+
+def test_an_own_agent_without_settings_of_a_stage_cannot_bid(own, capsys):
+    bids = ["--shared-budget", "1e8"]
+    status, _, err = run(capsys, *QUICK, "--agents", "entrant.py:fails_at_seed_1", "sm", *bids)
+    assert status == 2
+    assert "config['stage'] has no epochs, updates, batch_size, keep_initial, patience" in err
     assert "use a flops_budget" in err
 
 
