@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -15,6 +16,7 @@ from torch import nn
 
 import agents
 import alma_env
+from agents.catalogue import own_code
 from agents.networks.switch_size import SwitchSize
 from agents.reproduction.outcome import recorded_files
 from agents.runs import load
@@ -86,6 +88,23 @@ def postgresql_server() -> Iterator[str]:
 def postgresql_database(postgresql_server: str) -> Callable[..., AbstractContextManager[str]]:
     """Return a context manager that creates a database by name and template, and gives its URL."""
     return partial(postgresql.database, postgresql_server)
+
+
+@pytest.fixture(autouse=True)
+def no_own_code() -> Iterator[Callable[[], None]]:
+    """Forget the users' files that the process has imported, as a new process would; return a function that does so.
+
+    A process refuses a second file of one name, and a worker of pytest runs many tests with such files.
+    """
+
+    def forget() -> None:
+        own_code._module.cache_clear()
+        own_code._files.clear()
+        for name in [name for name in sys.modules if name.startswith("own_")]:
+            del sys.modules[name]
+
+    yield forget
+    forget()
 
 
 @pytest.fixture

@@ -130,8 +130,6 @@ def with_a_tensor(env, *, seed=0):
 @pytest.fixture
 def file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    own_code._module.cache_clear()
-    monkeypatch.delitem(own_code.sys.modules, "own_mine", raising=False)
     (tmp_path / "mine.py").write_text(CODE)
     return tmp_path / "mine.py"
 
@@ -159,11 +157,10 @@ def test_a_run_gives_the_function_its_options_and_records_its_code(file, capsys)
     assert [row.error for row in found] == [row.error for row in ledger]
 
 
-def test_another_content_of_the_file_is_another_run(file, monkeypatch):
+def test_another_content_of_the_file_is_another_run(file, no_own_code):
     assert run("--agent", "mine.py:make_agent", "--set", "ticks=3") == 0
     file.write_text(CODE + "# changed\n")
-    own_code._module.cache_clear()
-    monkeypatch.delitem(own_code.sys.modules, "own_mine")
+    no_own_code()
     assert run("--agent", "mine.py:make_agent", "--set", "ticks=3") == 0
     assert len({config["agent"]["code"]["digest"] for config in configs(file.parent)}) == 2
 

@@ -6,7 +6,6 @@ import pytest
 
 import agents
 import alma_env
-from agents.catalogue import own_code
 from agents.catalogue.spec import RunSpec
 from agents.cli import main
 from agents.policies.progress import PolicyError, named
@@ -44,8 +43,6 @@ PLACE = "WrongAtTick3 (faulty.py, line 19)"
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    own_code._module.cache_clear()
-    monkeypatch.delitem(own_code.sys.modules, "own_faulty", raising=False)
     (tmp_path / "faulty.py").write_text(CODE)
     return tmp_path
 

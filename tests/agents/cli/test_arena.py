@@ -12,7 +12,6 @@ from rich.console import Console
 import agents
 import alma_env
 from agents.arena import tournament
-from agents.catalogue import own_code
 from agents.cli import main
 from alma_env import Ledger
 from alma_env.errors import how_to_install
@@ -178,22 +177,15 @@ def fails(env, *, epochs=1):
 """
 
 
-def forget():
-    own_code._module.cache_clear()
-    sys.modules.pop("own_entrant", None)
-
-
 @pytest.fixture
 def own(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "entrant.py").write_text(OWN)
-    forget()
-    yield tmp_path / "entrant.py"
-    forget()
+    return tmp_path / "entrant.py"
 
 
-def test_an_agent_of_ones_own_plays_as_the_same_agent_of_the_paper(own, capsys):
+def test_an_agent_of_ones_own_plays_as_the_same_agent_of_the_paper(own, capsys, no_own_code):
     specs = ["entrant.py:twin:width=8", "sm:width=8", "sm:width=4"]
     assert run(capsys, *QUICK, "--agents", *specs)[0] == 0
     (file,) = own.parent.rglob("standings.json")
@@ -205,7 +197,7 @@ def test_an_agent_of_ones_own_plays_as_the_same_agent_of_the_paper(own, capsys):
     assert (code["file"], code["function"]) == ("entrant.py", "twin")
     # Another content of the file is another tournament.
     own.write_text(OWN + "\n")
-    forget()
+    no_own_code()
     assert run(capsys, *QUICK, "--agents", *specs)[0] == 0
     assert len(list(own.parent.rglob("standings.json"))) == 2
 
