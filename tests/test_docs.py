@@ -118,6 +118,11 @@ def test_a_line_of_prose_has_at_most_140_characters(page):
 
 
 @pytest.mark.parametrize("page", PAGES)
+def test_a_page_has_no_placeholder_of_a_text_to_come(page):
+    assert re.findall(r"@@\w*|TODO|FIXME", PAGES[page].read_text()) == []
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_the_files_that_a_page_links_to_exist(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", PAGES[page].read_text()):
         assert (PAGES[page].parent / target).exists(), f"{page}: {target}"
