@@ -125,7 +125,7 @@ def add_policy(commands: Any) -> None:
     judge.add_argument("folder", type=Path, nargs="*", help="folders of runs, such as runs/MNIST-ALMA-v0")
     own = (
         "the runs that come with the package: schedules (default): of learners that do not grow; growth: of those that "
-        "do; earlier: schedules, and two networks that `learned` was before"
+        "do; earlier: schedules, and two networks before the present `learned`"
     )
     judge.add_argument("--recorded", nargs="?", const="schedules", choices=["schedules", "growth", "earlier"], help=own)
     add = judge.add_argument
