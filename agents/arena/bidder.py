@@ -53,15 +53,16 @@ class Bidder:
 
     def __init__(self, agent: AnytimeAgent, meter: Meter) -> None:
         growth = getattr(agent.policy, "growth", "every")
-        if agent.config["id"] == "ff" and growth != "never":
+        id = agent.config.get("id", type(agent.learner).__name__)
+        if id == "ff" and growth != "never":
             raise ValueError(
                 f"growth={growth!r} of agent 'ff' with a shared budget: growth of Firefly may cost hundreds of stages "
                 "and cannot be estimated, so no bid covers it; use growth=never, or a flops_budget"
             )
         if missing := [name for name in _NEEDED if name not in agent.config.get("stage", {})]:
             raise ValueError(
-                f"agent {agent.config['id']!r} with a shared budget: config['stage'] has no {', '.join(missing)}, from "
-                "which a bid is computed; record them, as an agent of agents.make does, or use a flops_budget"
+                f"agent {id!r} with a shared budget: config['stage'] has no {', '.join(missing)}, from which "
+                "a bid is computed; record them, as an agent of agents.make does, or use a flops_budget"
             )
         self.agent = agent
         self.meter = meter

@@ -10,7 +10,7 @@ from agents.catalogue import build, own_code
 from agents.catalogue.methods import method_for
 from agents.catalogue.recipes import recipe_for
 from agents.learners.anytime import AnytimeAgent
-from agents.policies.specs import policy_from
+from agents.policies.specs import fields_of, policy_from
 from agents.policies.validation import literal
 from alma_env import AlmaEnv
 
@@ -45,12 +45,12 @@ class Contestant:
         given = dict(self.hyperparameters)
         if own_code.is_own(self.id):  # not below `try`: an error in the file must keep its traceback
             if "policy" in given:
-                given["policy"] = policy_from(str(given["policy"]), grows=False)
+                given["policy"] = policy_from(str(given["policy"]), grows=False, option=f"agent {self.name!r}: policy=")
             return own_code.make(self.id, env, seed, given)
         try:
             if "policy" in given:
                 grows = method_for(self.id, recipe_for(env.data.name).backbone).grows
-                given["policy"] = policy_from(str(given["policy"]), grows=grows)
+                given["policy"] = policy_from(str(given["policy"]), grows=grows, option="policy=")
             return build.make(self.id, env, seed=seed, **given)
         except ValueError as error:
             raise ValueError(f"agent {self.name!r}: {error}") from error
@@ -60,13 +60,15 @@ def read_contestants(specs: Sequence[str], common: Mapping[str, Any] | None = No
     """Read ``ID`` or ``ID:KEY=VALUE,KEY=VALUE,…``; ``common`` holds hyper-parameters of all contestants.
 
     An ID is the name of an agent, or ``FILE.py:FUNCTION``. A part without ``=`` belongs to the value before it, as in
-    ``gens:growth=at:5,10``.
+    ``gens:growth=at:5,10``; so does a field of a policy, as in ``sm:policy=geometric:factor=1.6,stop=0.8,width=4``.
 
     Raises:
         ValueError: a word has another form, or is given twice.
 
     >>> read_contestants(["gens:growth=at:5,10,width=8"], {"epochs": 3, "width": 4})[0].hyperparameters
     {'epochs': 3, 'width': 8, 'growth': 'at:5,10'}
+    >>> read_contestants(["sm:policy=geometric:factor=1.6,stop=0.8,width=8"])[0].hyperparameters
+    {'policy': 'geometric:factor=1.6,stop=0.8', 'width': 8}
     >>> read_contestants(["my.py:make_agent:width=8"])[0]
     Contestant(name='my.py:make_agent:width=8', id='my.py:make_agent', hyperparameters={'width': 8})
     """
@@ -97,11 +99,16 @@ def _divided(spec: str) -> tuple[str, str, str]:
 def _parts(keywords: str) -> list[str]:
     parts: list[str] = []
     for part in keywords.split(",") if keywords else []:
-        if "=" in part or not parts:
-            parts.append(part)
-        else:
+        if parts and ("=" not in part or part.partition("=")[0] in _fields_of_policy(parts[-1])):
             parts[-1] += "," + part
+        else:
+            parts.append(part)
     return parts
+
+
+def _fields_of_policy(part: str) -> tuple[str, ...]:
+    key, _, spec = part.partition("=")
+    return fields_of(spec) if key == "policy" and ":" in spec else ()
 
 
 def read_keywords(where: str, pairs: Sequence[str]) -> dict[str, Any]:

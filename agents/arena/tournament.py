@@ -17,7 +17,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,11 +29,16 @@ from agents.arena.bidder import ALLOWANCE, FIRST_GROWTH_ALLOWANCE, GROWTH_ALLOWA
 from agents.arena.contestants import Contestant
 from agents.learners.anytime import AnytimeAgent
 from agents.runs import run
-from alma_env import AlmaEnv, Ledger
+from alma_env import AlmaEnv, AlmaError, Ledger
 from alma_env.arena.arena import Arena
 from alma_env.files import replace_file
 
 OnTick = Callable[[Arena], None]
+_LONGEST_NAME = 100  # characters of a file's name; file systems allow 255 bytes
+
+
+class ContestantError(AlmaError):
+    """An agent of a tournament failed; the streams that ended before keep their ledgers."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ def play(arena: Arena, agents: Mapping[str, AnytimeAgent], seed: int, on_tick: O
 
     Raises:
         ValueError: the names differ from the arena's, or an agent has trained before or cannot bid.
+        ContestantError: a training, a policy or a predictor of an agent failed.
     """
     if set(agents) != set(arena.possible_agents):
         raise ValueError(
@@ -80,7 +87,7 @@ def play(arena: Arena, agents: Mapping[str, AnytimeAgent], seed: int, on_tick: O
         actions: dict[str, Any] = {}
         for name in arena.agents:
             observation = observations[name]
-            with arena.meters[name]:
+            with arena.meters[name], _named(name, seed, arena.tick + 1):
                 if bidders:
                     predictor = bidders[name].observe(observation, arena.grants[name])
                 else:
@@ -92,6 +99,15 @@ def play(arena: Arena, agents: Mapping[str, AnytimeAgent], seed: int, on_tick: O
         observations, *_ = arena.step(actions)
         if on_tick is not None:
             on_tick(arena)
+
+
+@contextmanager
+def _named(name: str, seed: int, tick: int) -> Iterator[None]:
+    """Put the name of the agent, the seed and the tick before the message of an error of this project."""
+    try:
+        yield
+    except AlmaError as error:
+        raise ContestantError(f"agent {name!r}, seed {seed}, tick {tick}: {error}") from (error.__cause__ or error)
 
 
 def describe(arena: Arena, env: AlmaEnv, contestants: Sequence[Contestant], seeds: Sequence[int]) -> dict[str, Any]:
@@ -166,18 +182,23 @@ def play_or_read(
     for name, file in files.items():
         try:
             ledgers[name] = Ledger.from_json((played / file).read_text())
+            if len(ledgers[name]) != env.ticks + 1:
+                raise ValueError(f"{len(ledgers[name])} rows, and a stream has {env.ticks + 1}")
         except (FileNotFoundError, ValueError) as error:
             raise ValueError(f"{played / file}: {error}; delete {played} to play the stream again") from error
     return ledgers
 
 
 def file_name(name: str) -> str:
-    """Return a contestant's name without characters that some file systems refuse.
+    """Return a contestant's name without characters that some file systems refuse, and not longer than these allow.
 
     >>> file_name("gens:width=4,growth=every:2")
     'gens-width=4,growth=every-2'
     """
-    return re.sub(r"[^\w=,.+-]", "-", name)
+    plain = re.sub(r"[^\w=,.+-]", "-", name)
+    if len(plain) <= _LONGEST_NAME:
+        return plain
+    return f"{plain[:_LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
 
 
 def standings(ledgers: Mapping[str, Sequence[Ledger]], measure: Measure = ERROR_RATE) -> list[Place]:

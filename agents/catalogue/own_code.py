@@ -52,40 +52,40 @@ def make(reference: str, env: AlmaEnv, seed: int, given: Mapping[str, Any]) -> A
             the configuration of its agent has a value that is not plain data.
         TypeError: the function does not return an `AnytimeAgent`.
     """
-    path, function = _function(reference)
+    path, name, function = _function(reference)
     signature = inspect.signature(function)
     parameters = signature.parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    for name in given:
-        if name not in parameters and not takes_all:
+    for keyword in given:
+        if keyword not in parameters and not takes_all:
             raise ValueError(
-                f"--agent {reference}: {function.__name__} has no parameter {name!r}; add it to the function, or leave "
-                f"{name} out"
+                f"agent {reference}: {name} has no parameter {keyword!r}; add it to the function, or leave "
+                f"{keyword} out"
             )
     arguments = {**given, **({"seed": seed} if "seed" in parameters else {})}
     try:
         signature.bind(env, **arguments)
     except TypeError as error:
         raise ValueError(
-            f"--agent {reference}: {function.__name__} cannot be called with the environment"
-            f"{''.join(f', {name}=' for name in arguments)} ({error}); write `def {function.__name__}(env, …)`, with "
+            f"agent {reference}: {name} cannot be called with the environment"
+            f"{''.join(f', {keyword}=' for keyword in arguments)} ({error}); write `def {name}(env, …)`, with "
             "a default for each further parameter"
         ) from None
     vars(env)["run_seed"] = seed
     agent = function(env, **arguments)
     if not isinstance(agent, AnytimeAgent):
         raise TypeError(
-            f"--agent {reference}: {function.__name__} returned a {type(agent).__name__}: must be an AnytimeAgent; "
+            f"agent {reference}: {name} returned a {type(agent).__name__}: must be an AnytimeAgent; "
             "give agents.AnytimeAgent your learner and a policy, or call agents.make"
         )
-    code = {"file": path.name, "function": function.__name__, "digest": file_digest(path)}
+    code = {"file": path.name, "function": name, "digest": file_digest(path)}
     policy = policy_record(agent.policy) or f"{path.name}: {type(agent.policy).__qualname__}"
     plain = {name: value for name, value in given.items() if name != "policy"}
     agent.config = {"id": path.stem, "policy": policy, **plain, **agent.config, "seed": seed, "code": code}
     require_plain(agent.config)
     if missing := [name for name in _LEARNER if not hasattr(agent.learner, name)]:
         raise TypeError(
-            f"--agent {reference}: the learner {type(agent.learner).__name__} has no {', '.join(missing)}; define what "
+            f"agent {reference}: the learner {type(agent.learner).__name__} has no {', '.join(missing)}; define what "
             "agents.Learner names"
         )
     return agent
@@ -104,17 +104,17 @@ def require_plain(config: Mapping[str, Any]) -> None:
             ) from None
 
 
-def _function(reference: str) -> tuple[Path, Callable[..., Any]]:
+def _function(reference: str) -> tuple[Path, str, Callable[..., Any]]:
     file, _, name = reference.rpartition(":")
     if not file.endswith(".py") or not name:
-        raise ValueError(f"--agent {reference}: must be FILE.py:FUNCTION, such as my.py:make_agent")
+        raise ValueError(f"agent {reference}: must be FILE.py:FUNCTION, such as my.py:make_agent")
     path = Path(file).expanduser().resolve()
     if not path.is_file():
-        raise ValueError(f"--agent {reference}: there is no file {path}; `alma new agent {file}` writes one")
+        raise ValueError(f"agent {reference}: there is no file {path}; `alma new agent {file}` writes one")
     function = getattr(_module(path), name, None)
     if not callable(function):
-        raise ValueError(f"--agent {reference}: {file} has no function {name!r}; write `def {name}(env): …`")
-    return path, function
+        raise ValueError(f"agent {reference}: {file} has no function {name!r}; write `def {name}(env): …`")
+    return path, name, function
 
 
 @functools.cache

@@ -83,6 +83,9 @@ def _hyperparameters(
     own = {name: parameter.default for name, parameter in network.items()} | method.keywords
     known = {*_STAGE_TYPES, *own}
     unknown = sorted(set(given) - known)
+    if unknown and unknown[0] in facts.protocol:
+        reason = f"a keyword of the environment, not of agent {id!r}; give it to the environment (--set for all agents)"
+        raise UnknownHyperparameterError(unknown[0], reason, [])
     if unknown:
         reason = f"agent {id!r} has no such hyper-parameter; it has {', '.join(sorted(known))}"
         raise UnknownHyperparameterError(unknown[0], reason, [*known, *_DEFAULTS, *facts.protocol])

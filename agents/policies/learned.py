@@ -76,6 +76,11 @@ class LearnedPolicy:
                 f"replay={self.replay}, growth={self.growth!r} with policy={str(path)!r}: the model itself decides "
                 "when to replay and grow; leave replay and growth out"
             )
+        if self.growth != "never" and not self.grows:
+            raise ValueError(
+                f"growth={self.growth!r} with policy={str(path)!r}: the learner cannot grow; leave growth out, or take "
+                "an agent that grows, such as gens"
+            )
         for name in PRICES:
             price = getattr(self, name)
             if isinstance(price, bool) or not isinstance(price, Real) or not 0 <= float(price) < math.inf:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from agents.policies.exploring import Exploring
@@ -37,13 +36,7 @@ def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") ->
     Doubling(replay=True, growth='never', stop=1.0, restart=0.0, factor=2.0, first=5)
     """
     name, rest = _parts(spec)
-    if name.endswith(".zip"):
-        return LearnedPolicy(name, grows=grows, **_fields(spec, rest, ("replay", "growth", *PRICES), option))
-    if name == LEARNED or name.endswith(".npz"):
-        return LearnedSchedule(None if name == LEARNED else name, grows=grows, **_fields(spec, rest, PRICES, option))
-    if name == EXPLORING:
-        return Exploring(**_fields(spec, rest, ("seed",), option), grows=grows)
-    if name not in SCHEDULES:
+    if not fields_of(spec):
         names = (*SCHEDULES, LEARNED, EXPLORING)
         if re.search(r"\.py\b", spec):
             raise ValueError(
@@ -54,11 +47,30 @@ def policy_from(spec: str, *, grows: bool = False, option: str = "--policy ") ->
             f"{option}{spec}: unknown policy; choose one of {', '.join(names)}, or give the path of a .zip or .npz "
             f"file{did_you_mean(name, names)}"
         )
-    schedule = SCHEDULES[name]
-    fields = _fields(spec, rest, [field.name for field in dataclasses.fields(schedule)], option)
-    if grows:
-        fields = {"growth": "every"} | fields
-    return schedule(**fields)
+    fields = _read_fields(spec, rest, option)
+    if name.endswith(".zip"):
+        return LearnedPolicy(name, grows=grows, **fields)
+    if name == LEARNED or name.endswith(".npz"):
+        return LearnedSchedule(None if name == LEARNED else name, grows=grows, **fields)
+    if name == EXPLORING:
+        return Exploring(**fields, grows=grows)
+    return SCHEDULES[name](**({"growth": "every"} if grows else {}) | fields)
+
+
+def fields_of(spec: str) -> tuple[str, ...]:
+    """Return the names of the fields that the policy of a text takes; none if there is no such policy.
+
+    >>> fields_of("exploring:seed=3")
+    ('seed',)
+    """
+    name, _ = _parts(spec)
+    if name.endswith(".zip"):
+        return ("replay", "growth", *PRICES)
+    if name == LEARNED or name.endswith(".npz"):
+        return tuple(PRICES)
+    if name == EXPLORING:
+        return ("seed",)
+    return tuple(field.name for field in dataclasses.fields(SCHEDULES[name])) if name in SCHEDULES else ()
 
 
 def _parts(spec: str) -> tuple[str, str]:
@@ -70,14 +82,19 @@ def _parts(spec: str) -> tuple[str, str]:
     return name, rest
 
 
-def _fields(spec: str, text: str, known: Sequence[str], option: str) -> dict[str, Any]:
-    values = {}
+def _read_fields(spec: str, text: str, option: str) -> dict[str, Any]:
+    known = fields_of(spec)
+    values: dict[str, Any] = {}
     for pair in re.split(_COMMA, text) if text else []:
         key, equals, value = pair.partition("=")
-        if key not in known or not equals:
+        if key not in known:
             raise ValueError(
                 f"{option}{spec}: {pair!r} is not a field; write NAME:field=value with the fields "
                 f"{', '.join(known)}{did_you_mean(key, known)}"
             )
+        if not (equals and value):
+            raise ValueError(f"{option}{spec}: the field {key} has no value; write {key}=VALUE")
+        if key in values:
+            raise ValueError(f"{option}{spec}: the field {key} is given twice; give it once")
         values[key] = literal(value)
     return values

@@ -10,6 +10,7 @@ from agents.analysis.statistics import Interval
 from agents.arena import tournament
 from agents.arena.contestants import read_contestants
 from agents.arena.tournament import standings, survived
+from agents.policies.waiting import Geometric
 from alma_env import Ledger, Row
 
 from .entries import DIGITS, TICKS, enter, rows
@@ -52,6 +53,39 @@ def test_a_trained_agent_and_an_agent_of_another_arena_are_refused(env):
     tournament.play(arena, players, seed=0)
     with pytest.raises(ValueError, match="agent 'sm:width=2' at tick 6: it has already trained"):
         tournament.play(arena, players, seed=1)
+
+
+def test_an_agent_that_fails_is_named_with_its_seed_and_tick(env):
+    arena, players = enter(env, "sm:width=2", "sm:width=3")
+    players["sm:width=3"].policy = lambda now: now.tick < 2 or "train"
+    with pytest.raises(tournament.ContestantError, match=r"agent 'sm:width=3', seed 4, tick 2: .* returned 'train'"):
+        tournament.play(arena, players, seed=4)
+
+
+def test_the_recommended_rule_is_a_contestant(env):
+    (rule,) = read_contestants(["sm:policy=geometric:factor=1.6,stop=0.8,width=2"])
+    assert rule.make(env, 0).policy == Geometric(factor=1.6, stop=0.8)
+
+
+def test_long_names_have_short_files_that_differ():
+    names = [f"sm:growth=at:{','.join(map(str, range(100)))},width={width}" for width in (2, 3)]
+    files = {tournament.file_name(name) for name in names}
+    assert len(files) == 2
+    assert max(map(len, files)) < 120
+
+
+def test_a_ledger_that_lost_rows_is_refused(env, tmp_path):
+    contestants = read_contestants(["sm:width=2"], {"epochs": 1})
+    arena, _ = enter(env, "sm:width=2")
+    whole = tournament.play_or_read(arena, env, contestants, 0, tmp_path)
+    file = tmp_path / "seed0" / "sm-width=2.jsonl"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(ValueError, match=r"6 rows, and a stream has 7; delete .*seed0 to play the stream again"):
+        tournament.play_or_read(arena, env, contestants, 0, tmp_path)
+    file.unlink()
+    file.parent.rmdir()
+    again = tournament.play_or_read(arena, env, contestants, 0, tmp_path)
+    assert rows(again["sm:width=2"]) == rows(whole["sm:width=2"])
 
 
 def ledger_of(errors, refused_from=99):

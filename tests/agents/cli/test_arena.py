@@ -107,7 +107,7 @@ def test_budgets_per_agent_and_shared_budgets(capsys, tmp_path, monkeypatch):
     ("arguments", "message"),
     [
         (["--agents", "fine-tune"], "agent 'fine-tune': "),
-        (["--agents", "my.py", "sm"], "--agent my.py:: must be FILE.py:FUNCTION"),
+        (["--agents", "my.py", "sm"], "agent my.py:: must be FILE.py:FUNCTION"),
         (["--agents", "my.py:make_agent:", "sm"], "--agents my.py:make_agent:: write the id, and hyper-parameters"),
         (["--agents", "none.py:make_agent", "sm"], "`alma new agent none.py` writes one"),
         (["--agents", "sm:widht=4"], "agent 'sm:widht=4': 'widht': agent 'sm' has no such hyper-parameter"),
@@ -117,6 +117,12 @@ def test_budgets_per_agent_and_shared_budgets(capsys, tmp_path, monkeypatch):
         (["--agents", ":width=4"], "write the id, and hyper-parameters"),
         (["--agents", "sm:width"], "'width' is not key=value"),
         (["--agents", "sm:width=4,width=5"], "width is given twice"),
+        (
+            ["--agents", "sm:policy=doubling:first=2,first=3"],
+            "first=2,first=3: the field first is given",
+        ),
+        (["--agents", "sm:policy=never"], "agent 'sm:policy=never': policy=never: unknown policy"),
+        (["--agents", "sm:ticks=4"], "'ticks': a keyword of the environment, not of agent 'sm'"),
         (["--agents", "sm:seed=1"], "seed is not a hyper-parameter of an agent; write --seeds"),
         (["--agents", "sm:id=ens"], "id is not a hyper-parameter of an agent; write it first"),
         (["--agents", "sm", "sm"], "--agents sm: given twice"),

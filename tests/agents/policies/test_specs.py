@@ -21,7 +21,8 @@ def test_every_schedule_has_a_name_and_its_fields_can_be_given():
     [
         ("sometimes", "--policy sometimes.*fixed, geometric, doubling, validation, budget, random.*zip"),
         ("doubling:by=2", "'by=2'.*NAME:field=value.*replay, growth, stop, restart, factor, first"),
-        ("doubling:factor", "'factor'.*field=value"),
+        ("doubling:factor", "--policy doubling:factor: the field factor has no value; write factor=VALUE"),
+        ("doubling:first=5,first=6", "the field first is given twice"),
         ("own.py:Mine", "own.py:Mine: a policy of your own belongs to an agent.*--agent FILE.py:FUNCTION"),
         ("nowhere.zip", r"policy='nowhere.zip'.*not found.*model\.save"),
     ],
