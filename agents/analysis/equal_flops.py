@@ -6,8 +6,8 @@ growth steps.
 
 A cell is a setting: its FLOPs are the budget, by each count. Every other method with the same schedule and replay is
 compared at this budget. Its CER is interpolated between its widths, linearly in the logarithm of the FLOPs, seed by
-seed. A budget that is at most a tenth outside of the widths of a method is compared with the nearest width; a budget
-further away has no comparison.
+seed, see `agents.analysis.interpolation`. A budget that is at most a tenth outside of the widths of a method is
+compared with the nearest width; a budget further away has no comparison.
 """
 
 from __future__ import annotations
@@ -15,13 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from agents.analysis.interpolation import at_amounts
 from agents.analysis.seed_groups import SeedGroup
 from agents.analysis.statistics import Interval
 from alma_env import Score
 
-MARGIN = 0.1  # of the FLOPs: how far a budget may lie outside of the widths of a method
 LOWER, HIGHER, UNDECIDED = "lower", "higher", "undecided"
 
 # The names of the counts and the FLOPs of a score. Growth steps are in the paper's measure, but not in its rule of 6.
@@ -90,25 +88,13 @@ def _differences(setting: SeedGroup, widths: Sequence[SeedGroup]) -> dict[str, I
 
 
 def _by_seed(setting: SeedGroup, widths: Sequence[SeedGroup], count: Callable[[Score], float]) -> dict[int, float]:
-    measure = setting.measure
-    differences = {}
-    for seed, run in setting.runs.items():
-        points = [(count(own.score), measure.sum(own.score)) for group in widths if (own := group.runs.get(seed))]
-        total = _interpolated([point for point in points if point[0] > 0], count(run.score))
-        if total is not None:
-            # Rounded, because the interpolation of equal numbers may differ in the last bits.
-            differences[seed] = round(measure.sum(run.score) - total, 9)
-    return differences
-
-
-def _interpolated(points: Sequence[tuple[float, float]], budget: float) -> float | None:
-    """Return the CER at a budget of FLOPs between points (FLOPs, CER); None if the budget is too far outside."""
-    if not points or budget <= 0:
-        return None
-    lowest: dict[float, float] = {}  # of equal FLOPs
-    for one, total in points:
-        lowest[one] = min(total, lowest.get(one, total))
-    flops = sorted(lowest)
-    if not flops[0] / (1 + MARGIN) <= budget <= flops[-1] * (1 + MARGIN):
-        return None
-    return float(np.interp(np.log(budget), np.log(flops), [lowest[one] for one in flops]))
+    total = setting.measure.sum
+    budgets = {seed: flops for seed, run in setting.runs.items() if (flops := count(run.score)) > 0}
+    points = [
+        {seed: (flops, total(run.score)) for seed, run in group.runs.items() if (flops := count(run.score)) > 0}
+        for group in widths
+    ]
+    # Rounded, because the interpolation of equal numbers may differ in the last bits.
+    return {
+        seed: round(total(setting.runs[seed].score) - value, 9) for seed, value in at_amounts(budgets, points).items()
+    }

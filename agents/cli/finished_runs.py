@@ -71,6 +71,8 @@ def table(options: argparse.Namespace, console: Console) -> int:
         say(console, text.rstrip("\n"))
         return 0
     ending = tables_text.FORMATS[options.format][0]
+    if options.out.is_dir():
+        raise ValueError(f"--out {options.out}: it is a folder, and must be a file; choose another name")
     file = options.out if options.out.suffix == ending else options.out.with_name(options.out.name + ending)
     file.parent.mkdir(parents=True, exist_ok=True)
     replace_file(file, text)
@@ -81,7 +83,9 @@ def table(options: argparse.Namespace, console: Console) -> int:
 def pack(options: argparse.Namespace, console: Console) -> int:
     """Write finished runs into one small file."""
     archive.require_name(options.out)  # first, because reading the runs may take minutes
-    runs, left_out = load.find(*options.paths)
+    out = options.out.resolve()
+    replaced = out.exists() and any(out.is_relative_to(path.resolve()) for path in options.paths)
+    runs, left_out = load.find(*options.paths, strict=replaced)  # runs that cannot be read would be lost
     if not runs:
         raise ValueError(f"{' '.join(map(str, options.paths))}: no finished run; finish one first")
     load.pack(runs, options.out)

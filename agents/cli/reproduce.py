@@ -21,7 +21,7 @@ from agents.reproduction.claims.findings import JudgedFinding, family
 from agents.reproduction.claims.setups import read_setup
 from agents.reproduction.cost import cost_of
 from agents.reproduction.outcome import Outcome, judge_outcomes, recorded_runs
-from agents.reproduction.plans import BY_NAME, NAMES, Plan, read
+from agents.reproduction.plans import BY_NAME, NAMES, Plan, Request, read
 from agents.reproduction.printed import printed
 from agents.runs import load
 from agents.runs.load import FinishedRun
@@ -32,6 +32,10 @@ from agents.sweeps.sweep import sweep
 def reproduce(options: argparse.Namespace, console: Console) -> int:
     """Run or read the runs of plans; draw them, judge the findings, and write a report."""
     settings = _settings(options.set)
+    request = Request(options.scale, options.seeds, settings)
+    keywords = execution(options)
+    if options.fresh and (options.recorded or options.runs):
+        raise ValueError("--fresh with --recorded or --runs: no run is computed then; leave --fresh out")
     plans, without_text = _plans(options, settings)
     _require_ticks(plans, options.scale, settings)
     if without_text:
@@ -39,7 +43,7 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
         say(console, f"Without text of your own, {', '.join(without_text)} are left out; run {remedy}")
     specs = {plan.name: plan.specs(options.scale, options.seeds, settings) for plan in plans}
     if options.print:
-        _print_part(plans, specs, options, console)
+        _print_part(plans, specs, request, options, console)
         return 0
     together = list({spec.digest(): spec for of_plan in specs.values() for spec in of_plan}.values())
     costs = [(name, options.scale, cost_of(of_plan)) for name, of_plan in specs.items()]
@@ -56,17 +60,17 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
     if options.recorded or options.runs:
         runs = _finished(options, console)
     else:
-        swept = sweep(together, options.out, console=console, in_order=True, **execution(options))
+        swept = sweep(together, options.out, console=console, in_order=True, **keywords)
         runs, failed = swept.runs(), len(swept.failed)
     outcomes = _outcomes(plans, specs, runs, options)
     found = judge_outcomes(outcomes, options.scale)
     file = options.out / "reproduction.md"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(_markdown(outcomes, found, options), encoding="utf-8")
+    file.write_text(_markdown(outcomes, found, request, options), encoding="utf-8")
     say(console, *(f"{outcome.plan.name}: {outcome.coverage}" for outcome in outcomes))
     say(console, *map(_sentence, report.notes(plans, options.scale)))
     if found:
-        _print_findings(console, found, options.scale)
+        _print_findings(console, found, request)
     say(console, f"Figures, tables and every comparison: {file}")
     return 1 if failed else 0
 
@@ -98,18 +102,23 @@ def _outcomes(
 
 
 def _print_part(
-    plans: Sequence[Plan], specs: Mapping[str, Sequence[RunSpec]], options: argparse.Namespace, console: Console
+    plans: Sequence[Plan],
+    specs: Mapping[str, Sequence[RunSpec]],
+    request: Request,
+    options: argparse.Namespace,
+    console: Console,
 ) -> None:
     """Print one part as Markdown, for a page of the documentation."""
     if not (options.recorded or options.runs):
         raise ValueError(f"--print {options.print}: it shows finished runs; give --recorded, or --runs PATH")
-    runs = recorded_runs() if options.recorded else []
-    runs += load.find(*options.runs, strict=True)[0] if options.runs else []
-    text = printed(options.print, _outcomes(plans, specs, runs, options))
+    runs = _finished(options, Console(stderr=True))
+    text = printed(options.print, _outcomes(plans, specs, runs, options), request)
     console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
 
 
-def _markdown(outcomes: Sequence[Outcome], found: Sequence[JudgedFinding], options: argparse.Namespace) -> str:
+def _markdown(
+    outcomes: Sequence[Outcome], found: Sequence[JudgedFinding], request: Request, options: argparse.Namespace
+) -> str:
     plans = [outcome.plan for outcome in outcomes]
     lines = [f"# {', '.join(plan.name for plan in plans)} at scale {options.scale}\n"]
     for outcome in outcomes:
@@ -119,15 +128,15 @@ def _markdown(outcomes: Sequence[Outcome], found: Sequence[JudgedFinding], optio
     if options.set:
         lines.append(f"* Instead of the plan's settings: {', '.join(options.set)}.")
     sections = [report.plan_section(outcome, options.out, options.format) for outcome in outcomes]
-    return "\n".join([*lines, "", *sections, findings_report.findings_section(found, options.scale)])
+    return "\n".join([*lines, "", *sections, findings_report.findings_section(found, request)])
 
 
-def _print_findings(console: Console, found: Sequence[JudgedFinding], scale: str) -> None:
+def _print_findings(console: Console, found: Sequence[JudgedFinding], request: Request) -> None:
     lines = Table(box=None, show_header=False, pad_edge=False)
     for one in found:
         if one.with_runs:
             claim = f"{findings_report.DATA[one.finding.family]}: {one.finding.statement}"
-            verdict = findings_report.verdict_text(one, scale)
+            verdict = findings_report.verdict_text(one, request)
             numbers = f"{findings_report.counts(one)}; the weakest: {findings_report.weakest(one)}"
             lines.add_row(escape(f"{claim}\n  {verdict}\n  {numbers}"))
     console.print(lines)
@@ -158,6 +167,12 @@ def _require_ticks(plans: Sequence[Plan], scale: str, settings: Mapping[str, Any
     if "ticks" not in settings:
         return
     for plan in plans:
+        longest = max(spec.wait or 1 for spec in plan.specs(scale))
+        if not plan.findings and isinstance(settings["ticks"], int) and settings["ticks"] < longest:
+            raise ValueError(
+                f"--set ticks={settings['ticks']}: {plan.name} waits for {longest} mega-batches; use at least "
+                f"ticks={longest}, or leave it out"
+            )
         setups = [read_setup(family(id), scale) for id in plan.findings]
         several = [setup for setup in setups if len(setup.waits) > 1]
         if several:

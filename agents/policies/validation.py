@@ -79,12 +79,14 @@ def key_values(pairs: Sequence[str], option: str = "--set", example: str = "epoc
     """Parse ``key=value`` arguments of a command line into a dictionary.
 
     Raises:
-        ValueError: an argument does not have this form; the message has the option and a valid example.
+        ValueError: an argument does not have this form, or gives a key again; the message has the option and a remedy.
     """
-    values = {}
+    values: dict[str, Any] = {}
     for pair in pairs:
         key, equals, text = pair.partition("=")
         if not (key and equals):
             raise ValueError(f"{option} {pair}: must have the form key=value; use for example {option} {example}")
+        if key in values:
+            raise ValueError(f"{option} {pair}: {key} is given twice; give it once, several values as {key}=1,2")
         values[key] = literal(text)
     return values

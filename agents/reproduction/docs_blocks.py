@@ -24,7 +24,7 @@ from agents.policies.validation import key_values
 from agents.reproduction import report
 from agents.reproduction.cost import cost_of
 from agents.reproduction.outcome import Outcome, recorded_runs
-from agents.reproduction.plans import BY_NAME, NAMES, SCALES, read
+from agents.reproduction.plans import BY_NAME, NAMES, SCALES, Request, read
 from agents.reproduction.printed import PARTS, printed
 
 _BLOCK = re.compile(r"<!-- alma (?P<command>reproduce|plot) (?P<arguments>[^>]*?) -->\n.*?<!-- end -->", re.DOTALL)
@@ -75,7 +75,8 @@ def _block(arguments: str) -> str:
     outcomes = [
         Outcome.of(plan, scale, plan.specs(scale, settings=given), _recorded_runs(), recorded=True) for plan in plans
     ]
-    return "\n".join(printed(one, outcomes) for one in ([part] if part else ["scores", "findings"]))
+    request = Request(scale, settings=given)
+    return "\n".join(printed(one, outcomes, request) for one in ([part] if part else ["scores", "findings"]))
 
 
 @cache

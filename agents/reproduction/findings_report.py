@@ -16,7 +16,7 @@ from agents.reproduction.claims.findings import (
 from agents.reproduction.claims.verdicts import CONTRADICTED, HOLDS, NO_EQUAL, NOT_RUN, UNDECIDED, PairedComparison
 from agents.reproduction.cost import cost_of
 from agents.reproduction.missing import missing_runs
-from agents.reproduction.plans import NAMES, read
+from agents.reproduction.plans import NAMES, Request, read
 from agents.reproduction.report import hours
 
 DATA = {
@@ -88,7 +88,7 @@ def headlines(judged: Sequence[JudgedFinding]) -> str:
     return table(("data", "the paper finds", "verdict"), rows)
 
 
-def findings_table(judged: Sequence[JudgedFinding], scale: str) -> str:
+def findings_table(judged: Sequence[JudgedFinding], request: Request) -> str:
     """Return a table of findings: verdict, combined test, and number of comparisons by verdict.
 
     A column names the data if the findings are on several.
@@ -96,7 +96,7 @@ def findings_table(judged: Sequence[JudgedFinding], scale: str) -> str:
     columns = {
         "data": [DATA[one.finding.family] for one in judged],
         "finding": [one.finding.statement for one in judged],
-        "verdict": [_verdict_cell(one, scale) for one in judged],
+        "verdict": [_verdict_cell(one, request) for one in judged],
         "on the paper's side by ± 95 %": [combined_text(one) or "–" for one in judged],
         "comparisons": [counts(one) for one in judged],
     }
@@ -105,8 +105,8 @@ def findings_table(judged: Sequence[JudgedFinding], scale: str) -> str:
     return table(tuple(columns), list(zip(*columns.values(), strict=True)))
 
 
-def _verdict_cell(judged: JudgedFinding, scale: str) -> str:
-    text = verdict_text(judged, scale)
+def _verdict_cell(judged: JudgedFinding, request: Request) -> str:
+    text = verdict_text(judged, request)
     return _bold(text) if judged.with_runs else text
 
 
@@ -116,7 +116,7 @@ def _bold(verdict: str) -> str:
     return f"**{word}**{semicolon}{reason}"
 
 
-def verdict_text(judged: JudgedFinding, scale: str) -> str:
+def verdict_text(judged: JudgedFinding, request: Request) -> str:
     """Return the verdict with its reason: contradicted comparisons, the seeds needed, or the cost of missing runs."""
     verdict = judged.verdict
     if verdict in (MIXED, DOES_NOT_HOLD):
@@ -126,10 +126,12 @@ def verdict_text(judged: JudgedFinding, scale: str) -> str:
         return verdict + (f"; contradicted: {'; '.join(against[:NAMED])}{more}" if against else "")
     if verdict == UNDECIDED:
         if judged.combined is None:
-            return f"{verdict}; one seed"
+            return f"{verdict}; {'too few common seeds' if judged.p_values else 'one seed'}"
         return f"{verdict}; {seeds_text(judged.seeds_needed)} seeds would decide"
     if verdict == NOT_RUN or (verdict == HOLDS_WHERE_RUN and judged.missing):
-        cost = cost_of(missing_runs(judged, scale))
+        cost = cost_of(missing_runs(judged, request))
+        if not cost.runs:
+            return f"{verdict}; the missing runs are in no plan"
         runs = f"{cost.runs:,} {'run' if cost.runs == 1 else 'runs'}"
         return f"{verdict}; missing: {runs}, {hours(cost.seconds)} hours"
     return verdict
@@ -177,13 +179,13 @@ def comparisons_table(judged: JudgedFinding) -> str:
     return table(headings, rows)
 
 
-def comparisons_text(judged: Iterable[JudgedFinding], scale: str) -> str:
+def comparisons_text(judged: Iterable[JudgedFinding], request: Request) -> str:
     """Return every comparison of findings that have runs, with the verdict and combined test of each finding."""
     parts = []
     for one in judged:
         if one.with_runs:
             combined = f"On the paper's side by {combined_text(one)}. " if one.combined else ""
-            head = f"{_bold(verdict_text(one, scale))}. {combined}Weakest: {weakest(one)}. {_command(one, scale)}\n"
+            head = f"{_bold(verdict_text(one, request))}. {combined}Weakest: {weakest(one)}. {_command(one, request)}\n"
             parts += [f"### {one.finding.id}: {one.finding.statement}\n", head, comparisons_table(one)]
             if one.count(NOT_RUN):
                 parts.append(f"{one.count(NOT_RUN)} more comparisons were not run.\n")
@@ -193,20 +195,20 @@ def comparisons_text(judged: Iterable[JudgedFinding], scale: str) -> str:
     return "\n".join(parts)
 
 
-def _command(judged: JudgedFinding, scale: str) -> str:
+def _command(judged: JudgedFinding, request: Request) -> str:
     """Return the command that computes the runs of a finding."""
     plan = next(name for name in NAMES if judged.finding.id in read(name).findings)
-    return f"Command: `alma reproduce {plan} --scale {scale}`."
+    return f"Command: `alma reproduce {plan} {request.options}`."
 
 
-def findings_section(judged: Sequence[JudgedFinding], scale: str) -> str:
+def findings_section(judged: Sequence[JudgedFinding], request: Request) -> str:
     """Return the section on the findings: how many hold, their table, the rule of the verdicts, and the comparisons.
 
     It is empty for plans without findings.
     """
     if not judged:
         return ""
-    parts = [summary(judged), findings_table(judged, scale), RULE, comparisons_text(judged, scale)]
+    parts = [summary(judged), findings_table(judged, request), RULE, comparisons_text(judged, request)]
     return "\n".join(["## The findings\n", *parts])
 
 

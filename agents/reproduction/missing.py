@@ -10,25 +10,24 @@ from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import RunSpec, resolve
 from agents.reproduction.claims.findings import JudgedFinding, family
 from agents.reproduction.claims.setups import read_setup
-from agents.reproduction.plans import NAMES, read
+from agents.reproduction.plans import NAMES, Request, read
 
 _PAPER = "gpu"  # the scale of the paper
 
 
-def missing_runs(judged: JudgedFinding, scale: str) -> list[RunSpec]:
+def missing_runs(judged: JudgedFinding, request: Request) -> list[RunSpec]:
     """Return the runs of all settings of a finding that have no run, each once.
 
-    The runs of a setting are those of the finding's plans at this scale; if these plans leave the setting out, those of
-    another plan; and if no plan has the setting at this scale, those at the scale of the paper. A setting in no plan,
-    as Firefly on the digits, has no runs.
+    The runs of a setting are those of the finding's plans at the scale of the request; if these plans leave the setting
+    out, those of another plan; and if no plan has the setting at this scale, those at the scale of the paper. A setting
+    in no plan, as Firefly on the digits, has no runs.
     """
-    runs = [spec for values in judged.missing for spec in _runs_of(values, judged.finding.id, scale)]
-    return list({spec.digest(): spec for spec in runs}.values())
+    runs = [spec for values in judged.missing for spec in _runs_of(values, judged.finding.id, request.scale)]
+    return request.applied_to(runs)
 
 
 def _runs_of(values: Mapping[str, Any], finding: str, scale: str) -> list[RunSpec]:
     """Return the runs of one setting of a finding."""
-    at_paper_scale = _at_paper_scale(values, finding, scale)
     own = [name for name in NAMES if finding in read(name).findings]
     at_paper_scale = _at_paper_scale(values, finding, scale)
     for one, setting in ((scale, values), (_PAPER, at_paper_scale)):

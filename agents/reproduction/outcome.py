@@ -15,6 +15,8 @@ from agents.reproduction.plans import Plan
 from agents.runs import archive, load
 from agents.runs.load import FinishedRun
 
+_DATA = "protocol.digest"  # of the images or tokens; a planned run does not know it
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -30,8 +32,14 @@ class Outcome:
     def of(
         cls, plan: Plan, scale: str, requested: Iterable[RunSpec], runs: Iterable[FinishedRun], recorded: bool = False
     ) -> Outcome:
-        """Return the outcome of a plan whose requested runs are among these finished runs, or are not."""
-        return cls(plan, scale, *_split(requested, runs), recorded)
+        """Return the outcome of a plan whose requested runs are among these finished runs, or are not.
+
+        Raises:
+            ValueError: the finished runs of one environment have different data, such as two texts.
+        """
+        finished, missing = _split(requested, runs)
+        _require_equal_data(finished)
+        return cls(plan, scale, finished, missing, recorded)
 
     @property
     def coverage(self) -> str:
@@ -75,6 +83,18 @@ def _split(specs: Iterable[RunSpec], runs: Iterable[FinishedRun]) -> tuple[list[
         else:
             finished.append(match)
     return finished, missing
+
+
+def _require_equal_data(runs: Iterable[FinishedRun]) -> None:
+    first: dict[str, FinishedRun] = {}
+    for run in runs:
+        config = run.run_config
+        other = first.setdefault(config.env, run)
+        if config.get(_DATA, None) != other.run_config.get(_DATA, None):
+            raise ValueError(
+                f"{config.env}: {other.folder} and {run.folder} have different data; give --runs of one, without "
+                "--recorded"
+            )
 
 
 def _key(config: RunConfig) -> tuple[Any, ...]:

@@ -25,7 +25,7 @@ from __future__ import annotations
 import dataclasses
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
@@ -39,6 +39,31 @@ NAMES = (
     *("fig7", "fig7-fashion", "fig2", "fig8", "ablation", "fig4", "fig1", "fig3", "fig3-mnist", "tab1", "tab2", "fig5"),
     *BY_NAME,
 )
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a reproduction asks of plans: their runs at a scale, with other seeds and settings if these are given."""
+
+    scale: str
+    seeds: Sequence[int] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def options(self) -> str:
+        """The options of `alma reproduce`."""
+        seeds = f" --seeds {' '.join(map(str, self.seeds))}" if self.seeds else ""
+        pairs = "".join(f" {name}={value}" for name, value in self.settings.items())
+        return f"--scale {self.scale}{seeds}" + (f" --set{pairs}" if pairs else "")
+
+    def applied_to(self, specs: Sequence[RunSpec]) -> list[RunSpec]:
+        """Return runs of a plan with the given seeds and settings, each once."""
+        changed = [
+            dataclasses.replace(spec, seed=seed, settings={**spec.settings, **self.settings})
+            for spec in specs
+            for seed in ([spec.seed] if self.seeds is None else self.seeds)
+        ]
+        return list({spec.digest(): spec for spec in changed}.values())
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,21 @@ from collections.abc import Sequence
 
 from agents.reproduction import findings_report
 from agents.reproduction.outcome import Outcome, judge_outcomes
+from agents.reproduction.plans import Request
 from agents.reproduction.tables import cer_by_wait
 
 PARTS = ("summary", "headlines", "findings", "scores", "comparisons")
 
 
-def printed(part: str, outcomes: Sequence[Outcome]) -> str:
-    """Return a part of the outcomes of plans at one scale.
+def printed(part: str, outcomes: Sequence[Outcome], request: Request) -> str:
+    """Return a part of the outcomes of plans.
 
     Args:
         part: ``summary``, how many findings hold; ``headlines``, the verdicts on the best known findings;
             ``findings``, the table of all verdicts; ``scores``, the CER of each plan by waiting time, or its
             perplexities; ``comparisons``, every comparison behind the findings.
-        outcomes: at least one.
+        outcomes: of the plans.
+        request: what was asked of the plans.
 
     Raises:
         ValueError: there is no such part.
@@ -27,15 +29,14 @@ def printed(part: str, outcomes: Sequence[Outcome]) -> str:
         raise ValueError(f"--print {part}: there is no such part; choose one of {', '.join(PARTS)}")
     if part == "scores":
         return "\n".join(map(scores, outcomes))
-    scale = outcomes[0].scale
-    judged = judge_outcomes(outcomes, scale)
+    judged = judge_outcomes(outcomes, request.scale)
     if part == "summary":
         return findings_report.summary(judged)
     if part == "headlines":
         return findings_report.headlines(judged)
     if part == "findings":
-        return findings_report.findings_table(judged, scale)
-    return findings_report.comparisons_text(judged, scale)
+        return findings_report.findings_table(judged, request)
+    return findings_report.comparisons_text(judged, request)
 
 
 def scores(outcome: Outcome) -> str:

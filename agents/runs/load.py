@@ -79,7 +79,9 @@ def read(folder: Path) -> FinishedRun:
 
 
 def divergence(folder: Path) -> str | None:
-    """Return a sentence on the stages of a run whose training diverged; None if no training did."""
+    """Return a sentence on the stages of a run whose training diverged; None if no training did, or none is known."""
+    if not (folder / "stages.jsonl").exists():
+        return None
     ticks = [stage.tick for stage in run_folder.read_stages(folder) if not math.isfinite(stage.validation_loss)]
     if not ticks:
         return None
@@ -113,7 +115,9 @@ def find(*paths: str | Path, strict: bool = False) -> tuple[list[FinishedRun], l
                 continue
             key = json.dumps(run.config, sort_keys=True)
             missing = run.run_config.ticks + 1 - len(run.columns)
-            if missing:
+            if missing < 0:
+                errors.append(run_folder.too_many_rows(run.folder, len(run.columns), run.run_config.ticks))
+            elif missing:
                 left_out.append(f"{run.folder}: unfinished, {missing} ticks to go; left out")
             elif key in found:
                 left_out.append(f"{run.folder}: the same run as {found[key].folder}; counted once")

@@ -127,7 +127,17 @@ def finished_rows(folder: Path, config: RunConfig) -> list[Row] | None:
         return None
     _require_config(folder / "config.json", config)
     rows = read_ledger(folder).rows
+    if len(rows) > config.ticks + 1:
+        raise too_many_rows(folder, len(rows), config.ticks)
     return rows if len(rows) == config.ticks + 1 else None
+
+
+def too_many_rows(folder: Path, rows: int, ticks: int) -> ValueError:
+    """Return the error of a ledger with more rows than its stream has ticks."""
+    return ValueError(
+        f"{folder}: the ledger has {rows} rows, and a stream of {ticks} mega-batches has {ticks + 1}; restore the "
+        "file, or delete the folder"
+    )
 
 
 class RunFolder:
@@ -155,6 +165,8 @@ class RunFolder:
         else:
             files.replace_file(file, json.dumps(config.to_dict(), indent=2, sort_keys=True) + "\n")
         rows = self._restore_last_rows(self._read_rows(), config)
+        if len(rows) > config.ticks + 1:
+            raise too_many_rows(self.path, len(rows), config.ticks)
         if len(rows) <= config.ticks:
             self._require_no_batch()
         return rows

@@ -47,18 +47,20 @@ class Combined:
 
 
 def combine(comparisons: Sequence[PairedComparison]) -> Combined | None:
-    """Return the combined test of comparisons; None if no comparison has two seeds.
+    """Return the combined test of comparisons; None if no two seeds are shared by more than half of the comparisons.
 
     The mean of each seed needs the same comparisons. So the test uses the seeds that its comparisons share, and leaves
-    out comparisons with few seeds if more is gained in seeds: of all choices with more than half of the comparisons, it
-    has the most (comparisons × (seeds − 1)). The choice depends on which runs are finished, not on their results.
+    out comparisons with few or other seeds if more is gained in seeds: of all choices with more than half of the
+    comparisons, it has the most (comparisons × (seeds − 1)). The choice depends on which runs are finished, not on
+    their results.
     """
     best: tuple[int, list[PairedComparison], list[int]] = (0, [], [])
     tested = [one for one in comparisons if len(one.differences) > 1]
-    for least in sorted({len(one.differences) for one in tested}):
-        chosen = [one for one in tested if len(one.differences) >= least]
+    choices = [[one for one in tested if len(one.differences) >= len(least.differences)] for least in tested]
+    choices += [[one for one in tested if one.differences.keys() >= seeds.differences.keys()] for seeds in tested]
+    for chosen in choices:
         if 2 * len(chosen) <= len(tested):
-            break
+            continue
         shared = set.intersection(*(set(one.differences) for one in chosen))
         size = len(chosen) * (len(shared) - 1)
         if size > best[0]:

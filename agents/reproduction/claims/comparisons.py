@@ -6,15 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import mean
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from agents.analysis.interpolation import at_amounts
 from agents.reproduction.claims.setups import Setup
 from agents.reproduction.claims.verdicts import NO_EQUAL, NOT_RUN, PairedComparison, Prediction
 from agents.runs.load import FinishedRun
 
 RunsBySeed = Mapping[int, FinishedRun]
-
-MARGIN = 0.1  # of a size or cost: the largest difference between equal ones outside of the interpolated range
 
 
 class Quantity(NamedTuple):
@@ -117,22 +114,12 @@ def compare_at_equal(
 ) -> PairedComparison:
     """Compare the CER of runs with the CER of another method at an equal size or cost.
 
-    The CER of the other method is interpolated between its widths, linearly in the logarithm of the amount: mean number
-    of parameters, or training FLOPs. A run with at most a fraction `MARGIN` less than the smallest width, or more than
-    the largest width, is compared with that width. Other runs outside of the widths are left out. If no run is left,
-    the verdict is `NO_EQUAL`, or `NOT_RUN` if a width was not run.
+    The CER of the other method is interpolated between its widths, see `agents.analysis.interpolation`; the amount is
+    the mean number of parameters, or the training FLOPs. If no run is left, the verdict is `NO_EQUAL`, or `NOT_RUN` if
+    each seed lacks a width.
     """
-    beyond = False
-    pairs = {}
-    for seed in sorted(these):
-        run = these[seed]
-        others = [runs[seed] for runs in by_width if seed in runs]
-        if not others:
-            continue
-        amounts, values = zip(*sorted((amount.value(other), CER.value(other)) for other in others), strict=True)
-        own = amount.value(run)
-        if amounts[0] / (1 + MARGIN) <= own <= amounts[-1] * (1 + MARGIN):
-            pairs[seed] = CER.value(run), float(np.interp(np.log(own), np.log(amounts), values))
-        else:
-            beyond = beyond or len(others) == len(by_width)
-    return compare_pairs(label, CER.name, pairs, predicted, missing=NO_EQUAL if beyond else NOT_RUN)
+    widths = [{seed: (amount.value(run), CER.value(run)) for seed, run in runs.items()} for runs in by_width]
+    values = at_amounts(amount.by_seed(these), widths)
+    pairs = {seed: (CER.value(these[seed]), values[seed]) for seed in sorted(values)}
+    has_all = any(all(seed in runs for runs in by_width) for seed in these)
+    return compare_pairs(label, CER.name, pairs, predicted, missing=NO_EQUAL if has_all else NOT_RUN)

@@ -27,8 +27,7 @@ def wider_is_better(pick: Picker, setup: Setup) -> list[PairedComparison]:
     for agent in SM_AND_ENS:
         for wait in setup.waits:
             by_width = {width: pick(agent=agent, width=width, wait=wait) for width in setup.widths}
-            widths = [width for width in setup.widths if by_width[width]]
-            for narrow, wide in pairwise(widths if len(widths) > 1 else setup.widths):
+            for narrow, wide in pairwise(setup.widths):
                 label = f"{agent}, w={wait}: {wide} − {narrow}"
                 compared += [
                     compare(label, by_width[wide], by_width[narrow], quantity) for quantity in (CER, FINAL_ERROR)

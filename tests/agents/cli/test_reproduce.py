@@ -132,6 +132,9 @@ def test_the_cost_of_all_plans_counts_each_run_once(tmp_path, monkeypatch, capsy
         (["tab2", "--scale", "cpu"], "your own text is required; give it as --set train=PATH valid=PATH"),
         (["fig7", "--set", "width=4"], "--set width=4: the plan sets width; use `alma sweep`"),
         (["fig7", "--set", "epoch=4"], r"epoch"),
+        (["fig7", "--set", "epochs=4", "epochs=5"], "--set epochs=5: epochs is given twice; give it once"),
+        (["fig7", "--recorded", "--fresh"], "--fresh with --recorded or --runs: no run is computed then"),
+        (["fig7", "--recorded", "--workers", "0"], "--workers 0: must be at least 1"),
     ],
 )
 def test_wrong_input_is_refused_with_a_remedy(words, message, tmp_path, capsys):
@@ -146,6 +149,8 @@ def test_wrong_input_is_refused_with_a_remedy(words, message, tmp_path, capsys):
         ("fig4", "20", "--set ticks=20: fig4 compares waiting times of a stream with 10 mega-batches; leave it out"),
         ("tab2", "2", "--set ticks=2: tab2 compares waiting times of a stream with 4 mega-batches"),
         ("ablation", "0", "ticks=0: must be a whole number of mega-batches from 1"),
+        ("emnist", "5", "--set ticks=5: emnist waits for 10 mega-batches; use at least ticks=10, or leave it out"),
+        ("emnist", "many", "ticks='many': must be a whole number"),
         ("ablation", "2.5", "ticks=2.5: must be a whole number"),
     ],
 )

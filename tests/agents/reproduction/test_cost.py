@@ -93,6 +93,14 @@ def test_the_parameters_of_a_network_follow_from_the_number_of_classes(env, clas
     assert cost_of([spec]).seconds > 0
 
 
+@pytest.mark.parametrize("width", [8, 16, 32, 64])
+def test_growing_ensembles_cost_what_the_single_model_costs(width):
+    """Only their newest member trains, and the older members keep their answers."""
+    single, growing = (cost_of([RunSpec("CIFAR10-ALMA-v0", agent, width, 10)]) for agent in ("sm", "gens"))
+    assert growing.training == single.training
+    assert growing.seconds == pytest.approx(single.seconds)
+
+
 def test_growth_of_firefly_has_its_own_rate():
     """With more candidates only the growth steps cost more, by their FLOPs divided by the rate of growth."""
     specs = [RunSpec("CIFAR10-ALMA-v0", "ff", 4, 10, settings={"candidates": candidates}) for candidates in (70, 140)]

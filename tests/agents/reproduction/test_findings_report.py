@@ -13,6 +13,7 @@ from agents.reproduction import findings_report, plans
 from agents.reproduction.claims.findings import FINDINGS, JudgedFinding, judge
 from agents.reproduction.cost import cost_of
 from agents.reproduction.missing import missing_runs
+from agents.reproduction.plans import Request
 from agents.runs.load import FinishedRun
 
 from .synthetic import constant
@@ -42,10 +43,10 @@ def test_a_mixed_verdict_names_the_contradicted_comparisons():
     judged = _judged(
         "mnist-ens", lambda spec: 0.4 + 0.2 * (spec.agent == "sm") + 0.3 * (spec.agent, spec.width).count(16)
     )
-    text = findings_report.verdict_text(judged, "smoke")
+    text = findings_report.verdict_text(judged, Request("smoke"))
     assert text == "holds"
     wide = _judged("mnist-ens", lambda spec: 0.4 + (0.1 if (spec.agent == "sm") == (spec.width == 4) else 0))
-    text = findings_report.verdict_text(wide, "smoke")
+    text = findings_report.verdict_text(wide, Request("smoke"))
     assert text == "mixed; contradicted: 16, w=1: ens − sm; 16, w=2: ens − sm; 16, w=5: ens − sm and 1 more"
 
 
@@ -54,22 +55,38 @@ def test_an_undecided_verdict_names_the_seeds_that_would_decide_it():
     judged = _judged(
         "mnist-large", lambda spec: 0.5 + 0.04 * (spec.wait == 1) + (noise[spec.seed] if spec.wait == 1 else 0)
     )
-    text = findings_report.verdict_text(judged, "smoke")
+    text = findings_report.verdict_text(judged, Request("smoke"))
     assert re.fullmatch(r"undecided; (\d+|more than 100) seeds would decide", text), text
     one = _judged("mnist-large", lambda spec: 0.5, range(1))
-    assert findings_report.verdict_text(one, "smoke") == "undecided; one seed"
+    assert findings_report.verdict_text(one, Request("smoke")) == "undecided; one seed"
     assert findings_report.combined_text(one) == ""
 
 
 def test_missing_runs_have_the_price_of_the_plans_that_have_them():
     (judged,) = judge({"cifar-g": ()}, "cpu")
     specs = [spec for spec in plans.read("fig2").specs("gpu") if spec.agent in ("sm", "ens")]
-    assert _digests(missing_runs(judged, "cpu")) == _digests(specs)
+    assert _digests(missing_runs(judged, Request("cpu"))) == _digests(specs)
     hours = findings_report.hours(cost_of(specs).seconds)
-    assert findings_report.verdict_text(judged, "cpu") == f"not run; missing: 90 runs, {hours} hours"
+    assert findings_report.verdict_text(judged, Request("cpu")) == f"not run; missing: 90 runs, {hours} hours"
     of_one_width = [constant(spec, 0.5) for spec in plans.read("fig2").specs("cpu") if spec.width == 4]
     (judged,) = judge({"cifar-g": of_one_width}, "cpu")
-    assert _digests(missing_runs(judged, "cpu")) == _digests(spec for spec in specs if spec.width != 4)
+    assert _digests(missing_runs(judged, Request("cpu"))) == _digests(spec for spec in specs if spec.width != 4)
+
+
+def test_missing_runs_have_the_requested_seeds_and_settings():
+    (judged,) = judge({"cifar-g": ()}, "cpu")
+    request = Request("cpu", (5, 6), {"epochs": 5})
+    missing = missing_runs(judged, request)
+    specs = plans.read("fig2").specs("gpu", (5, 6), {"epochs": 5})
+    assert _digests(missing) == _digests(spec for spec in specs if spec.agent in ("sm", "ens"))
+    assert request.options == "--scale cpu --seeds 5 6 --set epochs=5"
+    assert cost_of(missing).seconds < cost_of(missing_runs(judged, Request("cpu"))).seconds / 10
+
+
+def test_runs_in_no_plan_have_no_price():
+    (judged,) = judge({"cifar-h": [constant(spec, 0.5) for spec in plans.read("fig2").specs("smoke")]}, "smoke")
+    only = dataclasses.replace(judged, comparisons=[one for one in judged.comparisons if not one.differences])
+    assert findings_report.verdict_text(only, Request("smoke")) == "not run; the missing runs are in no plan"
 
 
 def _digests(specs: Iterable[RunSpec]) -> set[str]:
@@ -79,10 +96,10 @@ def _digests(specs: Iterable[RunSpec]) -> set[str]:
 def _missing(id: str) -> list[RunSpec]:
     """Return the runs that a finding without any run misses."""
     (judged,) = judge({id: ()}, "cpu")
-    return missing_runs(judged, "cpu")
+    return missing_runs(judged, Request("cpu"))
 
 
-def test_runs_that_only_another_plan_has_are_missing_too():
+def test_missing_runs_are_those_of_each_plan_of_the_finding():
     # The plan of figure 4 has no runs of w = 2. That of figure 8 has them, of c = 4 one seed at this scale.
     missing = [spec for spec in _missing("cifar-replay-trade") if spec.wait == 2]
     of_width = {scale: plans.read("fig8").specs(scale) for scale in ("cpu", "gpu")}
@@ -110,15 +127,23 @@ def test_a_setting_that_is_smaller_at_the_scale_is_missing_once():
 
 
 @pytest.mark.parametrize("finding", FINDINGS, ids=lambda one: one.id)
+def test_the_paper_scale_of_the_plans_of_a_finding_has_every_setting(finding):
+    """Otherwise the finding could never be decided: it is judged by the runs of its own plans."""
+    own = [plan for plan in map(plans.read, plans.NAMES) if finding.id in plan.findings]
+    (judged,) = judge({finding.id: [constant(spec, 0.5) for plan in own for spec in plan.specs("gpu")]}, "gpu")
+    assert judged.missing == []
+
+
+@pytest.mark.parametrize("finding", FINDINGS, ids=lambda one: one.id)
 def test_every_setting_of_a_finding_is_in_a_plan(finding):
     (judged,) = judge({finding.id: ()}, "cpu")
     for values in judged.missing:
-        assert missing_runs(dataclasses.replace(judged, missing=[values]), "cpu"), values
+        assert missing_runs(dataclasses.replace(judged, missing=[values]), Request("cpu")), values
 
 
 def test_every_comparison_with_runs_is_shown_with_its_corrected_p_value():
     judged = _judged("mnist-tardy", lambda spec: 0.9 if spec.wait == 10 else 0.5)
-    text = findings_report.comparisons_text([judged], "smoke")
+    text = findings_report.comparisons_text([judged], Request("smoke"))
     lines = [line for line in text.splitlines() if line.startswith(("| sm", "| ens"))]
     assert len(lines) == len(judged.comparisons)
     assert all(re.search(r"\| 3 \| (< 0\.001|0\.\d{3}) \| holds \|  \|$", line) for line in lines)

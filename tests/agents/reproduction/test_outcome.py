@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from agents.catalogue.spec import RunSpec
-from agents.reproduction import outcome
-from agents.reproduction.outcome import select
+from agents.reproduction import outcome, plans
+from agents.reproduction.outcome import Outcome, select
 from agents.runs import load
 from agents.runs.load import FinishedRun
 
@@ -56,6 +56,17 @@ def test_runs_are_selected_in_the_order_of_the_specs_and_once_each():
     specs = [dataclasses.replace(SPEC, seed=seed) for seed in (0, 1, 2)]
     runs = [constant(spec, 0.1 * spec.seed) for spec in reversed(specs)]
     assert [run.seed for run in select(specs, [*runs, *runs])] == [0, 1, 2]
+
+
+def test_runs_on_different_data_are_refused():
+    plan = plans.read("fig7")
+    specs = [dataclasses.replace(SPEC, seed=seed) for seed in (0, 1)]
+    runs = [constant(spec, 0.5) for spec in specs]
+    for number, run in enumerate(runs):
+        run.config["protocol"]["digest"] = f"d{number}"
+    assert len(Outcome.of(plan, "gpu", specs[:1], runs).runs) == 1
+    with pytest.raises(ValueError, match="MNIST-ALMA-v0: .* and .* have different data; give --runs of one"):
+        Outcome.of(plan, "gpu", specs, runs)
 
 
 def test_packed_files_of_the_package_are_read(tmp_path, monkeypatch):

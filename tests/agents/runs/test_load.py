@@ -17,7 +17,7 @@ import agents
 from agents.catalogue.spec import RunSpec
 from agents.cli import main
 from agents.policies.validation import key_values
-from agents.runs import archive, load
+from agents.runs import archive, load, run_folder
 from agents.runs.ledger_columns import LedgerColumns
 from agents.sweeps import jobs
 from alma_env import Ledger
@@ -130,6 +130,35 @@ def test_an_unfinished_run_is_left_out_and_a_missing_stages_file_gives_no_stages
     (run,), left_out = load.find(tmp_path)
     assert left_out == [f"{short}: unfinished, 1 ticks to go; left out"]
     assert run.stages == ()
+
+
+def test_a_ledger_with_more_rows_than_ticks_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    other, long = write(RUNS[0], tmp_path), write(RUNS[1], tmp_path)
+    ledger = long / "ledger.jsonl"
+    ticks = RUNS[1].run_config.ticks
+    last = json.loads(ledger.read_text().splitlines()[-1])
+    ledger.write_text(ledger.read_text() + json.dumps({**last, "tick": ticks + 1}) + "\n")
+    message = f"{long}: the ledger has {ticks + 2} rows, and a stream of {ticks} mega-batches has {ticks + 1}; restore"
+    (run,), (left_out,) = load.find(tmp_path)
+    assert run.folder == other
+    assert left_out.startswith(message)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        run_folder.finished_rows(long, RUNS[1].run_config)
+
+
+def test_a_packed_file_is_not_replaced_by_its_readable_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "runs.jsonl.xz"
+    load.pack(RUNS[:2], file)
+    first, _ = lzma.decompress(file.read_bytes()).splitlines(keepends=True)
+    damaged = lzma.compress(first + b"no\n")
+    file.write_bytes(damaged)
+    write(RUNS[2], tmp_path / "more")
+    for inputs in ([file], [tmp_path]):
+        assert main(["pack", *map(str, inputs), "--out", str(file)]) == 2
+        assert "line 2: not a packed run" in capsys.readouterr().err
+        assert file.read_bytes() == damaged
+    assert main(["pack", str(file), str(tmp_path / "more"), "--out", str(tmp_path / "new.jsonl.xz")]) == 0
+    assert len(load.find(tmp_path / "new.jsonl.xz")[0]) == 2
 
 
 @pytest.mark.parametrize(

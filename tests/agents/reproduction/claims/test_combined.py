@@ -38,6 +38,9 @@ def test_the_test_uses_the_seeds_that_its_comparisons_share():
     assert len(combine(_of(three, three, ten)).per_seed) == 3
     few = combine(_of(three, ten, ten))  # 2 comparisons × 9 against 3 × 2
     assert (few.comparisons, len(few.per_seed)) == (2, 10)
+    elsewhere = {seed: -1.0 - seed for seed in (3, 4, 5)}
+    most = combine(_of(three, three, three, elsewhere))
+    assert (most.comparisons, len(most.per_seed)) == (3, 3)
     assert combine(_of({0: 1.0}, {})) is None
     assert combine(_of({0: 1.0, 1: 1.0}, {2: 1.0, 3: 1.0})) is None
 

@@ -163,6 +163,17 @@ def test_a_grown_network_is_compared_with_a_single_model_of_its_average_size():
         assert judged.verdict_of(by_label[f"gmoe 16, w=1 − sm {kind}"]) == NOT_RUN
 
 
+def test_a_width_that_was_not_run_leaves_a_finding_on_widths_open():
+    """Without c = 8, neither 8 − 4 nor 16 − 8 is known; 16 − 4 is no comparison of neighbours."""
+    specs = plans.read("fig2").specs("cpu", SEEDS)
+    runs = [constant(spec, 1 / spec.width + 0.001 * spec.seed) for spec in specs if spec.agent in ("sm", "ens")]
+    (judged,) = judge({"cifar-d": runs}, "cpu")
+    assert judged.verdict == HOLDS_WHERE_RUN
+    assert judged.count(NOT_RUN) == 2 * 3 * (4 + 4) - judged.count(HOLDS)
+    (judged,) = judge({"cifar-d": [run for run in runs if run.config["agent"]["width"] != 8]}, "cpu")
+    assert judged.verdict == NOT_RUN
+
+
 def test_ensembles_are_compared_in_memory_compute_and_inference():
     def cost(spec: RunSpec) -> dict[str, int]:
         return {"parameters": 900, "flops": 100} if spec.agent == "gens" else {"parameters": 500, "flops": 500}
