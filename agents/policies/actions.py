@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from agents.policies.masks import allowed
 from agents.policies.progress import Decision
+from agents.policies.validation import check_types
 
 KINDS = ("train", "multi", "flat")
 
@@ -41,6 +42,7 @@ class Actions:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"actions={self.kind!r}: must be one of {', '.join(KINDS)}; use actions='train'")
+        check_types({"replay": self.replay, "grow": self.grow}, {"replay": bool, "grow": bool})
         if self.kind != "train" and (self.replay or self.grow):
             raise ValueError(
                 f"replay={self.replay}, grow={self.grow} with actions={self.kind!r}: each action decides whether to "
@@ -61,7 +63,7 @@ class Actions:
         Args:
             actions: () or (n,); for ``multi`` (3,) or (n, 3).
         """
-        chosen = np.asarray(actions)
+        chosen = np.asarray(actions, np.int64)  # NumPy takes a bool for a mask, not for the number of an action
         if self.kind == "train":
             flags = np.stack([chosen, chosen & self.replay, chosen & self.grow], -1).astype(bool)
         elif self.kind == "flat":

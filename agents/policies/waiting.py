@@ -144,7 +144,7 @@ class Geometric(Schedule):
     def due(self, now: Progress) -> bool:
         """Return whether the tick has reached `factor` times the tick of the last stage."""
         before = now.tick - now.pending
-        return now.tick >= (self.factor * before if before else self.first)
+        return now.tick >= (_times(self.factor, before) if before else self.first)
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class ValidationTriggered(Schedule):
         if loss is None or before is None:
             return now.pending >= self.wait
         better = loss < before * (1 - self.least)  # False if the loss is NaN
-        return now.pending >= now.last_pending * (1 if better else self.factor)
+        return now.pending >= _times(1 if better else self.factor, now.last_pending)
 
 
 @dataclass(frozen=True)
@@ -258,8 +258,13 @@ def fixed_wait(wait: int, *, replay: bool | str = False, growth: str = "never") 
 
 
 def _last_within(share: float, ticks: int) -> int:
-    """Return the last tick within a share of the stream; 0.29 of 100 ticks is 29, although the product is less."""
-    return math.floor(round(share * ticks, 9))
+    """Return the last tick within a share of the stream."""
+    return math.floor(_times(share, ticks))
+
+
+def _times(factor: float, count: int) -> float:
+    """Return a multiple of a count; 1.1 · 170 is 187 and 0.29 · 100 is 29, although the products of floats are not."""
+    return round(factor * count, 9)
 
 
 def _require_wait(wait: int) -> None:

@@ -50,8 +50,8 @@ class DecisionEnv(WaitEnv):
 
     ## Rewards
     −(error + ``pass_price`` · full passes since the tick before + ``memory_price`` · size). A *full pass* is the FLOPs
-    of training the untrained network once on each mega-batch, and *size* is the number of parameters divided by that of
-    the untrained predictor. A full pass thus costs ``pass_price`` errors, which is the unit of the CER: with
+    of training the untrained network once on each mega-batch, as measured on D_1 of the stream of seed 0, and *size* is
+    the number of parameters divided by that of the untrained predictor. A full pass thus costs ``pass_price`` errors, which is the unit of the CER: with
     ``pass_price=40`` it pays to train on every mega-batch once if this saves 40 errors.
     ``info["vector_reward"]``, float64 (3,), holds −(error, full passes, size).
 
@@ -100,9 +100,8 @@ class DecisionEnv(WaitEnv):
 
     @cached_property
     def pass_flops(self) -> int:
-        """FLOPs of a full pass; known after the first ``reset``."""
-        stage = self.agent.config["stage"]
-        return full_pass_flops(self.learner, self.alma, {**self._hyperparameters, **stage})
+        """FLOPs of a full pass, see `full_pass_flops`; all episodes have the same."""
+        return full_pass_flops(self.learner, self.alma, self._hyperparameters)
 
     def _observation(self) -> NDArray[np.float32]:
         progress = dataclasses.replace(self.agent.progress(), flops=self.alma.meter.total)

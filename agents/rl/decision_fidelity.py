@@ -87,7 +87,7 @@ def held_out(recordings: Sequence[Recording], episodes: int = EPISODES) -> list[
     Every exploring run is a schedule of its own.
 
     Raises:
-        ValueError: there are fewer than two seeds.
+        ValueError: there are fewer than two seeds, or all runs with other seeds have the schedule that is held out.
     """
     seeds = sorted({recording.seed for recording in recordings})
     if len(seeds) < 2:
@@ -104,6 +104,11 @@ def held_out(recordings: Sequence[Recording], episodes: int = EPISODES) -> list[
             key = ("" if len(runs) < _FEWEST else schedule, fold[run.seed])
             if key not in models:
                 known = [one for one in recordings if fold[one.seed] != key[1] and one.schedule != key[0]]
+                if not known:
+                    raise ValueError(
+                        f"schedule={schedule!r}, seed={run.seed}: no run of another schedule with another seed is left "
+                        "for a fit; record runs of at least two schedules"
+                    )
                 models[key] = fit_trainings(known)
             simulated.append(simulate(models[key], run, episodes, number))
             real.append(run.cer)

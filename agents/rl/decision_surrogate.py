@@ -26,6 +26,7 @@ from agents.rl.recordings import stream_of
 from agents.rl.rewards import Reward
 from agents.rl.stacked_models import StackedModels
 from agents.rl.surrogate import SurrogateEnv
+from agents.rl.surrogate_checks import checked_fits
 from agents.rl.surrogate_vector import Observations, SurrogateVectorEnv
 from agents.rl.training_fit import models_for
 from agents.rl.training_model import TrainingModel, Trainings
@@ -73,7 +74,7 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
             self._captions = f"surrogate of {stream}, {learner}", reward_on
         else:
             self._captions = "fitted models", ""
-        self.models = list(models)
+        self.models = checked_fits("models", models, TrainingModel)
         self._price_ranges = PriceRange.of("pass_price", pass_price), PriceRange.of("memory_price", memory_price)
         self.reward = Reward("scalar", Prices())  # `_rewards` has the prices of each episode
         self._stacked = StackedModels(self.models)
@@ -113,7 +114,7 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
         return self._advance(TRAIN[choices], partial(self._carry_out, choices=choices))
 
     def decide(
-        self, train: NDArray[np.bool_], sizes: Any, restart: NDArray[np.bool_], grow: NDArray[Any]
+        self, train: Any, sizes: Any, restart: Any, grow: Any
     ) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """Do a `step` with decisions instead of choices.
 
@@ -123,6 +124,8 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
             restart: which of them restart, bool (n,).
             grow: growth steps before the training, (n,).
         """
+        train, restart = (np.asarray(one, bool) for one in (train, restart))
+        sizes, grow = (np.asarray(one) for one in (sizes, grow))
         return self._advance(train, lambda rows: self._simulate(rows, sizes[rows], restart[rows], grow[rows]))
 
     def _carry_out(self, rows: NDArray[np.int64], choices: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -14,19 +14,19 @@ from alma_env.metering.meter import Meter
 def full_pass_flops(learner: str, env: AlmaEnv, settings: Mapping[str, Any]) -> int:
     """Return the FLOPs of training the untrained network once on each mega-batch, validation included.
 
-    It is measured: a throw-away agent trains for one epoch on D_1, or on text for one update. With patience, it trains
-    on D_1 until the training ends.
+    It is measured: a throw-away agent trains on D_1 of the stream of seed 0. With patience, the length of a training
+    depends on the stream, and the unit of a price must not.
 
     Args:
         learner: id of the agent.
-        env: the environment, after its first ``reset``.
-        settings: hyper-parameters of the agent, all fields of ``StageSettings`` among them.
+        env: the environment; it does not change.
+        settings: hyper-parameters of the agent.
     """
-    repeated = "epochs" if settings["updates"] is None else "updates"
-    repeats = 1 if settings["patience"] is not None else int(settings[repeated])
-    trial = make(learner, env, **{**settings, repeated: int(settings[repeated]) // repeats})
-    trial.gather(env.megabatch(1))
+    trial = make(learner, env, **settings)
+    stream = AlmaEnv(env.data, env.ticks, valid_fraction=env.valid_fraction, partition=env.partition)
+    first, _ = stream.reset(seed=0)
+    trial.gather(first)
     meter = Meter()
     with meter:
         trial.carry_out(Decision(train=True))
-    return int(meter.total) * repeats * env.ticks
+    return int(meter.total) * env.ticks

@@ -169,25 +169,34 @@ def recorded_groups(
     With ``decisions``, the runs of a learner that grows are followed by those of the single model from which it grows.
     """
     file = Path(recorded) if recorded is not None else shipped_file(stream, decisions=decisions)
-    runs_of_stream = [one for one in load(file) if one.env == stream]
+    all_runs = load(file)
+    runs_of_stream = [one for one in all_runs if one.env == stream]
     found = groups(one for one in runs_of_stream if one.learner == learner)
-    recorded_widths = sorted(key[2] for key in found)
+    if not found:
+        known = "; ".join(sorted({f"{one.env}: {one.learner}" for one in all_runs}))
+        raise ValueError(
+            f"stream={stream!r}, learner={learner!r}: no runs in {file.name}, which has {known or 'none'}; name one of "
+            "these learners, or record such runs, and write them to a file with alma surrogate fit RUNS --out FILE.npz"
+        )
+    found = dict(
+        sorted(found.items(), key=lambda one: (one[0][2] or 0, one[0][3]))
+    )  # an agent of the user has no width
+    recorded_widths = [key[2] for key in found]
     widths = recorded_widths if width is None else np.atleast_1d(width).tolist()
     for wanted in widths:
         if recorded_widths.count(wanted) != 1:
             what = "runs with several settings" if wanted in recorded_widths else "no runs"
             raise ValueError(
                 f"learner={learner!r}, width={wanted}: {what} in {file.name} (its widths are "
-                f"{recorded_widths or 'none'}); record such runs, and write them to "
+                f"{recorded_widths}); record such runs, and write them to "
                 "a file with alma surrogate fit RUNS --out FILE.npz"
             )
-    if not recorded_widths:
+    if not widths:
         raise ValueError(
-            f"stream={stream!r}, learner={learner!r}: no runs in {file.name}; record such runs, and write them to a "
-            "file with alma surrogate fit RUNS --out FILE.npz"
+            f"width={width!r}: must be at least one width; leave it out for all of {file.name}, {recorded_widths}"
         )
     singles = runs_of_stream if decisions else []
-    return [[*runs, *without_growth(runs, singles)] for key, runs in sorted(found.items()) if key[2] in widths]
+    return [[*runs, *without_growth(runs, singles)] for key, runs in found.items() if key[2] in widths]
 
 
 def recorded_learners(stream: str, recorded: Path | None) -> set[str]:

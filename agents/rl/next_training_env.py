@@ -172,7 +172,6 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         vectors[rows] += self._vectors(spent)[rows]
         self._cer -= vectors[:, 0]
         ended = over | (self._tick == self.ticks)
-        self._tick[ended] = self.ticks
         rewards = self._rewards(vectors)
         infos = self._restart(ended, vectors) if ended.any() else {}
         return self._observations(), rewards, ended, np.zeros_like(ended), infos | self._infos(vectors)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from agents.catalogue.spec import RunSpec
 from agents.policies.choices import window
+from agents.rl.recordings import NO_TEXT
 
 SEEDS = range(100, 120)  # the seeds 0 to 99 are for comparisons
 EXPLORING_PER_SEED = 4
@@ -39,11 +40,14 @@ def recording_specs(
         settings: hyper-parameters of the agent and keywords of the environment.
 
     Raises:
-        ValueError: the number of exploring runs is negative.
+        ValueError: the number of exploring runs is negative, or the stream is text.
     """
     if exploring < 0:
         raise ValueError(f"exploring={exploring}: must be 0 or more; the default is {EXPLORING_PER_SEED}")
-    schedules = structured(RunSpec(stream, learner, settings=settings).known_facts().ticks)
+    facts = RunSpec(stream, learner, settings=settings).known_facts()
+    if facts.is_text:
+        raise ValueError(f"stream={stream!r}: {NO_TEXT}")
+    schedules = structured(facts.ticks)
     return [
         RunSpec(stream, learner, width, policy=policy, seed=seed, settings=settings, record=True)
         for width in widths

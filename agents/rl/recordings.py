@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.analysis.measures import ERROR_RATE, measure_of
 from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.run_config import RunConfig
 from agents.policies.file_checks import DAMAGED
@@ -25,6 +26,9 @@ from alma_env.files import replacing
 FIELDS = ("tick", "pending", "examples", "replay", "grow", "validation_loss", "validation_error", "held_out_error")
 COLUMNS = (*FIELDS, "error", "flops", "parameters", "window", "restart")
 EARLIER = 11  # columns of files of earlier versions, which have no windows and restarts
+NO_TEXT = (
+    "a surrogate models error rates, and text has perplexities; record runs on another stream, such as Digits-ALMA-v0"
+)
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,8 @@ def read_run(folder: Path) -> Recording:
         ValueError: the run is not finished, exceeded a budget, is a run on text, or its files cannot be read.
     """
     config, ledger = run_folder.read_config(folder), run_folder.read_ledger(folder)
+    if measure_of(config.protocol) is not ERROR_RATE:
+        raise ValueError(f"{folder}: a run on {config.env}; {NO_TEXT}")
     if len(ledger) != config.ticks + 1:
         raise ValueError(f"{folder}: {len(ledger) - 1} of {config.ticks} ticks are answered; finish the run first")
     if any(row.refused for row in ledger):

@@ -58,8 +58,8 @@ class SurrogateVecEnv(VecEnv):
         """Do nothing; the surrogate holds no resources."""
 
     def get_attr(self, attr_name: str, indices: int | Iterable[int] | None = None) -> list[Any]:
-        """Return an attribute, once per episode; all episodes share it."""
-        return [getattr(self.env, attr_name, None)] * len(list(self._get_indices(indices)))
+        """Return an attribute, once per episode; all episodes share it. AttributeError if there is none."""
+        return [getattr(self.env, attr_name)] * len(list(self._get_indices(indices)))
 
     def set_attr(self, attr_name: str, value: Any, indices: int | Iterable[int] | None = None) -> None:
         """Raise NotImplementedError, because all episodes share their attributes."""

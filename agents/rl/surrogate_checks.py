@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import reprlib
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
 
 import gymnasium as gym
 import numpy as np
@@ -12,6 +13,28 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from agents.rl.learning_curve import Curve
+
+Fit = TypeVar("Fit")
+
+
+def checked_fits(name: str, given: Any, kind: type[Fit]) -> list[Fit]:
+    """Return the fitted curves or models of an environment.
+
+    Args:
+        name: ``curves`` or ``models``.
+        given: the value of this keyword.
+        kind: what each of them must be.
+
+    Raises:
+        ValueError: the value is not a sequence of at least one of them.
+    """
+    fits = list(given) if isinstance(given, Iterable) else []
+    if not fits or not all(isinstance(one, kind) for one in fits):
+        raise ValueError(
+            f"{name}={reprlib.repr(given)}: must be a list with at least one {kind.__name__}; leave {name} out to use "
+            "recorded runs"
+        )
+    return fits
 
 
 def require_recorded(curves: Sequence[Curve], actions: str, replay: bool, grow: bool) -> None:

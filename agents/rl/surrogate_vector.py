@@ -26,7 +26,14 @@ from agents.rl.learning_curve import POOL_SIZE, Curve, curves_for
 from agents.rl.recordings import stream_of
 from agents.rl.rewards import Reward
 from agents.rl.stacked_curves import StackedCurves
-from agents.rl.surrogate_checks import checked_actions, checked_mask, checked_mode, require_recorded, require_running
+from agents.rl.surrogate_checks import (
+    checked_actions,
+    checked_fits,
+    checked_mask,
+    checked_mode,
+    require_recorded,
+    require_running,
+)
 from agents.rl.surrogate_pictures import SurrogatePictures
 from alma_env.rendering.renderer import FPS, Renderer
 from alma_env.rendering.view import View
@@ -96,10 +103,11 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
             self._captions = f"surrogate of {stream}, {learner}", reward_on
         else:
             self._captions = "fitted curves", ""
-        self.curves = list(curves)
+        self.curves = checked_fits("curves", curves, Curve)
+        # With `grow`, `require_recorded` asks for curves that grow, and its message has the remedy.
+        self.actions = Actions(actions, grow or all(curve.grows for curve in self.curves), replay, grow)
         require_recorded(self.curves, actions, replay, grow)
         self._stacked: Any = StackedCurves(self.curves)
-        self.actions = Actions(actions, all(curve.grows for curve in self.curves), replay, grow)
         self._set_up(num_envs, self.actions.space(), feature_space(), autoreset_mode, render_mode)
 
     def _set_up(
@@ -191,16 +199,16 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         if not self._started:
             raise RuntimeError("step() before reset(): there is no episode; call reset() first")
 
-    def advance(
-        self, flags: NDArray[np.bool_]
-    ) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+    def advance(self, flags: Any) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """Do a `step` with decisions instead of actions: (train, replay, grow), bool (n, 3)."""
+        flags = np.asarray(flags, bool)
         return self._advance(flags[:, 0], partial(self._train, flags=flags))
 
     def _advance(
         self, trains: NDArray[np.bool_], train: Callable[[NDArray[np.int64]], NDArray[np.float64]]
     ) -> tuple[Observations, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
         """Do a `step`: ``train`` simulates trainings in the episodes of its rows, and returns the FLOPs of all."""
+        self._require_episodes()
         over = np.flatnonzero(self._ended)
         require_running(len(over), self.autoreset_mode)
         self._note_start(np.flatnonzero(self._tick == 1))

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
+from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 
+from agents.policies.validation import check_types
 from agents.rl.keywords import keywords_of_class
 from agents.rl.registration import require_trainable, spec_of
 from agents.rl.surrogate_vector import SurrogateVectorEnv
@@ -65,8 +67,10 @@ def train_policy(
         raise ValueError(f"algorithm={algorithm!r}: must be one of {', '.join(ALGORITHMS)}")
     if steps < 1:
         raise ValueError(f"steps={steps}: must be at least 1 decision; the default is 2000000")
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed={seed}: must be from 0 to 2³² − 1; use seed=0")
+    require_seed(seed)
+    check_types({"episodes_at_once": episodes_at_once}, {"episodes_at_once": int | None}, {"episodes_at_once": 512})
+    if episodes_at_once is not None and episodes_at_once < 1:
+        raise ValueError(f"episodes_at_once={episodes_at_once}: must be at least 1 episode; the default is 512")
     try:
         import stable_baselines3
         import torch
@@ -75,8 +79,14 @@ def train_policy(
         from agents.rl.sb3 import SurrogateVecEnv
     except ImportError as error:
         raise ValueError(f"the package stable-baselines3 is missing; {how_to_install('rl')}") from error
-    episodes = episodes_at_once or (64 if algorithm == "dqn" else 512)
-    env, ticks = _vectorised(env_id, episodes, keywords)
+    if episodes_at_once is None:
+        episodes_at_once = 64 if algorithm == "dqn" else 512
+    env, ticks = _vectorised(env_id, episodes_at_once, keywords)
+    if algorithm == "dqn" and not isinstance(env.action_space, spaces.Discrete):
+        raise ValueError(
+            f"algorithm='dqn' with the action space {env.action_space}: must be Discrete, because DQN learns a value "
+            "of each action; use actions='flat', or algorithm='ppo'"
+        )
     env.seed(seed)
     discount = 1 - 1 / max(_DISCOUNT_HORIZON * ticks, 2)
     normalised = VecNormalize(env, norm_obs=False, gamma=discount)
@@ -99,6 +109,12 @@ def train_policy(
     return model
 
 
+def require_seed(seed: int) -> None:
+    """Raise ValueError if NumPy or Stable-Baselines3 cannot use a seed."""
+    if not 0 <= seed < 2**32:
+        raise ValueError(f"seed={seed}: must be from 0 to 2³² − 1; use seed=0")
+
+
 def _settings(algorithm: str, ticks: int, episodes: int) -> dict[str, Any]:
     """Return the settings with the best return, without exploration, on the surrogates of Digits and MNIST."""
     from stable_baselines3.common.utils import LinearSchedule
@@ -114,7 +130,7 @@ def _settings(algorithm: str, ticks: int, episodes: int) -> dict[str, Any]:
         }
     if algorithm == "a2c":
         return {"n_steps": min(ticks, 32), "ent_coef": 1e-3}
-    steps = min(ticks, 125)
+    steps = max(min(ticks, 125), 2)  # PPO refuses a rollout of one step
     rollout = steps * episodes
     sixteenth = rollout // 16
     return {

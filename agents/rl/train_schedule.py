@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,9 @@ from numpy.typing import NDArray
 from agents.policies.learned_schedule import ScheduleNetwork
 from agents.policies.next_training import WITH_GROWTH, WITHOUT_GROWTH
 from agents.rl.next_training_env import NextTrainingVectorEnv
+from agents.rl.price_range import PriceRange
 from agents.rl.real_runs import FIRST_SEED, RealRuns
+from agents.rl.train import require_seed
 from agents.rl.training_model import TrainingModel
 from alma_env.errors import how_to_install
 
@@ -36,8 +39,8 @@ _MARGIN = 0.02  # of the range, on either side
 def train_schedule(
     models: Sequence[TrainingModel],
     *,
-    pass_price: tuple[float, float] = (0.0, 100.0),
-    memory_price: tuple[float, float] = (0.0, 0.0),
+    pass_price: float | tuple[float, float] = (0.0, 100.0),
+    memory_price: float | tuple[float, float] = (0.0, 0.0),
     steps: int = 8_000_000,
     seed: int = 0,
     units: int = 32,
@@ -51,8 +54,8 @@ def train_schedule(
     Args:
         models: fitted models of trainings. Each has equally many episodes; streams may differ in length. If a learner
             can grow, the network decides about growth, too.
-        pass_price: lowest and highest price of a full pass, in errors.
-        memory_price: lowest and highest price of the untrained size, in errors per tick.
+        pass_price: price of a full pass in errors, or the lowest and the highest one.
+        memory_price: price of the untrained size in errors per tick, or the lowest and the highest one.
         steps: trainings to learn from, at least; they are rounded up to whole rollouts.
         seed: of the network's weights, the exploration and the episodes.
         units: of each of the two hidden layers.
@@ -67,7 +70,7 @@ def train_schedule(
         runs met widen this range, also those after decisions that were tried at random.
 
     Raises:
-        ValueError: no models or steps, a wrong price, or a model without recorded replay or restarts; or
+        ValueError: no models or steps, a wrong price or seed, or a model without recorded replay or restarts; or
             Stable-Baselines3 is not installed.
         AlmaError: of the real runs: the data of a stream are missing, a training diverged, or a process ended.
     """
@@ -76,6 +79,9 @@ def train_schedule(
             f"{len(models)} models, steps={steps}, units={units}: must be at least 1 each; the defaults are 8000000 "
             "steps and 32 units"
         )
+    require_seed(seed)
+    ranges = {"pass_price": pass_price, "memory_price": memory_price}
+    prices = {name: astuple(PriceRange.of(name, price)) for name, price in ranges.items()}
     for number, one in enumerate(models):
         if not (one.replays and one.restarts):
             raise ValueError(
@@ -90,7 +96,6 @@ def train_schedule(
         from agents.rl.sb3 import JoinedVecEnv, SurrogateVecEnv
     except ImportError as error:
         raise ValueError(f"the package stable-baselines3 is missing; {how_to_install('rl')}") from error
-    prices = {"pass_price": pass_price, "memory_price": memory_price}
     menu = WITH_GROWTH if any(model.grows for model in models) else WITHOUT_GROWTH
     env = JoinedVecEnv(
         [SurrogateVecEnv(NextTrainingVectorEnv(EPISODES, [model], **prices, menu=menu)) for model in models]

@@ -183,6 +183,12 @@ def test_a_share_of_the_stream_is_not_rounded_down():
     assert not FixedWait(1, restart=0.7)(Progress(tick=64, ticks=90, pending=1, stages=63)).restart
 
 
+def test_a_multiple_of_a_waiting_time_is_not_rounded_up():
+    assert Geometric(factor=1.1)(Progress(187, 500, 17, stages=9)).train  # 1.1 · 170 is 187.00000000000003
+    worse = Progress(487, 500, 187, 9, validation_loss=1.0, previous_validation_loss=0.5, last_pending=170)
+    assert ValidationTriggered(factor=1.1)(worse).train
+
+
 def test_a_budget_is_kept_with_a_window_of_replay_and_not_spent_after_the_stop():
     at = trained_at(BudgetPaced(budget=1_000, replay="last:4", stop=0.5))
     assert len(at) > 1

@@ -95,6 +95,29 @@ def test_a_full_pass_costs_its_price_on_a_real_stream():
     assert total == pytest.approx(-errors - 40.0)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{"epochs": 5, "keep_initial": True}, {"epochs": 2, "updates": 20, "schedule": "linear"}],
+)
+def test_the_first_training_is_its_share_of_a_full_pass(settings):
+    env = DecisionEnv("Digits-ALMA-v0", width=4, **settings)
+    env.reset(seed=1)
+    *_, info = env.step(1)
+    assert -info["vector_reward"][1] == 1 / 20
+
+
+def test_a_full_pass_is_the_same_in_all_episodes():
+    """With patience, the trainings of different streams differ in length."""
+    rewards = []
+    for seeds in ((7,), (0, 7)):
+        env = DecisionEnv("Digits-ALMA-v0", width=4, epochs=30, patience=1, ticks=10, pass_price=4.0)
+        for seed in seeds:
+            env.reset(seed=seed)
+            _, reward, *_ = env.step(1)
+        rewards.append(reward)
+    assert rewards[0] == rewards[1]
+
+
 def test_a_full_pass_of_trainings_with_patience_is_measured_to_their_end():
     env = alma_env.make("Digits-ALMA-v0")
     env.reset(seed=0)
@@ -277,6 +300,8 @@ def test_wrong_arguments_are_refused(model):
         DecisionEnv("Digits-ALMA-v0", flops_price=1, **FAST)
     with pytest.raises(ValueError, match="20, 5 mega-batches: one environment"):
         DecisionSurrogateVectorEnv(1, models=[model, dataclasses.replace(model, ticks=5)])
+    with pytest.raises(ValueError, match=r"models=\[\]: must be a list with at least one TrainingModel"):
+        DecisionSurrogateVectorEnv(1, models=[])
     env = DecisionSurrogateEnv(models=[model])
     with pytest.raises(RuntimeError, match="call reset"):
         env.step(0)
@@ -295,3 +320,13 @@ def test_the_truth_value_of_an_action_is_its_number(model):
     of_bools.reset(seed=0)
     of_numbers.reset(seed=0)
     assert np.array_equal(of_bools.step(np.array([True, False]))[0], of_numbers.step(np.array([1, 0]))[0])
+
+
+def test_decisions_can_be_lists_and_need_an_episode(model):
+    of_lists, of_choices = (DecisionSurrogateVectorEnv(2, models=[model]) for _ in range(2))
+    decisions = [True, False], [1, 1], [False, False], [0, 0]
+    with pytest.raises(RuntimeError, match="there is no episode; call reset"):
+        of_lists.decide(*decisions)
+    of_lists.reset(seed=0)
+    of_choices.reset(seed=0)
+    assert np.array_equal(of_lists.decide(*decisions)[0], of_choices.step([1, 0])[0])

@@ -92,6 +92,17 @@ def test_a_learner_that_grows_has_the_runs_of_the_single_model_as_runs_without_g
     assert len(found) == len(growing)
 
 
+def test_runs_without_a_width_are_a_group_of_their_own(tmp_path):
+    runs = [*waits(), *waits(width=9), *waits(width=None)]
+    save([dataclasses.replace(one, learner="own") for one in runs], file := tmp_path / "runs.npz")
+    found = recorded_groups("Digits-ALMA-v0", "own", None, file)
+    assert [of_width[0].width for of_width in found] == [None, 4, 9]
+    ((first, *_),) = recorded_groups("Digits-ALMA-v0", "own", 9, file)
+    assert first.width == 9
+    with pytest.raises(ValueError, match=r"width=5: no runs in runs.npz \(its widths are \[None, 4, 9\]\)"):
+        recorded_groups("Digits-ALMA-v0", "own", 5, file)
+
+
 def test_the_recorded_runs_without_growth_are_those_of_the_single_model_to_rounding():
     """An exploring run draws its decisions from its seed, so that runs with equal seeds differ only in growth."""
     for stream in ("Digits-ALMA-v0", "MNIST-ALMA-v0"):

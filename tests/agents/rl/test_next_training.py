@@ -88,6 +88,16 @@ def test_an_episode_equals_the_same_trainings_tick_by_tick(learner, seed, reques
     assert sum(rewards) * env._references(np.array([0]), 7.0, 0.25)[0] == pytest.approx(total)
 
 
+@pytest.mark.parametrize("decisions", [[], [2], [2, 5]])
+def test_the_last_observation_is_that_after_the_last_training(model, decisions):
+    env = NextTrainingVectorEnv(1, [model], pass_price=7.0)
+    observations, _ = env.reset(seed=0)
+    for decision in decisions:
+        observations, *_ = env.step([decision])
+    *_, infos = env.step([env.menu.stop])
+    assert np.array_equal(infos["final_obs"][0], observations[0])
+
+
 def test_an_episode_costs_as_much_as_its_schedule(model):
     env = NextTrainingVectorEnv(256, [model], pass_price=3.0)
     env.reset(seed=0)
@@ -233,6 +243,19 @@ def test_a_network_learns_to_grow_when_memory_is_free_and_not_when_it_is_dear(gr
         grown.append(size.mean())
     assert network.menu is WITH_GROWTH
     assert grown[1] < 1.1 < grown[0]
+
+
+def test_a_schedule_for_one_price_can_be_read_again(model, tmp_path):
+    pytest.importorskip("stable_baselines3")
+    train_schedule([model], pass_price=40, steps=1).save(tmp_path / "schedule.npz")
+    policy = LearnedSchedule(tmp_path / "schedule.npz", pass_price=40.0)
+    assert ScheduleNetwork.read(policy.path).about["pass_price"] == [40.0, 40.0]
+
+
+@pytest.mark.parametrize("seed", [-1, 2**33])
+def test_a_seed_that_the_libraries_cannot_use_is_refused(model, seed):
+    with pytest.raises(ValueError, match=f"seed={seed}: must be from 0 to .*; use seed=0"):
+        train_schedule([model], steps=1, seed=seed)
 
 
 def test_a_model_that_cannot_replay_is_refused(model):

@@ -40,6 +40,11 @@ def test_a_negative_number_of_runs_is_refused():
         recording_specs("Digits-ALMA-v0", exploring=-1)
 
 
+def test_text_is_refused_before_any_run():
+    with pytest.raises(ValueError, match="stream='Text-ALMA-v0': a surrogate models error rates.*another stream"):
+        recording_specs("Text-ALMA-v0")
+
+
 def test_a_command_records_the_runs_and_goes_on_where_it_stopped(tmp_path, capsys):
     command = ["surrogate", "record", "Digits-ALMA-v0", "--learner", "gens", "--width", "4", "--seeds", "100", "101"]
     command += ["--exploring", "2", "--set", "ticks=5", "epochs=1", "--workers", "1", "--out", str(tmp_path)]

@@ -111,6 +111,18 @@ def test_unusable_runs_are_refused_by_name(run_folder, tmp_path):
         recordings.read_run(tmp_path)
 
 
+def test_a_run_on_text_is_refused(run_folder, tmp_path):
+    for file in (run_folder / "a").iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text())
+    del config["protocol"]["classes"]
+    config["protocol"]["vocabulary"] = 1_000
+    (tmp_path / "config.json").write_text(json.dumps(config | {"env": "Text-ALMA-v0"}))
+    with pytest.raises(ValueError, match="a run on Text-ALMA-v0; a surrogate models error rates.*another stream"):
+        recordings.read_runs(tmp_path)
+
+
 @pytest.mark.parametrize("change", [{"window": 2}, {"restart": True}])
 def test_a_run_with_windows_or_restarts_is_read_and_not_fitted_by_the_first_surrogate(run_folder, tmp_path, change):
     for file in (run_folder / "c").iterdir():

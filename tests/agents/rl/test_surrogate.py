@@ -22,7 +22,7 @@ from .synthetic import TICKS, law, restarting, waits, with_replay_and_growth
 pytest.importorskip("stable_baselines3")
 from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
 
-from agents.rl.sb3 import SurrogateVecEnv
+from agents.rl.sb3 import JoinedVecEnv, SurrogateVecEnv
 
 
 @pytest.fixture(scope="module")
@@ -304,6 +304,11 @@ def test_recorded_replay_and_growth_have_effects():
         ({"actions": "multi"}, "no recorded run has replay; use actions='train' without replay, or"),
         ({"replay": True}, "no recorded run has replay"),
         ({"grow": True}, "no recorded run has grow"),
+        ({"actions": "x"}, "actions='x': must be one of train, multi, flat"),
+        ({"replay": "no"}, "replay='no': must be True or False"),
+        ({"curves": []}, "curves=\\[\\]: must be a list with at least one Curve; leave curves out"),
+        ({"curves": 3}, "curves=3: must be a list with at least one Curve"),
+        ({"curves": [3]}, "curves=\\[3\\]: must be a list with at least one Curve"),
     ],
 )
 def test_actions_that_no_recorded_run_has_are_refused(curve, keywords, message):
@@ -314,8 +319,10 @@ def test_actions_that_no_recorded_run_has_are_refused(curve, keywords, message):
 def test_missing_recordings_are_refused_with_the_remedy(file):
     with pytest.raises(ValueError, match="width=5: no runs in waits.npz \\(its widths are \\[4, 9\\]\\)"):
         curves_for("Digits-ALMA-v0", "sm", 5, file)
-    with pytest.raises(ValueError, match="learner='ens': no runs in waits.npz"):
+    with pytest.raises(ValueError, match="learner='ens': no runs in waits.npz, which has Digits-ALMA-v0: sm; name one"):
         curves_for("Digits-ALMA-v0", "ens", None, file)
+    with pytest.raises(ValueError, match="width=\\(\\): must be at least one width; leave it out"):
+        curves_for("Digits-ALMA-v0", "sm", (), file)
     with pytest.raises(ValueError, match="stream='EMNIST-ALMA-v0': no recorded runs come with the package"):
         curves_for("EMNIST-ALMA-v0", "sm", None, None)
 
@@ -327,6 +334,16 @@ def test_wrong_steps_are_refused(curve):
     env.reset(seed=0)
     with pytest.raises(ValueError, match="actions of shape \\(2,\\): must be \\(3,\\)"):
         env.step(np.zeros(2, int))
+
+
+def test_decisions_can_be_lists_and_need_an_episode(curve):
+    of_lists, of_actions = (SurrogateVectorEnv(2, curves=[curve]) for _ in range(2))
+    decisions = [[True, False, False], [False, False, False]]
+    with pytest.raises(RuntimeError, match="there is no episode; call reset"):
+        of_lists.advance(decisions)
+    of_lists.reset(seed=0)
+    of_actions.reset(seed=0)
+    assert np.array_equal(of_lists.advance(decisions)[0], of_actions.step([1, 0])[0])
 
 
 @pytest.mark.parametrize(
@@ -373,3 +390,10 @@ def test_the_environment_of_stable_baselines3_has_the_same_episodes(curve):
     for row in range(3):
         assert np.array_equal(of_episodes[row]["terminal_observation"], infos["final_obs"][row])
         assert of_episodes[row]["cer"] == infos["final_info"]["cer"][row]
+
+
+def test_the_environments_of_stable_baselines3_have_no_unknown_attributes(curve):
+    one = SurrogateVecEnv(SurrogateVectorEnv(2, curves=[curve]))
+    for env in (one, JoinedVecEnv([one])):
+        assert env.has_attr("action_masks")
+        assert not env.has_attr("nonexistent")

@@ -158,6 +158,11 @@ def test_training_a_policy_does_not_advise_another_version(env_id, recwarn):
     assert [warning for warning in recwarn if "out of date" in str(warning.message)]
 
 
+def test_a_policy_can_learn_on_a_stream_of_one_mega_batch():
+    model = train_policy("Digits-ALMA-Wait-v0", steps=4, ticks=1, width=4, epochs=1)
+    assert model.num_timesteps == 4
+
+
 @pytest.mark.parametrize(
     ("wrapper", "reason"),
     [
@@ -357,6 +362,12 @@ def test_a_policy_that_is_replaced_during_a_run_is_refused_when_it_is_loaded_aga
         ({"algorithm": "sac"}, "algorithm='sac': must be one of ppo, a2c, dqn"),
         ({"steps": 0}, "steps=0: must be at least 1 decision"),
         ({"seed": -1}, "seed=-1: must be from 0 to"),
+        ({"episodes_at_once": 0}, "episodes_at_once=0: must be at least 1 episode"),
+        ({"episodes_at_once": "abc"}, "episodes_at_once='abc': must be a whole number.*episodes_at_once=512"),
+        (
+            {"env_id": "Digits-ALMA-Wait-v0", "algorithm": "dqn", "actions": "multi", "learner": "gens"},
+            r"algorithm='dqn' with the action space MultiDiscrete.*use actions='flat', or algorithm='ppo'",
+        ),
         ({"epochs": 3}, "epochs=3: Digits-ALMA-Wait-Surrogate-v0 has no such keyword; it has .*width"),
         ({"flop_price": 3}, "flop_price=3: .*; did you mean flops_price"),
     ],

@@ -231,6 +231,13 @@ def test_one_seed_cannot_be_held_out(episodes):
         held_out([one for one in episodes if one.seed == 0])
 
 
+def test_one_schedule_cannot_be_held_out(episodes):
+    with pytest.raises(
+        ValueError, match="schedule='wait 4', seed=0: no run of another schedule.*at least two schedules"
+    ):
+        held_out([one for one in episodes if one.schedule == "wait 4"])
+
+
 @pytest.mark.filterwarnings("error")
 def test_trainings_that_start_from_few_different_errors_are_fitted_without_a_warning():
     runs = waits(seeds=(0, 1))
