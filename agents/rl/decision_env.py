@@ -51,8 +51,9 @@ class DecisionEnv(WaitEnv):
     ## Rewards
     −(error + ``pass_price`` · full passes since the tick before + ``memory_price`` · size). A *full pass* is the FLOPs
     of training the untrained network once on each mega-batch, as measured on D_1 of the stream of seed 0, and *size* is
-    the number of parameters divided by that of the untrained predictor. A full pass thus costs ``pass_price`` errors, which is the unit of the CER: with
-    ``pass_price=40`` it pays to train on every mega-batch once if this saves 40 errors.
+    the number of parameters divided by that of the untrained predictor. A full pass thus costs ``pass_price`` errors,
+    which is the unit of the CER: with ``pass_price=40`` it pays to train on every mega-batch once if this saves 40
+    errors.
     ``info["vector_reward"]``, float64 (3,), holds −(error, full passes, size).
 
     ## Arguments

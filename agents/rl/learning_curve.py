@@ -178,10 +178,8 @@ def recorded_groups(
             f"stream={stream!r}, learner={learner!r}: no runs in {file.name}, which has {known or 'none'}; name one of "
             "these learners, or record such runs, and write them to a file with alma surrogate fit RUNS --out FILE.npz"
         )
-    found = dict(
-        sorted(found.items(), key=lambda one: (one[0][2] or 0, one[0][3]))
-    )  # an agent of the user has no width
-    recorded_widths = [key[2] for key in found]
+    by_width = sorted(found, key=lambda key: (key[2] or 0, key[3]))  # an agent of the user may have no width
+    recorded_widths = [key[2] for key in by_width]
     widths = recorded_widths if width is None else np.atleast_1d(width).tolist()
     for wanted in widths:
         if recorded_widths.count(wanted) != 1:
@@ -196,7 +194,7 @@ def recorded_groups(
             f"width={width!r}: must be at least one width; leave it out for all of {file.name}, {recorded_widths}"
         )
     singles = runs_of_stream if decisions else []
-    return [[*runs, *without_growth(runs, singles)] for key, runs in found.items() if key[2] in widths]
+    return [[*found[key], *without_growth(found[key], singles)] for key in by_width if key[2] in widths]
 
 
 def recorded_learners(stream: str, recorded: Path | None) -> set[str]:
