@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import reprlib
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,6 +16,7 @@ from gymnasium import spaces
 from torch import nn
 
 from alma_env.answers import Answers, as_it_answers
+from alma_env.data.permutation import require_integer
 from alma_env.data.stream import Stream
 from alma_env.episode import Episode, PendingAnswer, PendingReset
 from alma_env.ledger import Ledger
@@ -188,9 +190,12 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
             options: ``{"predictor": module}`` deploys an untrained module at tick 0.
 
         Raises:
+            TypeError: the seed is not an integer, or the options are no dictionary.
             ValueError: an unknown option, or a predictor over ``parameter_budget``.
             PredictorError: the untrained predictor cannot be scored.
         """
+        if options is not None and not isinstance(options, Mapping):
+            raise TypeError(f"options={reprlib.repr(options)}: must be a dict, for example {{'predictor': module}}")
         options = dict(options or {})
         predictor = options.pop("predictor", None)
         if options:
@@ -204,6 +209,7 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
 
         An arena resets several environments: either all of them start, or none.
         """
+        seed = None if seed is None else require_integer(seed, "seed")  # Gymnasium takes no integers of NumPy
         if predictor is not None:
             self._check_action(predictor)
             predictor = unwrap(predictor)
@@ -314,8 +320,10 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
         """Return mega-batch D_tick again, if it has arrived: after the answer at tick t, D_1 .. D_{t+1} have arrived.
 
         Raises:
+            TypeError: the tick is not an integer.
             ValueError: the mega-batch has not arrived yet, or does not exist.
         """
+        tick = require_integer(tick, "tick")
         arrived = min(self.tick + 1, self.ticks)
         if not 1 <= tick <= arrived:
             raise ValueError(
@@ -433,8 +441,10 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
         """Continue from the state that ``state_dict`` returned; ``observation()`` returns the mega-batch to answer.
 
         Raises:
-            ValueError: the state was saved by an environment with another data set or protocol.
+            ValueError: the state was saved by an environment with another data set or protocol, or is no such state.
         """
+        if not isinstance(state, Mapping) or "protocol" not in state:
+            raise ValueError(f"state={reprlib.repr(state)}: must be what AlmaEnv.state_dict returned")
         require_same(state["protocol"], self.protocol(), "an environment with the same data and protocol")
         episode = Episode.from_dict(state)
         assert episode.stream_seed is not None

@@ -66,9 +66,12 @@ def make(
 
     Raises:
         ValueError: the agent or a hyper-parameter is unknown, or a value breaks its rule.
-        TypeError: the environment is no stream, or the policy is neither a function nor a text.
+        TypeError: the environment is no stream, the policy is neither a function nor a text, or ``on_epoch`` is no
+            function.
     """
     env = without_wrappers(env)
+    if on_epoch is not None and not callable(on_epoch):
+        raise TypeError(f"on_epoch={on_epoch!r}: must be a function of the number of epochs; leave it out for none")
     if isinstance(policy, str):
         policy = policy_from(policy, grows=method_for(id, facts_of(env).recipe.backbone).grows, option="policy=")
     keywords = {"width": width, "wait": wait, "replay": replay, "growth": growth, "seed": seed, "engine": engine}

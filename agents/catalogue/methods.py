@@ -151,6 +151,8 @@ def methods_for(backbone: str) -> dict[str, Method]:
 
 def method_for(id: str, backbone: str) -> Method:
     """Return a method in its variant for a backbone; ValueError if the id is unknown or not used on text."""
+    if not isinstance(id, str):
+        raise ValueError(f"agent {id!r}: must be the id of an agent as text; the agents are {', '.join(METHODS)}")
     if id not in METHODS:
         file, colon, function = id.partition(":")
         hint = f"; did you mean {file}.py:{function}?" if colon else did_you_mean(id, METHODS)

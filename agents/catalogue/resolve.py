@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, get_type_hints
+from typing import Any
 
 from agents.catalogue import backbones
 from agents.catalogue.agent_config import AgentConfig
@@ -14,10 +14,9 @@ from agents.catalogue.methods import Method, keyword_types, method_for, methods_
 from agents.policies import FixedWait, Policy, Schedule, policy_record
 from agents.policies.growing import require_ticks
 from agents.policies.validation import check_types
-from agents.training.settings import StageSettings
+from agents.training.settings import STAGE_TYPES, StageSettings
 from alma_env.errors import did_you_mean
 
-_STAGE_TYPES = get_type_hints(StageSettings)
 # Keywords of every agent
 _DEFAULTS = {"width": None, "wait": 1, "replay": False, "growth": None, "seed": 0, "engine": "auto", "device": "auto"}
 _TYPES = {"width": int | None, "wait": int, "replay": bool, "growth": str | None, "seed": int, "engine": str}
@@ -81,7 +80,7 @@ def _hyperparameters(
     recipe = facts.recipe
     network = backbones.own_keywords(recipe.backbone)
     own = {name: parameter.default for name, parameter in network.items()} | method.keywords
-    known = {*_STAGE_TYPES, *own}
+    known = {*STAGE_TYPES, *own}
     unknown = sorted(set(given) - known)
     if unknown and unknown[0] in facts.protocol:
         reason = f"a keyword of the environment, not of agent {id!r}; give it to the environment (--set for all agents)"
@@ -89,7 +88,7 @@ def _hyperparameters(
     if unknown:
         reason = f"agent {id!r} has no such hyper-parameter; it has {', '.join(sorted(known))}"
         raise UnknownHyperparameterError(unknown[0], reason, [*known, *_DEFAULTS, *facts.protocol])
-    types = {name: parameter.annotation for name, parameter in network.items()} | keyword_types(method) | _STAGE_TYPES
+    types = {name: parameter.annotation for name, parameter in network.items()} | keyword_types(method) | STAGE_TYPES
     checked = check_types(given, types, own | dataclasses.asdict(recipe.settings))
     own |= {name: checked.pop(name) for name in list(checked) if name in own}
     return own, dataclasses.replace(recipe.settings, **checked)

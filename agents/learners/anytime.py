@@ -168,7 +168,12 @@ class AnytimeAgent:
             ) from error
 
     def gather(self, observation: MegaBatch) -> None:
-        """Take in a new mega-batch without a decision."""
+        """Take in a new mega-batch without a decision; ValueError if the stream is longer than the agent's."""
+        if self.tick == self.ticks:
+            raise ValueError(
+                f"tick={self.tick + 1} for an agent with ticks={self.ticks}: its policy knows the length of the "
+                "stream; make the agent with this environment, or a new agent for another stream"
+            )
         self.tick += 1
         self.pending += 1
         self._gathered.append(observation)

@@ -61,15 +61,20 @@ def run(
         RunMismatchError: the folder holds a run with another configuration, or an unfinished run of a batch of seeds
             of an earlier version; or a repeated tick differs.
         FolderInUseError: another process writes to the folder.
-        ValueError: the agent has run before, or its configuration cannot be recorded in a folder: it is empty, it has
-            a value that is not plain data, or the policy has no description. Or the agent is no ``AnytimeAgent``, but
-            `folder` or `record` is given.
+        ValueError: the agent has run before, is for a stream of another length, or its configuration cannot be recorded
+            in a folder: it is empty, it has a value that is not plain data, or the policy has no description. Or the
+            agent is no ``AnytimeAgent``, but `folder` or `record` is given.
         TypeError: the environment is no stream, or the agent has no ``observe``.
     """
     env = without_wrappers(env)
     report = on_tick or (lambda row: None)
     if not isinstance(agent, AnytimeAgent):
         return _play(env, agent, seed, folder, report, record)
+    if agent.ticks != env.ticks:
+        raise ValueError(
+            f"agent with ticks={agent.ticks} on a stream with ticks={env.ticks}: must be equal, because its policy "
+            "knows the length of the stream; make the agent with this environment"
+        )
     if folder is None:
         return _run(env, agent, seed, None, report, record)
     if not agent.config:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Literal, get_type_hints
+
+from agents.policies.validation import check_types
 
 EngineName = Literal["plain", "native"]
 OnEpoch = Callable[[int], None]  # called with the number of epochs done
@@ -73,18 +76,20 @@ class StageSettings:
     balance: float = 0.01
 
     def __post_init__(self) -> None:
+        for name, value in check_types(vars(self), STAGE_TYPES, _DEFAULTS).items():
+            object.__setattr__(self, name, value)
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {', '.join(choices)}")
         for name in ("epochs", "batch_size", "validation_batch", "accumulation"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1")
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least 1; use {name}={_DEFAULTS[name]}")
         for name in ("learning_rate", "eps"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}={getattr(self, name)}: must be above 0")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)}: must be above 0 and finite")
         for name in ("weight_decay", "min_delta", "warmup", "balance"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least 0")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name}={getattr(self, name)}: must be at least 0 and finite")
         for name in ("momentum", "rho", "beta1", "beta2"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: must be at least 0 and below 1")
@@ -126,6 +131,8 @@ class StageSettings:
             )
 
 
+STAGE_TYPES = get_type_hints(StageSettings)
+_DEFAULTS = {field.name: field.default for field in fields(StageSettings)}
 _CHOICES = {
     "optimizer": ("adadelta", "sgd", "adam"),
     "schedule": ("constant", "linear"),

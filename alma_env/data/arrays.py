@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
 
 from alma_env.data.datasets import TEXT, DataSet
 from alma_env.data.normalisation import in_parts, moments, per_channel
@@ -93,6 +94,8 @@ def _checked(part: tuple[ArrayLike, ArrayLike], name: str) -> tuple[NDArray[Any]
 
 
 def _array(given: ArrayLike, name: str) -> NDArray[Any]:
+    if isinstance(given, Tensor):
+        given = given.detach().cpu()
     try:
         return np.asarray(given)
     except ValueError as error:

@@ -30,4 +30,4 @@ def require_integer(value: int, name: str) -> int:
             raise TypeError
         return operator.index(value)
     except TypeError:
-        raise TypeError(f"{name}={value!r}: must be an integer") from None
+        raise TypeError(f"{name}={value!r}: must be an integer, such as {name}=1") from None

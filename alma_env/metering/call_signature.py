@@ -93,14 +93,19 @@ def _describe_module(module: nn.Module, parts: list[Any], tensors: list[Tensor])
             tensors.append(tensor)
     for name, buffer in module._buffers.items():
         if buffer is not None:
-            parts += (name, buffer.shape)
+            parts += (name, buffer.shape, buffer.dtype)
             tensors.append(buffer)
+    of_torch = type(module).__module__.startswith("torch.nn.")  # its private attributes follow from the others
     for name, value in vars(module).items():  # stride, padding, groups, …
-        if name[0] != "_" and name != "training":
-            if type(value) in _PLAIN:
-                parts += (name, value)
-            else:
-                _describe_attribute(name, value, parts)
+        if name in _OF_EVERY_MODULE:
+            if value and name in _HOOKS:
+                parts += (name, *value)  # PyTorch numbers the hooks of a process
+        elif of_torch and name[0] == "_":
+            continue
+        elif type(value) in _PLAIN:
+            parts += (name, value)
+        else:
+            _describe_attribute(name, value, parts)
     for name, child in module._modules.items():
         if child is not None:
             parts.append(name)
@@ -108,6 +113,8 @@ def _describe_module(module: nn.Module, parts: list[Any], tensors: list[Tensor])
 
 
 _PLAIN = frozenset({bool, int, float, str, type(None)})
+_OF_EVERY_MODULE = frozenset(vars(nn.Module()))
+_HOOKS = frozenset(name for name in _OF_EVERY_MODULE if name.endswith("hooks"))
 
 
 def _describe_attribute(name: str, value: Any, parts: list[Any]) -> None:
@@ -116,13 +123,20 @@ def _describe_attribute(name: str, value: Any, parts: list[Any]) -> None:
         parts += (name, type(value), len(value))
         for item in value:
             _describe_attribute(name, item, parts)
+    elif isinstance(value, dict):
+        parts += (name, type(value), len(value))
+        for key, item in value.items():
+            _describe_attribute("", key, parts)
+            _describe_attribute("", item, parts)
+    elif isinstance(value, set | frozenset):
+        parts += (name, len(value), frozenset(item for item in value if not _compares_by_identity(type(item))))
     elif isinstance(value, Tensor):
         parts += (name, value.shape, value.dtype)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts += (name, type(value))
         for field in dataclasses.fields(value):
             _describe_attribute(field.name, getattr(value, field.name, None), parts)
-    elif not _compares_by_identity(type(value)):
+    elif not (_compares_by_identity(type(value)) or isinstance(value, weakref.ref)):  # of a tensor: equal by element
         with contextlib.suppress(TypeError):
             hash(value)
             parts += (name, value)

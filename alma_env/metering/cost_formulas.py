@@ -171,7 +171,7 @@ def _time_first_convolution(out: Tensor, x: Tensor, weight: Tensor, *rest: Any) 
 
 FORMULAS: dict[str, Formula] = by_qualified_name(
     {
-        _matrix_product: "mm bmm mv dot vdot _int_mm _scaled_mm _scaled_mm_v2",
+        _matrix_product: "mm bmm mv dot vdot _int_mm _scaled_mm _scaled_mm_v2 _sparse_sparse_matmul",
         _added_matrix_product: "addmm baddbmm addbmm addmv _addmm_activation _sparse_addmm",
         _linear_combination: "_compute_linear_combination",
         _rank_one_update: "addr",

@@ -31,11 +31,16 @@ class Ensemble(nn.Module):
         space: the space of the average.
 
     Raises:
+        TypeError: the members are no list of modules.
         ValueError: there is no member, or the space is unknown.
     """
 
     def __init__(self, members: Sequence[nn.Module], prepare: nn.Module | None = None, space: Space = "prob") -> None:
         super().__init__()
+        if isinstance(members, nn.Module) and not isinstance(members, nn.ModuleList):
+            raise TypeError(f"members of type {type(members).__name__}: must be a list; use members=[network, …]")
+        if wrong := [one for one in members if not isinstance(one, nn.Module)]:
+            raise TypeError(f"member of type {type(wrong[0]).__name__}: must be an nn.Module; use members=[network, …]")
         if not members:
             raise ValueError("0 members: an ensemble needs at least one; pass a network")
         if space not in ("prob", "logit"):

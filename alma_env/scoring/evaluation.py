@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import random
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -73,17 +74,28 @@ def device_of(predictor: nn.Module) -> torch.device:
 
 @contextmanager
 def reproducible(device: torch.device) -> Iterator[None]:
-    """Disable gradients, and seed the random generators: a predictor with random numbers repeats its answers.
+    """Disable gradients and autocast, and seed the random generators: a predictor repeats its answers.
 
     The states of the learner's generators are restored.
     """
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices), torch.no_grad():
+    python_state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
+    with ExitStack() as stack:
+        stack.enter_context(torch.random.fork_rng(devices))
+        stack.enter_context(torch.no_grad())
+        for kind in {"cpu", device.type}:  # a predictor that enters autocast itself still has it
+            stack.enter_context(torch.autocast(kind, enabled=False))
         # torch.manual_seed would also reseed the devices whose state is not restored here.
         torch.default_generator.manual_seed(0)
         if devices:
             torch.cuda.manual_seed(0)
-        yield
+        random.seed(0)
+        np.random.seed(0)  # noqa: NPY002
+        try:
+            yield
+        finally:
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)  # noqa: NPY002
 
 
 def answer(

@@ -249,3 +249,33 @@ def test_numbers_of_numpy_are_accepted(tmp_path: Path) -> None:
         agents.run(env, first, 0, tmp_path / str(number))
     policy = agents.fixed_wait(np.int64(3))
     agents.run(env := digits(), agents.make("sm", env, policy=policy, epochs=1), 0, tmp_path / "policy")
+
+
+@pytest.mark.parametrize(
+    ("keywords", "error", "message"),
+    [
+        ({"id": None}, ValueError, "agent None: must be the id of an agent as text; the agents are sm, ens"),
+        ({"on_epoch": 3}, TypeError, "on_epoch=3: must be a function"),
+        ({"learning_rate": math.inf}, ValueError, "learning_rate=inf: must be above 0 and finite"),
+        ({"weight_decay": math.inf}, ValueError, "weight_decay=inf: must be at least 0 and finite"),
+        ({"epochs": 0}, ValueError, "epochs=0: must be at least 1; use epochs=100"),
+    ],
+)
+def test_values_that_no_training_can_use_are_refused(keywords, error, message):
+    with pytest.raises(error, match=message):
+        agents.make(**{"id": "sm", "env": digits(), **SMALL, **keywords})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epochs": 2.5}, "epochs=2.5: must be a whole number"),
+        ({"epochs": "2"}, "epochs='2': must be a whole number"),
+        ({"batch_size": 2.5}, "batch_size=2.5: must be a whole number"),
+        ({"patience": 1.5}, "patience=1.5: must be a whole number or None"),
+    ],
+)
+def test_settings_of_a_stage_have_their_types(settings, message):
+    with pytest.raises(ValueError, match=message):
+        agents.StageSettings(**settings)
+    assert type(agents.StageSettings(epochs=np.int64(3)).epochs) is int

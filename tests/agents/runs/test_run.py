@@ -262,6 +262,19 @@ def test_a_killed_process_leaves_no_lock(env, tmp_path):
     assert len(agents.run(env, sm(env), 0, tmp_path)) == TICKS + 1
 
 
+@pytest.mark.parametrize("ticks", [2, 9])
+def test_an_agent_for_a_stream_of_another_length_is_refused(env, ticks):
+    """Its policy would stop training too early, or never train at the last tick."""
+    agent = agents.make("sm", alma_env.make("Digits-ALMA-v0", ticks=ticks), width=4, epochs=1)
+    with pytest.raises(ValueError, match=f"agent with ticks={ticks} on a stream with ticks={env.ticks}: must be equal"):
+        agents.run(env, agent, seed=0)
+    if ticks == 2:
+        observation, _ = env.reset(seed=0)
+        agent.gather(observation), agent.gather(observation)
+        with pytest.raises(ValueError, match="tick=3 for an agent with ticks=2"):
+            agent.gather(observation)
+
+
 def test_an_agent_runs_only_once(env, tmp_path):
     agent = sm(env)
     first = agents.run(env, agent, 0)

@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 
 import alma_env
 from alma_env import from_arrays
@@ -25,6 +26,12 @@ def test_custom_arrays_become_a_data_set() -> None:
     assert data.train_x.dtype == np.uint8
     assert data.train_y.dtype == data.test_y.dtype == np.int64
     assert data.scale == 255.0
+
+
+def test_tensors_with_a_gradient_are_arrays_too() -> None:
+    x, y = torch.rand(40, 3, requires_grad=True), torch.arange(40) % 4
+    data = alma_env.from_arrays((x, y), (x[:8], y[:8]), classes=4)
+    np.testing.assert_array_equal(data.train_x, x.detach().numpy())
 
 
 def test_a_data_set_is_a_read_only_copy_of_its_arrays() -> None:

@@ -64,9 +64,42 @@ def test_a_stream_from_custom_arrays():
         {"evaluation_batch_size": 2.5},
         {"parameter_budget": True},
         {"data": "MNIST"},
+        {"ticks": None},
+        {"valid_fraction": None},
+        {"evaluation_batch_size": None},
     ],
 )
 def test_keywords_of_the_wrong_type_are_refused(keywords):
     name, value = next(iter(keywords.items()))
     with pytest.raises(TypeError, match=f"{name}={value!r}: "):
         alma_env.make("Digits-ALMA-v0", **keywords)
+
+
+@pytest.mark.parametrize("data", ["Digits", None, (np.zeros((4, 3)), np.zeros(4))], ids=["text", "none", "pair"])
+def test_something_else_than_a_data_set_is_refused_with_the_remedy(data):
+    with pytest.raises(TypeError, match=r"data=.*: must be a DataSet or a TextCorpus; use alma_env.make"):
+        alma_env.AlmaEnv(data, 5)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda env: env.reset(options=[1]), TypeError, r"options=\[1\]: must be a dict, for example {'predictor'"),
+        (lambda env: env.reset(seed=1.0), TypeError, "seed=1.0: must be an integer, such as seed=1"),
+        (lambda env: env.megabatch("1"), TypeError, "tick='1': must be an integer, such as tick=1"),
+        (lambda env: env.megabatch(1.5), TypeError, "tick=1.5: must be an integer"),
+        (lambda env: env.load_state_dict({}), ValueError, "state={}: must be what AlmaEnv.state_dict returned"),
+        (lambda env: env.load_state_dict(None), ValueError, "state=None: must be what AlmaEnv.state_dict returned"),
+    ],
+)
+def test_arguments_of_methods_are_refused_by_name(call, error, message):
+    env = alma_env.make("Digits-ALMA-v0", ticks=3)
+    env.reset(seed=0)
+    with pytest.raises(error, match=message):
+        call(env)
+
+
+def test_a_numpy_integer_is_a_seed():
+    env = alma_env.make("Digits-ALMA-v0", ticks=3)
+    first = env.reset(seed=np.int64(3))[0]
+    np.testing.assert_array_equal(first["train"]["x"], env.reset(seed=3)[0]["train"]["x"])

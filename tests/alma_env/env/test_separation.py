@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 
 import numpy as np
 import pytest
@@ -104,14 +105,36 @@ def test_writing_to_an_observation_does_not_change_the_stream(env):
     np.testing.assert_array_equal(again["train"]["x"], kept["train"]["x"])
 
 
-def test_a_predictor_with_random_numbers_repeats_its_answers(env):
-    model = Returning(lambda x: torch.rand(len(x), 10))
+def _python_numbers(n):
+    return torch.tensor([[random.random() for _ in range(10)] for _ in range(n)])
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [lambda n: torch.rand(n, 10), lambda n: torch.from_numpy(np.random.rand(n, 10)).float(), _python_numbers],  # noqa: NPY002
+    ids=["torch", "numpy", "python"],
+)
+def test_a_predictor_with_random_numbers_repeats_its_answers(env, numbers):
+    model = Returning(lambda x: numbers(len(x)))
     errors = []
     for seed in (1, 2):
-        torch.manual_seed(seed)
+        torch.manual_seed(seed), np.random.seed(seed), random.seed(seed)  # noqa: NPY002
+        expected = torch.rand(1).item(), np.random.rand(), random.random()  # noqa: NPY002
+        torch.manual_seed(seed), np.random.seed(seed), random.seed(seed)  # noqa: NPY002
         env.reset(seed=0, options={"predictor": model})
         errors.append(env.ledger[0].error)
+        assert (torch.rand(1).item(), np.random.rand(), random.random()) == expected  # noqa: NPY002
     assert errors[0] == errors[1]
+
+
+def test_autocast_around_the_environment_does_not_change_an_answer(env):
+    torch.manual_seed(0)
+    model = nn.Sequential(Returning(lambda x: x.float()), nn.Flatten(), nn.Linear(64, 64), nn.Linear(64, 10))
+    env.reset(seed=0, options={"predictor": model})
+    error = env.ledger[0].error
+    with torch.autocast("cpu", torch.bfloat16):
+        env.reset(seed=0, options={"predictor": model})
+    assert env.ledger[0].error == error
 
 
 def test_a_predictor_may_reuse_its_output():

@@ -99,7 +99,8 @@ def test_a_sparse_product_costs_its_stored_elements() -> None:
             assert count(lambda sparse=sparse: sparse @ randn(6, 4)).total == 2 * 6 * 4
         left = torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 3.0]]).to_sparse()
         right = torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]).to_sparse()
-        assert count(lambda: left @ right).total == 2 * (1 * 2 + 0 * 1 + 2 * 1)
+        for product in (torch.matmul, torch.sparse.mm):
+            assert count(lambda product=product: product(left, right)).total == 2 * (1 * 2 + 0 * 1 + 2 * 1)
 
 
 def test_outer_products_and_elementwise_products_are_free() -> None:

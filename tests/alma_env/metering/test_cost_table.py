@@ -28,7 +28,6 @@ def test_every_group_of_free_operations_has_a_reason_and_no_name_occurs_twice() 
 UNKNOWN: dict[str, Callable[[], Any]] = {
     "aten::linalg_matrix_exp": lambda: torch.linalg.matrix_exp(randn(3, 3)),  # its products depend on the values
     "aten::_sparse_softmax": lambda: torch.sparse.softmax(randn(3, 3).to_sparse(), 1),
-    "aten::_sparse_sparse_matmul": lambda: torch.sparse.mm(randn(3, 3).to_sparse(), randn(3, 3).to_sparse()),
 }
 
 

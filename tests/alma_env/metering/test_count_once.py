@@ -213,6 +213,64 @@ def test_the_signature_includes_dataclass_attributes_of_modules() -> None:
     assert costs == [2 * 4 * 64 * layers for layers in (1, 1, 8)]
 
 
+class Chosen(nn.Module):
+    """A module that runs the layers which its attributes choose."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self._depth = 1
+        self.options = {"depth": 1, "of": {"more": 1}}
+        self.active = {0}
+        self.register_buffer("wide", torch.eye(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(self._depth + self.options["depth"] + self.options["of"]["more"] + len(self.active)):
+            x = self.layer(x)
+        if self.wide.dtype == torch.float64:
+            x = (x.double() @ self.wide).float()
+        return x
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda net: setattr(net, "_depth", 3),
+        lambda net: net.options.update(depth=3),
+        lambda net: net.options["of"].update(more=3),
+        lambda net: net.active.add(1),
+        lambda net: net.register_forward_pre_hook(lambda module, inputs: (inputs[0] @ torch.ones(8, 8),)),
+        lambda net: net.register_forward_hook(lambda module, inputs, out: out @ torch.ones(8, 8)),
+        lambda net: setattr(net, "wide", net.wide.double()),
+    ],
+)
+def test_the_signature_includes_what_chooses_the_work_of_a_module(change: Callable[[Chosen], object]) -> None:
+    net, x, meter = Chosen(), torch.ones(4, 8), Meter()
+    answer = count_once(lambda net, x: net(x))
+    with meter:
+        answer(net, x)
+    before = meter.take().total
+    change(net)
+    with meter:
+        answer(net, x)
+    assert meter.take().total == alma_env.meter.count(lambda: net(x)).total > before
+
+
+class OwnRecurrent(nn.LSTM):
+    """A layer whose private attributes are described, because the class is no part of PyTorch."""
+
+
+def test_a_recurrent_layer_of_ones_own_has_one_signature() -> None:
+    """PyTorch keeps weak references to the weights in private lists; those of tensors cannot be compared."""
+    net, x, meter, costs = OwnRecurrent(8, 8), torch.ones(3, 2, 8), Meter(), []
+    answer = count_once(lambda net, x: net(x)[0].sum())
+    for _ in range(3):
+        with meter:
+            answer(net, x)
+        costs.append(meter.take().total)
+    assert costs[0] == costs[1] == costs[2] > 0
+
+
 class Raw(nn.Module):
     """Raw inputs as floats."""
 

@@ -131,6 +131,18 @@ def test_a_preparation_that_raises_is_a_predictor_error(env):
         row(env, Ensemble(members("a"), Failing()))
 
 
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        (nn.Linear(3, 3), "members of type Linear: must be a list"),
+        ([3], "member of type int: must be an nn.Module"),
+    ],
+)
+def test_members_that_are_no_modules_are_refused(members, message):
+    with pytest.raises(TypeError, match=message):
+        alma_env.Ensemble(members)
+
+
 def test_random_numbers_of_a_preparation_do_not_change_the_learners_generator(env):
     class Drawing(Prepare):
         def forward(self, x):
