@@ -10,8 +10,18 @@ from __future__ import annotations
 import re
 import unicodedata
 
-JOINERS = "\u200c\u200d"  # zero-width, but part of Persian and Indic words and of emoji
-_BLANK = "\u115f\u1160\u2800\u3164\uffa0"
+_NO_JOIN, _JOIN = JOINERS = "\u200c\u200d"  # zero-width, but part of Persian and Indic words and of emoji
+# Unicode's other characters that show nothing (Default_Ignorable_Code_Point), outside of the category Cf.
+_IGNORABLE = (
+    "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff"
+)
+_HIDDEN = re.compile(f"[{JOINERS}{_IGNORABLE}]")
+_EMOJI_STYLE = "\ufe0f"  # shows the symbol before it as an emoji
+_MORE_EMOJI = "\u203c\u2049\u2139\u2194"  # emoji outside of the category So
+_NOT_JOINED = "\u0622\u0623\u0624\u0625\u0627\u0629\u062f\u0630\u0631\u0632\u0648\u0698"  # to the next Arabic letter
+_VIRAMA = 9  # combining class of the signs that join Indic consonants, such as U+094D
+_MOST_MARKS = 3  # on a letter; Vietnamese has 2, Hebrew 3
+_BLANK = "\u2800"
 _ALIKE = ("CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "GEORGIAN")
 _LATIN_LIKE_GREEK = "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧονρικυ"
 _REFUSED = {
@@ -43,18 +53,67 @@ def refused_character(text: str, allowed: str = "") -> str | None:
     return None
 
 
+def hidden_character(text: str, *, emoji: bool = True) -> str | None:
+    """Return a description of the first character of a text that shows nothing, or None.
+
+    Joiners are allowed where they change what a reader sees: next to a virama, between two Arabic letters, and in
+    emoji. Only new submissions are checked: `refused_character`, with which stored texts are read, allows more.
+
+    Args:
+        text: the text.
+        emoji: whether joiners and selectors of emoji are allowed.
+
+    >>> hidden_character("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"), hidden_character("bo\u200cb")
+    (None, 'U+200C, an invisible character')
+    """
+    for found in _HIDDEN.finditer(text):
+        character, place = found[0], found.start()
+        before, after = text[place - 1 : place], text[place + 1 : place + 2]
+        if character in JOINERS and _joins_letters(before, character, after):
+            continue
+        if emoji and _shapes_emoji(before, character, after):
+            continue
+        return f"U+{ord(character):04X}, an invisible character"
+    return None
+
+
+def _joins_letters(before: str, joiner: str, after: str) -> bool:
+    if any(unicodedata.combining(neighbour or " ") == _VIRAMA for neighbour in (before, after)):
+        return True
+    arabic = all(_alphabet(neighbour) == "ARABIC" for neighbour in (before, after))
+    return joiner == _NO_JOIN and arabic and before not in _NOT_JOINED
+
+
+def _shapes_emoji(before: str, character: str, after: str) -> bool:
+    if character == _EMOJI_STYLE:
+        return _is_emoji(before)
+    styled = before == _EMOJI_STYLE or unicodedata.category(before or " ") == "Sk"  # Sk: the colours of skin
+    return character == _JOIN and (styled or _is_emoji(before)) and _is_emoji(after)
+
+
+def _is_emoji(character: str) -> bool:
+    return character != "" and (unicodedata.category(character) == "So" or character in _MORE_EMOJI)
+
+
 def disguise(text: str) -> str | None:
     """Return a description of the first character of a name that looks like another one, or None.
 
-    Refused are spaces other than the plain one, letters that show nothing, variants of Latin letters, and letters of
-    other alphabets in a word of Latin letters. Words of one alphabet are allowed, and Greek letters that look like no
-    Latin letter.
+    Refused are characters that show nothing, also in emoji, spaces other than the plain one, many marks on one letter,
+    variants of Latin letters, and letters of other alphabets in a word of Latin letters. Words of one alphabet are
+    allowed, and Greek letters that look like no Latin letter.
 
     >>> disguise("Growing β-mixture, Борис Ивáнов"), disguise("b\u043eb")
     (None, 'U+043E, a letter of another alphabet in a word of Latin letters')
     """
+    hidden = hidden_character(text, emoji=False)
+    if hidden is not None:
+        return hidden
+    marks = 0
     for character in text:
         number = ord(character)
+        marks = marks + 1 if unicodedata.category(character) in ("Mn", "Me") else 0
+        if marks > _MOST_MARKS:
+            return f"U+{number:04X}, the mark number {marks} on one letter: at most {_MOST_MARKS} are allowed"
         if unicodedata.category(character) == "Zs" and character != " ":
             return f"U+{number:04X}, a space that looks like another one"
         if character in _BLANK:
@@ -71,7 +130,7 @@ def disguise(text: str) -> str | None:
 
 
 def _alphabet(letter: str) -> str:
-    return unicodedata.name(letter, "").partition(" ")[0]
+    return unicodedata.name(letter or " ", "").partition(" ")[0]
 
 
 def shown(value: object, limit: int = 60) -> str:

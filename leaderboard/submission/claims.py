@@ -20,6 +20,7 @@ from leaderboard.text_safety import refused_character, shown
 
 FOLDER = "ledgers"
 _DIGEST = re.compile(r"[0-9a-zA-Z:_.+=/-]{0,200}", re.ASCII)
+_MOST_SECONDS = 1e9  # of a tick, 30 years: the sum over the ticks must be finite
 _REMEDY = "copy ledger.jsonl from the run's folder without changes"
 
 
@@ -74,7 +75,7 @@ def _row(line: str, error_limit: float) -> Row:
     row = Row.from_dict(values)
     for name in ("tick", "parameters", "buffers", "paper_flops"):
         _require(name, values, _whole(values[name]), "a whole number of at least 0")
-    for name, most in (("error", error_limit), ("inference_flops", math.inf), ("seconds", math.inf)):
+    for name, most in (("error", error_limit), ("inference_flops", math.inf), ("seconds", _MOST_SECONDS)):
         _require(name, values, _number(values[name]) and 0 <= values[name] <= most, f"a number from 0 to {most:g}")
     for phase, flops in row.flops.items():
         _require("flops", values, _whole(flops) and _is_short_text(phase, 100), "whole numbers by name of phase")

@@ -17,7 +17,7 @@ from leaderboard.submission import zip_archive
 from leaderboard.submission.claims import claimed_ledgers
 from leaderboard.submission.manifest import Manifest
 from leaderboard.submission.package import Package
-from leaderboard.text_safety import disguise, refused_character, shown
+from leaderboard.text_safety import disguise, hidden_character, refused_character, shown
 
 MANIFEST = "submission.toml"
 AGENT = "agent.py"
@@ -78,7 +78,7 @@ def check(package: Package) -> Report:
     else:
         try:
             manifest = manifests.parse(package.files[MANIFEST])
-            errors += _disguised(manifest)
+            errors += _unclear_texts(manifest)
         except SubmissionError as error:
             errors += error.problems
     if AGENT not in package.files:
@@ -120,7 +120,7 @@ def _check_source(path: str, content: bytes, package: Package, errors: list[str]
     except (ValueError, RecursionError, MemoryError, OverflowError) as error:
         errors.append(f"{path}: cannot be parsed ({shown(str(error))}); simplify it")
         return
-    hidden = refused_character(text, allowed="\n\r\t\f")
+    hidden = refused_character(text, allowed="\n\r\t\f") or hidden_character(text)
     if hidden is not None:
         errors.append(f"{path}: contains {hidden}, which can disguise code; write it as an escape, \\uXXXX")
     if path == AGENT:
@@ -130,12 +130,20 @@ def _check_source(path: str, content: bytes, package: Package, errors: list[str]
         notes.append(f"{path}: imports {shown(name)}, which a verification does not have; add it to the submission")
 
 
-def _disguised(manifest: Manifest) -> Iterator[str]:
-    """Yield a problem for each name that can look like another one. Older manifests are read without this rule."""
+def _unclear_texts(manifest: Manifest) -> Iterator[str]:
+    """Yield a problem for each name that can look like another one, and for each text with an invisible character.
+
+    Older manifests are read without these rules.
+    """
     for what, name in (("name", manifest.name), *(("authors", author) for author in manifest.authors)):
         found = disguise(name)
         if found is not None:
             yield f"{what} = {shown(name)}: contains {found}; write it with plain characters"
+    settings = {f"hyperparameters.{key}": value for key, value in manifest.hyperparameters.items()}
+    for what, text in ({"description": manifest.description, "contact": manifest.contact} | settings).items():
+        found = hidden_character(text) if isinstance(text, str) else None
+        if found is not None:
+            yield f"{what} = {shown(text)}: contains {found}; remove it"
 
 
 def _entry_problems(tree: ast.Module) -> list[str]:

@@ -36,6 +36,8 @@ _CONTENTS_BYTES = MAXIMUM_ENTRIES * 2048  # of the table of contents; an entry h
 _SYMLINK_OF_WINDOWS = 0x400  # reparse point
 _METHODS = {zipfile.ZIP_STORED: "stored", zipfile.ZIP_DEFLATED: "deflated"}
 _REPACK = "pack the folder again, for example with `zip -r my_agent.zip my_agent`"
+_BYTES_OUTSIDE = f"archive: there are bytes before, between or after its parts; {_REPACK}"
+_HAS_DESCRIPTOR = 0x08  # flag of an entry whose checksum and sizes follow its content
 # The errors that the standard library raises on broken archives.
 _BROKEN = (zipfile.BadZipFile, struct.error, ValueError, OSError, NotImplementedError, LookupError, EOFError)
 
@@ -55,7 +57,7 @@ def from_zip(archive: bytes) -> Package:
     if len(archive) > MAXIMUM_ARCHIVE_BYTES:
         most = MAXIMUM_ARCHIVE_BYTES // MEBIBYTE
         raise PackageError(f"archive: larger than {most} MiB, the maximum; remove files that agent.py does not need")
-    _check_end(archive)
+    table = _check_end(archive)
     try:
         with zipfile.ZipFile(io.BytesIO(archive)) as opened:
             entries = opened.infolist()
@@ -63,14 +65,14 @@ def from_zip(archive: bytes) -> Package:
         raise PackageError(f"archive: not a readable zip ({shown(str(error))}); {_REPACK}") from error
     entries.sort(key=lambda entry: entry.header_offset)
     kept, left_out = _choose(entries)
-    spans = _spans(archive, entries)
+    spans = _spans(archive, entries, table)
     sizes = Sizes()
     files = {name: _decompress(archive, entry, spans[entry.header_offset], sizes) for name, entry in kept.items()}
     return Package(_without_folder_around(files), tuple(left_out))
 
 
-def _check_end(archive: bytes) -> None:
-    """Check the record at the archive's end before the library reads it."""
+def _check_end(archive: bytes) -> int:
+    """Check the record at the archive's end before the library reads it, and return the offset of the table."""
     if not archive.startswith(b"PK\x03\x04"):
         raise PackageError(f"archive: must begin like a zip file that is not empty; {_REPACK}")
     end = len(archive) - 22
@@ -87,7 +89,8 @@ def _check_end(archive: bytes) -> None:
             "remove files that agent.py does not need"
         )
     if offset + size != end or end + 22 + comment != len(archive):
-        raise PackageError(f"archive: there are bytes before, between or after its parts; {_REPACK}")
+        raise PackageError(_BYTES_OUTSIDE)
+    return int(offset)
 
 
 def _choose(entries: list[zipfile.ZipInfo]) -> tuple[dict[str, zipfile.ZipInfo], list[str]]:
@@ -136,8 +139,11 @@ def _check_kind(entry: zipfile.ZipInfo, name: str, folder: bool) -> None:
         raise PackageError(f"{shown(name)}: compressed by method {entry.compress_type}; {rule}")
 
 
-def _spans(archive: bytes, entries: list[zipfile.ZipInfo]) -> dict[int, tuple[int, int]]:
-    """Return begin and end of each entry's compressed bytes, by the entry's offset; entries must not overlap."""
+def _spans(archive: bytes, entries: list[zipfile.ZipInfo], table: int) -> dict[int, tuple[int, int]]:
+    """Return begin and end of each entry's compressed bytes, by the entry's offset.
+
+    The entries must follow each other from the first byte of the archive to its table, without gaps and overlaps.
+    """
     spans = {}
     last = 0
     for entry in entries:
@@ -153,11 +159,27 @@ def _spans(archive: bytes, entries: list[zipfile.ZipInfo]) -> dict[int, tuple[in
         if method != entry.compress_type:
             raise PackageError(f"{shown(entry.filename)}: method differs from the entry's header; {_REPACK}")
         begin = start + 30 + name_length + extra_length
-        if start < last or begin + entry.compress_size > len(archive):
-            raise PackageError(f"{shown(entry.filename)}: shares bytes with another entry, as zip bombs do; {_REPACK}")
-        last = begin + entry.compress_size
-        spans[start] = (begin, last)
+        end = begin + entry.compress_size
+        if start < last or end > table:
+            raise PackageError(f"{shown(entry.filename)}: shares bytes with another part, as zip bombs do; {_REPACK}")
+        if start > last:
+            raise PackageError(_BYTES_OUTSIDE)
+        spans[start] = (begin, end)
+        last = end + _descriptor_bytes(archive, entry, end)
+    if last != table:
+        raise PackageError(_BYTES_OUTSIDE)
     return spans
+
+
+def _descriptor_bytes(archive: bytes, entry: zipfile.ZipInfo, place: int) -> int:
+    """Return the length of an entry's data descriptor at a place: its signature is optional, and 0 means none."""
+    if entry.flag_bits & _HAS_DESCRIPTOR:
+        size = entry.file_size & 0xFFFFFFFF  # an entry can claim more in a 64-bit field; its content shows the truth
+        numbers = struct.pack("<3L", entry.CRC, entry.compress_size, size)
+        for descriptor in (b"PK\x07\x08" + numbers, numbers):
+            if archive.startswith(descriptor, place):
+                return len(descriptor)
+    return 0
 
 
 def _decompress(archive: bytes, entry: zipfile.ZipInfo, span: tuple[int, int], sizes: Sizes) -> bytes:

@@ -105,6 +105,8 @@ def board(request: Request) -> Response:
     """Show the standings of an environment under one version of the rules."""
     state = page_state(request)
     env_id, rules_version = request.path_params["env_id"], request.path_params["rules_version"]
+    # Read before everything that the page shows: a page of earlier contents must not be kept for a later version.
+    version = state.versions.board()
     known = {(found.env_id, found.rules_version): found for found in state.boards()}
     found = known.get((env_id, rules_version))
     if found is None and (env_id not in TICKS or rules_version != RULES_VERSION):
@@ -114,7 +116,6 @@ def board(request: Request) -> Response:
     query = BoardQuery.parse(env_id, rules_version, request.query_params)
     others = [key for key in known if key != (env_id, rules_version)]
     chosen = found or _empty(env_id, rules_version)
-    version = state.versions.board()
     return cached_html(request, query, version, lambda: _board_page(request, state, query, chosen, others))
 
 

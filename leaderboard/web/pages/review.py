@@ -28,13 +28,14 @@ def review_page(request: Request) -> Response:
         return redirect_to_login(request, "/review")
     require(request, "review", maintainer=True)
     number = (request.query_params.get("id") or "").strip().removeprefix("#")
-    chosen, problems = None, []
+    chosen, status, problems = None, 200, []
     if number:
         try:
             chosen = details(request.app.state.engine, whole_number("id", number))
         except (QueryError, NotFoundError, DamagedError) as error:
+            status = 422 if isinstance(error, QueryError) else 404
             problems.append(str(error))
-    return _page(request, chosen, 404 if problems else 200, problems)
+    return _page(request, chosen, status, problems)
 
 
 def findings_page(request: Request) -> Response:
@@ -83,7 +84,7 @@ def retry(request: Request, form: FormData) -> Response:
         id = whole_number("id", field(form, "id"))
         queue.retry(request.app.state.engine, id, account_id=caller.account_id)
     except (QueryError, NotFoundError) as error:
-        return _page(request, None, 404, [str(error)])
+        return _page(request, None, 422 if isinstance(error, QueryError) else 404, [str(error)])
     return redirect(request, f"/submissions/{id}")
 
 

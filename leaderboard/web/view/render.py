@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import re
 from collections.abc import Callable, Hashable, Sequence
 from functools import cache
 from http import HTTPStatus
@@ -144,9 +145,19 @@ def cached_html(request: Request, key: Hashable, version: Hashable, make: Callab
     if page.tag in request.headers.get("if-none-match", ""):
         return Response(None, 304, headers)
     body = page.body
-    if page.packed and "gzip" in request.headers.get("accept-encoding", ""):
+    if page.packed and _accepts_gzip(request.headers.get("accept-encoding", "")):
         body, headers["Content-Encoding"] = page.packed, "gzip"
     return Response(body, 200, headers, _TYPE)
+
+
+def _accepts_gzip(header: str) -> bool:
+    """Return whether an Accept-Encoding lists gzip with a weight above 0. A weight that is no number counts as 0."""
+    for part in header.lower().split(","):
+        coding, _, parameter = (piece.strip() for piece in part.partition(";"))
+        if coding == "gzip":
+            weight = re.fullmatch(r"q\s*=\s*(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", parameter or "q=1")
+            return weight is not None and float(weight[1]) > 0
+    return False
 
 
 def _rendered(text: str) -> RenderedPage:

@@ -267,6 +267,61 @@ def test_an_archive_that_is_also_another_file_is_refused():
     assert from_zip(commented.getvalue()) == Package(FILES)
 
 
+def replaced(archive: bytes, place: int, length: int, new: bytes) -> bytes:
+    """Return an archive with new bytes instead of some at a place before its table, and with corrected offsets."""
+    content = bytearray(archive[:place] + new + archive[place + length :])
+    end, more = content.rfind(b"PK\x05\x06"), len(new) - length
+    entry = struct.unpack_from("<L", content, end + 16)[0] + more
+    struct.pack_into("<L", content, end + 16, entry)
+    while entry < end:
+        (offset,) = struct.unpack_from("<L", content, entry + 42)
+        struct.pack_into("<L", content, entry + 42, offset + (more if offset >= place else 0))
+        entry += 46 + sum(struct.unpack_from("<3H", content, entry + 28))
+    return bytes(content)
+
+
+@pytest.mark.parametrize("length", [1, 12, 16, 4000])
+def test_bytes_between_the_entries_and_before_the_table_are_refused(length):
+    good = zipped(*FILES.items())
+    for place in (good.find(b"PK\x03\x04", 4), good.find(b"PK\x01\x02")):
+        assert from_zip(replaced(good, place, 0, b"")) == Package(FILES)
+        refused(replaced(good, place, 0, b"J" * length), "there are bytes before, between or after its parts")
+    refused(replaced(good, 0, 0, b"PK\3\4" + b"J" * length), "there are bytes before, between or after its parts")
+
+
+class Pipe(io.RawIOBase):
+    """A file that cannot be read or rewound: zipfile writes the sizes of each entry after its content."""
+
+    def __init__(self) -> None:
+        self.content = bytearray()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data) -> int:
+        self.content += data
+        return len(data)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED])
+def test_sizes_after_the_content_of_an_entry_are_accepted_with_and_without_their_signature(method):
+    pipe = Pipe()
+    with zipfile.ZipFile(pipe, "w", method) as archive:
+        for name, content in (*FILES.items(), ("parts/", b""), ("parts/__init__.py", b"")):
+            archive.writestr(name, content)
+    streamed = bytes(pipe.content)
+    expected = Package({**FILES, "parts/__init__.py": b""})
+    assert streamed.count(b"PK\x07\x08") == 5
+    assert from_zip(streamed) == expected
+    short = streamed
+    while (place := short.find(b"PK\x07\x08")) >= 0:
+        short = replaced(short, place, 4, b"")
+    assert from_zip(short) == expected
+    place = streamed.find(b"PK\x07\x08")
+    for wrong in (replaced(streamed, place + 16, 0, b"J"), replaced(streamed, place + 4, 4, b"JUNK")):
+        refused(wrong, "there are bytes before, between or after its parts")
+
+
 def test_an_entry_with_two_names_is_refused():
     content = zipped(("agent.py", b"good"), method=zipfile.ZIP_STORED)
     refused(content.replace(b"agent.py", b"bgent.py", 1), "name or flags differ")

@@ -58,6 +58,9 @@ class Site:
     def __init__(self, file: Path) -> None:
         self.engine = connect(f"sqlite:///{file}")
         self.ids = [self._publish(number) for number in range(12)]
+        # The first of the board, with the longest words that a manifest can have.
+        words = {"name": "W" * 80, "authors": ["V" * 80], "method": "m" * 40, "seeds": [6, 13, 20]}
+        self.long_name = self._publish(15, **words)
         self.flagged = self._publish(12, Finding("suspicious", "cpu-time", "too little for its FLOPs", 1))
         self.waiting = submit(self.engine, package_of(name="that waits")).id
         self.ada, self.mia = person(self.engine, "Ada"), person(self.engine, "Mia", "maintainer")
@@ -72,10 +75,11 @@ class Site:
         while not self.server.started:
             time.sleep(0.01)
 
-    def _publish(self, number: int, *findings: Finding) -> int:
-        seeds = [number, number + 1, number + 2]
+    def _publish(self, number: int, *findings: Finding, **changes: object) -> int:
         method = ("sm", "ens", "gmoe")[number % 3]
-        sent = submit(self.engine, package_of(name=f"entry {number}", seeds=seeds, method=method)).id
+        values = {"name": f"entry {number}", "seeds": [number, number + 1, number + 2], "method": method} | changes
+        seeds = values["seeds"]
+        sent = submit(self.engine, package_of(**values)).id
         runs = tuple(VerifiedRun(seed, ledger_of(seed, comp=10 ** (3 + number))) for seed in seeds)
         queue.finish(self.engine, queue.claim(self.engine, "w"), Verification(runs, findings))
         return sent
@@ -247,6 +251,7 @@ def test_every_page_is_accessible(visit, site, screen, scheme):
     paths += [
         f"/submissions/{site.ids[0]}",
         f"/submissions/{site.flagged}",
+        f"/submissions/{site.long_name}",
         "/compare",
         "/rules",
         "/submit",
@@ -254,6 +259,7 @@ def test_every_page_is_accessible(visit, site, screen, scheme):
     ]
     paths += [
         f"/compare?a={site.ids[0]}&b={site.ids[1]}",
+        f"/compare?a={site.ids[0]}&b={site.long_name}",
         "/compare?a=1",
         f"{BOARD}?sort=x",
         "/boards/MNIST-ALMA-v0/0.1",
@@ -264,7 +270,7 @@ def test_every_page_is_accessible(visit, site, screen, scheme):
         page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         found[path] = page.evaluate(AUDIT)
     log_in(page, site.mia)
-    for path in ("/account", "/review", f"/review?id={site.ids[0]}", "/submit"):
+    for path in ("/account", "/review", f"/review?id={site.long_name}", "/submit"):
         page.goto(path)
         found[path] = page.evaluate(AUDIT)
     assert {path: problems for path, problems in found.items() if problems} == {}
@@ -282,6 +288,13 @@ def test_the_standings_can_be_read_on_a_phone_without_scrolling_sideways(visit, 
     assert page.evaluate("document.querySelector('.wide-table').scrollWidth") <= 358
     assert "CER" in page.evaluate("getComputedStyle(document.querySelector('td[data-label]'), '::before').content")
     assert page.locator(".names .leader").first.is_visible()  # the name of the leader in the chart
+
+
+def test_a_long_name_leaves_the_numbers_of_the_standings_visible(visit, site):
+    page = visit(BOARD)
+    assert page.locator("th.name", has_text="W" * 80).count() == 1
+    boxes = [cell.bounding_box() for cell in page.locator("tbody tr[data-row] td[data-label]").all()]
+    assert all(box["x"] + box["width"] <= DESK["width"] for box in boxes)
 
 
 def test_the_accessibility_audit_finds_problems(visit, site):

@@ -14,6 +14,7 @@ from leaderboard.board.submissions import submit
 from leaderboard.database.engine import reading
 from leaderboard.verification.result import Finding
 from leaderboard.web.view.cache import VersionedCache, Versions
+from leaderboard.web.view.page_state import PageState
 
 from ..conftest import package_of, verification_of
 from ..page_reader import BOARD, Read, form, get, log_in, publish
@@ -291,6 +292,40 @@ def test_a_page_is_compressed_for_browsers_that_accept_gzip(client, filled):
     assert "content-encoding" not in plain.headers
     assert packed.text == plain.text
     assert int(packed.headers["content-length"]) < len(plain.content) / 3
+
+
+@pytest.mark.parametrize(
+    ("accepted", "packed"),
+    [
+        ("br, gzip", True),
+        ("GZIP ; Q=0.5", True),
+        ("gzip;q=1.000", True),
+        ("", False),
+        ("*", False),
+        ("gzip;q=0", False),
+        ("br;q=1.0, gzip; q=0.000", False),
+        ("gzip;q=nan", False),
+        ("x-gzip-none", False),
+    ],
+)
+def test_a_weight_of_zero_refuses_gzip(client, filled, accepted, packed):
+    response = client.get(BOARD, headers={"Accept-Encoding": accepted})
+    assert (response.headers.get("content-encoding") == "gzip") == packed
+    assert "Standings" in response.text
+
+
+def test_a_result_during_a_request_is_on_the_page_of_the_next_request(client, engine, filled, monkeypatch):
+    boards = PageState.boards
+
+    def slow(state):
+        found = boards(state)
+        monkeypatch.undo()
+        publish(engine, name="meanwhile", comp=5, method="new-method")
+        return found
+
+    monkeypatch.setattr(PageState, "boards", slow)
+    get(client, f"{BOARD}?sort=comp")
+    assert "4 verified submissions" in get(client, f"{BOARD}?sort=comp").text
 
 
 def test_public_pages_are_the_same_after_login(client, engine, filled):

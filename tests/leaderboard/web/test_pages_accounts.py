@@ -144,6 +144,16 @@ def test_a_maintainer_accepts_a_flagged_result_and_rejects_it_later(client, engi
     assert "submission 99" in get(client, "/review?id=99", 404).text
 
 
+def test_a_number_of_a_review_that_is_no_number_is_invalid_and_not_missing(client, engine):
+    log_in(client, person(engine, "Mia", "maintainer"))
+    csrf = get(client, "/account").all("input", name="csrf")[0]["value"]
+    for id, status, message in (("abc", 422, "id='abc': must be a whole number"), ("99", 404, "submission 99")):
+        assert message in get(client, f"/review?id={id}", status).text
+        for target in ("/review/decision", "/review/retry"):
+            values = {"csrf": csrf, "id": id, "decision": "accept", "reason": "r"}
+            assert message in Read(client.post(target, data=values), status).text
+
+
 def test_only_maintainers_review(client, engine):
     assert client.get("/review").headers["location"] == "/login?next=%2Freview"
     log_in(client, person(engine, "Ada"))
