@@ -11,7 +11,7 @@ from sqlalchemy import Engine, func, or_, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from leaderboard.accounts.names import account_name
+from leaderboard.accounts.names import account_name, require_unreserved
 from leaderboard.accounts.tokens import NewToken, issue_token, log_account
 from leaderboard.database.damage import each_readable
 from leaderboard.database.engine import lock, now, reading, writing
@@ -84,7 +84,11 @@ def register(
     network: str | None = None,
     per_day: int | None = None,
 ) -> tuple[AccountInfo, NewToken]:
-    """Create an account of a submitter and its first token, for a user who registers. See `make_account`."""
+    """Create an account of a submitter and its first token, for a user who registers. See `make_account`.
+
+    A ConflictError also refuses the reserved name of the baselines.
+    """
+    require_unreserved(name)
     account = make_account(engine, name, network=network, per_day=per_day)
     return account, issue_token(engine, account.id, token_name)
 
@@ -158,6 +162,15 @@ def set_disabled(engine: Engine, account_id: int, disabled: bool, *, by: int | N
         return _account_info(account)
 
 
+def forget_addresses(session: Session, moment: datetime) -> None:
+    """Delete the client addresses of registrations that are a day old.
+
+    Addresses are personal data: the board keeps an address only as long as the limit needs it.
+    """
+    old = Account.network.is_not(None), Account.created_at <= moment - DAY
+    session.execute(update(Account).where(*old).values(network=None))
+
+
 def _add(session: Session, name: str, role: str, network: str | None) -> Account:
     alike = or_(func.lower(Account.name) == func.lower(name), Account.skeleton == skeleton(name))
     if session.scalars(select(Account.id).where(alike)).first():
@@ -175,9 +188,7 @@ def _taken(name: str) -> ConflictError:
 def _require_few_registrations(session: Session, network: str, per_day: int) -> None:
     lock(session, network)
     moment = now(session)
-    # Addresses are personal data: the board keeps an address only as long as this limit needs it.
-    old = Account.network.is_not(None), Account.created_at <= moment - DAY
-    session.execute(update(Account).where(*old).values(network=None))
+    forget_addresses(session, moment)
     here = select(Account.created_at).where(Account.network == network).order_by(Account.created_at.desc())
     newest = session.scalars(here.limit(per_day)).all()
     if len(newest) >= per_day:

@@ -16,6 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from leaderboard.accounts.accounts import AccountInfo, make_account
+from leaderboard.accounts.names import require_unreserved
 from leaderboard.accounts.tokens import (
     SCOPES,
     SCOPES_OF_ROLES,
@@ -124,6 +125,7 @@ def register_person(engine: Engine, person: Person, *, network: str | None, per_
     """
     for name in _names(person):
         try:
+            require_unreserved(name)
             account = make_account(engine, name, network=network, per_day=per_day)
         except (AccountError, ConflictError):
             continue

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import re
 
-from leaderboard.errors import AccountError
+from leaderboard.database.skeleton import skeleton
+from leaderboard.errors import AccountError, ConflictError
 from leaderboard.text_safety import refused_character, shown
 
 LONGEST = 40  # characters
+BASELINES_ACCOUNT = "alma-env"
 PATTERN = rf"^[A-Za-z0-9]([A-Za-z0-9._-]{{0,{LONGEST - 2}}}[A-Za-z0-9])?$"
 RULE = f"1 to {LONGEST} ASCII letters, digits, dots, hyphens and underscores, with a letter or digit at both ends"
 _NAME = re.compile(PATTERN, re.ASCII)
@@ -29,6 +31,20 @@ def account_name(text: str) -> str:
     if not _NAME.fullmatch(text):
         raise AccountError(f"account {shown(text)}: must have {RULE}; choose another name")
     return text
+
+
+def require_unreserved(name: str) -> None:
+    """Require that a person registers no name that looks like the account of the baselines.
+
+    Otherwise the person would own the baselines, or a board could not add them.
+
+    Raises:
+        ConflictError: the name looks like it.
+    """
+    if skeleton(name) == skeleton(BASELINES_ACCOUNT):
+        raise ConflictError(
+            f"account {shown(name)}: the name looks like one that is reserved, {BASELINES_ACCOUNT}; choose another one"
+        )
 
 
 def plain_name(what: str, text: str) -> str:

@@ -19,6 +19,7 @@ from typing import Any
 from sqlalchemy import Engine, select
 
 from alma_env import Ledger
+from leaderboard.accounts.names import BASELINES_ACCOUNT
 from leaderboard.board import queue
 from leaderboard.board.details import details, ledgers
 from leaderboard.board.submissions import submit
@@ -30,7 +31,6 @@ from leaderboard.submission.package import Package
 from leaderboard.submission.static_check import AGENT, MANIFEST
 from leaderboard.verification.result import Finding, Verification, VerifiedRun
 
-ACCOUNT = "alma-env"
 RESULTS = "baselines.jsonl.xz"
 NAMES = {
     "sm": "Single model",
@@ -110,6 +110,9 @@ def install(engine: Engine, chosen: Iterable[Baseline] | None = None, results: b
 
     Returns:
         The number of baselines whose result was written, and the number of baselines that were queued without one.
+
+    Raises:
+        SubmissionError: the account of the baselines is disabled, or another account has a name that looks like it.
     """
     results = shipped() if results is None else results
     records = map(json.loads, lzma.decompress(results).splitlines() if results else ())
@@ -123,7 +126,7 @@ def install(engine: Engine, chosen: Iterable[Baseline] | None = None, results: b
     for package in packages:
         if package.digest in installed:
             continue
-        made = submit(engine, package, ACCOUNT)
+        made = submit(engine, package, BASELINES_ACCOUNT)
         record = known.get((package.digest, RULES_VERSION))
         if record is None:
             queued += made.new

@@ -95,6 +95,18 @@ def _checked(record: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
+def format_of(file: Path, format: str | None = None) -> str:
+    """Return a format, by default that of the file's suffix.
+
+    Raises:
+        ValueError: the format is unknown.
+    """
+    format = format or file.suffix.removeprefix(".")
+    if format not in FORMATS:
+        raise ValueError(f"format={format!r} of {file}: must be one of {', '.join(FORMATS)}; use a .csv file")
+    return format
+
+
 def write(records: Sequence[dict[str, Any]], file: Path, format: str | None = None) -> None:
     """Write records with equal keys into a file, in the format csv, json or parquet (default: the file's suffix).
 
@@ -102,9 +114,7 @@ def write(records: Sequence[dict[str, Any]], file: Path, format: str | None = No
         ValueError: the format is unknown.
         NotFoundError: there are no records.
     """
-    format = format or file.suffix.removeprefix(".")
-    if format not in FORMATS:
-        raise ValueError(f"format={format!r} of {file}: must be one of {', '.join(FORMATS)}; use a .csv file")
+    format = format_of(file, format)
     if not records:
         raise NotFoundError(f"{file}: this board has no published result; choose another board")
     if format == "json":

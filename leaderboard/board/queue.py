@@ -26,6 +26,7 @@ from sqlalchemy import Engine, and_, func, or_, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
+from leaderboard.accounts import accounts
 from leaderboard.board import jobs, results, turns
 from leaderboard.board.jobs import LONGEST_BACKOFF_SECONDS, MAXIMUM_ATTEMPTS
 from leaderboard.database.damage import UNREADABLE
@@ -75,6 +76,10 @@ def enqueue(
 def claim(engine: Engine, worker: str, lease_seconds: float = LEASE_SECONDS) -> Lease | None:
     """Claim the job whose turn it is, or a job whose lease has ended. Return None if there is no such job."""
     with writing(engine) as session:
+        moment = now(session)
+        # Workers ask all the time. Registrations and submissions, which forget addresses, too, may be rare.
+        accounts.forget_addresses(session, moment)
+        turns.forget_addresses(session, moment)
         while True:
             moment = now(session)
             id = session.scalars(

@@ -72,8 +72,8 @@ def decide(engine: Engine, submission_id: int, maintainer: str, *, accept: bool,
     """Accept a result (put it on the board) or reject it (take it off); everyone can read the reason. Findings stay.
 
     Raises:
-        NotFoundError: there is no such result, or no active maintainer of this name.
-        SubmissionError: the reason is empty, or the result has too few runs for a score.
+        NotFoundError: there is no such submission or result, or no active maintainer of this name.
+        SubmissionError: the reason is empty, or the result to accept has a fatal finding or lacks runs.
     """
     if not reason.strip():
         raise SubmissionError("reason='': a decision needs a reason for the log; write one")
@@ -83,16 +83,26 @@ def decide(engine: Engine, submission_id: int, maintainer: str, *, accept: bool,
             raise NotFoundError(f"maintainer {shown(maintainer)}: not an active maintainer; give the name of one")
         result = session.scalars(select(Result).where(Result.submission_id == submission_id).with_for_update()).first()
         if result is None:
+            if session.scalar(select(Submission.id).where(Submission.id == submission_id)) is None:
+                raise NotFoundError(f"submission {submission_id}: it does not exist; see the list of submissions")
             raise NotFoundError(f"submission {submission_id}: it has no result; wait for its verification")
-        if accept and result.seeds < MINIMUM_SEEDS:
-            raise SubmissionError(
-                f"submission {submission_id}: {result.seeds} verified runs, a score needs at least {MINIMUM_SEEDS}; "
-                "reject it"
-            )
+        if accept:
+            _require_acceptable(result)
         result.published = accept
         result.submission.state = "verified" if accept else "rejected"
         kind, text = "accepted" if accept else "rejected", storable(reason.strip(), 4_000)
         session.add(Event(at=now(session), kind=kind, submission_id=submission_id, account_id=account.id, text=text))
+
+
+def _require_acceptable(result: Result) -> None:
+    seeds = len(from_dict(result.submission.manifest).seeds)
+    fatal = ", ".join(sorted({finding.code for finding in result.findings if finding.severity == "fatal"}))
+    if fatal or result.seeds != seeds:
+        found = f" and the fatal finding {fatal}" if fatal else ""
+        raise SubmissionError(
+            f"submission {result.submission_id}: {result.seeds} verified runs of {seeds}{found}; a result on the board "
+            "has a run of every seed and no fatal finding; reject it"
+        )
 
 
 def _row(run: VerifiedRun) -> ResultRun:

@@ -82,9 +82,7 @@ def require_room(
     Raises:
         TooManyError: the account or the address has reached its limit.
     """
-    # Addresses are personal data: the board keeps an address only as long as the limits need it.
-    old = Job.network.is_not(None), func.coalesce(Job.claimed_at, moment) <= moment - _DAY, Job.state.not_in(WAITING)
-    session.execute(update(Job).where(*old).values(network=None))
+    forget_addresses(session, moment)
     waiting = select(func.count()).select_from(Job).where(Job.state.in_(WAITING))
     if per_account is not None:
         lock(session, f"waiting of account {account.id}")
@@ -95,6 +93,16 @@ def require_room(
         lock(session, f"waiting of {network}")
         if (session.scalar(waiting.where(Job.network == network)) or 0) >= per_network:
             raise _full(network, per_network)
+
+
+def forget_addresses(session: Session, moment: datetime) -> None:
+    """Delete the client addresses of jobs that do not wait and whose turn, if they had one, is a day ago.
+
+    Addresses are personal data: the board keeps an address only as long as the limits need it.
+    """
+    last = func.coalesce(Job.claimed_at, Job.finished_at, moment)  # a job can end without a turn
+    old = Job.network.is_not(None), last <= moment - _DAY, Job.state.not_in(WAITING)
+    session.execute(update(Job).where(*old).values(network=None))
 
 
 def _full(who: str, most: int) -> TooManyError:

@@ -28,6 +28,7 @@ from leaderboard.board.queue import Lease
 from leaderboard.board.submissions import package_of, require_described
 from leaderboard.database.engine import reading
 from leaderboard.errors import DamagedError, LeaseLostError, SubmissionError
+from leaderboard.rules import RULES_VERSION
 from leaderboard.submission import manifest as manifests
 from leaderboard.submission.static_check import MANIFEST
 from leaderboard.verification.result import Verification, Verifier
@@ -135,7 +136,12 @@ def _no_room(error: BaseException | None) -> bool:
 
 
 def _verify(engine: Engine, lease: Lease, verify: Verifier, stop: _Stop, heartbeat: _Heartbeat) -> Verification:
-    details(engine, lease.submission_id)  # raises if a row is damaged
+    sent_under = details(engine, lease.submission_id).rules_version  # raises if a row is damaged
+    if sent_under != RULES_VERSION:  # the result would be compared with results of other rules
+        raise SubmissionError(
+            f"sent under rules {sent_under}; this worker verifies rules {RULES_VERSION}; send it again, or upgrade the "
+            "worker and retry if the worker is older than the board"
+        )
     with reading(engine) as session:
         package = package_of(session, lease.submission_id)
         manifest = manifests.parse(package.files[MANIFEST])

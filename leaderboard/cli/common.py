@@ -28,6 +28,7 @@ Commands = argparse._SubParsersAction  # has no public name
 
 DATABASE_VARIABLE = "ALMA_LEADERBOARD_DATABASE"
 TOKEN_VARIABLE = "ALMA_LEADERBOARD_TOKEN"
+LARGEST_ID = 2**31 - 1  # of the API and of the databases
 
 
 def start_logging() -> None:
@@ -43,6 +44,18 @@ def add_command(
     command = commands.add_parser(name, help=help)
     command.set_defaults(command=function, **values)
     return command
+
+
+def id_number(text: str) -> int:
+    """Return the id of a submission or of a token, for argparse.
+
+    Raises:
+        ArgumentTypeError: the text is not a number from 1 to `LARGEST_ID`.
+    """
+    # The length first: Python refuses to read a number of thousands of digits.
+    if not (text.isdecimal() and len(text) <= 20 and 1 <= int(text) <= LARGEST_ID):
+        raise argparse.ArgumentTypeError(f"{text}: must be a number from 1 to {LARGEST_ID}; copy the id from a list")
+    return int(text)
 
 
 def add_database(command: argparse.ArgumentParser) -> None:

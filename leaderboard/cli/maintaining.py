@@ -9,7 +9,17 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from leaderboard.cli.common import Commands, add_board, add_command, add_database, connected, database_url, opened, say
+from leaderboard.cli.common import (
+    Commands,
+    add_board,
+    add_command,
+    add_database,
+    connected,
+    database_url,
+    id_number,
+    opened,
+    say,
+)
 
 
 def add(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -18,7 +28,7 @@ def add(commands: Commands[argparse.ArgumentParser]) -> None:
     _add_token(commands)
 
     review = add_command(commands, "review", _review, "accept or reject a result, with a reason")
-    review.add_argument("id", type=int, help="id of the submission")
+    review.add_argument("id", type=id_number, help="id of the submission")
     decision = review.add_mutually_exclusive_group(required=True)
     decision.add_argument("--accept", action="store_true", help="show the result in the standings")
     decision.add_argument("--reject", action="store_true", help="hide the result from the standings")
@@ -26,7 +36,7 @@ def add(commands: Commands[argparse.ArgumentParser]) -> None:
     review.add_argument("--account", help="name of the maintainer who decides, for --database")
 
     retry = add_command(commands, "retry", _retry, "queue a failed verification again")
-    retry.add_argument("id", type=int, help="id of the submission")
+    retry.add_argument("id", type=id_number, help="id of the submission")
     for command in (review, retry):
         add_board(command)
 
@@ -73,7 +83,7 @@ def _add_token(commands: Commands[argparse.ArgumentParser]) -> None:
     )
     make.add_argument("--days", type=float, help="days until the token ends; default never")
     revoke = add_command(actions, "revoke", _token_revoke, "end a token and its sessions")
-    revoke.add_argument("id", type=int, help="id of the token")
+    revoke.add_argument("id", type=id_number, help="id of the token")
     listing = add_command(actions, "list", _token_list, "list the tokens of an account")
     listing.add_argument("account", help="name of the account")
     for action in (make, revoke, listing):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import socket
 import sys
@@ -20,8 +21,10 @@ from leaderboard.cli.common import (
     start_logging,
 )
 from leaderboard.cli.verifying import add_verify, load_verify
+from leaderboard.errors import SubmissionError
 
 BUSY_SECONDS = 5.0  # the longest wait of a request for the database
+log = logging.getLogger(__name__)
 
 
 def add(commands: Commands[argparse.ArgumentParser]) -> None:
@@ -104,7 +107,14 @@ def _serve(options: argparse.Namespace, console: Console) -> int:
         opened(options, new=True, busy_seconds=BUSY_SECONDS) as engine,
     ):
         if not options.no_baselines:
-            baselines.install(engine)
+            try:
+                baselines.install(engine)
+            except SubmissionError as error:  # an account must not stop the board
+                log.warning(
+                    "the baselines are not added, because their account cannot send them (%s); enable the account, or "
+                    "serve with --no-baselines",
+                    error,
+                )
         config = uvicorn.Config(
             create_app(engine, settings),
             root_path=options.root_path,

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from leaderboard.cli.common import Commands, add_board, add_command, connected, opened, print_report, say
+from leaderboard.cli.common import Commands, add_board, add_command, connected, id_number, opened, print_report, say
 from leaderboard.rules import RULES_VERSION, TICKS
 from leaderboard.submission import static_check, template
 
@@ -32,8 +32,8 @@ def add(commands: Commands[argparse.ArgumentParser]) -> None:
     submit.add_argument("--wait", action="store_true", help="wait until the submission is verified; for --url")
 
     status = add_command(commands, "status", _status, "show a submission, or list the latest ones")
-    status.add_argument("id", type=int, nargs="?", help="id of a submission")
-    status.add_argument("--latest", type=int, default=20, help="length of the list, default 20")
+    status.add_argument("id", type=id_number, nargs="?", help="id of a submission")
+    status.add_argument("--latest", type=int, default=20, help="length of the list, 1 to 200, default 20")
 
     export = add_command(commands, "export", _export, "write the standings to a file")
     export.add_argument("file", type=Path, help="path that ends with .csv, .json or .parquet")
@@ -65,6 +65,8 @@ def _check(options: argparse.Namespace, console: Console) -> int:
 
 
 def _submit(options: argparse.Namespace, console: Console) -> int:
+    if options.wait and not options.url:
+        raise ValueError("--wait: works only with --url; leave it out, and ask with `alma-leaderboard status ID`")
     read = print_report(static_check.check_path(options.path), console)
     if read is None:
         return 1
@@ -93,23 +95,24 @@ def _print_sent(console: Console, sent: Submitted) -> None:
 
 
 def _status(options: argparse.Namespace, console: Console) -> int:
-    if options.id is None and options.latest < 1:
-        raise ValueError(f"--latest {options.latest}: must be at least 1; use --latest 1")
+    from leaderboard.board.listing import LONGEST_PAGE, list_submissions
+
+    if options.id is None and not 1 <= options.latest <= LONGEST_PAGE:
+        raise ValueError(f"--latest {options.latest}: must be 1 to {LONGEST_PAGE}; use --latest {LONGEST_PAGE}")
     rows: list[tuple[str, ...]] = []
     lines: list[str] = []
     if options.url:
         with connected(options) as board:
             if options.id is None:
-                rows = [one.columns() for one in board.recent(limit=min(options.latest, 200))]
+                rows = [one.columns() for one in board.recent(limit=options.latest)]
             else:
                 lines = board.status(options.id).lines()
     else:
         with opened(options) as engine:
             from leaderboard.board.details import details
-            from leaderboard.board.listing import list_submissions
 
             if options.id is None:
-                page = list_submissions(engine, limit=min(options.latest, 200))
+                page = list_submissions(engine, limit=options.latest)
                 rows = [one.columns() for one in page.lines]
                 lines = [f"submission {id}: damaged in the database, not shown" for id in page.damaged]
             else:
@@ -125,16 +128,16 @@ def _status(options: argparse.Namespace, console: Console) -> int:
 
 
 def _export(options: argparse.Namespace, console: Console) -> int:
+    from leaderboard.board import export
+
+    format = export.format_of(options.file)
     if options.url:
         with connected(options) as board:
-            format = options.file.suffix.removeprefix(".")
             options.file.write_bytes(board.export(options.env, options.rules, format=format, runs=options.runs))
         say(console, f"{options.file}: written")
         return 0
     with opened(options) as engine:
-        from leaderboard.board import export
-
         records = (export.runs if options.runs else export.submissions)(engine, options.env, options.rules)
-        export.write(records, options.file)
+        export.write(records, options.file, format)
     say(console, f"{options.file}: {len(records)} rows")
     return 0

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, cast
 from rich.console import Console
 from rich.table import Table
 
-from leaderboard.cli.common import Commands, add_command, add_database, opened, print_report, say, start_logging
+from leaderboard.cli.common import (
+    Commands,
+    add_command,
+    add_database,
+    id_number,
+    opened,
+    print_report,
+    say,
+    start_logging,
+)
 from leaderboard.submission import static_check
 
 if TYPE_CHECKING:
@@ -25,7 +34,7 @@ DEFAULT_VERIFY = "leaderboard.verification.verify:verify"
 def add(commands: Commands[argparse.ArgumentParser]) -> None:
     """Add the commands."""
     verifying = add_command(commands, "verify", _verify, "run a submission in isolation, and print scores and findings")
-    verifying.add_argument("what", help="a folder, a zip of it, or the id of a submission in the database")
+    verifying.add_argument("what", type=_what, help="a folder, a zip of it, or the id of a submission in the database")
     verifying.add_argument("--wall-seconds", type=float, help="time limit of a run, default 6 hours")
     verifying.add_argument(
         "--allow-limited", action="store_true", help="run with limits only if isolation is not available"
@@ -44,6 +53,10 @@ def add(commands: Commands[argparse.ArgumentParser]) -> None:
     add_database(worker)
 
 
+def _what(text: str) -> int | Path:
+    return id_number(text) if text.isdecimal() else Path(text)
+
+
 def add_verify(command: argparse.ArgumentParser) -> None:
     """Add the option ``--verify``."""
     command.add_argument(
@@ -58,15 +71,15 @@ def _verify(options: argparse.Namespace, console: Console) -> int:
     from leaderboard.sandbox.sandbox import Limits
     from leaderboard.verification.verify import verify
 
-    if options.what.isdecimal():
+    if isinstance(options.what, int):
         with opened(options) as engine:
             from leaderboard.board.submissions import package_of
             from leaderboard.database.engine import reading
 
             with reading(engine) as session:
-                report = static_check.check(package_of(session, int(options.what)))
+                report = static_check.check(package_of(session, options.what))
     else:
-        report = static_check.check_path(Path(options.what))
+        report = static_check.check_path(options.what)
     read = print_report(report, console)
     if read is None:
         return 1
@@ -91,11 +104,12 @@ def _verify(options: argparse.Namespace, console: Console) -> int:
 def _worker(options: argparse.Namespace, console: Console) -> int:
     verify = load_verify(options.verify)
     start_logging()
-    if options.lease < 1:
-        raise ValueError(f"--lease {options.lease}: must be at least 1 second; use --lease 60")
+    if not 1 <= options.lease <= 86_400:  # refuses nan, too
+        raise ValueError(f"--lease {options.lease}: must be 1 to 86400 seconds; use --lease 60")
     if options.while_input_is_open:
         threading.Thread(target=_end_with_input, daemon=True).start()
-    with opened(options, new=True) as engine:
+    # A server gives its worker the database that the server has opened. A person may mistype the name.
+    with opened(options, new=options.while_input_is_open) as engine:
         from leaderboard.board.worker import work
 
         done = work(

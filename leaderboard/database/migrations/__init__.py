@@ -9,8 +9,7 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, inspect, text
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import Connection, Engine, exc, inspect, text
 
 from leaderboard.database.engine import BUSY_SECONDS, connect
 from leaderboard.errors import DatabaseError
@@ -22,10 +21,11 @@ def upgrade(url: str) -> None:
     """Create the tables, or upgrade them to the newest version. Several processes can call this at once.
 
     Raises:
-        DatabaseError: the URL is invalid, or the tables have a newer version.
+        DatabaseError: the URL is invalid, the database does not answer, or the tables have a newer version.
     """
     engine = connect(url)
     try:
+        _look(engine)
         with engine.execution_options(writes=True).begin() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
@@ -57,18 +57,7 @@ def open_database(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
     shown = engine.url.render_as_string(hide_password=True)
     with ExitStack() as on_error:
         on_error.callback(engine.dispose)
-        try:
-            connection = engine.connect()
-        except OperationalError as error:
-            raise DatabaseError(
-                f"database {shown}: does not open ({str(error.orig).strip()}); give an existing database, or a new "
-                "file in an existing folder"
-            ) from error
-        with connection:
-            # The tables first: another process can create them and their version between the two reads, in one
-            # transaction.
-            tables = inspect(connection).get_table_names()
-            found = current(connection)
+        tables, found = _look(engine)
         if found is None and not tables:
             upgrade(url)
         elif found is None:
@@ -81,6 +70,22 @@ def open_database(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
             )
         on_error.pop_all()
     return engine
+
+
+def _look(engine: Engine) -> tuple[list[str], str | None]:
+    """Return the names of the tables and their version, or raise DatabaseError if the database cannot be read."""
+    try:
+        with engine.connect() as connection:
+            # The tables first: another process can create them and their version between the two reads, in one
+            # transaction.
+            tables = inspect(connection).get_table_names()
+            return tables, current(connection)
+    except exc.DatabaseError as error:
+        shown = engine.url.render_as_string(hide_password=True)
+        raise DatabaseError(
+            f"database {shown}: does not open ({str(error.orig).strip()}); give an existing database, or a new file in "
+            "an existing folder"
+        ) from error
 
 
 def configuration() -> Config:

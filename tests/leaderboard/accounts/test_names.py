@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy import select
 
 from leaderboard.accounts.accounts import find_or_make_account, make_account, register
+from leaderboard.accounts.identities import Person, register_person
 from leaderboard.accounts.names import account_name
 from leaderboard.board.submissions import submit
 from leaderboard.database.engine import now, reading, writing
@@ -61,6 +62,15 @@ def test_a_name_that_looks_like_another_one_is_taken(engine, first, second):
 @pytest.mark.parametrize(("first", "second"), [("bob", "rob"), ("Ada", "Ida"), ("team1", "team2"), ("ann", "anna")])
 def test_a_name_that_looks_different_is_free(engine, first, second):
     assert {make_account(engine, first).name, make_account(engine, second).name} == {first, second}
+
+
+@pytest.mark.parametrize("name", ["alma-env", "A1ma_env", " ALMA.ENV"])
+def test_nobody_registers_a_name_like_that_of_the_baselines(engine, name):
+    with pytest.raises(ConflictError, match="looks like one that is reserved, alma-env; choose another one"):
+        register(engine, name)
+    person = Person("github", "7", name)
+    assert register_person(engine, person, network=None, per_day=None).name == f"{name.strip()}-github"
+    submit(engine, package_of(), "alma-env")  # as the baselines do
 
 
 def test_an_account_from_before_the_rule_still_sends_submissions(engine):

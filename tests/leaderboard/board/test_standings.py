@@ -124,8 +124,10 @@ def test_suspicious_results_wait_for_a_maintainer_and_fatal_ones_are_rejected(en
             decide(engine, suspicious, name, accept=True, reason="fine")
     with pytest.raises(SubmissionError, match="reason=.*write one"):
         decide(engine, suspicious, "Mia", accept=True, reason=" ")
-    with pytest.raises(NotFoundError, match="has no result"):
-        decide(engine, 99, "Mia", accept=True, reason="fine")
+    queued = submit(engine, package_of(name="q")).id
+    for id, why in ((queued, "it has no result; wait"), (99, "it does not exist; see the list")):
+        with pytest.raises(NotFoundError, match=f"submission {id}: {why}"):
+            decide(engine, id, "Mia", accept=True, reason="fine")
     decide(engine, suspicious, "Mia", accept=True, reason="a fast machine")
     assert names(standings(engine, ENV)) == "s"
     shown = details(engine, suspicious)
@@ -137,13 +139,17 @@ def test_suspicious_results_wait_for_a_maintainer_and_fatal_ones_are_rejected(en
     assert details(engine, fatal).state == "rejected"
 
 
-def test_a_result_with_too_few_runs_cannot_be_accepted(engine):
-    sent = submit(engine, package_of()).id
-    queue.finish(engine, queue.claim(engine, "w"), verification_of((0,), Finding("fatal", "crash", "it crashed")))
+@pytest.mark.parametrize("runs", [1, 3, 4])
+def test_a_result_with_a_fatal_finding_or_without_all_its_runs_cannot_be_accepted(engine, runs):
+    sent = submit(engine, package_of(seeds=[0, 1, 2, 3])).id
+    crash = Finding("fatal", "crash", "it crashed")
+    queue.finish(engine, queue.claim(engine, "w"), verification_of(range(runs), crash))
     with writing(engine) as session:
         session.add(Account(name="Mia", role="maintainer", created_at=datetime.now(UTC)))
-    with pytest.raises(SubmissionError, match="1 verified runs, a score needs at least 3"):
+    with pytest.raises(SubmissionError, match=f"{runs} verified runs of 4 and the fatal finding crash; .*reject it"):
         decide(engine, sent, "Mia", accept=True, reason="kind")
+    assert standings(engine, ENV).total == 0
+    decide(engine, sent, "Mia", accept=False, reason="it crashed")
 
 
 def test_details_of_a_verified_submission_are_complete(filled):

@@ -8,10 +8,11 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select, update
 
+from leaderboard.accounts.accounts import find_account, register, set_disabled
 from leaderboard.board import queue, turns
 from leaderboard.board.submissions import submit
 from leaderboard.database.engine import now, reading, writing
-from leaderboard.database.tables import Job, Submission
+from leaderboard.database.tables import Account, Job, Submission
 from leaderboard.errors import TooManyError
 
 from ..conftest import package_of, verification_of
@@ -99,6 +100,26 @@ def test_simultaneous_submissions_do_not_pass_the_limit_together(engine):
     for thread in threads:
         thread.join()
     assert (len(sent), len(refused)) == (2, 4)
+
+
+def test_a_worker_forgets_addresses_of_jobs_that_ended_without_a_turn_and_of_registrations(engine):
+    send(engine, "ada", 0, "192.0.2.1")
+    ada = find_account(engine, "ada").id
+    register(engine, "bob", network="192.0.2.2", per_day=20)
+    set_disabled(engine, ada, True)
+    assert queue.claim(engine, "w") is None  # ends the job of ada
+
+    def addresses() -> set[str | None]:
+        with reading(engine) as session:
+            return {*session.scalars(select(Job.network)), *session.scalars(select(Account.network))}
+
+    assert addresses() == {"192.0.2.1", "192.0.2.2", None}  # ada sent without a registration
+    with writing(engine) as session:
+        before = now(session) - timedelta(days=2)
+        session.execute(update(Job).values(finished_at=before))
+        session.execute(update(Account).values(created_at=before))
+    assert queue.claim(engine, "w") is None
+    assert addresses() == {None}
 
 
 def test_addresses_are_forgotten_a_day_after_their_turn(engine):

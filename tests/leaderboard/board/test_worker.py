@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import func, select, text, update
 
 from leaderboard.board import queue
+from leaderboard.board.standings import standings
 from leaderboard.board.submissions import submit
 from leaderboard.board.worker import work
 from leaderboard.database.engine import reading, writing
@@ -181,6 +182,24 @@ def test_a_submission_that_cannot_run_fails_at_once(engine):
     assert work(engine, refuse, until_empty=True) == 0
     assert calls == [1]
     assert job_of(engine, sent).last_error == "agent.py: make_agent returned None; return an agent"
+
+
+def test_a_submission_under_other_rules_is_not_verified_and_can_be_sent_again(engine, monkeypatch):
+    package, calls = package_of(name="number 1"), []
+    sent = submit(engine, package).id
+    for module in ("worker", "submissions"):  # as a new version of the project with other rules
+        monkeypatch.setattr(f"leaderboard.board.{module}.RULES_VERSION", "0.2")
+
+    def look(given, manifest, progress):
+        calls.append(manifest.name)
+        return verification_of()
+
+    assert work(engine, look, until_empty=True) == 0
+    assert (calls, states(engine)) == ([], {"failed": 1})
+    assert "sent under rules 0.1; this worker verifies rules 0.2; send it again" in job_of(engine, sent).last_error
+    assert submit(engine, package).new
+    assert work(engine, look, until_empty=True) == 1
+    assert [len(standings(engine, "Digits-ALMA-v0", rules).lines) for rules in ("0.1", "0.2")] == [0, 1]
 
 
 def test_a_verification_gets_the_package_and_the_manifest_that_were_sent(engine):

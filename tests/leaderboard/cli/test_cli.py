@@ -14,6 +14,7 @@ from leaderboard import cli
 from leaderboard.cli import load_verify, main
 from leaderboard.cli.verifying import DEFAULT_VERIFY
 from leaderboard.submission.zip_archive import read
+from leaderboard.web.api.common import LARGEST_ID
 
 from ..conftest import package_of
 
@@ -113,14 +114,14 @@ def test_retry_queues_a_failed_submission_again(capsys, tmp_path, monkeypatch):
         (("status",), "--database: missing; give --database sqlite:///board.db"),
         (("status", "--database", "board.db"), "not a URL"),
         (("status", "777", "--database", "sqlite:///{}/board.db"), "submission 777: it does not exist"),
-        (("worker", "--database", "sqlite:///{}/no/where/board.db"), "does not open (unable to open database file)"),
+        (("account", "add", "Ada", "--database", "sqlite:///{}/no/where/board.db"), "unable to open database file"),
         (("worker", "--verify", "nonsense", "--database", "sqlite:///{}/board.db"), "write MODULE:FUNCTION"),
         (("worker", "--verify", "no.such:thing", "--database", "sqlite:///{}/board.db"), "No module named"),
-        (
-            ("worker", "--verify", "fake_verify:verify", "--lease", "0", "--database", "sqlite:///{}/board.db"),
-            "--lease",
-        ),
         (("export", "a.txt", "--env", "Digits-ALMA-v0", "--database", "sqlite:///{}/board.db"), "csv, json, parquet"),
+        (("export", "a.xls", "--env", "Digits-ALMA-v0", "--url", "http://127.0.0.1:9"), "csv, json, parquet"),
+        (("status", "--latest", "0", "--database", "sqlite:///{}/board.db"), "--latest 0: must be 1 to 200"),
+        (("status", "--latest", "201", "--database", "sqlite:///{}/board.db"), "--latest 201: must be 1 to 200"),
+        (("submit", "a", "--wait", "--database", "sqlite:///{}/board.db"), "--wait: works only with --url"),
     ],
 )
 def test_a_mistake_gives_one_message(capsys, tmp_path, arguments, message):
@@ -131,6 +132,44 @@ def test_a_mistake_gives_one_message(capsys, tmp_path, arguments, message):
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("lease", ["0", "nan", "inf", "86401"])
+def test_a_lease_that_never_ends_or_never_begins_is_refused(capsys, tmp_path, lease):
+    at = ("--database", f"sqlite:///{tmp_path}/board.db")
+    assert run(capsys, "account", "add", "Ada", *at)[0] == 0
+    status, _, err = run(capsys, "worker", "--verify", "fake_verify:verify", "--until-empty", "--lease", lease, *at)
+    assert status == 2
+    assert "must be 1 to 86400 seconds; use --lease 60" in err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status",),
+        ("verify",),
+        ("retry",),
+        ("review", "--accept", "--reason", "good", "--account", "Ada"),
+        ("token", "revoke"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("id", ["0", str(LARGEST_ID + 1), "9" * 20, "9" * 5_000])
+def test_an_impossible_id_is_refused(capsys, words, id):
+    with pytest.raises(SystemExit) as ended:
+        main([*words, id, "--database", "sqlite:///board.db"])
+    assert ended.value.code == 2
+    assert f"{id}: must be a number from 1 to 2147483647; copy the id from a list" in capsys.readouterr().err
+
+
+def test_a_board_is_served_without_baselines_if_their_account_cannot_send_them(capsys, tmp_path, monkeypatch, caplog):
+    at = ("--database", f"sqlite:///{tmp_path}/board.db")
+    assert run(capsys, "account", "add", "A1ma-env", "--role", "maintainer", *at)[0] == 0
+    monkeypatch.setattr("uvicorn.Server.run", lambda *_, **__: None)
+    status, out, _ = run(capsys, "serve", "--port", "0", *at)
+    assert status == 0
+    assert "the board is at http://127.0.0.1:" in out
+    assert "the baselines are not added, because their account cannot send them" in caplog.text
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -138,6 +177,7 @@ def test_a_mistake_gives_one_message(capsys, tmp_path, arguments, message):
         ("status", "7"),
         ("export", "board.csv", "--env", "Digits-ALMA-v0"),
         ("verify", "7"),
+        ("worker", "--verify", "fake_verify:verify", "--until-empty"),
         ("retry", "7"),
         ("review", "7", "--accept", "--reason", "good", "--account", "Ada"),
         ("account", "list"),

@@ -96,6 +96,15 @@ def test_tables_of_another_version_or_program_are_refused(database_url):
     engine.dispose()
 
 
+@pytest.mark.parametrize("act", [open_database, upgrade])
+def test_a_file_that_is_no_database_is_refused(tmp_path, act):
+    file = tmp_path / "notes.txt"
+    file.write_text("no database\n" * 100)
+    with pytest.raises(DatabaseError, match=r"does not open \(file is not a database\); give an existing database"):
+        act(f"sqlite:///{file}")
+    assert file.read_text() == "no database\n" * 100
+
+
 def test_a_failed_upgrade_of_an_empty_database_leaves_no_connection_open(database_url, monkeypatch):
     opened = []
 
