@@ -49,7 +49,9 @@ def run(capsys, *arguments) -> tuple[int, str, str]:
 
 
 def run_text(capsys, *settings, wait="1") -> tuple[int, str, str]:
-    return run(capsys, "run", "Text-ALMA-v0", "--width", "2", "--wait", wait, "--set", *STAGE, *SIZES, *settings)
+    given = {setting.split("=")[0] for setting in settings}
+    sizes = [size for size in SIZES if size.split("=")[0] not in given]  # a key that is given twice is an error
+    return run(capsys, "run", "Text-ALMA-v0", "--width", "2", "--wait", wait, "--set", *STAGE, *sizes, *settings)
 
 
 def score(run_folder: Path):
