@@ -136,8 +136,8 @@ a reason, and the page of the submission shows it.
 
 1. Read the finding, the CPU time beside Comp, and the error curve: progress without FLOPs shows there.
 2. Download the files (they are the files that were verified: the digest is checked) and read `agent.py` first.
-3. If the finding has an honest explanation in the table, accept the result and name the explanation. A result that lacks
-   runs or has a fatal finding (`failed`) cannot be accepted.
+3. If the finding has an honest explanation in the table, accept the result and name the explanation. A result that
+   lacks runs or has a fatal finding (`failed`) cannot be accepted.
 4. If not, ask the authors (the manifest may have a contact), and decide after their answer.
 
 `alma-leaderboard verify ID --database URL` runs a submission again on your machine.
