@@ -148,10 +148,14 @@ def _add_reproduce(commands: Any) -> None:
     add("--scale", choices=SCALES, default="cpu", help=scales)
     add("--seeds", type=int, nargs="+", help="instead of the plan's")
     add_set(parser, "any hyper-parameter or keyword of the environment, instead of the plan's")
-    dry_run = "print the cost, and end; with --recorded or --runs also what is finished and what the rest costs"
+    dry_run = "print the cost, and end; with --recorded, --runs or --missing also the cost of the rest"
     add("--dry-run", action="store_true", help=dry_run)
-    add("--recorded", action="store_true", help="draw and judge the runs that come with the package; run nothing")
-    finished = "draw and judge the finished runs in these folders or files of `alma pack`; run nothing"
+    recorded = parser.add_mutually_exclusive_group()
+    reads = "draw and judge the runs that come with the package; run nothing"
+    recorded.add_argument("--recorded", action="store_true", help=reads)
+    missing = "compute only the runs that neither come with the package nor lie in --runs; draw and judge all of them"
+    recorded.add_argument("--missing", action="store_true", help=missing)
+    finished = "draw and judge the finished runs here or in files of `alma pack`; without --missing, run nothing"
     add("--runs", type=Path, nargs="+", metavar="PATH", help=finished)
     add("--print", choices=PARTS, help="print this part of the finished runs as Markdown, and end; write nothing")
     formats = "formats of the figures, default png csv"

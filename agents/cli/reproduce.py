@@ -20,7 +20,7 @@ from agents.reproduction import findings_report, report
 from agents.reproduction.claims.findings import JudgedFinding, family
 from agents.reproduction.claims.setups import read_setup
 from agents.reproduction.cost import cost_of
-from agents.reproduction.outcome import Outcome, judge_outcomes, recorded_runs
+from agents.reproduction.outcome import Outcome, judge_outcomes, recorded_runs, unfinished
 from agents.reproduction.plans import BY_NAME, NAMES, Plan, Request, read
 from agents.reproduction.printed import printed
 from agents.runs import load
@@ -34,7 +34,7 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
     settings = _settings(options.set)
     request = Request(options.scale, options.seeds, settings)
     keywords = execution(options)
-    if options.fresh and (options.recorded or options.runs):
+    if options.fresh and _only_reads(options):
         raise ValueError("--fresh with --recorded or --runs: no run is computed then; leave --fresh out")
     plans, without_text = _plans(options, settings)
     _require_ticks(plans, options.scale, settings)
@@ -51,17 +51,16 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
         costs.append(("together", options.scale, cost_of(together)))
     console.print(Markdown(report.costs_table(costs)))
     say(console, *(f"{plan.name}: {plan.scales[options.scale].description}" for plan in plans))
+    runs = _finished(options, console)
+    if options.missing or (options.dry_run and _only_reads(options)):
+        console.print(Markdown(report.remaining_table(_outcomes(plans, specs, runs, options))))
     if options.dry_run:
-        if options.recorded or options.runs:
-            outcomes = _outcomes(plans, specs, _finished(options, console), options)
-            console.print(Markdown(report.remaining_table(outcomes)))
         return 0
     failed = 0
-    if options.recorded or options.runs:
-        runs = _finished(options, console)
-    else:
-        swept = sweep(together, options.out, console=console, in_order=True, **keywords)
-        runs, failed = swept.runs(), len(swept.failed)
+    if not _only_reads(options):
+        wanted = unfinished(together, runs)
+        swept = sweep(wanted, options.out, console=console, in_order=True, **keywords)
+        runs, failed = [*runs, *swept.runs()], len(swept.failed)
     outcomes = _outcomes(plans, specs, runs, options)
     found = judge_outcomes(outcomes, options.scale)
     file = options.out / "reproduction.md"
@@ -75,9 +74,14 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
     return 1 if failed else 0
 
 
+def _only_reads(options: argparse.Namespace) -> bool:
+    """Return whether finished runs are read, and no run is computed."""
+    return bool(options.recorded or options.runs) and not options.missing
+
+
 def _finished(options: argparse.Namespace, console: Console) -> list[FinishedRun]:
-    """Return the recorded runs, the runs in the given places, or both."""
-    runs = recorded_runs() if options.recorded else []
+    """Return the recorded runs, the runs in the given places, or both, or none."""
+    runs = recorded_runs() if options.recorded or options.missing else []
     if options.runs:
         found, left_out = load.find(*options.runs)
         say(console, *left_out)
@@ -91,9 +95,9 @@ def _outcomes(
     runs: Sequence[FinishedRun],
     options: argparse.Namespace,
 ) -> list[Outcome]:
-    only_recorded = options.recorded and not options.runs
+    only_recorded = options.recorded and not options.runs and not options.missing
     outcomes = [Outcome.of(plan, options.scale, specs[plan.name], runs, only_recorded) for plan in plans]
-    if options.runs and not any(outcome.runs for outcome in outcomes):
+    if options.runs and not options.missing and not any(outcome.runs for outcome in outcomes):
         raise ValueError(
             f"--runs {' '.join(map(str, options.runs))}: none of {len(runs)} finished runs is one of "
             f"{', '.join(specs)} at scale {options.scale}; choose the --scale, --seeds and --set of the runs"
@@ -109,7 +113,7 @@ def _print_part(
     console: Console,
 ) -> None:
     """Print one part as Markdown, for a page of the documentation."""
-    if not (options.recorded or options.runs):
+    if not _only_reads(options):
         raise ValueError(f"--print {options.print}: it shows finished runs; give --recorded, or --runs PATH")
     runs = _finished(options, Console(stderr=True))
     text = printed(options.print, _outcomes(plans, specs, runs, options), request)

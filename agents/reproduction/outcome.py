@@ -69,6 +69,11 @@ def select(specs: Iterable[RunSpec], runs: Iterable[FinishedRun]) -> list[Finish
     return _split(specs, runs)[0]
 
 
+def unfinished(specs: Iterable[RunSpec], runs: Iterable[FinishedRun]) -> list[RunSpec]:
+    """Return the specifications that `select` finds no finished run for."""
+    return _split(specs, runs)[1]
+
+
 def _split(specs: Iterable[RunSpec], runs: Iterable[FinishedRun]) -> tuple[list[FinishedRun], list[RunSpec]]:
     """Return the requested runs that are finished, and the specifications of those that are not."""
     by_key: dict[tuple[Any, ...], list[FinishedRun]] = {}

@@ -112,6 +112,25 @@ def test_recorded_and_own_runs_are_joined(out, tmp_path, monkeypatch, capsys):
     assert "--print summary: it shows finished runs; give --recorded, or --runs PATH" in capsys.readouterr().err
 
 
+def test_only_the_missing_runs_are_computed_and_all_runs_are_judged(out, tmp_path, monkeypatch, capsys):
+    runs = load.find(out)[0]
+    recorded, own, folder = tmp_path / f"recorded{archive.SUFFIX}", tmp_path / f"own{archive.SUFFIX}", tmp_path / "rest"
+    load.pack(runs[:4], recorded)
+    load.pack(runs[4:6], own)
+    monkeypatch.setattr(outcome, "recorded_files", lambda: [recorded])
+    monkeypatch.setenv("COLUMNS", "160")
+    words = [*COMMAND, "--missing", "--runs", str(own), "--workers", "1", "--out", str(folder)]
+    assert main([*words, "--dry-run"]) == 0
+    assert not folder.exists()
+    capsys.readouterr()
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert [line.split()[:4] for line in shown.splitlines() if line.split()[:1] == ["ablation"]][1][2:] == ["6", "2"]
+    assert {run.folder.name for run in load.find(folder)[0]} == {run.folder.name for run in runs[6:]}
+    there, here = (place.joinpath("reproduction.md").read_text(encoding="utf-8") for place in (out, folder))
+    assert here == there  # the report is that of the plan, whoever computed its runs
+
+
 def test_the_cost_of_all_plans_counts_each_run_once(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
@@ -134,6 +153,7 @@ def test_the_cost_of_all_plans_counts_each_run_once(tmp_path, monkeypatch, capsy
         (["fig7", "--set", "epoch=4"], r"epoch"),
         (["fig7", "--set", "epochs=4", "epochs=5"], "--set epochs=5: epochs is given twice; give it once"),
         (["fig7", "--recorded", "--fresh"], "--fresh with --recorded or --runs: no run is computed then"),
+        (["fig7", "--missing", "--print", "summary"], "--print summary: it shows finished runs; give --recorded"),
         (["fig7", "--recorded", "--workers", "0"], "--workers 0: must be at least 1"),
     ],
 )
