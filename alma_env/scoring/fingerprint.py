@@ -10,7 +10,7 @@ import functools
 import io
 import pickle
 import types
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from alma_env.scoring.held_objects import is_in
 from alma_env.scoring.hidden_numbers import FEW, hidden_numbers
 from alma_env.scoring.module_copy import is_empty_registry
 from alma_env.scoring.module_tree import named_buffers, named_parameters
+from alma_env.scoring.outline import Outline, outline
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -200,13 +201,7 @@ def fingerprint(predictor: nn.Module) -> Fingerprint:
     hidden = hidden_numbers(predictor)
     held = {id(tensor) for tensor in tensors}
     tensors = [*tensors, *(tensor for tensor in hidden.tensors if id(tensor) not in held)]
-    try:
-        hashes = tuple(tensor_hash(tensor) for tensor in tensors)
-    except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
-        raise PredictorError(
-            f"{predictor_name(predictor)} holds a tensor whose content cannot be read ({error}): tensors must be "
-            "initialised, dense and not on the meta device; deploy another module"
-        ) from error
+    hashes = _hashes(tensors, predictor)
     parameters = sum(parameter.numel() for _, parameter in named_parameters(predictor))
     elements = sum(tensor.numel() for tensor in tensors) + description.array_elements
     return Fingerprint(
@@ -219,9 +214,37 @@ def fingerprint(predictor: nn.Module) -> Fingerprint:
     )
 
 
+def _hashes(tensors: Iterable[Tensor], predictor: nn.Module) -> tuple[str, ...]:
+    try:
+        return tuple(tensor_hash(tensor) for tensor in tensors)
+    except (NotImplementedError, RuntimeError, TypeError, ValueError) as error:
+        raise PredictorError(
+            f"{predictor_name(predictor)} holds a tensor whose content cannot be read ({error}): tensors must be "
+            "initialised, dense and not on the meta device; deploy another module"
+        ) from error
+
+
+def _member_fingerprints(members: Iterable[nn.Module]) -> Iterator[Fingerprint]:
+    """Yield the fingerprint of each member; of members with one outline, only the first is searched."""
+    first: dict[Outline, Fingerprint] = {}
+    for member in members:
+        drawn = outline(member)
+        if drawn is None:
+            yield fingerprint(member)
+            continue
+        outline_of_member, tensors = drawn
+        if outline_of_member in first:
+            yield replace(first[outline_of_member], tensors=_hashes(tensors, member))
+            continue
+        whole = fingerprint(member)
+        if len(whole.tensors) == len(tensors) and not whole.arrays:  # nothing outside of the member, such as in a hook
+            first[outline_of_member] = whole
+        yield whole
+
+
 def _ensemble_fingerprint(ensemble: Ensemble) -> Fingerprint:
     """Build the fingerprint of an ensemble from its parts: scoring needs them, too, to find the new members."""
-    parts = tuple(fingerprint(part) for part in (ensemble.prepare, *ensemble.members))
+    parts = (fingerprint(ensemble.prepare), *_member_fingerprints(ensemble.members))
     rest = nn.Module()
     rest.__dict__.update({name: value for name, value in vars(ensemble).items() if name != "_modules"})
     structures = [fingerprint(rest).structure, *(part.structure for part in parts)]

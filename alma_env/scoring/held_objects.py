@@ -16,9 +16,13 @@ _MADE_BY_PYTHON = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 _LIBRARIES = frozenset(sys.stdlib_module_names) | _TOOLS
 
 
-@functools.lru_cache(maxsize=4096)
 def is_in(kind: type, packages: frozenset[str]) -> bool:
     """Return whether a class belongs to one of these packages, and does not only claim their name."""
+    # A metaclass can make two classes equal, so that a cache would confuse them.
+    return _plain_class_is_in(kind, packages) if type(kind) is type else _class_is_in(kind, packages)
+
+
+def _class_is_in(kind: type, packages: frozenset[str]) -> bool:
     module, name = kind.__module__, kind.__qualname__
     package = module.partition(".")[0] if isinstance(module, str) else ""
     if package not in packages:
@@ -33,6 +37,9 @@ def is_in(kind: type, packages: frozenset[str]) -> bool:
     folder = os.path.dirname(getattr(sys.modules.get(package), "__file__", None) or os.__file__)
     functions = [value for value in vars(kind).values() if isinstance(value, types.FunctionType)]
     return bool(functions) and all(one.__code__.co_filename.startswith(folder + os.sep) for one in functions)
+
+
+_plain_class_is_in = functools.lru_cache(maxsize=4096)(_class_is_in)
 
 
 def is_library_class(kind: type) -> bool:
