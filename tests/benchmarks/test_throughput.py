@@ -6,6 +6,7 @@ ALMA_DATA=… OMP_NUM_THREADS=1 pytest -m benchmark -s tests/benchmarks/test_thr
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -47,10 +48,12 @@ def test_flops_per_second_of_one_core(
     observation, _ = env.reset(seed=0, options={"predictor": learner.predictor})
     before = time.process_time() - begin
     seconds: list[float] = []  # of each stage, with its ticks and answers
+    # The ensemble has more members at each stage; at w = 1, the last stages take ten times as long as the first.
+    enough = math.inf if agent == "gens" and wait == 1 and data != "Digits" else SECONDS
 
     def stages() -> None:
         nonlocal observation
-        while not env.done and sum(seconds[1:]) < SECONDS:
+        while not env.done and sum(seconds[1:]) < enough:
             start = time.process_time()
             for _ in range(min(wait, env.ticks - env.tick)):
                 with env.meter:
