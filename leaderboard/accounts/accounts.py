@@ -86,7 +86,7 @@ def register(
 ) -> tuple[AccountInfo, NewToken]:
     """Create an account of a submitter and its first token, for a user who registers. See `make_account`.
 
-    A ConflictError also refuses the reserved name of the baselines.
+    A ConflictError also refuses reserved names.
     """
     require_unreserved(name)
     account = make_account(engine, name, network=network, per_day=per_day)

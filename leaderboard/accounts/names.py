@@ -16,6 +16,7 @@ from leaderboard.text_safety import refused_character, shown
 
 LONGEST = 40  # characters
 BASELINES_ACCOUNT = "alma-env"
+LOCAL_ACCOUNT = "local"  # of submissions that are given to a database without a name
 PATTERN = rf"^[A-Za-z0-9]([A-Za-z0-9._-]{{0,{LONGEST - 2}}}[A-Za-z0-9])?$"
 RULE = f"1 to {LONGEST} ASCII letters, digits, dots, hyphens and underscores, with a letter or digit at both ends"
 _NAME = re.compile(PATTERN, re.ASCII)
@@ -34,17 +35,18 @@ def account_name(text: str) -> str:
 
 
 def require_unreserved(name: str) -> None:
-    """Require that a person registers no name that looks like the account of the baselines.
+    """Require that a person registers no name that looks like a reserved account.
 
-    Otherwise the person would own the baselines, or a board could not add them.
+    Otherwise the person would own the baselines or the submissions of the machine, or a board could not add them.
 
     Raises:
-        ConflictError: the name looks like it.
+        ConflictError: the name looks like one of them.
     """
-    if skeleton(name) == skeleton(BASELINES_ACCOUNT):
-        raise ConflictError(
-            f"account {shown(name)}: the name looks like one that is reserved, {BASELINES_ACCOUNT}; choose another one"
-        )
+    for reserved in (BASELINES_ACCOUNT, LOCAL_ACCOUNT):
+        if skeleton(name) == skeleton(reserved):
+            raise ConflictError(
+                f"account {shown(name)}: the name looks like one that is reserved, {reserved}; choose another one"
+            )
 
 
 def plain_name(what: str, text: str) -> str:

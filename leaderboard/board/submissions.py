@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from leaderboard.accounts.accounts import find_or_make_account
+from leaderboard.accounts.names import LOCAL_ACCOUNT
 from leaderboard.board import jobs, queue, turns
 from leaderboard.database.engine import now, writing
 from leaderboard.database.tables import Account, Event, State, Submission
@@ -46,7 +47,7 @@ class Submitted:
 def submit(
     engine: Engine,
     package: Package,
-    account: str = "local",
+    account: str = LOCAL_ACCOUNT,
     *,
     maximum_attempts: int = jobs.MAXIMUM_ATTEMPTS,
     per_day: int | None = None,

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from leaderboard.accounts.names import LOCAL_ACCOUNT
 from leaderboard.cli.common import Commands, add_board, add_command, connected, id_number, opened, print_report, say
 from leaderboard.rules import RULES_VERSION, TICKS
 from leaderboard.submission import static_check, template
@@ -28,7 +29,8 @@ def add(commands: Commands[argparse.ArgumentParser]) -> None:
 
     submit = add_command(commands, "submit", _submit, "check a submission and queue its verification")
     submit.add_argument("path", type=Path, help="a folder, or a zip of it")
-    submit.add_argument("--account", default="local", help="name of the account, for --database; default local")
+    account = "name of the account, for --database; default %(default)s"
+    submit.add_argument("--account", default=LOCAL_ACCOUNT, help=account)
     submit.add_argument("--wait", action="store_true", help="wait until the submission is verified; for --url")
 
     status = add_command(commands, "status", _status, "show a submission, or list the latest ones")
