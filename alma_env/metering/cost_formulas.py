@@ -75,6 +75,11 @@ def _added_matrix_product(out: Any, base: Any, a: Tensor, b: Tensor, *rest: Any,
     return _matrix_product(out, a, b)
 
 
+def _sampled_matrix_product(out: Any, base: Tensor, a: Tensor, *rest: Any, **options: Any) -> int:
+    # One product of a row and a column for each element that `base` stores.
+    return multiply_adds(_stored(base) * a.shape[-1])
+
+
 def _linear_combination(out: Any, terms: Tensor, coefficients: Tensor) -> int:
     # (n, m) coefficients of m terms: n sums.
     return multiply_adds(coefficients.shape[0] * terms.numel())
@@ -173,6 +178,7 @@ FORMULAS: dict[str, Formula] = by_qualified_name(
     {
         _matrix_product: "mm bmm mv dot vdot _int_mm _scaled_mm _scaled_mm_v2 _sparse_sparse_matmul",
         _added_matrix_product: "addmm baddbmm addbmm addmv _addmm_activation _sparse_addmm",
+        _sampled_matrix_product: "sparse_sampled_addmm",
         _linear_combination: "_compute_linear_combination",
         _rank_one_update: "addr",
         _list_of_products: "_foreach_mm",

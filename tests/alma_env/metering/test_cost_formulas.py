@@ -101,6 +101,9 @@ def test_a_sparse_product_costs_its_stored_elements() -> None:
         right = torch.tensor([[1.0, 1.0], [1.0, 0.0], [0.0, 1.0]]).to_sparse()
         for product in (torch.matmul, torch.sparse.mm):
             assert count(lambda product=product: product(left, right)).total == 2 * (1 * 2 + 0 * 1 + 2 * 1)
+        sample = torch.tensor([[1.0, 0.0, 2.0], [0.0, 0.0, 3.0]]).to_sparse_csr()
+        sampled = count(lambda: torch.sparse.sampled_addmm(sample, randn(2, 5), randn(5, 3)))
+        assert sampled.total == 2 * 3 * 5  # three stored elements, each a product of five pairs
 
 
 def test_outer_products_and_elementwise_products_are_free() -> None:
