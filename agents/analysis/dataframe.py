@@ -34,12 +34,14 @@ def load_runs(*paths: str | Path) -> pandas.DataFrame:
 
     Raises:
         ImportError: pandas is not installed.
-        ValueError: a path holds no run, or no run can be read.
+        ValueError: there is no path, a path holds no run, or no run can be read.
     """
     try:
         import pandas
     except ImportError as error:
         raise ImportError(f"load_runs needs the package pandas: {how_to_install('pandas')}") from error
+    if not paths:
+        raise ValueError("load_runs() without a path: give folders of runs or files of `alma pack`, such as 'runs'")
     runs, left_out = load.find(*paths)
     if left_out:
         warnings.warn(f"{len(left_out)} runs are left out: {'; '.join(left_out)}", stacklevel=2)

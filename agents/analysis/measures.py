@@ -60,6 +60,16 @@ def measure_of(protocol: Mapping[str, Any]) -> Measure:
     return PERPLEXITY if "vocabulary" in protocol else ERROR_RATE
 
 
+def require_error_rate(what: str, protocol: Mapping[str, Any]) -> None:
+    """Raise ValueError if runs of this protocol have no CER to compare with prices."""
+    measure = measure_of(protocol)
+    if measure != ERROR_RATE:
+        raise ValueError(
+            f"{what}: costs are errors and prices, and the runs have a {measure.name}, not an error rate; compare runs "
+            "on images, or use `alma table`"
+        )
+
+
 OVER_BUDGET, DECLARED = "†", "§"
 _MARKS = {
     OVER_BUDGET: "a run exceeded its budget; the predictor from before the excess answered all later ticks",

@@ -17,6 +17,7 @@ from agents.runs.load import FinishedRun
 from alma_env import Score
 
 _Key = tuple[tuple[str, str], ...]  # a setting that can be a key
+_FURTHER_SEEDS = ("agent.seed", "agent.policy.seed")  # beside the seed of the stream
 
 # The paper's names; other methods are called by their ids.
 NAMES = {
@@ -97,11 +98,10 @@ def find_seed_groups(runs: Sequence[FinishedRun]) -> tuple[list[SeedGroup], list
     """Return the seed groups of one stream, sorted; and a message for each run that is left out as a duplicate."""
     found: dict[_Key, dict[int, FinishedRun]] = {}
     notes = []
-    split = _split_by_random_seed(runs)
+    split = _split_by_seed(runs)
     for run in runs:
         key = _key(_setting(run))
-        if key in split and run.run_config.random_seed is not None:
-            key = (*key, ("agent.policy.seed", run.run_config.random_seed))
+        key = (*key, *((path, run.run_config.identity[path]) for path in _FURTHER_SEEDS if (key, path) in split))
         group = found.setdefault(key, {})
         if run.seed in group:
             notes.append(
@@ -128,17 +128,19 @@ def _setting(run: FinishedRun) -> dict[str, str]:
     return {path: value for path, value in setting.items() if path not in stream and value != unlimited.get(path)}
 
 
-def _split_by_random_seed(runs: Sequence[FinishedRun]) -> set[_Key]:
-    """Return the settings whose random seeds (seeds of a random policy) are different settings.
+def _split_by_seed(runs: Sequence[FinishedRun]) -> set[tuple[_Key, str]]:
+    """Return the settings for which a further seed makes different settings, with the path of this seed.
 
-    If each seed has one random seed, the random seed varies like the stream and the weights, and the runs are one seed
-    group. If a seed has several random seeds, each random seed is a setting.
+    If each stream has one seed of the agent, this seed varies like the stream, and the runs are one seed group. If a
+    stream has several, each is a setting. The same is true of the seed of a random policy.
     """
-    random_seeds: dict[tuple[_Key, int], set[str]] = {}
+    seeds: dict[tuple[_Key, int, str], set[str]] = {}
     for run in runs:
-        if run.run_config.random_seed is not None:
-            random_seeds.setdefault((_key(_setting(run)), run.seed), set()).add(run.run_config.random_seed)
-    return {key for (key, _), seeds in random_seeds.items() if len(seeds) > 1}
+        key, identity = _key(_setting(run)), run.run_config.identity
+        for path in _FURTHER_SEEDS:
+            if path in identity:
+                seeds.setdefault((key, run.seed, path), set()).add(identity[path])
+    return {(key, path) for (key, _, path), found in seeds.items() if len(found) > 1}
 
 
 def _with_unique_names(groups: Sequence[SeedGroup]) -> Iterator[SeedGroup]:

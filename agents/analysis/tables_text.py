@@ -136,8 +136,10 @@ def _text(entry: Entry, comparison: Comparison, column: str) -> str:
 
 def _with_unit(interval: Interval) -> str:
     """Return mean and interval in the unit of the mean, without an interval of 0, such as Comp at a fixed size."""
-    limit, letter = next(((limit, f" {letter}") for limit, letter in UNITS if interval.mean >= limit), (1.0, ""))
-    half = f" ± {interval.half / limit:.2g}" if interval.half else ""
+    units = ((limit, f" {letter}") for limit, letter in UNITS if interval.mean >= 0.9995 * limit)
+    limit, letter = next(units, (1.0, ""))
+    width = 0.0 if interval.half is None else interval.half / limit
+    half = f" ± {width:{'.0f' if width >= 99.5 else '.2g'}}" if width else ""
     return f"{interval.mean / limit:.3g}{half}{letter}"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agents.analysis.labels import append_differences
-from agents.analysis.measures import marks_of
+from agents.analysis.measures import marks_of, require_error_rate
 from agents.analysis.prices import Prices
 from agents.analysis.seed_groups import SeedGroup, find_seed_groups, streams
 from agents.analysis.statistics import Interval, paired_difference
@@ -51,9 +51,14 @@ class WaitingComparison:
 
 
 def compare(runs: Sequence[FinishedRun], prices: Prices | None = None) -> list[WaitingComparison]:
-    """Compare the schedules of each learner on each stream; without prices the cost is the CER."""
+    """Compare the schedules of each learner on each stream; without prices the cost is the CER.
+
+    Raises:
+        ValueError: the runs of a stream have no error rate, because they are on text.
+    """
     comparisons = []
     for title, same_learner, notes in learners_of(runs):
+        require_error_rate(title, same_learner[0].first.run_config.protocol)
         whens = [group.first.run_config.agent.when for group in same_learner]
         names = append_differences(whens, [group.setting for group in same_learner])
         schedules = [_schedule(*one, prices or Prices()) for one in zip(names, same_learner, strict=True)]

@@ -101,11 +101,6 @@ class RunConfig:
         return {path: value for path, value in self.identity.items() if path not in _SEEDS}
 
     @property
-    def random_seed(self) -> str | None:
-        """The seed of a random policy as text; None for other policies."""
-        return self.identity.get("agent.policy.seed")
-
-    @property
     def stream(self) -> dict[str, str]:
         """The part of the setting that the mega-batches depend on: environment and protocol, without budgets."""
         return {path: value for path, value in self.setting.items() if _is_stream(path)}

@@ -60,7 +60,17 @@ class RunSpec:
     record: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the specification as plain JSON values; ``RunSpec(**data)`` is the same run."""
+        """Return the specification as plain JSON values; ``RunSpec(**data)`` is the same run.
+
+        Raises:
+            ValueError: a setting is no JSON value.
+        """
+        for name, value in self.settings.items():
+            try:
+                json.dumps(value)
+            except TypeError:
+                rule = "must be a number, a text, true, false, none, or a list of them"
+                raise ValueError(f"{name}={value!r}: {rule}, because the record of a run is JSON") from None
         plain: dict[str, Any] = json.loads(json.dumps({**vars(self), "settings": dict(self.settings)}))
         return plain
 
@@ -93,7 +103,7 @@ class RunSpec:
     @property
     def names_files(self) -> bool:
         """Whether the specification names files; their content may change under the same name."""
-        policy_file = self.policy is not None and ".zip" in self.policy
+        policy_file = self.policy is not None and any(kind in self.policy for kind in (".zip", ".npz"))
         return self.env == TEXT_ID or policy_file or own_code.is_own(self.agent) or "data" in self.settings
 
     def known_facts(self) -> DataFacts:
@@ -114,6 +124,12 @@ class RunSpec:
     def _policy(self, facts: DataFacts) -> Policy | None:
         if self.policy is None:
             return None
+        for name, given in (("wait", self.wait is not None), ("replay", self.replay)):
+            if given:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} with policy={self.policy!r}: a policy decides when to train and on "
+                    f"what; leave {name} out, and write replay as policy='doubling:replay=true'"
+                )
         grows = not own_code.is_own(self.agent) and method_for(self.agent, facts.recipe.backbone).grows
         return policy_from(self.policy, grows=grows)
 

@@ -99,9 +99,7 @@ def _table(places: Sequence[Place], env: str, ticks: int, seeds: Sequence[int], 
 
 def _split(env: str, pairs: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split the words of ``--set`` into keywords of the environment and hyper-parameters of all agents."""
-    values: dict[str, Any] = {}
-    for pair in pairs:
-        values |= read_keywords(f"--set {pair}", [pair])
+    values = read_keywords("--set", pairs)
     for name in ("flops_budget", "shared_flops_budget", "seats", "threads"):
         if name in values:
             option = name.replace("shared_flops", "shared").replace("_", "-")

@@ -28,7 +28,8 @@ def pull_policy(options: argparse.Namespace, console: Console) -> int:
 
 def push_runs(options: argparse.Namespace, console: Console) -> int:
     """Put finished runs into a repository or folder."""
-    runs, left_out = load.find(*options.paths)
+    replaced = recorded_runs.is_replaced_by_push(options.to, options.paths)
+    runs, left_out = load.find(*options.paths, strict=replaced)  # runs that cannot be read would be lost
     say(console, *left_out)
     seen = recorded_runs.push(runs, options.to, private=options.private)
     say(console, f"{seen}: {len(runs)} runs; alma runs pull {options.to} --out runs.jsonl.xz")

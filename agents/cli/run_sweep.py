@@ -71,6 +71,9 @@ def run_in_turn(
     configs = [runs.config_of(env, spec.make_agent(env), spec.seed) for spec in specs]
     labels = labels_of(configs)
     paths = [run_index.folder_of(out, config) for config in configs]
+    for number, path in enumerate(paths):
+        if path in paths[:number]:
+            raise ValueError(f"{specs[number]}: the same run as {specs[paths.index(path)]}; leave one of them out")
     if fresh:  # all folders before the first run: after an interrupt the command goes on without --fresh
         distributed.from_first(partial(run_folder.clear, *paths))
     status, groups = 0, dict[str, list[Ledger]]()

@@ -22,7 +22,8 @@ def new(options: argparse.Namespace, console: Console) -> int:
     if options.what == "submission":
         return _submission(options.path or Path("my_submission"))
     file: Path = options.path or Path(f"my_{options.what}.py")
-    if file.suffix != ".py" or not file.stem.isidentifier() or keyword.iskeyword(file.stem):
+    named = file.stem.isidentifier() and not keyword.iskeyword(file.stem) and file.stem != "__main__"
+    if file.suffix != ".py" or not named:
         raise ValueError(f"{file}: must be the name of a Python module, such as my_{options.what}.py")
     hidden = importlib.util.find_spec(file.stem)
     if hidden is not None and hidden.origin is not None and not file.exists():

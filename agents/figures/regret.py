@@ -1,8 +1,8 @@
 """Regret: the error minus the error of a reference, tick by tick.
 
-The reference is the oracle of the same width if it was run; it trains from scratch on all mega-batches so far at every
-tick. Otherwise the reference is the setting with the lowest sum of errors, which is known only in hindsight. Regret is
-computed per seed, so the effect of a seed's stream on both errors cancels.
+The reference is the oracle of the same width (of several, that of the same method) if it was run; it trains from
+scratch on all mega-batches so far at every tick. Otherwise the reference is the setting with the lowest sum of errors,
+which is known only in hindsight. Regret is computed per seed, so the effect of a seed's stream on both errors cancels.
 """
 
 from __future__ import annotations
@@ -21,16 +21,32 @@ from agents.figures.files import Drawing
 from agents.figures.panels import arrange, line_names
 
 
+def _oracle(group: SeedGroup, oracles: Sequence[SeedGroup], title: str) -> SeedGroup | None:
+    """Return the oracle of the width of a setting, or None; of several oracles, the one of the same method."""
+    same_width = [one for one in oracles if one.width == group.width]
+    if len(same_width) < 2:
+        return same_width[0] if same_width else None
+    same = [one for one in same_width if one.setting.get("agent.of") == group.agent]
+    if len(same) != 1:
+        names = ", ".join(one.name for one in same_width)
+        raise ValueError(
+            f"regret of {group.name} on {title}: {len(same_width)} oracles have its width, {names}; choose one with "
+            "--where, or give the runs of one oracle"
+        )
+    return same[0]
+
+
 def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
     """Draw one panel per width or waiting time, with one line per method and remaining difference.
 
     Raises:
-        ValueError: there is only one setting, or no setting shares a seed with its reference.
+        ValueError: there is only one setting, no setting shares a seed with its reference, or a setting has several
+            oracles of its width, not one of which is of its method.
     """
-    oracles = {group.width: group for group in groups if group.agent == "oracle"}
+    oracles = [group for group in groups if group.agent == "oracle"]
     drawn = [group for group in groups if group.agent != "oracle"]
     best = min(drawn or groups, key=lambda group: mean(group.values(group.measure.sum).values()))
-    references = {group.name: oracles.get(group.width, best) for group in drawn}
+    references = {group.name: _oracle(group, oracles, title) or best for group in drawn}
     if not any(references[group.name] is not group for group in drawn):
         raise ValueError(
             f"regret of {len(drawn)} setting on {title}: there is no reference; run other settings on the same "

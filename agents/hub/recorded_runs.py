@@ -35,13 +35,21 @@ def push(runs: Sequence[FinishedRun], place: str, *, private: bool = False) -> s
 
 
 def pull(place: str, file: Path, *, revision: str | None = None) -> None:
-    """Copy the packed file of a repository or folder.
+    """Copy the packed file of a repository or folder. A damaged file replaces no other file.
 
     Raises:
-        ValueError: the name of the file is not that of a packed file, or as `agents.hub.repository.pull`.
+        ValueError: the name of the file is not that of a packed file, no run can be read, a run of a file that would
+            replace another one cannot be read, or as `agents.hub.repository.pull`.
     """
     archive.require_name(file)
-    repository.pull(place, "dataset", PACKED, file, revision=revision)
+    check = partial(load.find, strict=file.exists())
+    repository.pull(place, "dataset", PACKED, file, revision=revision, check=check)
+
+
+def is_replaced_by_push(place: str, paths: Iterable[Path]) -> bool:
+    """Return whether runs are pushed into the folder that they come from, so that its packed file is replaced."""
+    folder = repository.folder_of(place)
+    return folder is not None and any((folder / PACKED).resolve().is_relative_to(path.resolve()) for path in paths)
 
 
 def _write(runs: Sequence[FinishedRun], place: str, folder: Path) -> None:
@@ -58,6 +66,7 @@ def _write(runs: Sequence[FinishedRun], place: str, folder: Path) -> None:
 
 def _row(number: int, run: FinishedRun) -> dict[str, Any]:
     columns = {name: value for name, value in standard_columns(run).items() if name != "folder"}
+    columns["replay"] = {False: "none", True: "all"}.get(columns["replay"], columns["replay"])  # one type: text
     return {"run": number, **columns, "config": json.dumps(run.config, sort_keys=True)}
 
 

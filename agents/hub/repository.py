@@ -30,7 +30,7 @@ def push(place: str, kind: Kind, write: Callable[[Path], None], *, private: bool
         ValueError: the place is neither, or the Hub refuses (no login, no permission, no network).
         MissingPackageError: `huggingface_hub` is not installed.
     """
-    folder = _folder(place)
+    folder = folder_of(place)
     hub = None if folder is not None else _hub(place)  # before anything is written
     with TemporaryDirectory() as built:
         write(Path(built))
@@ -49,7 +49,15 @@ def push(place: str, kind: Kind, write: Callable[[Path], None], *, private: bool
     return str(done.commit_url)
 
 
-def pull(place: str, kind: Kind, name: str, file: Path, *, revision: str | None = None) -> None:
+def pull(
+    place: str,
+    kind: Kind,
+    name: str,
+    file: Path,
+    *,
+    revision: str | None = None,
+    check: Callable[[Path], object] = lambda copy: None,
+) -> None:
     """Copy one file of a repository or folder; an existing file is replaced.
 
     Args:
@@ -58,12 +66,13 @@ def pull(place: str, kind: Kind, name: str, file: Path, *, revision: str | None 
         name: name of the file in the repository.
         file: where to write the copy.
         revision: branch, tag or commit of the repository; None for the newest.
+        check: called with the file that was found; if it raises an error, an existing file is kept.
 
     Raises:
         ValueError: the file is not there, a folder has no revisions, or as `push`.
         MissingPackageError: `huggingface_hub` is not installed.
     """
-    folder = _folder(place)
+    folder = folder_of(place)
     if folder is None:
         hub = _hub(place)
         with _errors_in_one_line(place):
@@ -74,12 +83,13 @@ def pull(place: str, kind: Kind, name: str, file: Path, *, revision: str | None 
             raise ValueError(f"--revision {revision}: the folder {place} has no revisions; leave it out")
         if not found.is_file():
             raise ValueError(f"{found}: no such file; give a folder that `push` wrote")
+    check(found)
     file.parent.mkdir(parents=True, exist_ok=True)
     with replacing(file) as partial:
         shutil.copyfile(found, partial)
 
 
-def _folder(place: str) -> Path | None:
+def folder_of(place: str) -> Path | None:
     """The folder that a place names; None if it names a repository."""
     if place.startswith((".", "/", "~")):
         return Path(place).expanduser()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import lzma
+import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,8 @@ def _shortened(value: Any) -> Any:
 
 def _from_record(record: dict[str, Any]) -> Run:
     rows, stages = record["rows"], record["stages"]
+    if not isinstance(record["config"], dict):
+        raise ValueError(f"config={reprlib.repr(record['config'])}: must be an object")
     by_phase = rows.pop("flops")
     ticks = range(len(rows["error"]))
     flops = [{phase: values[tick] for phase, values in by_phase.items() if values[tick] is not None} for tick in ticks]

@@ -26,7 +26,7 @@ from agents.catalogue.spec import versions
 from agents.learners.anytime import AnytimeAgent
 from agents.policies import NO_DESCRIPTION
 from agents.runs.episode import Player, play
-from agents.runs.run_folder import RunFolder, finished_rows, locked
+from agents.runs.run_folder import RunFolder, finished_rows, locked, require_recorded
 from agents.training import distributed
 from alma_env import AlmaEnv, Ledger, Row
 from alma_env.env import Observation
@@ -55,7 +55,8 @@ def run(
         folder: the run folder. A run that was started there continues, and a finished run is read. None: write nothing.
         on_tick: called with the row of every tick, including ticks that are read from the folder.
         record: also score the predictor of each stage on the validation parts of the whole stream. No run is charged
-            for these scores; surrogates are fitted to them, so that no policy is tuned on the test set.
+            for these scores; surrogates are fitted to them, so that no policy is tuned on the test set. A run that was
+            started with `record` goes on with it.
 
     Raises:
         RunMismatchError: the folder holds a run with another configuration, or an unfinished run of a batch of seeds
@@ -63,7 +64,8 @@ def run(
         FolderInUseError: another process writes to the folder.
         ValueError: the agent has run before, is for a stream of another length, or its configuration cannot be recorded
             in a folder: it is empty, it has a value that is not plain data, or the policy has no description. Or the
-            agent is no ``AnytimeAgent``, but `folder` or `record` is given.
+            run in the folder was started without `record`, which is given now. Or the agent is no ``AnytimeAgent``,
+            but `folder` or `record` is given.
         TypeError: the environment is no stream, or the agent has no ``observe``.
     """
     env = without_wrappers(env)
@@ -86,6 +88,8 @@ def run(
     if "policy" in agent.config and agent.config["policy"] is None:
         raise ValueError(f"policy={agent.policy!r} with folder={str(folder)!r}: {NO_DESCRIPTION}")
     path, config = Path(folder), config_of(env, agent, seed)
+    if record:
+        distributed.from_first(lambda: require_recorded(path))
     if (rows := distributed.from_first(lambda: finished_rows(path, config))) is not None:
         return _read(rows, report)
     with ExitStack() as lock:
@@ -125,6 +129,7 @@ def _run(
     if files is not None and len(files.rows) == env.ticks + 1:  # its last rows were in the checkpoint
         return _read(files.rows, on_tick)
     observation = _start(env, agent, seed, files)
+    record = record or any(stage.held_out_error is not None for stage in agent.history)
     for row in env.ledger:
         on_tick(row)
     reported = len(env.ledger)

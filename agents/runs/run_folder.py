@@ -96,6 +96,15 @@ def read_stages(folder: Path) -> list[StageRecord]:
         raise ValueError(f"{file}: not the stages of a run ({error}); delete the folder and run again") from error
 
 
+def require_recorded(folder: Path) -> None:
+    """Raise ValueError if a folder has a stage without the errors that a run with ``record`` has."""
+    if (folder / "stages.jsonl").exists() and any(stage.held_out_error is None for stage in read_stages(folder)):
+        raise ValueError(
+            f"{folder} was started without record, so it lacks the errors on the validation parts of the stream; run "
+            "it again in another folder, or with --fresh"
+        )
+
+
 def complete_lines(file: Path) -> bytes:
     """Read a file up to its last line end; a killed process can leave an incomplete line after it."""
     text = file.read_bytes()

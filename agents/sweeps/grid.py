@@ -56,7 +56,7 @@ def read(file: Path) -> list[RunSpec]:
     """
     try:
         return expand(tomllib.loads(file.read_text(encoding="utf-8")))
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         raise ValueError(f"{file}: no such file; give a TOML file with a grid, or options such as --env") from None
     except (ValueError, TypeError) as error:
         raise ValueError(f"{file}: {error}") from error

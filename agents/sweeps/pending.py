@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from agents.catalogue import own_code
 from agents.catalogue.effort import expected_work
 from agents.catalogue.spec import RunSpec
 from agents.runs.run import config_of
-from agents.sweeps import run_index
+from agents.sweeps import process_setup, run_index
 from agents.sweeps.jobs import Environments
 
 
@@ -44,9 +45,11 @@ def plan(specs: Sequence[RunSpec], out: Path, *, fresh: bool = False) -> Plan:
     A specification that occurs twice counts once. With `fresh` no run counts as finished.
 
     Raises:
-        ValueError: an environment or an agent cannot be created, or a run with ``record`` was started without it. The
-            message names the run.
+        ValueError: the number of threads breaks its rule, an environment or an agent cannot be created, or a run with
+            ``record`` was started without it. The message names the run.
     """
+    for spec in specs:
+        process_setup.require_threads(f"{spec}: threads=", spec.threads)
     known = {} if fresh else run_index.finished_folders(out, [spec.env for spec in specs])
     planned = Plan()
     environments = Environments()
@@ -77,7 +80,12 @@ def plan(specs: Sequence[RunSpec], out: Path, *, fresh: bool = False) -> Plan:
 
 
 def _pending_runs(specs: Sequence[RunSpec], out: Path, environments: Environments) -> list[Pending]:
-    """Create the agent of the smallest seed of runs that differ only in the seed; a seed below 0 is an error."""
+    """Create the agent of the smallest seed of runs that differ only in the seed; a seed below 0 is an error.
+
+    The agents of the user's own code are all created, because their configurations can depend on the seed in any way.
+    """
+    if len(specs) > 1 and own_code.is_own(specs[0].agent):
+        return [pending for spec in specs for pending in _pending_runs([spec], out, environments)]
     first = min(specs, key=lambda spec: spec.seed)
     try:
         env = environments.get(first)

@@ -10,13 +10,20 @@ import sys
 
 import torch
 
+_MOST_THREADS = 1024  # OpenMP ends a process that asks for more threads than the system has
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # malloc.h
+
+
+def require_threads(what: str, threads: int) -> None:
+    """Raise ValueError if a process cannot have so many threads. `what` names the option, or ``threads=``."""
+    if not 1 <= threads <= _MOST_THREADS:
+        raise ValueError(f"{what}{threads}: must be 1 to {_MOST_THREADS}; leave it out for the default")
 
 
 def prepare(threads: int | None, backbone: str) -> None:
     """Set PyTorch's threads (None: 1 for an MLP, else the default) and the allocator before training starts."""
-    if threads is not None and threads < 1:
-        raise ValueError(f"--threads {threads}: must be at least 1; leave it out for the default")
+    if threads is not None:
+        require_threads("--threads ", threads)
     # A second thread makes small matrix products slower.
     if threads is None and backbone == "mlp":
         threads = 1

@@ -20,6 +20,7 @@ from agents.training import distributed
 from alma_env.files import replace_file
 
 _ROW_BYTES = 1 << 16  # more than any row of a ledger
+_LONGEST = 180  # bytes of a label in the name of a folder; file systems take 255 with the seed and the digest
 
 
 def folder_of(out: Path, config: RunConfig) -> Path:
@@ -28,6 +29,7 @@ def folder_of(out: Path, config: RunConfig) -> Path:
     If two configurations have the same folder, the second run is refused, because ``config.json`` differs.
     """
     name = re.sub(r"[^\w.=-]", "", config.label.replace(", ", "-").replace("(", "-"))
+    name = name.encode()[:_LONGEST].decode(errors="ignore")
     return out / config.env / f"{name}-seed{config.seed}-{digest_of(config.to_dict())[:8]}"
 
 
@@ -42,13 +44,11 @@ def write_spec(folder: Path, spec: RunSpec) -> None:
 
 def require_record(folder: Path, spec: RunSpec) -> None:
     """Raise ValueError if a run with ``record`` was started without it."""
-    if not spec.record or not (folder / "stages.jsonl").exists():
-        return
-    if any(stage.held_out_error is None for stage in run_folder.read_stages(folder)):
-        raise ValueError(
-            f"{spec}: {folder} was started without record, so it lacks the errors on the validation parts of the "
-            "stream; run it again with --fresh, or use another --out"
-        )
+    if spec.record:
+        try:
+            run_folder.require_recorded(folder)
+        except ValueError as error:
+            raise ValueError(f"{spec}: {error}") from error
 
 
 def rows_in(folder: Path) -> int:

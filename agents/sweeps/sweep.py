@@ -93,9 +93,6 @@ def sweep(
     specs = _specs(runs)
     if threads is not None:
         specs = [dataclasses.replace(spec, threads=threads) for spec in specs]
-    for spec in specs:
-        if spec.threads < 1:
-            raise ValueError(f"{spec}: threads={spec.threads}: must be at least 1; use threads=1")
     trackers.require(track)
     out = Path(out).resolve()
     planned = plan(specs, out, fresh=fresh)

@@ -20,11 +20,11 @@ _MARGIN = 9  # columns of the labels at the left
 def engineering(value: float) -> str:
     """Return a number with three digits and a unit letter.
 
-    >>> engineering(26506), engineering(3.4e12), engineering(7)
-    ('26.5 k', '3.4 T', '7')
+    >>> engineering(26506), engineering(3.4e12), engineering(7), engineering(999_800)
+    ('26.5 k', '3.4 T', '7', '1 M')
     """
     for limit, letter in UNITS:
-        if abs(value) >= limit:
+        if abs(value) >= 0.9995 * limit:  # 999.8 k has three digits as 1 M
             return f"{value / limit:.3g} {letter}"
     return f"{value:.3g}"
 

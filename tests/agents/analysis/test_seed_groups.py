@@ -67,3 +67,13 @@ def test_a_window_of_replay_is_a_part_of_the_name() -> None:
 def test_streams_are_named_by_their_differences() -> None:
     runs = [fake_run(ticks=20), fake_run(ticks=10), fake_run(env="MNIST-ALMA-v0")]
     assert list(streams(runs)) == ["Digits-ALMA-v0, ticks=20", "Digits-ALMA-v0, ticks=10", "MNIST-ALMA-v0"]
+
+
+def test_seeds_of_the_agent_are_settings_if_a_stream_has_several() -> None:
+    def run(agent_seed: int, seed: int) -> FinishedRun:
+        one = fake_run(seed=seed)
+        return dataclasses.replace(one, config={**one.config, "agent": {**one.config["agent"], "seed": agent_seed}})
+
+    groups, notes = find_seed_groups([run(agent_seed, seed) for agent_seed in (7, 8) for seed in range(3)])
+    assert ([one.name for one in groups], notes) == (["SM-4, seed=7, w = 5", "SM-4, seed=8, w = 5"], [])
+    assert all(len(one.runs) == 3 for one in groups)

@@ -15,6 +15,8 @@ from agents.analysis.waiting_comparison import compare
 from agents.cli import main
 from agents.runs import load, run_folder
 
+from ..fake_runs import fake_run
+
 QUICK = ["--set", "epochs=20", "ticks=8", "--width", "4"]
 
 
@@ -99,7 +101,9 @@ def test_a_folder_without_runs_and_a_negative_price_are_refused(capsys, folder, 
 
 def test_several_random_seeds_on_one_stream_are_several_schedules(folder):
     random = [run for run in load.find(folder)[0] if "random" in run.folder.name]
-    same = [random[0], dataclasses.replace(random[1], config={**random[1].config, "seed": random[0].seed})]
+    agent = {**random[1].config["agent"], "seed": random[0].config["agent"]["seed"]}
+    config = {**random[1].config, "seed": random[0].seed, "agent": agent}
+    same = [random[0], dataclasses.replace(random[1], config=config)]
     (one,) = compare(same)
     assert len({schedule.name for schedule in one.schedules}) == 2
 
@@ -123,3 +127,10 @@ def test_an_unfinished_run_is_left_out_with_a_message(capsys, folder, tmp_path):
     output = capsys.readouterr()
     assert "unfinished, 5 ticks to go; left out" in output.out
     assert "no finished run" in output.err
+
+
+def test_runs_on_text_are_refused_because_the_sum_of_perplexities_is_no_cer(tmp_path, capsys):
+    file = tmp_path / "text.jsonl.xz"
+    load.pack([fake_run(text=True, env="Text-ALMA-v0")], file)
+    assert main(["policy", "compare", str(file)]) == 2
+    assert "the runs have a perplexity, not an error rate; compare runs on images, or use" in capsys.readouterr().err

@@ -191,7 +191,7 @@ def test_reading_and_writing_a_record_changes_nothing() -> None:
     config = RunConfig.from_dict(record)
     assert config.to_dict() == record
     assert config.agent.wait is None
-    assert config.random_seed == "3"
+    assert config.identity["agent.policy.seed"] == "3"
     assert "agent.policy.seed" not in config.setting
 
 

@@ -140,8 +140,8 @@ def test_budgets_per_agent_and_shared_budgets(capsys, tmp_path, monkeypatch):
         (["--agents", "sm", "--set", "flops_budget=9"], "write --flops-budget"),
         (["--agents", "sm", "--set", "shared_flops_budget=9"], "write --shared-budget"),
         (["--agents", "sm", "--set", "colour=red"], "'colour': agent 'sm' has no such hyper-parameter"),
-        (["--agents", "sm", "--set", "ticks"], "--set ticks: 'ticks' is not key=value"),
-        (["--agents", "sm", "--threads", "0"], "--threads 0: must be at least 1"),
+        (["--agents", "sm", "--set", "ticks"], "--set: 'ticks' is not key=value"),
+        (["--agents", "sm", "--threads", "0"], "--threads 0: must be 1 to 1024"),
     ],
 )
 def test_bad_input_gets_one_message_with_the_rule_and_status_2(capsys, tmp_path, arguments, message):

@@ -309,7 +309,7 @@ def test_true_and_false_are_bools_in_upper_and_lower_case(capsys, tmp_path, text
         (["run", "--set", "epochs"], "key=value"),
         (["run", "--set", "epoch=3"], "no such hyper-parameter"),
         (["run", "--set", "ticks=0"], "ticks=0"),
-        (["run", "--threads", "0"], "at least 1"),
+        (["run", "--threads", "0"], "must be 1 to 1024"),
         (["run", "--device", "tpu9"], "device='tpu9'"),
         (["run", "Arrays-ALMA-v0"], "without data"),
         (["show", "nowhere"], "no ledger.jsonl"),

@@ -19,3 +19,16 @@ from agents.cli import main
 def test_a_message_about_replay_has_the_option_as_written(words, message, capsys):
     assert main(["sweep", *words.split(), "--dry-run"]) == 2
     assert capsys.readouterr().err.startswith(f"alma sweep: {message}")
+
+
+def test_two_names_of_one_run_are_refused(tmp_path, capsys):
+    names = ["doubling", "doubling:first=1"]
+    assert main(["run", "--policy", *names, "--width", "4", "--set", "ticks=4", "--out", str(tmp_path / "out")]) == 2
+    message = " ".join(capsys.readouterr().err.split())
+    assert "sm 4, doubling:first=1, ticks=4, seed 0: the same run as Digits-ALMA-v0: sm 4, doubling, ticks=4" in message
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_is_no_grid(tmp_path, capsys):
+    assert main(["sweep", str(tmp_path)]) == 2
+    assert f"{tmp_path}: no such file; give a TOML file with a grid" in " ".join(capsys.readouterr().err.split())

@@ -241,3 +241,13 @@ def test_matplotlib_is_not_imported_before_a_figure_is_drawn() -> None:
         "sys.exit('matplotlib' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], capture_output=True).returncode == 0
+
+
+def test_of_several_oracles_the_one_of_the_method_is_the_reference() -> None:
+    oracles = [fake_run("oracle", 4, 1, seed, replay=True, of=of) for of in ("sm", "ens") for seed in range(3)]
+    runs = [*NO_REPLAY, *oracles]
+    with pytest.raises(ValueError, match=r"regret of gMoE-4, .*2 oracles have its width, oracle-4, of=.* with --where"):
+        figures.draw("regret", runs)
+    rows = figures.draw("regret", [run for run in runs if run.config["agent"]["id"] in ("sm", "ens", "oracle")]).rows
+    above = {(row["line"], row["above"]) for row in rows if row["panel"].startswith("width 4")}
+    assert above == {(name, f"oracle-4, of={name.lower()}, w = 1, replay") for name in ("SM", "Ens")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import shutil
 import sys
 from pathlib import Path
@@ -140,3 +141,27 @@ def test_without_the_client_the_command_names_the_extra(policy, capsys, monkeypa
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     assert main(["policy", "push", str(policy), "--to", "me/waiting"]) == 2
     assert how_to_install("hub") in capsys.readouterr().err
+
+
+def test_schedules_with_different_replay_are_one_column(tmp_path):
+    replays = (False, True, "last:2")
+    runs = [fake_run(seed=seed, policy={"name": "fixed", "replay": replay}) for seed, replay in enumerate(replays)]
+    recorded_runs.push(runs, f"{tmp_path}/published")
+    of_runs = parquet.read_table(tmp_path / "published" / "runs.parquet")
+    assert sorted(of_runs["replay"].to_pylist()) == ["all", "last:2", "none"]
+
+
+def test_damaged_runs_replace_no_good_ones(tmp_path, capsys):
+    place, out = tmp_path / "published", tmp_path / "good.jsonl.xz"
+    recorded_runs.push([fake_run(seed=seed) for seed in range(3)], str(place))
+    assert main(["runs", "pull", str(place), "--out", str(out)]) == 0
+    good, packed = out.read_bytes(), place / "runs.jsonl.xz"
+    lines = lzma.decompress(packed.read_bytes()).splitlines(keepends=True)
+    packed.write_bytes(lzma.compress(b"".join([*lines[:2], b"{}\n"])))
+    damaged = packed.read_bytes()
+    assert main(["runs", "pull", str(place), "--out", str(out)]) == 2
+    assert out.read_bytes() == good
+    assert main(["runs", "push", str(place), str(out), "--to", str(place)]) == 2
+    assert packed.read_bytes() == damaged
+    assert "line 3: not a packed run" in capsys.readouterr().err
+    assert main(["runs", "pull", str(place), "--out", str(tmp_path / "rest.jsonl.xz")]) == 0  # nothing is replaced

@@ -299,3 +299,16 @@ def test_load_runs_without_pandas_names_the_remedy(folder: Path, monkeypatch: py
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match=r"pip install 'alma-env\[pandas\]'"):
         agents.load_runs(folder)
+
+
+def test_a_line_whose_configuration_is_no_object_is_left_out_by_name(tmp_path):
+    file = tmp_path / "made.jsonl.xz"
+    load.pack([fake_run(seed=seed) for seed in range(2)], file)
+    lines = [json.loads(line) for line in lzma.decompress(file.read_bytes()).splitlines()]
+    lines[1]["config"] = [1]
+    file.write_bytes(lzma.compress("".join(json.dumps(line) + "\n" for line in lines).encode()))
+    found, left_out = load.find(file)
+    assert len(found) == 1
+    assert [message.partition("; ")[0] for message in left_out] == [
+        f"{file}, line 2: not a packed run (config=[1]: must be an object)"
+    ]

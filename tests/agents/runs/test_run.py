@@ -362,3 +362,23 @@ def test_an_agent_without_a_config_runs_only_without_a_folder(env, tmp_path):
         agents.run(env, agent, 0, tmp_path)
     assert not list(tmp_path.iterdir())
     assert len(agents.run(env, agent, 0)) == TICKS + 1
+
+
+def test_a_run_that_was_started_with_record_goes_on_with_it_and_no_other_run_can(env, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0)
+
+    class Stop(Exception):
+        pass
+
+    def stop(row):
+        if row.tick == 3:
+            raise Stop
+
+    with pytest.raises(Stop):
+        agents.run(env, sm(env), 0, tmp_path / "recorded", on_tick=stop, record=True)
+    agents.run(env, sm(env), 0, tmp_path / "recorded")
+    assert None not in [stage.held_out_error for stage in run_folder.read_stages(tmp_path / "recorded")]
+    agents.run(env, sm(env), 0, tmp_path / "recorded", record=True)
+    agents.run(env, sm(env), 0, tmp_path / "plain")
+    with pytest.raises(ValueError, match="plain was started without record.* in another folder, or with --fresh"):
+        agents.run(env, sm(env), 0, tmp_path / "plain", record=True)

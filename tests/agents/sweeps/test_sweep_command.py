@@ -28,7 +28,7 @@ def test_exit_status_and_errors_of_the_command(tmp_path, capsys):
         (["--env", DIGITS, "--seeds", "3", "-1"], "seed=-1"),
         ([str(file), "--workers", "0"], "--workers 0: must be at least 1"),
         ([str(file), "--per-gpu", "2"], "--per-gpu 2"),
-        ([str(file), "--threads", "0"], "threads=0: must be at least 1"),
+        ([str(file), "--threads", "0"], "threads=0: must be 1 to 1024"),
         ([str(file), "--ray", "local:x"], "--ray local:x"),
         ([str(file), "--track", "neptune"], "unknown tracker"),
     ):
