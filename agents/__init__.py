@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # the public names; each is imported on first use
     from agents.sweeps.sweep import SweepReport as SweepReport
     from agents.sweeps.sweep import sweep as sweep
     from agents.training.settings import StageSettings as StageSettings
+    from agents.training.stage import CannotGrowError as CannotGrowError
     from agents.training.stage import Examples as Examples
     from agents.training.stage import StageReport as StageReport
     from agents.training.trainer import Trainer as Trainer

@@ -184,11 +184,17 @@ class AnytimeAgent:
         Call it inside ``with env.meter:``, once after each ``gather``. It returns what ``observe`` returns.
 
         Raises:
+            ValueError: no mega-batch has arrived since the last training.
             LearnerError: ``train`` returned no report, the predictor of the learner is no module, or a learner of a
                 fixed size would have to grow.
         """
         if not decision.train:
             return None
+        if not self.pending:
+            raise ValueError(
+                f"carry_out({decision}) at tick {self.tick}: no mega-batch has arrived since the last training; call "
+                "gather first"
+            )
         size = megabatches_of(self.tick, self.pending, replay=decision.replay, window=decision.window)
         recent = self._gathered[-size:]
         train = join_parts([megabatch["train"] for megabatch in recent])

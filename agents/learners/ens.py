@@ -49,6 +49,6 @@ class Ens(NetworkLearner[Ensemble]):
 def initialise_members(build: Build, trainer: Trainer, members: int, stage: int) -> list[Predictor]:
     """Return untrained predictors, at least one; the first is the single model's of that stage."""
     if members < 1:
-        raise ValueError(f"members={members}: must be at least 1 member; use members=5, as in the paper")
+        raise ValueError(f"members={members}: must be at least 1 member; use members=1, or leave it out")
     generators = [trainer.generator("init", member=member, stage=stage) for member in range(members)]
     return [build(weights).to(trainer.device).eval() for weights in generators]

@@ -27,7 +27,7 @@ from agents.networks.growing_layer import GrowingLayer
 from agents.networks.mixture import build_mixture, mixture_body
 from agents.networks.mlp_vgg import Predictor
 from agents.training import distributed
-from agents.training.stage import Examples
+from agents.training.stage import CannotGrowError, Examples
 from alma_env.metering import meter
 
 SplitBy = Literal["loss", "usage", "random"]
@@ -74,7 +74,7 @@ class GMoE(NetworkLearner[Predictor]):
             if number > leaves:
                 raise ValueError(
                     f"grow_by={self.grow_by!r}: a growth step cannot split {number} of {leaves} experts; use at most "
-                    f"{leaves}, or more init_experts"
+                    f"{leaves}, or begin with more experts (init_experts; on text the width)"
                 )
             leaves += number
 
@@ -98,12 +98,12 @@ class GMoE(NetworkLearner[Predictor]):
         """Split the experts of every mixture layer with the largest L_j, in one pass over V.
 
         Raises:
-            ValueError: the mixture is fixed.
+            CannotGrowError: the mixture is fixed.
         """
         if self.fixed:
-            raise ValueError(
-                "grow with a fixed mixture of experts: its number of experts cannot change; use growth='never', or the "
-                "agent 'gmoe'"
+            raise CannotGrowError(
+                "grow with agent 'moe': a fixed mixture has a fixed number of experts; use grow=0 (a schedule: "
+                "growth='never'), or the agent 'gmoe'"
             )
         predictor = copy.deepcopy(self.predictor)
         layers = _mixtures(predictor)

@@ -24,6 +24,7 @@ from agents.networks.forest import Forest, forest_of
 from agents.networks.mlp_vgg import Normalize, Predictor
 from agents.networks.nearest_neighbours import NearestNeighbours
 from agents.training.stage import CannotGrowError, Examples, StageReport
+from alma_env.data.permutation import require_integer
 from alma_env.errors import MissingPackageError, how_to_install
 from alma_env.metering import meter
 
@@ -58,8 +59,8 @@ class ScikitLearner:
 
     Raises:
         MissingPackageError: scikit-learn is not installed.
-        TypeError: the estimator is of another class.
-        ValueError: a setting of the neighbours is not supported.
+        TypeError: the estimator is of another class, the data are text, or the seed is not an integer.
+        ValueError: a setting of the neighbours is not supported, or the seed is negative.
 
     >>> import agents, alma_env
     >>> from sklearn.ensemble import RandomForestClassifier
@@ -73,6 +74,11 @@ class ScikitLearner:
 
     def __init__(self, estimator: Any, data: DataSet, *, seed: int = 0) -> None:
         _require_supported(estimator)
+        if not hasattr(data, "scale"):
+            raise TypeError(f"data={data!r}: must be a DataSet of images or arrays; text has no features to split")
+        seed = require_integer(seed, "seed")
+        if seed < 0:
+            raise ValueError(f"seed={seed}: must be at least 0; use seed=0")
         self.estimator, self.seed, self.stage = estimator, seed, 0
         self.features, self.classes = math.prod(data.input_shape), data.classes
         self._normalize = Normalize(data.scale, data.mean, data.std)
@@ -105,7 +111,7 @@ class ScikitLearner:
 
     def _module_of(self, fitted: Any, x: Tensor, y: Tensor) -> nn.Module:
         if not _is_forest(fitted):
-            return NearestNeighbours(x, y.clone(), fitted.n_neighbors, self.classes)
+            return NearestNeighbours(x, y.clone(), int(fitted.n_neighbors), self.classes)
         trees = getattr(fitted, "estimators_", [fitted])
         flops = sum(_fitting_flops(tree) for tree in trees)
         if (running := meter.running()) is not None:
@@ -162,12 +168,14 @@ def _require_supported(estimator: Any) -> None:
             "DecisionTreeClassifier or KNeighborsClassifier; for others write a learner, and declare their FLOPs"
         )
     euclidean = estimator.metric == "euclidean" or (estimator.metric == "minkowski" and estimator.p == 2)
-    if not euclidean or estimator.weights != "uniform":
+    if not euclidean or estimator.metric_params or estimator.weights != "uniform":
+        given = {name: getattr(estimator, name) for name in ("metric", "p", "metric_params", "weights")}
         raise ValueError(
-            f"metric={estimator.metric!r}, p={estimator.p!r}, weights={estimator.weights!r}: the neighbours must be "
-            "Euclidean with uniform weights; use metric='euclidean', weights='uniform'"
+            f"{', '.join(f'{name}={value!r}' for name, value in given.items())}: the neighbours must be Euclidean with "
+            "uniform weights; use metric='euclidean', metric_params=None, weights='uniform'"
         )
 
 
 def _plain(value: Any) -> Any:
+    value = value.item() if isinstance(value, np.generic) else value
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -25,7 +25,10 @@ class NearestNeighbours(nn.Module):
     def __init__(self, examples: Tensor, labels: Tensor, k: int, classes: int) -> None:
         super().__init__()
         if not 1 <= k <= len(examples):
-            raise ValueError(f"k={k}: must be from 1 to the number of stored examples, {len(examples)}")
+            raise ValueError(
+                f"k={k}: must be from 1 to the number of stored examples, {len(examples)}; use fewer neighbours, or "
+                "wait for more data"
+            )
         self.k, self.classes = k, classes
         self.examples = nn.Parameter(examples, requires_grad=False)  # parameters, because they count in Mem
         self.labels = nn.Parameter(labels, requires_grad=False)

@@ -9,10 +9,10 @@ The capacity of a Switch Transformer is that of one part. If two experts have al
 send a token to the other expert; the two runs differ from then on. Each rank draws its own dropout, jitter and hard
 gates.
 
-The validation set, and the data of a growth step, are divided in the same way and the results are summed. The FLOPs of
-all ranks together therefore equal those of one process, and the meter sums them. Summing gradients is communication,
-which is free (`alma_env.metering.cost_table`). Every rank scores the test set itself; scoring is not charged. Only the
-first rank writes and prints.
+The validation set, and the data of a growth step, are divided in the same way and the results are summed. The meter
+sums the FLOPs of all ranks. They equal those of one process, unless a rank's own draws change the routes of tokens or
+the experts of examples. Summing gradients is communication, which is free (`alma_env.metering.cost_table`). Every rank
+scores the test set itself; scoring is not charged. Only the first rank writes and prints.
 
 With a single process, all functions here do nothing or return their input.
 """

@@ -84,15 +84,10 @@ class StageSettings:
         for name in ("epochs", "batch_size", "validation_batch", "accumulation"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: must be at least 1; use {name}={_DEFAULTS[name]}")
-        for name in ("learning_rate", "eps"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name}={getattr(self, name)}: must be above 0 and finite")
-        for name in ("weight_decay", "min_delta", "warmup", "balance"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least 0 and finite")
-        for name in ("momentum", "rho", "beta1", "beta2"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)}: must be at least 0 and below 1")
+        for rule, holds, names in _RANGES:
+            for name in names:
+                if not holds(getattr(self, name)):
+                    raise ValueError(f"{name}={getattr(self, name)}: {rule}; leave {name} out for the default")
         self._check_updates()
         if not 0 <= self.padding <= 127:
             raise ValueError(f"padding={self.padding}: must be from 0 to 127 pixels; use padding=4")
@@ -140,3 +135,13 @@ _CHOICES = {
     "select": ("val_loss", "val_error"),
     "precision": ("fp32", "bf16"),
 }
+_RANGES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
+    ("must be above 0 and finite", lambda value: 0 < value < math.inf, ("learning_rate",)),
+    ("must be at least 1.2e-38, a number of float32", lambda value: 1.2e-38 <= value < math.inf, ("eps",)),
+    (
+        "must be at least 0 and finite",
+        lambda value: 0 <= value < math.inf,
+        ("weight_decay", "min_delta", "warmup", "balance"),
+    ),
+    ("must be at least 0 and below 1", lambda value: 0 <= value < 1, ("momentum", "rho", "beta1", "beta2")),
+)

@@ -7,6 +7,7 @@ for every network and device. Other engines compute the same stage faster.
 
 from __future__ import annotations
 
+import math
 import reprlib
 import warnings
 from collections.abc import Callable, Iterator
@@ -35,7 +36,7 @@ class LearnerError(AlmaError, ValueError):
 
 
 class CannotGrowError(LearnerError):
-    """A policy decided that a learner grows, and this learner has a fixed size."""
+    """A policy decided that a learner grows, and this learner has a fixed size: raised by its method ``grow``."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class StageReport:
         initial: loss and error of the weights from before the stage if they were a candidate (`keep_initial`).
 
     Raises:
-        LearnerError: there is no epoch, a loss or an error is no number, or `best_epoch` is none of the epochs.
+        LearnerError: there is no epoch, a loss or an error is no number, an error is no fraction, or `best_epoch` is
+            none of the epochs.
     """
 
     validation_loss: tuple[float, ...]
@@ -82,13 +84,19 @@ class StageReport:
                     f"{name}=(0.5,)"
                 )
             object.__setattr__(self, name, tuple(numbers))
+        if wrong := [error for error in self.validation_error if math.isfinite(error) and not 0 <= error <= 1]:
+            raise LearnerError(
+                f"StageReport(validation_error={reprlib.repr(self.validation_error)}): {wrong[0]:g} is no fraction; "
+                "give the part of wrong answers, from 0 to 1, and not percent"
+            )
         epochs = len(self.validation_loss)
         if len(self.validation_error) != epochs:
             raise LearnerError(
                 f"StageReport with {epochs} values of validation_loss and {len(self.validation_error)} of "
                 "validation_error: must have one for each epoch; give equal numbers of both"
             )
-        if not isinstance(self.best_epoch, Integral) or not 0 <= self.best_epoch <= epochs:
+        whole = isinstance(self.best_epoch, Integral) and not isinstance(self.best_epoch, bool)
+        if not whole or not 0 <= self.best_epoch <= epochs:
             raise LearnerError(
                 f"StageReport(best_epoch={reprlib.repr(self.best_epoch)}): must be the number of the best epoch, 1 to "
                 f"{epochs}, or 0 if the weights from before the training were kept; give best_epoch=1"

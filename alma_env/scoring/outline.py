@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections import OrderedDict
-from collections.abc import Hashable
 from typing import Any
 
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from alma_env.scoring.held_objects import is_library_class
 from alma_env.scoring.module_tree import attributes_of
 
-Outline = tuple[Hashable, ...]
+Outline = tuple[Any, ...]  # hashable
 _NAMED = frozenset({"_parameters", "_buffers", "_modules"})
 _PLAIN = frozenset({bool, int, str, type(None)})
 
@@ -27,14 +26,14 @@ def outline(module: nn.Module) -> tuple[Outline, list[Tensor]] | None:
     In a simple module, all classes are those of PyTorch or of this project. The module and each submodule hold nothing
     but tensors, submodules, truth values, numbers and texts; no tensor and no submodule has two places in the module.
     """
-    found: list[Hashable] = []
+    found: list[Any] = []
     tensors: list[Tensor] = []
     if not _describe(module, found, tensors, set()) or len({id(tensor) for tensor in tensors}) < len(tensors):
         return None
     return tuple(found), tensors
 
 
-def _describe(module: nn.Module, found: list[Hashable], tensors: list[Tensor], seen: set[int]) -> bool:
+def _describe(module: nn.Module, found: list[Any], tensors: list[Tensor], seen: set[int]) -> bool:
     """Append the outline of a module and its tensors; return False if the module is not simple."""
     kind = type(module)
     if not isinstance(module, nn.Module) or not is_library_class(kind) or kind.__reduce__ is not object.__reduce__:
@@ -66,7 +65,7 @@ def _describe(module: nn.Module, found: list[Hashable], tensors: list[Tensor], s
 
 
 def _describe_named(
-    name: str, values: dict[Any, Any], found: list[Hashable], tensors: list[Tensor], seen: set[int]
+    name: str, values: dict[Any, Any], found: list[Any], tensors: list[Tensor], seen: set[int]
 ) -> bool:
     """Append the outline of the parameters, buffers or submodules of a module, as `_describe` does."""
     if name not in _NAMED:

@@ -22,9 +22,9 @@ class GrowthSettings:
         candidates: K, the number of candidate channels per layer. For widths up to 16, a K of once or twice the width
             is far cheaper.
         growth_rate: g, the size added by a growth step as a fraction of the initial network.
-        budget: ``parameters``: after growth step i the network has P₀ · (1 + g i) parameters, or the smallest possible
-            number above. ``neurons``: each growth step adds ⌊g · Σ_l c_l(0)⌋ units of any cost, as in the ALMA authors'
-            code.
+        budget: ``parameters``: after growth step i the network has P₀ · (1 + g i) parameters, or more by less than the
+            unit that was added last. ``neurons``: each growth step adds ⌊g · Σ_l c_l(0)⌋ units of any cost, as in the
+            ALMA authors' code.
         score_points: 0 takes the derivative at γ = 1, as in the authors' code. n takes the mean over the n mid-points
             of 0 ≤ γ ≤ 1, the paper's integrated gradient, in n passes. 1 is the single mid-point γ = 0.5.
         new_units: ``zero_out`` sets the outgoing weights of new channels to zero, so that they do not change the
@@ -61,9 +61,10 @@ class GrowthSettings:
             )
         for name in ("growth_rate", "tuning_rate"):
             if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name}={getattr(self, name)}: must be above 0 and finite")
+                default = getattr(GrowthSettings, name)
+                raise ValueError(f"{name}={getattr(self, name)}: must be above 0 and finite; use {name}={default}")
         if not 0 <= self.penalty < math.inf:
-            raise ValueError(f"penalty={self.penalty}: must be 0 or more, and finite")
+            raise ValueError(f"penalty={self.penalty}: must be 0 or more, and finite; use penalty=0.01")
 
 
 @dataclass(frozen=True)

@@ -58,8 +58,11 @@ class Crops(ctypes.Structure):
 
 
 def compiler() -> list[str] | None:
-    """Return the command of the C++ compiler: the variable CXX, g++ or clang++; None if there is none."""
-    commands = [shlex.split(os.environ.get("CXX", ""))]  # its words, as in CXX="ccache g++"
+    """Return the command of the C++ compiler: the variable CXX, or else g++, clang++ or c++; None if there is none."""
+    try:
+        commands = [shlex.split(os.environ.get("CXX", ""))]  # its words, as in CXX="ccache g++"
+    except ValueError:  # an open quotation
+        return None
     if not commands[0]:
         commands = [["g++"], ["clang++"], ["c++"]]
     return next(([path, *rest] for name, *rest in commands if (path := shutil.which(name))), None)
@@ -70,7 +73,10 @@ def library() -> ctypes.CDLL | None:
     """Return the functions, built at the first call on this machine; None, with a warning, if that is impossible."""
     command = compiler()
     if command is None:
-        warnings.warn(f"{_PLAIN}: no C++ compiler was found; install g++, or set CXX", RuntimeWarning, stacklevel=2)
+        given = os.environ.get("CXX")
+        reason = f"CXX={given!r} names no program" if given else "no C++ compiler was found"
+        remedy = "correct CXX, or unset it to use g++" if given else "install g++, or set CXX"
+        warnings.warn(f"{_PLAIN}: {reason}; {remedy}", RuntimeWarning, stacklevel=2)
         return None
     try:
         return _declared(ctypes.CDLL(str(_built(command))))

@@ -256,8 +256,14 @@ def test_numbers_of_numpy_are_accepted(tmp_path: Path) -> None:
     [
         ({"id": None}, ValueError, "agent None: must be the id of an agent as text; the agents are sm, ens"),
         ({"on_epoch": 3}, TypeError, "on_epoch=3: must be a function"),
-        ({"learning_rate": math.inf}, ValueError, "learning_rate=inf: must be above 0 and finite"),
+        (
+            {"learning_rate": math.inf},
+            ValueError,
+            "learning_rate=inf: must be above 0 and finite; leave learning_rate out",
+        ),
         ({"weight_decay": math.inf}, ValueError, "weight_decay=inf: must be at least 0 and finite"),
+        ({"eps": 1e-60}, ValueError, "eps=1e-60: must be at least 1.2e-38, a number of float32; leave eps out"),
+        ({"momentum": 1.0}, ValueError, "momentum=1.0: must be at least 0 and below 1; leave momentum out"),
         ({"epochs": 0}, ValueError, "epochs=0: must be at least 1; use epochs=100"),
     ],
 )

@@ -11,6 +11,7 @@ import torch
 import agents
 import alma_env
 from agents import AnytimeAgent, Decision, StageReport, fixed_wait
+from agents.policies.progress import PolicyError
 from agents.training.stage import LearnerError
 
 TICKS = 6
@@ -56,6 +57,8 @@ class Recorder:
         (lambda: StageReport((0.5,), (torch.zeros(2),), 1), "validation_error=.*must be a tuple with a number"),
         (lambda: StageReport((0.5, 0.4), (0.25,), 1), "2 values of validation_loss and 1 of validation_error"),
         (lambda: StageReport((0.5,), (0.25,), 2), "best_epoch=2.*: must be the number of the best epoch, 1 to 1"),
+        (lambda: StageReport((0.5,), (0.25,), True), "best_epoch=True.*: must be the number of the best epoch, 1 to 1"),
+        (lambda: StageReport((0.5,), (12.5,), 1), r"validation_error=\(12.5,\)\): 12.5 is no fraction; .* not percent"),
     ],
 )
 def test_a_wrong_report_of_a_training_is_refused(env, report, message):
@@ -89,6 +92,21 @@ def test_a_predictor_that_is_no_module_is_refused(env, predictor):
         agent.observe(observation)
     with pytest.raises(LearnerError, match="Recorder.predictor=.*: must be a torch.nn.Module"):
         AnytimeAgent(learner, fixed_wait(1), TICKS)
+
+
+def test_a_training_without_a_new_megabatch_is_refused(env):
+    agent = AnytimeAgent(Recorder(), fixed_wait(1), TICKS)
+    agent.gather(env.reset(seed=0)[0])
+    agent.carry_out(Decision(train=True))
+    with pytest.raises(ValueError, match=r"carry_out\(Decision.* at tick 1: no mega-batch has arrived .*call gather"):
+        agent.carry_out(Decision(train=True))
+
+
+@pytest.mark.parametrize("id", ["sm", "ens", "umix", "moe"])
+def test_a_policy_that_grows_an_agent_of_a_fixed_size_is_named(env, id):
+    agent = agents.make(id, env, width=4, epochs=1, policy=lambda progress: Decision(train=True, grow=1))
+    with pytest.raises(PolicyError, match=f"policy .* at tick 2: grow with agent '{id}': .*; use grow=0"):
+        agents.run(env, agent, 0)
 
 
 @pytest.mark.parametrize("replay", [False, True])

@@ -110,6 +110,16 @@ def test_a_run_continues_from_its_folder_with_the_same_ledger(tmp_path, monkeypa
     assert rows[0] == rows[1]
 
 
+def test_numbers_of_numpy_are_numbers_in_the_record_and_the_checkpoint(tmp_path):
+    learner = ScikitLearner(neighbors.KNeighborsClassifier(np.int64(3)), DATA, seed=np.int64(1))
+    assert learner.config == ScikitLearner(neighbors.KNeighborsClassifier(3), DATA, seed=1).config
+    learner.train(TRAIN, VALID)
+    torch.save(learner.state_dict(), tmp_path / "state.pt")
+    again = ScikitLearner(neighbors.KNeighborsClassifier(3), DATA)
+    again.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))  # as checkpoints are read
+    assert torch.equal(again.predictor(TEST), learner.predictor(TEST))
+
+
 def test_the_record_has_the_settings_of_the_estimator():
     one, other = (ScikitLearner(ensemble.RandomForestClassifier(n), DATA).config for n in (5, 6))
     assert one["estimator"]["n_estimators"] == 5
@@ -123,6 +133,12 @@ def test_other_estimators_and_settings_are_refused(monkeypatch):
         ScikitLearner(LogisticRegression(), DATA)
     with pytest.raises(ValueError, match="weights='distance'"):
         ScikitLearner(neighbors.KNeighborsClassifier(weights="distance"), DATA)
+    with pytest.raises(ValueError, match="metric_params={'w': 1}, .*use metric='euclidean', metric_params=None"):
+        ScikitLearner(neighbors.KNeighborsClassifier(metric_params={"w": 1}), DATA)
+    with pytest.raises(ValueError, match="seed=-1: must be at least 0"):
+        ScikitLearner(ESTIMATORS["forest"], DATA, seed=-1)
+    with pytest.raises(TypeError, match="must be a DataSet of images or arrays"):
+        ScikitLearner(ESTIMATORS["forest"], object())
     monkeypatch.setitem(sys.modules, "sklearn.neighbors", None)
     with pytest.raises(alma_env.AlmaError, match=r"alma-env\[scikit\]"):
         ScikitLearner(ESTIMATORS["forest"], DATA)

@@ -47,12 +47,13 @@ def compiler_script(tmp_path: Path) -> Callable[[str], str]:
     return make
 
 
-@pytest.mark.parametrize("compiler", ["no-such-compiler", "false", "env no-such-compiler"])
+@pytest.mark.parametrize("compiler", ["no-such-compiler", "false", "env no-such-compiler", '"open'])
 def test_without_a_compiler_that_works_one_line_says_so(compiler: str, tmp_path: Path) -> None:
     code = "from agents.training.native import library\nprint(library.library(), library.library())"
     result = python(code, CXX=compiler, XDG_CACHE_HOME=str(tmp_path))
     assert result.stdout == "None None\n"
     assert result.stderr.count("RuntimeWarning: the native engine is not available") == 1
+    assert compiler.split()[0] in result.stderr
     assert list(tmp_path.rglob("native.so")) == []
 
 
