@@ -64,9 +64,7 @@ def _describe(module: nn.Module, found: list[Any], tensors: list[Tensor], seen: 
     return True
 
 
-def _describe_named(
-    name: str, values: dict[Any, Any], found: list[Any], tensors: list[Tensor], seen: set[int]
-) -> bool:
+def _describe_named(name: str, values: dict[Any, Any], found: list[Any], tensors: list[Tensor], seen: set[int]) -> bool:
     """Append the outline of the parameters, buffers or submodules of a module, as `_describe` does."""
     if name not in _NAMED:
         return False
