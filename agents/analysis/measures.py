@@ -15,6 +15,7 @@ from agents.analysis.statistics import Interval
 from alma_env import Ledger, Score
 from alma_env.rendering.text import UNITS as UNITS
 from alma_env.rendering.text import engineering as engineering
+from alma_env.rendering.text import unit_of as unit_of
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from agents.analysis.measures import DECLARED, OVER_BUDGET, UNITS, explain, marked
+from agents.analysis.measures import DECLARED, OVER_BUDGET, explain, marked, unit_of
 from agents.analysis.statistics import Interval
 from agents.analysis.tables import ALPHA, HIGHER, LOWER, UNTESTED, Comparison, Entry, columns_of
 
@@ -136,11 +136,12 @@ def _text(entry: Entry, comparison: Comparison, column: str) -> str:
 
 def _with_unit(interval: Interval) -> str:
     """Return mean and interval in the unit of the mean, without an interval of 0, such as Comp at a fixed size."""
-    units = ((limit, f" {letter}") for limit, letter in UNITS if interval.mean >= 0.9995 * limit)
-    limit, letter = next(units, (1.0, ""))
-    width = 0.0 if interval.half is None else interval.half / limit
-    half = f" ± {width:{'.0f' if width >= 99.5 else '.2g'}}" if width else ""
-    return f"{interval.mean / limit:.3g}{half}{letter}"
+    size, letter = unit_of(interval.mean)
+    text = f"{interval.mean / size:.3g}"
+    if interval.half:
+        half = interval.half / size
+        text += f" ± {half:.0f}" if half >= 99.5 else f" ± {half:.2g}"  # no exponent
+    return f"{text} {letter}".rstrip()
 
 
 _MARKS = {"": "", LOWER: r"$^\downarrow$", HIGHER: r"$^\uparrow$", UNTESTED: r"$^\ddagger$"}

@@ -65,14 +65,14 @@ class RunSpec:
         Raises:
             ValueError: a setting is no JSON value.
         """
+        settings: dict[str, Any] = {}
         for name, value in self.settings.items():
             try:
-                json.dumps(value)
+                settings[name] = json.loads(json.dumps(value))
             except TypeError:
                 rule = "must be a number, a text, true, false, none, or a list of them"
                 raise ValueError(f"{name}={value!r}: {rule}, because the record of a run is JSON") from None
-        plain: dict[str, Any] = json.loads(json.dumps({**vars(self), "settings": dict(self.settings)}))
-        return plain
+        return {**vars(self), "settings": settings}
 
     def digest(self) -> str:
         """Return a hexadecimal digest of the specification and the versions of the software."""

@@ -155,7 +155,7 @@ def _add_reproduce(commands: Any) -> None:
     recorded.add_argument("--recorded", action="store_true", help=reads)
     missing = "compute only the runs that neither come with the package nor lie in --runs; draw and judge all of them"
     recorded.add_argument("--missing", action="store_true", help=missing)
-    finished = "draw and judge the finished runs here or in files of `alma pack`; without --missing, run nothing"
+    finished = "draw and judge the finished runs in these folders or packed files; without --missing, run nothing"
     add("--runs", type=Path, nargs="+", metavar="PATH", help=finished)
     add("--print", choices=PARTS, help="print this part of the finished runs as Markdown, and end; write nothing")
     formats = "formats of the figures, default png csv"

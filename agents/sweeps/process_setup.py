@@ -15,7 +15,12 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3  # malloc.h
 
 
 def require_threads(what: str, threads: int) -> None:
-    """Raise ValueError if a process cannot have so many threads. `what` names the option, or ``threads=``."""
+    """Raise ValueError if a process cannot have so many threads.
+
+    Args:
+        what: the beginning of the message, which the number follows: ``--threads `` or ``threads=``.
+        threads: the number of threads.
+    """
     if not 1 <= threads <= _MOST_THREADS:
         raise ValueError(f"{what}{threads}: must be 1 to {_MOST_THREADS}; leave it out for the default")
 

@@ -23,10 +23,14 @@ def engineering(value: float) -> str:
     >>> engineering(26506), engineering(3.4e12), engineering(7), engineering(999_800)
     ('26.5 k', '3.4 T', '7', '1 M')
     """
-    for limit, letter in UNITS:
-        if abs(value) >= 0.9995 * limit:  # 999.8 k has three digits as 1 M
-            return f"{value / limit:.3g} {letter}"
-    return f"{value:.3g}"
+    size, letter = unit_of(value)
+    return f"{value / size:.3g} {letter}".rstrip()
+
+
+def unit_of(value: float) -> tuple[float, str]:
+    """Return the unit in which a number is written with three digits: its size and its letter, 1 and "" for none."""
+    # With three digits, 999.8 k is 1 M.
+    return next(((size, letter) for size, letter in UNITS if abs(value) >= 0.9995 * size), (1.0, ""))
 
 
 def line(view: View) -> str:

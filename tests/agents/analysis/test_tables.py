@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import ttest_rel
 
 from agents.analysis import tables, tables_text
-from agents.analysis.statistics import band, holm, paired_p_value
+from agents.analysis.statistics import Interval, band, holm, paired_p_value
 from agents.analysis.tables import HIGHER, LOWER, UNTESTED
 from agents.cli import main
 from agents.runs import load
@@ -169,3 +169,11 @@ def test_a_band_is_the_interval_at_each_tick() -> None:
     assert middle.tolist() == [2.0, 4.0]
     assert half == pytest.approx([2.4841, 0.0], abs=1e-4)
     assert band(np.array([[1.0, 2.0]]))[1] is None
+
+
+@pytest.mark.parametrize(
+    ("flops", "text"),
+    [([300e6, 600e6, 450e6], "450 ± 373 M"), ([999.8e6], "1 G"), ([2e3, 2e3], "2 k"), ([11.0, 13.0], "12 ± 13")],
+)
+def test_an_interval_of_flops_has_one_unit_and_no_exponent(flops, text):
+    assert tables_text._with_unit(Interval.of(flops)) == text

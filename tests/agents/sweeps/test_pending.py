@@ -71,7 +71,7 @@ def test_a_wrong_specification_is_refused_with_the_remedy(changes, message, tmp_
 OWN = """
 import agents
 
-def make_agent(env, *, seed=0, words=1):
+def make_agent(env, *, seed=0):
     policy = agents.RandomWait(probability=0.5, seed=seed)
     return agents.make("sm", env, width=4, epochs=1, seed=seed, policy=policy)
 """
