@@ -44,6 +44,9 @@ class RunSpec:
         device: device of the agent.
         threads: PyTorch threads of the process; the last bits of the results depend on it.
         record: whether to score each stage on the validation parts of the whole stream, too.
+
+    Raises:
+        ValueError: a policy is given beside a waiting time or replay.
     """
 
     env: str
@@ -58,6 +61,16 @@ class RunSpec:
     device: str = "auto"
     threads: int = 1
     record: bool = False
+
+    def __post_init__(self) -> None:
+        if self.policy is None:
+            return
+        for name, given in (("wait", self.wait is not None), ("replay", self.replay)):
+            if given:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} with policy={self.policy!r}: a policy decides when to train and on "
+                    f"what; leave {name} out, and write replay as policy='doubling:replay=true'"
+                )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the specification as plain JSON values; ``RunSpec(**data)`` is the same run.
@@ -124,12 +137,6 @@ class RunSpec:
     def _policy(self, facts: DataFacts) -> Policy | None:
         if self.policy is None:
             return None
-        for name, given in (("wait", self.wait is not None), ("replay", self.replay)):
-            if given:
-                raise ValueError(
-                    f"{name}={getattr(self, name)} with policy={self.policy!r}: a policy decides when to train and on "
-                    f"what; leave {name} out, and write replay as policy='doubling:replay=true'"
-                )
         grows = not own_code.is_own(self.agent) and method_for(self.agent, facts.recipe.backbone).grows
         return policy_from(self.policy, grows=grows)
 

@@ -57,9 +57,10 @@ _OF_PYTHON = {
 }
 
 
-def _recordings(given: str, *, decisions: bool = False) -> list[recordings.Recording]:
-    file = recordings.named_file(given)
-    return recordings.load(recordings.shipped_file(given, decisions=decisions) if file is None else file)
+def _recordings(given: str, *, decisions: bool = False, further: bool = False) -> list[recordings.Recording]:
+    if (file := recordings.named_file(given)) is not None:
+        return recordings.load(file)
+    return recordings.shipped_runs(given, decisions=decisions, further=further)
 
 
 def record(options: argparse.Namespace, console: Console) -> int:
@@ -100,8 +101,13 @@ def validate(options: argparse.Namespace, console: Console) -> int:
     """Compare the ranks of schedules in a surrogate with their ranks in real runs."""
     if options.episodes is not None and options.episodes < 1:
         raise ValueError(f"--episodes {options.episodes}: must be at least 1; leave it out for the default")
-    known = _recordings(options.recorded, decisions=options.decisions)
-    for (env, learner, width, _), runs in recordings.groups(known).items():
+    known = _recordings(options.recorded, decisions=options.decisions, further=options.width is not None)
+    for width in options.width or []:
+        if width not in (widths := {one.width for one in known}):
+            has = ", ".join(map(str, sorted(widths, key=lambda one: one or 0)))
+            raise ValueError(f"--width {width}: {options.recorded} has the widths {has}; name some, or leave it out")
+    chosen = [one for one in known if options.width is None or one.width in options.width]
+    for (env, learner, width, _), runs in recordings.groups(chosen).items():
         if options.decisions or any(run.explores for run in runs):
             runs = [*runs, *without_growth(runs, [one for one in known if one.env == env])]
             episodes = options.episodes or decision_fidelity.EPISODES
@@ -203,7 +209,7 @@ def _evaluation(options: argparse.Namespace, keywords: Mapping[str, Any]) -> dic
         given = str(keywords.get("recorded", stream))
         found = [
             made
-            for made in _recordings(given, decisions=options.env.endswith("-v1"))
+            for made in _recordings(given, decisions=options.env.endswith("-v1"), further=bool(widths))
             if (made.env, made.learner) == (stream, learner)
         ]
         widths = widths or sorted({made.width for made in found})

@@ -11,6 +11,7 @@ from agents.cli.subcommands import add_command, add_json
 
 ALGORITHMS = ("ppo", "a2c", "dqn")
 _RECORDED = "file written by `fit`, or id of a stream whose recorded runs are shipped"
+_WIDTH = "units or channels; default: all widths of the file, or of the package without its further widths"
 
 
 def add_surrogate(commands: Any) -> None:
@@ -33,6 +34,7 @@ def add_surrogate(commands: Any) -> None:
     summary = "compare the ranks of schedules in a surrogate and in real runs"
     validate = add_command(kinds, "validate", "waiting:validate", summary)
     validate.add_argument("recorded", help=_RECORDED)
+    validate.add_argument("--width", type=int, nargs="+", help=_WIDTH)
     episodes = "episodes of the surrogate per run, default 64, and 256 with all decisions"
     validate.add_argument("--episodes", type=int, help=episodes)
     second = "the second surrogate, which also replays parts of the data and restarts"
@@ -66,7 +68,7 @@ def add_surrogate(commands: Any) -> None:
 def _add_recorded(command: argparse.ArgumentParser) -> None:
     add = command.add_argument
     add("--learner", default="sm", help="agent id, default sm")
-    add("--width", type=int, nargs="+", help="units or channels; default: all recorded widths")
+    add("--width", type=int, nargs="+", help=_WIDTH)
     add("--recorded", type=Path, help="file of recorded runs; default: the file of the package")
     add("--pass-price", type=float, nargs="+", default=[0.0], help="prices of a full pass in errors, default 0")
 

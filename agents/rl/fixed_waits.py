@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from agents.catalogue.run_config import RunConfig
 from agents.rl.learning_curve import POOL_SIZE
-from agents.rl.recordings import Recording, load, shipped_file
+from agents.rl.recordings import Recording, shipped_runs
 from agents.rl.stacked_curves import StackedCurves
 
 Array = NDArray[np.float64]
@@ -74,7 +74,7 @@ def recorded(config: RunConfig) -> dict[int, Array]:
     There may be none: few streams and learners were recorded.
     """
     try:
-        known = load(shipped_file(config.env))
+        known = shipped_runs(config.env)
     except ValueError:
         return {}
     return of_recordings(recording for recording in known if recording.run_config.learner == config.learner)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agents.rl.recordings import Recording, groups, load, shipped_file
+from agents.rl.recordings import Recording, groups, load, shipped_runs
 
 Array = NDArray[np.float64]
 
@@ -144,9 +144,9 @@ def curves_for(
     Args:
         stream: id of the stream's environment.
         learner: id of the learner.
-        width: one or several widths of the network; None: all recorded widths.
-        recorded: file of recorded runs; None: the file that comes with the package. Runs that replay a part of the
-            earlier data, or restart, are left out: they are for the second surrogate.
+        width: one or several widths of the network; None: all recorded widths, without the further ones of the package.
+        recorded: file of recorded runs; None: the runs that come with the package, see `shipped_runs`. Runs that replay
+            a part of the earlier data, or restart, are left out: they are for the second surrogate.
         reward_on: ``test`` or ``validation``, see `fit`.
 
     Raises:
@@ -164,18 +164,20 @@ def recorded_groups(
     *,
     decisions: bool = False,
 ) -> list[list[Recording]]:
-    """Return the recorded runs of one learner on a stream, one list per width; see `curves_for` and `shipped_file`.
+    """Return the recorded runs of one learner on a stream, one list per width; see `curves_for` and `shipped_runs`.
 
     With ``decisions``, the runs of a learner that grows are followed by those of the single model from which it grows.
     """
-    file = Path(recorded) if recorded is not None else shipped_file(stream, decisions=decisions)
-    all_runs = load(file)
+    if recorded is None:
+        file, all_runs = "the package", shipped_runs(stream, decisions=decisions, further=width is not None)
+    else:
+        file, all_runs = Path(recorded).name, load(Path(recorded))
     runs_of_stream = [one for one in all_runs if one.env == stream]
     found = groups(one for one in runs_of_stream if one.learner == learner)
     if not found:
         known = "; ".join(sorted({f"{one.env}: {one.learner}" for one in all_runs}))
         raise ValueError(
-            f"stream={stream!r}, learner={learner!r}: no runs in {file.name}, which has {known or 'none'}; name one of "
+            f"stream={stream!r}, learner={learner!r}: no runs in {file}, which has {known or 'none'}; name one of "
             "these learners, or record such runs, and write them to a file with alma surrogate fit RUNS --out FILE.npz"
         )
     by_width = sorted(found, key=lambda key: (key[2] or 0, key[3]))  # an agent of the user may have no width
@@ -185,13 +187,13 @@ def recorded_groups(
         if recorded_widths.count(wanted) != 1:
             what = "runs with several settings" if wanted in recorded_widths else "no runs"
             raise ValueError(
-                f"learner={learner!r}, width={wanted}: {what} in {file.name} (its widths are "
+                f"learner={learner!r}, width={wanted}: {what} in {file} (its widths are "
                 f"{recorded_widths}); record such runs, and write them to "
                 "a file with alma surrogate fit RUNS --out FILE.npz"
             )
     if not widths:
         raise ValueError(
-            f"width={width!r}: must be at least one width; leave it out for all of {file.name}, {recorded_widths}"
+            f"width={width!r}: must be at least one width; leave it out for all of {file}, {recorded_widths}"
         )
     singles = runs_of_stream if decisions else []
     return [[*found[key], *without_growth(found[key], singles)] for key in by_width if key[2] in widths]
@@ -199,7 +201,8 @@ def recorded_groups(
 
 def recorded_learners(stream: str, recorded: Path | None) -> set[str]:
     """Return the ids of the learners that have recorded runs on a stream, with all decisions."""
-    return {one.learner for one in load(recorded or shipped_file(stream, decisions=True)) if one.env == stream}
+    runs = load(recorded) if recorded else shipped_runs(stream, decisions=True)
+    return {one.learner for one in runs if one.env == stream}
 
 
 def without_growth(runs: Sequence[Recording], recorded: Sequence[Recording]) -> list[Recording]:

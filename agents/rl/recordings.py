@@ -18,7 +18,7 @@ from agents.analysis.measures import ERROR_RATE, measure_of
 from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.run_config import RunConfig
 from agents.policies.file_checks import DAMAGED
-from agents.rl.registration import DECISIONS, OF_RECORDED_RUNS, SHIPPED, shipped_streams
+from agents.rl.registration import DECISIONS, FURTHER, OF_RECORDED_RUNS, SHIPPED, shipped_streams
 from agents.runs import run_folder
 from alma_env.files import replacing
 
@@ -249,6 +249,18 @@ def shipped_file(stream: str, *, decisions: bool = False) -> Path:
             "recorded=FILE, written by `alma surrogate fit RUNS --out FILE.npz`"
         )
     return file
+
+
+def shipped_runs(stream: str, *, decisions: bool = False, further: bool = False) -> list[Recording]:
+    """Return the recorded runs that come with the package, see `shipped_file`.
+
+    With ``further``, the runs for the second surrogate include those of further widths, if there are any. They were
+    computed after the learned schedules, which learned nothing from them. The default widths of an environment do not
+    include them, because its scores would change.
+    """
+    file = shipped_file(stream, decisions=decisions)
+    others = file.with_stem(f"{file.stem}{FURTHER}")
+    return [*load(file), *(load(others) if further and others.is_file() else [])]
 
 
 def named_file(given: str) -> Path | None:

@@ -226,6 +226,15 @@ def test_a_command_validates_runs_with_all_decisions(episodes, tmp_path, capsys)
     assert "nan" not in out
 
 
+def test_a_command_validates_only_the_named_widths(episodes, tmp_path, capsys):
+    file = tmp_path / "own.npz"
+    save([*episodes, *(dataclasses.replace(one, width=9) for one in episodes)], file)
+    assert main(["surrogate", "validate", str(file), "--width", "9", "--episodes", "2"]) == 0
+    assert capsys.readouterr().out.count("rank correlation of 6 schedules") == 1
+    assert main(["surrogate", "validate", str(file), "--width", "5"]) == 2
+    assert f"--width 5: {file} has the widths 4, 9; name some" in " ".join(capsys.readouterr().err.split())
+
+
 def test_one_seed_cannot_be_held_out(episodes):
     with pytest.raises(ValueError, match=r"seeds \[0\]: must be at least two"):
         held_out([one for one in episodes if one.seed == 0])
