@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import mean
 
 from agents.analysis.seed_groups import SeedGroup
-from agents.analysis.statistics import LEVEL, Interval, paired_difference, paired_p_value
+from agents.analysis.statistics import LEVEL, Interval, lowest, paired_difference, paired_p_value
 
 Totals = Mapping[int, Mapping[int, float]]  # waiting time -> seed -> CER, for text the average perplexity
 
@@ -90,14 +89,8 @@ def _is_higher(these: Mapping[int, float], those: Mapping[int, float], level: fl
 def _best_wait(own: Sequence[SeedGroup]) -> BestWait:
     ordered = sorted(own, key=lambda group: group.wait or 0)
     totals = {group.wait or 0: group.values(group.measure.sum) for group in ordered}
-    common = set.intersection(*(set(by_seed) for by_seed in totals.values()))
-    # The shortest of equal ones: `min` returns the first.
-    best = min(
-        ordered,
-        key=lambda group: mean(
-            total for seed, total in totals[group.wait or 0].items() if seed in common or not common
-        ),
-    )
+    shortest_best = lowest(totals)  # of equal ones, the shortest
+    best = next(group for group in ordered if (group.wait or 0) == shortest_best)
     seeds = set(best.runs)
     not_worse = tuple(sorted({best.wait or 0, *confidence_set(totals)}))
     return BestWait(

@@ -42,10 +42,15 @@ class Opponent:
     method: str
     differences: Mapping[str, Interval]
 
+    @property
+    def tested(self) -> bool:
+        """Whether the differences have intervals, which needs two common seeds."""
+        return all(interval.half is not None for interval in self.differences.values())
+
     def verdict(self, count: str) -> str:
-        """Return whether the cell has a lower or higher CER by a count; undecided if the interval contains 0."""
+        """Return whether the cell has a lower or higher CER by a count; undecided if no interval leaves out 0."""
         interval = self.differences[count]
-        if interval.half is None or abs(interval.mean) <= interval.half:
+        if not self.tested or abs(interval.mean) <= (interval.half or 0):
             return UNDECIDED
         return LOWER if interval.mean < 0 else HIGHER
 

@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 LEVEL = 0.95
+_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,20 @@ def paired_difference(these: Mapping[int, float], those: Mapping[int, float]) ->
     """
     common = [seed for seed in these if seed in those]
     return Interval.of([these[seed] - those[seed] for seed in common]) if common else None
+
+
+def lowest(totals: Mapping[_Key, Mapping[int, float]]) -> _Key:
+    """Return the first key with the lowest mean over the seeds that all share; over its own seeds if they share none.
+
+    >>> lowest({"a": {0: 1.0, 1: 9.0}, "b": {0: 2.0}})
+    'a'
+    """
+    common = set.intersection(*(set(by_seed) for by_seed in totals.values()))
+    means = {
+        key: mean(total for seed, total in by_seed.items() if seed in common or not common)
+        for key, by_seed in totals.items()
+    }
+    return min(means, key=means.__getitem__)
 
 
 def paired_p_value(these: Mapping[int, float], those: Mapping[int, float]) -> float | None:

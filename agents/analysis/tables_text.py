@@ -87,15 +87,16 @@ def caption(comparison: Comparison) -> str:
     groups = list(dict.fromkeys(line.group for line in comparison.lines))
     parts = [f"{groups[0]}."] if len(groups) == 1 else []
     parts.append(f"{measure.heading}: {measure.meaning}. Mem: sum of parameters. Comp: FLOPs executed.")
+    within = " within each group of lines" if len(groups) > 1 else ""
     if max(seeds) > 1:
         parts.append("Mean ± 95 % interval over seeds (Student's t); n: their number.")
-        parts.append("Bold: the lowest mean of a column.")
+        parts.append(f"Bold: the lowest mean of a column{within}.")
     else:
-        parts.append("One seed each: no interval, and no test. Bold: the lowest of a column.")
+        parts.append("One seed each: no interval, and no test. Bold: the lowest of a column" + within + ".")
     if any(entry.p is not None for line in comparison.lines for entry in line.entries.values()):
         best = comparison.against == "the best"
         named = "the best line of the column" if best else comparison.against
-        compared = "all pairs of lines in a column" if best else "the lines compared in a column"
+        compared = "all pairs of lines in a column" + within if best else "the lines compared in a column"
         parts.append(
             f"{LOWER}, {HIGHER}: lower or higher than {named}, p < {ALPHA} in a paired t-test over common seeds, after "
             f"Holm's correction for {compared}; no mark: not significant."

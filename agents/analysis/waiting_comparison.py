@@ -10,7 +10,7 @@ from agents.analysis.labels import append_differences
 from agents.analysis.measures import marks_of, require_error_rate
 from agents.analysis.prices import Prices
 from agents.analysis.seed_groups import SeedGroup, find_seed_groups, streams
-from agents.analysis.statistics import Interval, paired_difference
+from agents.analysis.statistics import Interval, lowest, paired_difference
 from agents.catalogue.run_config import is_schedule
 from agents.runs.load import FinishedRun
 
@@ -41,8 +41,9 @@ class WaitingComparison:
 
     @property
     def best_fixed(self) -> ComparedSchedule | None:
-        """The fixed waiting time with the lowest mean cost; None if there is no fixed waiting time."""
-        return next((schedule for schedule in self.schedules if schedule.wait is not None), None)
+        """The fixed waiting time with the lowest mean cost over common seeds; None without a fixed waiting time."""
+        fixed = {place: one.costs for place, one in enumerate(self.schedules) if one.wait is not None}
+        return self.schedules[lowest(fixed)] if fixed else None
 
     def against_best_fixed(self, schedule: ComparedSchedule) -> Interval | None:
         """Return the cost of a schedule minus that of `best_fixed`, paired by seed; None without common seeds."""

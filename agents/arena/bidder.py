@@ -14,7 +14,6 @@ is higher, and of two equal agents the one that has waited longer wins.
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 from collections.abc import Mapping
@@ -44,7 +43,8 @@ class Bidder:
     """Bids for an agent and keeps it within its grants.
 
     Args:
-        agent: an ``AnytimeAgent`` that has not run yet. Its policy decides only at ticks at which it may train.
+        agent: an ``AnytimeAgent`` that has not run yet. `next_bid` asks its policy, once for each tick and outside of
+            the meter; so the cost of a learned policy is not charged.
         meter: the meter that charges the agent.
 
     Raises:
@@ -68,6 +68,7 @@ class Bidder:
         self.meter = meter
         self.bid = 0  # for the next tick
         self._policy: Policy = agent.policy
+        self._decision = Decision(train=False)  # of the policy, for the next tick
         self._estimate = 0.0  # FLOPs of the stage in the bid, by the formula
         self._grows = False  # whether the agent would grow before that stage
         self._has_grown = False
@@ -78,7 +79,7 @@ class Bidder:
 
         Call this inside ``with meter:``.
         """
-        self.agent.policy = self._policy if grant >= self.bid > 0 else wait
+        self.agent.policy = self._decide if grant >= self.bid > 0 else wait
         before, stages = self.meter.total, self.agent.stages
         predictor = self.agent.observe(observation)
         if self.agent.stages > stages and self._estimate > 0:
@@ -98,7 +99,7 @@ class Bidder:
         if now.tick == now.ticks:
             return 0
         next_time = dataclasses.replace(now, tick=now.tick + 1, pending=now.pending + 1, flops=self.meter.total)
-        decision = decision_of(copy.deepcopy(self._policy), next_time)  # a copy, because a policy may have state
+        decision = self._decision = decision_of(self._policy, next_time)
         if decision.train:
             gathered = megabatches_of(next_time.tick, next_time.pending, replay=decision.replay, window=decision.window)
             self._estimate = self._stage_flops(observation, gathered, ledger[-1].inference_flops)
@@ -106,6 +107,9 @@ class Bidder:
             bid = math.ceil(self._estimate * self._factor * self._allowance())
             self.bid = bid if bid <= pool else 0
         return self.bid
+
+    def _decide(self, now: Progress) -> Decision:
+        return self._decision
 
     def _allowance(self) -> float:
         if not self._grows:

@@ -78,10 +78,10 @@ def play(arena: Arena, agents: Mapping[str, AnytimeAgent], seed: int, on_tick: O
     if arena.shared_flops_budget is not None:
         bidders = {name: Bidder(agent, arena.meters[name]) for name, agent in agents.items()}
         # A bid depends on the cost of an answer, which the first reset measures; the second reset has bids for tick 1.
-        bids = {
-            name: bidder.next_bid(observations[name], arena.ledgers[name], arena.pool)
-            for name, bidder in bidders.items()
-        }
+        bids = {}
+        for name, bidder in bidders.items():
+            with _named(name, seed, 1):
+                bids[name] = bidder.next_bid(observations[name], arena.ledgers[name], arena.pool)
         observations, _ = arena.reset(seed=seed, options=options | {"bids": bids})
     while arena.agents:
         actions: dict[str, Any] = {}
@@ -94,7 +94,8 @@ def play(arena: Arena, agents: Mapping[str, AnytimeAgent], seed: int, on_tick: O
                     predictor = agents[name].observe(observation)
             actions[name] = predictor
             if bidders:
-                bid = bidders[name].next_bid(observation, arena.ledgers[name], arena.pool)
+                with _named(name, seed, arena.tick + 2):
+                    bid = bidders[name].next_bid(observation, arena.ledgers[name], arena.pool)
                 actions[name] = {"predictor": predictor, "bid": bid}
         observations, *_ = arena.step(actions)
         if on_tick is not None:

@@ -11,7 +11,7 @@ from agents.catalogue import backbones
 from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.data_facts import DataFacts
 from agents.catalogue.methods import Method, keyword_types, method_for, methods_for
-from agents.policies import FixedWait, Policy, Schedule, policy_record
+from agents.policies import FixedWait, Geometric, Policy, Schedule, policy_record
 from agents.policies.growing import require_ticks
 from agents.policies.validation import check_types
 from agents.training.settings import STAGE_TYPES, StageSettings
@@ -127,3 +127,7 @@ def _require_schedule(id: str, method: Method, facts: DataFacts, policy: Schedul
             f"growth={policy.growth!r}: agent {id!r} cannot grow; leave growth out, or use one that grows: {growing}"
         )
     require_ticks(policy.growth, facts.ticks)
+    if isinstance(policy, Geometric) and policy.first > facts.ticks:
+        raise ValueError(
+            f"first={policy.first}: the stream has only {facts.ticks} mega-batches; use at most first={facts.ticks}"
+        )

@@ -118,7 +118,7 @@ def chosen_runs(options: argparse.Namespace, console: Console) -> list[FinishedR
 
 
 def _require_value(runs: Sequence[FinishedRun], key: str, accepted: Sequence[Any]) -> None:
-    """Raise ValueError if no run has one of the accepted values of a key."""
+    """Raise ValueError if no run has one of the accepted values of a key, for each of these values."""
     given = f"--where {key}={','.join(map(str, accepted))}"
     found = [run.run_config.get(key) for run in runs if run.run_config.get(key, _MISSING) is not _MISSING]
     if not found:
@@ -126,10 +126,13 @@ def _require_value(runs: Sequence[FinishedRun], key: str, accepted: Sequence[Any
             f"{given}: no run has such a value; the keys are {', '.join(_KEYS)}, and the dotted names of a "
             "config.json, such as agent.stage.epochs"
         )
-    if not any(value in accepted for value in found):
+    for value in accepted:
+        if value in found:
+            continue
         values = sorted({str(value) for value in found}, key=natural_key)
+        this = "this value" if len(accepted) == 1 else f"the value {value}"
         raise ValueError(
-            f"{given}: none of {len(runs)} finished runs has this value; choose among {', '.join(values[:_SHOWN])}"
+            f"{given}: none of {len(runs)} finished runs has {this}; choose among {', '.join(values[:_SHOWN])}"
             f"{', …' * (len(values) > _SHOWN)}"
         )
 

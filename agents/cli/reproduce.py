@@ -34,8 +34,13 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
     settings = _settings(options.set)
     request = Request(options.scale, options.seeds, settings)
     keywords = execution(options)
-    if options.fresh and _only_reads(options):
-        raise ValueError("--fresh with --recorded or --runs: no run is computed then; leave --fresh out")
+    if _only_reads(options):
+        for name in ("fresh", "workers", "threads", "per_gpu", "ray", "track"):
+            if getattr(options, name):
+                option = f"--{name.replace('_', '-')}"
+                raise ValueError(f"{option} with --recorded or --runs: no run is computed then; leave {option} out")
+    if options.print and options.dry_run:
+        raise ValueError(f"--print {options.print} with --dry-run: each prints something else; give one of the two")
     plans, without_text = _plans(options, settings)
     _require_ticks(plans, options.scale, settings)
     if without_text:
@@ -51,6 +56,8 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
         costs.append(("together", options.scale, cost_of(together)))
     console.print(Markdown(report.costs_table(costs)))
     say(console, *(f"{plan.name}: {plan.scales[options.scale].description}" for plan in plans))
+    if request.changes:
+        say(console, _instead(request))
     runs = _finished(options, console)
     if options.missing or (options.dry_run and _only_reads(options)):
         console.print(Markdown(report.remaining_table(_outcomes(plans, specs, runs, options))))
@@ -62,7 +69,7 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
         swept = sweep(wanted, options.out, console=console, in_order=True, **keywords)
         runs, failed = [*runs, *swept.runs()], len(swept.failed)
     outcomes = _outcomes(plans, specs, runs, options)
-    found = judge_outcomes(outcomes, options.scale)
+    found = judge_outcomes(outcomes, runs, request)
     file = options.out / "reproduction.md"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(_markdown(outcomes, found, request, options), encoding="utf-8")
@@ -116,7 +123,7 @@ def _print_part(
     if not _only_reads(options):
         raise ValueError(f"--print {options.print}: it shows finished runs; give --recorded, or --runs PATH")
     runs = _finished(options, Console(stderr=True))
-    text = printed(options.print, _outcomes(plans, specs, runs, options), request)
+    text = printed(options.print, _outcomes(plans, specs, runs, options), runs, request)
     console.print(text, end="", markup=False, highlight=False, soft_wrap=True)
 
 
@@ -129,8 +136,8 @@ def _markdown(
         description = _sentence(outcome.plan.scales[options.scale].description)
         lines.append(f"* {outcome.plan.name} ({outcome.plan.paper}): {outcome.coverage}. {description}")
     lines += [f"* {_sentence(note)}" for note in report.notes(plans, options.scale)]
-    if options.set:
-        lines.append(f"* Instead of the plan's settings: {', '.join(options.set)}.")
+    if request.changes:
+        lines.append(f"* {_instead(request)}.")
     sections = [report.plan_section(outcome, options.out, options.format) for outcome in outcomes]
     return "\n".join([*lines, "", *sections, findings_report.findings_section(found, request)])
 
@@ -148,6 +155,10 @@ def _print_findings(console: Console, found: Sequence[JudgedFinding], request: R
     if others:
         say(console, f"Findings that these runs cannot decide, not run: {', '.join(others)}")
     say(console, findings_report.summary(found).rstrip())
+
+
+def _instead(request: Request) -> str:
+    return f"Instead of the seeds and settings of the plans: {' '.join(request.changes)}"
 
 
 def _sentence(text: str) -> str:

@@ -56,11 +56,20 @@ def draw(by_stream: Mapping[str, Sequence[SeedGroup]]) -> Drawing:
     grid[0, 0].set_ylabel("best waiting time w (part of the stream)")
     dot: dict[str, Any] = {"color": style.GREY, "linestyle": "", "marker": "o"}
     handles = style.handles(strokes, markers=True, lines=False)
-    handles |= {"lowest mean": Line2D([], [], **dot, markersize=7), "not excluded": Line2D([], [], **dot, markersize=3)}
+    handles |= {"lowest mean": Line2D([], [], **dot, markersize=7)}
+    if any(set(one.not_worse) - {one.wait, *one.untested} for one in found):
+        handles["not excluded"] = Line2D([], [], **dot, markersize=3)
+    if any(one.untested for one in found):
+        handles["not tested: fewer than two common seeds"] = Line2D(
+            [], [], **dot, markersize=3, markerfacecolor="white"
+        )
     numbers = sorted({len(one.best.runs) for one in found})
-    seeds = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
-    level = f"{1 - LEVEL:.2f} / (number of w − 1)"
-    caption = f"small: no other w has a lower CER, by one-sided paired t-tests at level {level}; {seeds} seeds"
+    if numbers == [1]:
+        caption = "one seed each: no tests"
+    else:
+        seeds = str(numbers[0]) if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
+        level = f"{1 - LEVEL:.2f} / (number of w − 1)"
+        caption = f"small: no other w has a lower CER, by one-sided paired t-tests at level {level}; {seeds} seeds"
     style.legend(figure, handles, caption)
     return Drawing(
         figure, [_row(stream, one) for (stream, _), own in panels.items() for one in own], (), _table(panels)
@@ -76,6 +85,9 @@ def _panel(axes: Axes, own: Sequence[BestWait], methods: Sequence[str], strokes:
         place = widths.index(one.width or 0) + step * (methods.index(one.best.method) - (len(methods) - 1) / 2)
         shares = [100 * wait / one.ticks for wait in one.not_worse]
         axes.plot([place] * len(shares), shares, stroke.marker, linestyle="-", color=stroke.colour, markersize=3)
+        untested = [100 * wait / one.ticks for wait in one.untested]
+        hollow = {"linestyle": "", "color": stroke.colour, "markerfacecolor": "white"}
+        axes.plot([place] * len(untested), untested, stroke.marker, **hollow, markersize=3)
         axes.plot(place, 100 * one.wait / one.ticks, stroke.marker, color=stroke.colour, markersize=7)
     waits = sorted({wait for one in own for wait in one.waits})
     axes.set_yscale("log")

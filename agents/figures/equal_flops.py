@@ -44,12 +44,12 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
     conclusions = _differences(right, found, heading)
     style.title(figure, headline(title, groups))
     handles = style.handles(methods, markers=True, lines=False)
-    style.legend(
-        figure,
-        handles | conclusions,
-        "left: each setting; right: a setting minus another method at equal FLOPs, mean over seeds; a conclusion is "
-        "lower, higher or undecided, by the 95 % interval",
+    tested = any(one.tested for cell in found for one in cell.opponents)
+    conclusion = (
+        "a conclusion is lower, higher or undecided, by the 95 % interval" if tested else "one seed: no intervals"
     )
+    left = "left: each setting; right: a setting minus another method at equal FLOPs, mean over seeds"
+    style.legend(figure, handles | conclusions, f"{left}; {conclusion}")
     return Drawing(figure, [row for cell in found for row in _rows(cell)], (), _table(groups, found))
 
 
@@ -160,14 +160,15 @@ def _summary(found: Sequence[Cell]) -> str:
     for count in COUNTS:
         if count != COMP:
             largest, other = max(compared, key=lambda pair: abs(_change(pair[1], count)))
-            decided = [one for one in opponents if UNDECIDED not in (one.verdict(count), one.verdict(COMP))]
+            tested = [one for one in opponents if one.tested]
+            decided = [one for one in tested if UNDECIDED not in (one.verdict(count), one.verdict(COMP))]
             rows.append(
                 (
                     count,
                     str(len(opponents)),
                     str(sum(one.differences[count].mean * one.differences[COMP].mean < 0 for one in opponents)),
-                    str(sum(_changes(one, count) for one in opponents)),
-                    str(sum(_changes(one, count) for one in decided)),
+                    str(sum(_changes(one, count) for one in tested)) if tested else "–",
+                    str(sum(_changes(one, count) for one in decided)) if tested else "–",
                     str(len(found)),
                     str(sum(cell.order(count)[0] != cell.order(COMP)[0] for cell in found)),
                     f"{largest} − {other.method}: "

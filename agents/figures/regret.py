@@ -1,20 +1,21 @@
 """Regret: the error minus the error of a reference, tick by tick.
 
 The reference is the oracle of the same width (of several, that of the same method) if it was run; it trains from
-scratch on all mega-batches so far at every tick. Otherwise the reference is the setting with the lowest sum of errors,
-which is known only in hindsight. Regret is computed per seed, so the effect of a seed's stream on both errors cancels.
+scratch on all mega-batches so far at every tick. Otherwise the reference is the setting with the lowest sum of errors
+over the seeds that all settings share, which is known only in hindsight. Regret is computed per seed, so the effect of
+a seed's stream on both errors cancels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import mean
 from typing import Any
 
 import numpy as np
 
 from agents.analysis.seed_groups import SeedGroup, headline, seeds_caption
+from agents.analysis.statistics import lowest
 from agents.figures import style
 from agents.figures.error_curves import curve
 from agents.figures.files import Drawing
@@ -45,7 +46,8 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
     """
     oracles = [group for group in groups if group.agent == "oracle"]
     drawn = [group for group in groups if group.agent != "oracle"]
-    best = min(drawn or groups, key=lambda group: mean(group.values(group.measure.sum).values()))
+    among = drawn or groups
+    best = among[lowest({place: group.values(group.measure.sum) for place, group in enumerate(among)})]
     references = {group.name: _oracle(group, oracles, title) or best for group in drawn}
     if not any(references[group.name] is not group for group in drawn):
         raise ValueError(

@@ -18,6 +18,7 @@ def draw(rivalries: Sequence[Rivalry], file: Path) -> Path:
     titles, rivals = (list(dict.fromkeys(getattr(one, name) for one in rivalries)) for name in ("runs", "rival"))
     reached = [1 - one.difference.mean / one.cost.mean for one in rivalries]
     figure = style.blank(2.9 * len(titles), 3.6)
+    strokes = style.strokes(rivals)
     for place, title in enumerate(titles, 1):
         axes = figure.add_subplot(1, len(titles), place)
         of_title = [one for one in rivalries if one.runs == title]
@@ -29,7 +30,7 @@ def draw(rivalries: Sequence[Rivalry], file: Path) -> Path:
             halves = [(one.difference.half or 0) / one.cost.mean for one in shown]
             shift = (number - (len(rivals) - 1) / 2) * _OFFSET
             places = [prices.index(one.prices) + shift for one in shown]
-            style.points(axes, places, ratios, halves, number, rival if place == 1 else None)
+            style.points(axes, places, ratios, halves, strokes[rival], rival if place == 1 else None)
         axes.set_yscale("log")
         axes.set_yticks(_TICKS, [f"{tick:g}" for tick in _TICKS])
         axes.minorticks_off()

@@ -22,6 +22,7 @@ def draw(panels: Mapping[str, Sequence[ScheduleCosts]], file: Path) -> Path:
     rows = 1 if len(panels) <= 3 else 2
     columns = math.ceil(len(panels) / rows)
     figure = style.blank(4.2 * columns, 4.2 * rows)
+    strokes = style.strokes(KINDS)
     for place, (title, schedules) in enumerate(panels.items(), 1):
         axes = figure.add_subplot(rows, columns, place)
         for number, kind in enumerate(KINDS):
@@ -29,7 +30,7 @@ def draw(panels: Mapping[str, Sequence[ScheduleCosts]], file: Path) -> Path:
             cers = [Interval.of(list(one.cer.values())) for one in points]
             means, halves = [cer.mean for cer in cers], [cer.half or 0 for cer in cers]
             passes = [_passes(one) for one in points]
-            style.points(axes, passes, means, halves, number, kind if place == 1 else None)
+            style.points(axes, passes, means, halves, strokes[kind], kind if place == 1 else None)
             if number == 0:
                 named = zip(points, cers, strict=True)
                 rule = [Interval.of(list(one.cer.values())).mean for one in schedules if one.schedule == RECOMMENDED]

@@ -102,15 +102,15 @@ def plain(axes: Axes) -> None:
 
 
 def points(
-    axes: Axes, x: Sequence[float], y: Sequence[float], half: Sequence[float], number: int, label: str | None
+    axes: Axes, x: Sequence[float], y: Sequence[float], half: Sequence[float], stroke: Stroke, label: str | None
 ) -> None:
-    """Draw points in the colour and with the marker of a number, with bars from y − half to y + half."""
+    """Draw points in the colour and with the marker of a stroke, with bars from y − half to y + half."""
     axes.errorbar(
         x,
         y,
         half,
-        color=COLOURS[number],
-        marker=MARKERS[number],
+        color=stroke.colour,
+        marker=stroke.marker,
         linestyle="none",
         markersize=5,
         elinewidth=0.8,

@@ -27,7 +27,7 @@ FEW = 6  # numbers of experts that have a tick each
 
 
 def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
-    """Draw one panel per cost, with one line per method and width through its quarters of the stream.
+    """Draw one panel per cost, with one line per method, policy and width through its quarters of the stream.
 
     Raises:
         ValueError: no learner has trained before the end of its stream.
@@ -37,6 +37,7 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
     rows: list[dict[str, Any]] = []
     for group in shown:
         setting = {"method": group.method, "width": group.width, "when": group.when, "replay": group.replay}
+        setting = {"name": _line_name(group, shown), **setting}
         for quarter in quarters(group):
             costs = {cost: getattr(quarter, cost) for cost in COSTS}
             measured = {error: quarter.error.mean, f"{error}_half": quarter.error.half, "seeds": quarter.error.n}
@@ -45,22 +46,22 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
         raise ValueError(f"trajectories of {len(groups)} settings on {title}: no run has a training; train a learner")
     figure = style.blank(11.4, 4.2)
     grid = figure.subplots(1, len(COSTS), sharey=True)
-    strokes = style.strokes(row["method"] for row in rows)
+    strokes = style.strokes(row["name"] for row in rows)
     several = len({row["replay"] for row in rows}) > 1
     widths = sorted({row["width"] for row in rows}, key=lambda width: width or 0)
     sizes = {width: 3.0 + 1.3 * place if len(widths) > 1 else 4.5 for place, width in enumerate(widths)}
     lines: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        lines.setdefault((row["method"], row["width"], row["when"], row["replay"]), []).append(row)
+        lines.setdefault((row["name"], row["width"], row["when"], row["replay"]), []).append(row)
     for axes, (cost, label) in zip(grid, COSTS.items(), strict=True):
         style.plain(axes)
-        for (method, width, _, replay), line in lines.items():
+        for (name, width, _, replay), line in lines.items():
             known = [row for row in line if row[cost] is not None]
             axes.errorbar(
                 [row[cost] for row in known],
                 [row[error] for row in known],
                 [row[f"{error}_half"] or 0.0 for row in known],
-                **style.by_replay(strokes[method], replay if several else None),
+                **style.by_replay(strokes[name], replay if several else None),
                 markersize=sizes[width],
                 linewidth=1.1,
                 elinewidth=0.6,
@@ -83,3 +84,9 @@ def draw(groups: Sequence[SeedGroup], title: str) -> Drawing:
     caption = f"points: after mega-batches {ticks}{best}; {seeds_caption(shown)}"
     style.legend(figure, handles, caption)
     return Drawing(figure, rows)
+
+
+def _line_name(group: SeedGroup, shown: Sequence[SeedGroup]) -> str:
+    """Return the method of a line, with its policy if lines of the method differ in this."""
+    policies = {None if one.wait is not None else one.when for one in shown if one.method == group.method}
+    return f"{group.method}, {group.when}" if group.wait is None and len(policies) > 1 else group.method

@@ -136,8 +136,7 @@ class Geometric(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.factor > 1:
-            raise ValueError(f"factor={self.factor}: the factor must be above 1; use factor=2")
+        _require_factor(self.factor)
         if self.first < 1:
             raise ValueError(f"first={self.first}: the tick of the first stage must be at least 1; use first=1")
 
@@ -171,8 +170,7 @@ class ValidationTriggered(Schedule):
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_wait(self.wait)
-        if not self.factor > 1:
-            raise ValueError(f"factor={self.factor}: the factor must be above 1; use factor=2")
+        _require_factor(self.factor)
         if not 0 <= self.least < 1:
             raise ValueError(f"least={self.least}: the relative decrease must be at least 0 and below 1; use least=0.0")
 
@@ -203,8 +201,8 @@ class BudgetPaced(Schedule):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.budget > 0:
-            raise ValueError(f"budget={self.budget}: the number of FLOPs must be above 0; use budget=1e12")
+        if not 0 < self.budget < math.inf:
+            raise ValueError(f"budget={self.budget}: the number of FLOPs must be finite and above 0; use budget=1e12")
 
     def due(self, now: Progress) -> bool:
         """Return whether the FLOPs spent plus those of the next stage are at most budget · tick / ticks."""
@@ -265,6 +263,11 @@ def _last_within(share: float, ticks: int) -> int:
 def _times(factor: float, count: int) -> float:
     """Return a multiple of a count; 1.1 · 170 is 187 and 0.29 · 100 is 29, although the products of floats are not."""
     return round(factor * count, 9)
+
+
+def _require_factor(factor: float) -> None:
+    if not 1 < factor < math.inf:
+        raise ValueError(f"factor={factor}: the factor must be finite and above 1; use factor=2")
 
 
 def _require_wait(wait: int) -> None:

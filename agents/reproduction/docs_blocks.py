@@ -76,7 +76,9 @@ def _block(arguments: str) -> str:
         Outcome.of(plan, scale, plan.specs(scale, settings=given), _recorded_runs(), recorded=True) for plan in plans
     ]
     request = Request(scale, settings=given)
-    return "\n".join(printed(one, outcomes, request) for one in ([part] if part else ["scores", "findings"]))
+    return "\n".join(
+        printed(one, outcomes, _recorded_runs(), request) for one in ([part] if part else ["scores", "findings"])
+    )
 
 
 @cache

@@ -16,7 +16,7 @@ from agents.reproduction.claims.findings import (
 from agents.reproduction.claims.verdicts import CONTRADICTED, HOLDS, NO_EQUAL, NOT_RUN, UNDECIDED, PairedComparison
 from agents.reproduction.cost import cost_of
 from agents.reproduction.missing import missing_runs
-from agents.reproduction.plans import NAMES, Request, read
+from agents.reproduction.plans import Request, that_decide
 from agents.reproduction.report import hours
 
 DATA = {
@@ -37,12 +37,12 @@ if it is on the predicted side of zero with p < 0.05, is contradicted if it is o
 undecided otherwise or with one seed. The p-values are corrected by Holm's method over the comparisons of the finding. A
 method that grows is compared with a fixed method of equal size or cost, if one was run.
 
-The combined test of a finding takes, for each seed, the mean of its comparisons on the paper's side, as a fraction of
-the compared values, and then Student's t over seeds; for a prediction of closeness it takes what is left of the
-tolerance. A finding holds if no comparison is contradicted, and either the combined test is on the paper's side or each
-comparison holds. It does not hold if the evidence, comparisons or combined test, is only against it. It is mixed if
-there is evidence for it and against it. Otherwise it is undecided. "Where run" says that some comparisons have no runs
-or one seed.
+The combined test of a finding takes, for each seed, the mean of its comparisons on the paper's side, and then Student's
+t over seeds; for a prediction of closeness it takes what is left of the tolerance. It counts a comparison in per cent
+of the mean of the two compared values, so no difference is above 200 %. A finding holds if no comparison is
+contradicted, and either the combined test is on the paper's side or each comparison holds. It does not hold if the
+evidence, comparisons or combined test, is only against it. It is mixed if there is evidence for it and against it.
+Otherwise it is undecided. "Where run" says that some comparisons have no runs or one seed.
 
 "Seeds to decide" is the number of seeds with which the test decides with a probability of 80 %, if the measured mean
 and spread are the true ones. Missing runs are those of settings without any run; their price is in hours of one core.
@@ -128,6 +128,8 @@ def verdict_text(judged: JudgedFinding, request: Request) -> str:
         if judged.combined is None:
             return f"{verdict}; {'too few common seeds' if judged.p_values else 'one seed'}"
         return f"{verdict}; {seeds_text(judged.seeds_needed)} seeds would decide"
+    if verdict == NOT_RUN and not judged.missing:  # every setting has runs
+        return f"{verdict}; {NO_EQUAL if judged.count(NO_EQUAL) else 'no common seeds; run the same --seeds for all'}"
     if verdict == NOT_RUN or (verdict == HOLDS_WHERE_RUN and judged.missing):
         cost = cost_of(missing_runs(judged, request))
         if not cost.runs:
@@ -197,8 +199,7 @@ def comparisons_text(judged: Iterable[JudgedFinding], request: Request) -> str:
 
 def _command(judged: JudgedFinding, request: Request) -> str:
     """Return the command that computes the runs of a finding."""
-    plan = next(name for name in NAMES if judged.finding.id in read(name).findings)
-    return f"Command: `alma reproduce {plan} {request.options}`."
+    return f"Command: `alma reproduce {' '.join(that_decide(judged.finding.id))} {request.options}`."
 
 
 def findings_section(judged: Sequence[JudgedFinding], request: Request) -> str:

@@ -10,7 +10,7 @@ from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import RunSpec, resolve
 from agents.reproduction.claims.findings import JudgedFinding, family
 from agents.reproduction.claims.setups import read_setup
-from agents.reproduction.plans import NAMES, Request, read
+from agents.reproduction.plans import NAMES, Request, read, that_decide
 
 _PAPER = "gpu"  # the scale of the paper
 
@@ -28,7 +28,7 @@ def missing_runs(judged: JudgedFinding, request: Request) -> list[RunSpec]:
 
 def _runs_of(values: Mapping[str, Any], finding: str, scale: str) -> list[RunSpec]:
     """Return the runs of one setting of a finding."""
-    own = [name for name in NAMES if finding in read(name).findings]
+    own = that_decide(finding)
     at_paper_scale = _at_paper_scale(values, finding, scale)
     for one, setting in ((scale, values), (_PAPER, at_paper_scale)):
         env = read_setup(family(finding), one).env

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import RunSpec, resolve
 from agents.reproduction.claims.findings import JudgedFinding, judge
-from agents.reproduction.plans import Plan
+from agents.reproduction.plans import Plan, Request, read, that_decide
 from agents.runs import archive, load
 from agents.runs.load import FinishedRun
 
@@ -107,10 +107,28 @@ def _key(config: RunConfig) -> tuple[Any, ...]:
     return config.env, config.agent.id, config.agent.width, config.agent.wait, config.seed
 
 
-def judge_outcomes(outcomes: Sequence[Outcome], scale: str) -> list[JudgedFinding]:
-    """Judge the findings of plans in the paper's order, each by the runs of all plans that can decide it."""
-    by_finding: dict[str, dict[int, FinishedRun]] = {}
-    for outcome in outcomes:
-        for finding in outcome.plan.findings:
-            by_finding.setdefault(finding, {}).update({id(run): run for run in outcome.runs})
-    return judge({finding: list(runs.values()) for finding, runs in by_finding.items()}, scale)
+def judge_outcomes(outcomes: Sequence[Outcome], runs: Sequence[FinishedRun], request: Request) -> list[JudgedFinding]:
+    """Judge the findings of plans in the paper's order.
+
+    Args:
+        outcomes: of the plans.
+        runs: the finished runs; a finding is judged by the runs of all plans that can decide it, also of other plans.
+        request: what was asked of the plans.
+    """
+    wanted = {finding for outcome in outcomes for finding in outcome.plan.findings}
+    by_finding: dict[str, dict[int, FinishedRun]] = {finding: {} for finding in wanted}
+    for outcome in [*outcomes, *_others(wanted, {outcome.plan.name for outcome in outcomes}, runs, request)]:
+        for finding in wanted.intersection(outcome.plan.findings):
+            by_finding[finding].update({id(run): run for run in outcome.runs})
+    return judge({finding: list(found.values()) for finding, found in by_finding.items()}, request.scale)
+
+
+def _others(
+    findings: Collection[str], names: Collection[str], runs: Sequence[FinishedRun], request: Request
+) -> Iterator[Outcome]:
+    """Yield the outcomes of plans with other names that can decide one of the findings, with the requested settings."""
+    for name in dict.fromkeys(name for finding in findings for name in that_decide(finding)):
+        plan = read(name)
+        if name not in names and request.settings.keys().isdisjoint(plan.varies):
+            specs = plan.specs(request.scale, request.seeds, request.settings)
+            yield Outcome.of(plan, request.scale, specs, runs)

@@ -52,9 +52,14 @@ class Request:
     @property
     def options(self) -> str:
         """The options of `alma reproduce`."""
-        seeds = f" --seeds {' '.join(map(str, self.seeds))}" if self.seeds else ""
-        pairs = "".join(f" {name}={value}" for name, value in self.settings.items())
-        return f"--scale {self.scale}{seeds}" + (f" --set{pairs}" if pairs else "")
+        return " ".join([f"--scale {self.scale}", *self.changes])
+
+    @property
+    def changes(self) -> list[str]:
+        """The options that replace the seeds and settings of the plans."""
+        seeds = f"--seeds {' '.join(map(str, self.seeds))}" if self.seeds else ""
+        pairs = " ".join(f"{name}={value}" for name, value in self.settings.items())
+        return list(filter(None, [seeds, pairs and f"--set {pairs}"]))
 
     def applied_to(self, specs: Sequence[RunSpec]) -> list[RunSpec]:
         """Return runs of a plan with the given seeds and settings, each once."""
@@ -140,3 +145,8 @@ def read(name: str) -> Plan:
             for scale, part in parts.items()
         },
     )
+
+
+def that_decide(finding: str) -> list[str]:
+    """Return the names of the plans whose runs can decide a finding, in the order of `NAMES`."""
+    return [name for name in NAMES if finding in read(name).findings]

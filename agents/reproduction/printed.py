@@ -8,11 +8,12 @@ from agents.reproduction import findings_report
 from agents.reproduction.outcome import Outcome, judge_outcomes
 from agents.reproduction.plans import Request
 from agents.reproduction.tables import cer_by_wait
+from agents.runs.load import FinishedRun
 
 PARTS = ("summary", "headlines", "findings", "scores", "comparisons")
 
 
-def printed(part: str, outcomes: Sequence[Outcome], request: Request) -> str:
+def printed(part: str, outcomes: Sequence[Outcome], runs: Sequence[FinishedRun], request: Request) -> str:
     """Return a part of the outcomes of plans.
 
     Args:
@@ -20,6 +21,7 @@ def printed(part: str, outcomes: Sequence[Outcome], request: Request) -> str:
             ``findings``, the table of all verdicts; ``scores``, the CER of each plan by waiting time, or its
             perplexities; ``comparisons``, every comparison behind the findings.
         outcomes: of the plans.
+        runs: the finished runs, see `judge_outcomes`.
         request: what was asked of the plans.
 
     Raises:
@@ -29,7 +31,10 @@ def printed(part: str, outcomes: Sequence[Outcome], request: Request) -> str:
         raise ValueError(f"--print {part}: there is no such part; choose one of {', '.join(PARTS)}")
     if part == "scores":
         return "\n".join(map(scores, outcomes))
-    judged = judge_outcomes(outcomes, request.scale)
+    judged = judge_outcomes(outcomes, runs, request)
+    if not any(part != "headlines" or one.finding.id in findings_report.HEADLINES for one in judged):
+        kind = "finding of the front page" if part == "headlines" else "finding"
+        return f"{', '.join(outcome.plan.name for outcome in outcomes)}: no {kind} is judged.\n"
     if part == "summary":
         return findings_report.summary(judged)
     if part == "headlines":

@@ -104,7 +104,7 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
 
         Args:
             actions: integers 0..9, (n,): numbers of `agents.policies.choices.CHOICES`. A void choice does what an
-                unmasked one does.
+                unmasked one does. So a choice that no recorded run contains trains without its replay or restart.
 
         Raises:
             RuntimeError: ``reset`` was not called; or the mode is DISABLED and an episode has ended.
@@ -130,9 +130,12 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
 
     def _carry_out(self, rows: NDArray[np.int64], choices: NDArray[np.int64]) -> NDArray[np.float64]:
         """Train as chosen in the episodes of these rows; return the FLOPs of all episodes."""
-        chosen = choices[rows]
-        size = megabatches_with(REPLAY[chosen], self._tick[rows], self._pending[rows], self.ticks)
-        return self._simulate(rows, size, RESTART[chosen], GROW[chosen])
+        chosen, model = choices[rows], self._curve[rows]
+        replay = REPLAY[chosen]
+        if not self._stacked.replays.all():
+            replay = np.where(self._stacked.replays[model], replay, "none")
+        size = megabatches_with(replay, self._tick[rows], self._pending[rows], self.ticks)
+        return self._simulate(rows, size, RESTART[chosen] & self._stacked.restarts[model], GROW[chosen])
 
     def _simulate(
         self, rows: NDArray[np.int64], size: NDArray[Any], restart: NDArray[np.bool_], grow: NDArray[Any]

@@ -62,6 +62,15 @@ def test_schedules_are_ranked_by_cer_and_paired_with_the_best_fixed_wait(folder)
     assert one.against_best_fixed(tardy).mean == pytest.approx(tardy.cost.mean - one.best_fixed.cost.mean)
 
 
+def test_the_best_fixed_wait_is_chosen_by_the_seeds_that_all_fixed_waits_share():
+    runs = [fake_run(wait=5, seed=seed) for seed in (0, 1, 2)] + [fake_run(wait=10, seed=0)]
+    costs = {run.run_config.agent.wait: run.score.cer for run in runs if run.seed == 0}
+    (comparison,) = compare(runs)
+    assert comparison.best_fixed.wait == min(costs, key=costs.get)
+    (other,) = [one for one in comparison.schedules if one is not comparison.best_fixed]
+    assert comparison.against_best_fixed(other).mean > 0
+
+
 def test_prices_are_added_to_the_cost(folder):
     found, _ = load.find(folder)
     (free,), (priced,) = compare(found), compare(found, Prices(flops=2e6, parameters=3.0))

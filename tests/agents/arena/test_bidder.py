@@ -120,6 +120,32 @@ def test_a_policy_that_returns_a_bool_bids(env):
         assert (bidder.next_bid(observations[name], arena.ledgers[name], arena.pool) > 0) is bids
 
 
+class EverySecondCall:
+    """A policy with state."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, now):
+        self.calls += 1
+        return self.calls % 2 == 0
+
+    def state_dict(self):
+        return {"calls": self.calls}
+
+    def load_state_dict(self, state):
+        self.calls = state["calls"]
+
+
+def test_a_policy_with_state_decides_once_for_each_tick(env):
+    for keywords in ({}, {"shared_flops_budget": 10**12}):
+        arena, players = enter(env, "sm:width=4", **keywords)
+        ((name, agent),) = players.items()
+        agent.policy = EverySecondCall()
+        tournament.play(arena, players, seed=0)
+        assert [row.tick for row in arena.ledgers[name] if row.comp] == list(range(2, TICKS + 1, 2))
+
+
 def test_firefly_with_growth_cannot_bid():
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 256, (60, 3, 32, 32)).astype("uint8"), rng.integers(0, 2, 60)

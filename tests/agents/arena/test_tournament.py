@@ -55,8 +55,9 @@ def test_a_trained_agent_and_an_agent_of_another_arena_are_refused(env):
         tournament.play(arena, players, seed=1)
 
 
-def test_an_agent_that_fails_is_named_with_its_seed_and_tick(env):
-    arena, players = enter(env, "sm:width=2", "sm:width=3")
+@pytest.mark.parametrize("budget", [{}, {"shared_flops_budget": 10**9}], ids=["free", "shared"])
+def test_an_agent_that_fails_is_named_with_its_seed_and_tick(env, budget):
+    arena, players = enter(env, "sm:width=2", "sm:width=3", **budget)
     players["sm:width=3"].policy = lambda now: now.tick < 2 or "train"
     with pytest.raises(tournament.ContestantError, match=r"agent 'sm:width=3', seed 4, tick 2: .* returned 'train'"):
         tournament.play(arena, players, seed=4)

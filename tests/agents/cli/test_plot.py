@@ -76,7 +76,10 @@ def test_runs_are_chosen_by_one_value_or_several(tmp_path: Path, capsys: pytest.
         (["errors", "--format", "jpg"], "format 'jpg': unknown; choose one or more of png, svg, pdf, csv"),
         (["errors", "--out", "errors.png"], "must be a folder"),
         (["errors", "--where", "width=5"], "--where width=5: none of 3 finished runs has this value; choose among 4\n"),
-        (["errors", "--where", "wait=1", "seed=7,8"], "--where seed=7,8: none of 3 finished runs has this value"),
+        (
+            ["errors", "--where", "wait=1", "seed=7,8"],
+            "--where seed=7,8: none of 3 finished runs has the value 7; choose",
+        ),
         (["errors", "--where", "agent.height=5"], "the keys are env, agent, width, wait, replay, seed"),
         (["errors", "--where", "width"], "--where width: must have the form key=value"),
         (["errors", "--layer", "1"], "--layer with errors: it is an option of gating; leave it out"),

@@ -42,6 +42,16 @@ def test_a_wait_without_a_test_is_marked() -> None:
     assert rf"{row['untested']}\*" in drawing.table
 
 
+def test_one_seed_is_not_called_a_test() -> None:
+    one = [run for run in NO_REPLAY if run.seed == 0]
+    texts = [text.get_text() for text in figures.draw("best-wait-by-width", one).figure.legends[-1].get_texts()]
+    assert "not tested: fewer than two common seeds" in texts
+    assert "not excluded" not in texts
+    tables = figures.draw("equal-flops", one).table
+    (line,) = [line for line in tables.splitlines() if line.startswith("| paper_flops |")]
+    assert [cell.strip() for cell in line.split("|")][4:6] == ["–", "–"]
+
+
 def test_savings_have_the_cer_of_each_width_and_the_slope_between_widths() -> None:
     drawing = figures.draw("savings", NO_REPLAY)
     rows = {(row["method"], row["width"]): row for row in drawing.rows}
@@ -74,8 +84,18 @@ def test_trajectories_have_a_point_for_each_quarter_at_the_best_wait() -> None:
     assert [row["tick"] for row in own] == [5, 10, 15, 20]
     assert len({row["when"] for row in own}) == 1
     assert [axes.get_ylabel() for axes in drawing.figure.axes] == ["test error", "", ""]
+    assert {row["name"] for row in drawing.rows} == {row["method"] for row in drawing.rows}
     perplexities = figures.draw("trajectories", TEXT).rows
     assert "perplexity" in perplexities[0]
+
+
+def test_trajectories_of_several_policies_have_names_of_their_own() -> None:
+    policies = [{"name": "doubling", "factor": factor} for factor in (1.5, 2.0)]
+    runs = [fake_run("sm", 4, None, seed, policy=policy) for policy in policies for seed in (0, 1)]
+    drawing = figures.draw("trajectories", [*runs, fake_run("sm", 4, 5, 0), fake_run("ens", 4, 5, 0)])
+    assert [name.partition("(")[0] for name in dict.fromkeys(row["name"] for row in drawing.rows)] == [
+        "SM", "Ens", "SM, doubling", "SM, doubling"
+    ]  # fmt: skip
 
 
 def test_the_kinds_that_promise_a_table_have_one() -> None:

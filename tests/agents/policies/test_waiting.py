@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -116,6 +117,8 @@ def test_a_paced_run_stays_within_its_budget():
         (lambda: ValidationTriggered(factor=0.5), "factor=0.5.*above 1"),
         (lambda: ValidationTriggered(least=1.0), "least=1.0.*below 1"),
         (lambda: BudgetPaced(budget=0.0), "budget=0.0.*above 0"),
+        (lambda: BudgetPaced(budget=math.inf), "budget=inf.*finite"),
+        (lambda: Geometric(factor=math.inf), "factor=inf.*finite"),
         (lambda: RandomWait(probability=1.5), "probability=1.5.*from 0 to 1"),
         (lambda: RandomWait(seed=-1), "seed=-1.*0 or more"),
         (lambda: RandomWait(probability="much"), "probability='much'.*a number"),

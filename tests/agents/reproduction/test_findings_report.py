@@ -89,6 +89,14 @@ def test_runs_in_no_plan_have_no_price():
     assert findings_report.verdict_text(only, Request("smoke")) == "not run; the missing runs are in no plan"
 
 
+def test_runs_without_common_seeds_are_not_called_missing():
+    specs = plans.read("fig7").specs("smoke", range(4))
+    runs = [constant(spec, 0.5) for spec in specs if (spec.agent == "sm") == (spec.seed < 2)]
+    (judged,) = judge({"mnist-ens": runs}, "smoke")
+    text = findings_report.verdict_text(judged, Request("smoke"))
+    assert text == "not run; no common seeds; run the same --seeds for all"
+
+
 def _digests(specs: Iterable[RunSpec]) -> set[str]:
     return {spec.digest() for spec in specs}
 
@@ -147,7 +155,7 @@ def test_every_comparison_with_runs_is_shown_with_its_corrected_p_value():
     lines = [line for line in text.splitlines() if line.startswith(("| sm", "| ens"))]
     assert len(lines) == len(judged.comparisons)
     assert all(re.search(r"\| 3 \| (< 0\.001|0\.\d{3}) \| holds \|  \|$", line) for line in lines)
-    assert "Command: `alma reproduce fig7 --scale smoke`." in text
+    assert "Command: `alma reproduce fig7 fig3-mnist --scale smoke`." in text
     assert "**holds**. On the paper's side by +" in text
 
 

@@ -8,7 +8,9 @@ import pytest
 
 from agents.catalogue.spec import RunSpec
 from agents.reproduction import outcome, plans
-from agents.reproduction.outcome import Outcome, select
+from agents.reproduction.claims.findings import judge
+from agents.reproduction.outcome import Outcome, judge_outcomes, select
+from agents.reproduction.plans import Request
 from agents.runs import load
 from agents.runs.load import FinishedRun
 
@@ -67,6 +69,20 @@ def test_runs_on_different_data_are_refused():
     assert len(Outcome.of(plan, "gpu", specs[:1], runs).runs) == 1
     with pytest.raises(ValueError, match="MNIST-ALMA-v0: .* and .* have different data; give --runs of one"):
         Outcome.of(plan, "gpu", specs, runs)
+
+
+def test_a_finding_is_judged_by_the_runs_of_all_plans_that_can_decide_it():
+    """The plan fig3-mnist has fewer widths than fig7."""
+    specs = plans.read("fig7").specs("smoke", seeds=(0, 1, 2))
+    runs = [constant(spec, 0.5 + 0.1 * (spec.agent == "sm") + 0.01 * spec.seed) for spec in specs]
+    request = Request("smoke", (0, 1, 2))
+    plan = plans.read("fig3-mnist")
+    own = Outcome.of(plan, "smoke", plan.specs("smoke", request.seeds), runs)
+    found = {one.finding.id: one for one in judge_outcomes([own], runs, request)}
+    assert list(found) == [one for one in plans.read("fig7").findings if one in plan.findings]
+    assert len(own.runs) < len(runs)
+    assert found["mnist-ens"].comparisons == judge({"mnist-ens": runs}, "smoke")[0].comparisons
+    assert not found["mnist-ens"].missing
 
 
 def test_packed_files_of_the_package_are_read(tmp_path, monkeypatch):

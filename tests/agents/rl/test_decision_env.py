@@ -241,6 +241,18 @@ def test_choices_that_no_recorded_run_has_are_masked():
     assert np.flatnonzero(env.action_masks()[0]).tolist() == [0, 1]
 
 
+def test_a_choice_that_no_recorded_run_has_trains_without_replay_and_restart():
+    """An algorithm without masks, such as PPO, must not learn on trainings that nobody recorded."""
+    cers = []
+    for choice in range(1, len(CHOICES)):
+        env = DecisionSurrogateVectorEnv(8, models=[every_decision(choices=False)])
+        env.reset(seed=0)
+        for _ in range(TICKS):
+            *_, infos = env.step(np.full(8, choice))
+        cers.append(infos["final_info"]["cer"].tolist())
+    assert cers == cers[:1] * len(cers)
+
+
 def test_each_episode_draws_one_of_several_models(model):
     worse = dataclasses.replace(model, first_errors=np.full(64, 0.5))
     env = DecisionSurrogateVectorEnv(100, models=[model, worse])
