@@ -22,6 +22,7 @@ from agents.sweeps.progress import say
 # The runs of docs/preregistration.md.
 _FILES = {
     "schedules": ("learned-schedule",),
+    "widths": ("learned-widths",),
     "growth": ("learned-growth",),
     "earlier": ("learned-schedule", "learned-schedule-earlier"),  # with two networks that `learned` was before
 }

@@ -11,6 +11,7 @@ from agents.cli.subcommands import add_command, add_json
 
 ALGORITHMS = ("ppo", "a2c", "dqn")
 _RECORDED = "file written by `fit`, or id of a stream whose recorded runs are shipped"
+_RECORDED_RUNS = ("schedules", "widths", "growth", "earlier")  # for `alma policy judge`
 _WIDTH = "units or channels; default: all widths of the file, or of the package without its further widths"
 
 
@@ -126,10 +127,10 @@ def add_policy(commands: Any) -> None:
     judge = add_command(kinds, "judge", "judging:judge", summary)
     judge.add_argument("folder", type=Path, nargs="*", help="folders of runs, such as runs/MNIST-ALMA-v0")
     own = (
-        "the runs that come with the package: schedules (default): of learners that do not grow; growth: of those that "
-        "do; earlier: schedules, and two networks before the present `learned`"
+        "the runs that come with the package: schedules (default): of learners that do not grow; widths: of three more "
+        "widths; growth: of learners that grow; earlier: schedules, and two networks before the present `learned`"
     )
-    judge.add_argument("--recorded", nargs="?", const="schedules", choices=["schedules", "growth", "earlier"], help=own)
+    judge.add_argument("--recorded", nargs="?", const="schedules", choices=_RECORDED_RUNS, help=own)
     add = judge.add_argument
     add("--subject", help="schedule to compare in the place of the learned ones, in the form of alma run --policy")
     add("--pass-price", type=float, nargs="+", help="prices of a full pass in errors, for --subject")

@@ -129,6 +129,29 @@ def test_the_page_has_the_numbers_of_the_recorded_comparison(capsys):
     assert sum(row["worst"] <= row["rival_worst"] for row in rows if row["rival"] == "doubling") == 23
 
 
+def test_the_page_has_the_numbers_of_the_widths_that_the_network_never_met(capsys):
+    assert main(["policy", "judge", "--recorded", "widths", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rivalries"]
+    assert len(rows) == 48  # three learners, four prices, four rivals
+    require_on_the_page(rows)
+    others = [row for row in rows if row["rival"] != "best schedule"]
+    assert all(row["difference"]["mean"] < 0 and row["p"] < 0.001 for row in others)
+    hindsight = [row for row in rows if row["rival"] == "best schedule"]
+    above = {
+        (row["runs"], row["pass_price"]): round(100 * row["difference"]["mean"] / row["rival_cost"]["mean"], 1)
+        for row in hindsight
+        if row["difference"]["mean"] > 0.02 * row["rival_cost"]["mean"]
+    }
+    assert above == {
+        ("Digits, sm 8", 0): 3.3,
+        ("Digits, sm 8", 10): 4.6,
+        ("Digits, sm 16", 10): 2.5,
+        ("Digits, sm 64", 10): 2.4,
+    }
+    assert all(row["p"] > 0.05 for row in hindsight if (row["runs"], row["pass_price"]) in above)
+    assert all(row["worst"] <= row["rival_worst"] for row in rows if row["rival"] == "doubling")
+
+
 def test_the_page_has_the_differences_to_the_networks_before(capsys):
     assert main(["policy", "judge", "--recorded", "earlier", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rivalries"]
