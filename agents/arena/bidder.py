@@ -22,7 +22,7 @@ from typing import Any
 from torch import nn
 
 from agents.learners.anytime import AnytimeAgent, MegaBatch
-from agents.policies import Decision, Policy, Progress
+from agents.policies import Decision
 from agents.policies.progress import decision_of, megabatches_of
 from alma_env import Ledger
 from alma_env.metering.meter import Meter
@@ -31,12 +31,8 @@ from alma_env.metering.meter import Meter
 ALLOWANCE = 1.05
 FIRST_GROWTH_ALLOWANCE = 4.0  # the cost of growth is unknown before the first growth step
 GROWTH_ALLOWANCE = 2.0  # the cost of growth changes with the size of the network
+WAIT = Decision(train=False)
 _NEEDED = ("epochs", "updates", "batch_size", "keep_initial", "patience")  # settings of a stage, for the estimate
-
-
-def wait(now: Progress) -> Decision:
-    """Policy of an agent that must not train at this tick."""
-    return Decision(train=False)
 
 
 class Bidder:
@@ -67,8 +63,7 @@ class Bidder:
         self.agent = agent
         self.meter = meter
         self.bid = 0  # for the next tick
-        self._policy: Policy = agent.policy
-        self._decision = Decision(train=False)  # of the policy, for the next tick
+        self._decision = WAIT  # of the policy, for the next tick
         self._estimate = 0.0  # FLOPs of the stage in the bid, by the formula
         self._grows = False  # whether the agent would grow before that stage
         self._has_grown = False
@@ -79,9 +74,9 @@ class Bidder:
 
         Call this inside ``with meter:``.
         """
-        self.agent.policy = self._decide if grant >= self.bid > 0 else wait
         before, stages = self.meter.total, self.agent.stages
-        predictor = self.agent.observe(observation)
+        self.agent.gather(observation)
+        predictor = self.agent.carry_out(self._decision if grant >= self.bid > 0 else WAIT)
         if self.agent.stages > stages and self._estimate > 0:
             factor = (self.meter.total - before) / self._estimate
             # With patience the last stage may have stopped early; the next stage may not.
@@ -99,7 +94,7 @@ class Bidder:
         if now.tick == now.ticks:
             return 0
         next_time = dataclasses.replace(now, tick=now.tick + 1, pending=now.pending + 1, flops=self.meter.total)
-        decision = self._decision = decision_of(self._policy, next_time)
+        decision = self._decision = decision_of(self.agent.policy, next_time)
         if decision.train:
             gathered = megabatches_of(next_time.tick, next_time.pending, replay=decision.replay, window=decision.window)
             self._estimate = self._stage_flops(observation, gathered, ledger[-1].inference_flops)
@@ -107,9 +102,6 @@ class Bidder:
             bid = math.ceil(self._estimate * self._factor * self._allowance())
             self.bid = bid if bid <= pool else 0
         return self.bid
-
-    def _decide(self, now: Progress) -> Decision:
-        return self._decision
 
     def _allowance(self) -> float:
         if not self._grows:
