@@ -86,7 +86,7 @@ def _panel(axes: Axes, own: Sequence[BestWait], methods: Sequence[str], strokes:
         shares = [100 * wait / one.ticks for wait in one.not_worse]
         axes.plot([place] * len(shares), shares, stroke.marker, linestyle="-", color=stroke.colour, markersize=3)
         untested = [100 * wait / one.ticks for wait in one.untested]
-        hollow = {"linestyle": "", "color": stroke.colour, "markerfacecolor": "white"}
+        hollow: dict[str, Any] = {"linestyle": "", "color": stroke.colour, "markerfacecolor": "white"}
         axes.plot([place] * len(untested), untested, stroke.marker, **hollow, markersize=3)
         axes.plot(place, 100 * one.wait / one.ticks, stroke.marker, color=stroke.colour, markersize=7)
     waits = sorted({wait for one in own for wait in one.waits})
