@@ -89,8 +89,8 @@ def _is_higher(these: Mapping[int, float], those: Mapping[int, float], level: fl
 def _best_wait(own: Sequence[SeedGroup]) -> BestWait:
     ordered = sorted(own, key=lambda group: group.wait or 0)
     totals = {group.wait or 0: group.values(group.measure.sum) for group in ordered}
-    shortest_best = lowest(totals)  # of equal ones, the shortest
-    best = next(group for group in ordered if (group.wait or 0) == shortest_best)
+    lowest_wait = lowest(totals)  # of equal ones, the shortest
+    best = next(group for group in ordered if (group.wait or 0) == lowest_wait)
     seeds = set(best.runs)
     not_worse = tuple(sorted({best.wait or 0, *confidence_set(totals)}))
     return BestWait(

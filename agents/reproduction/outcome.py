@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any
 from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import RunSpec, resolve
 from agents.reproduction.claims.findings import JudgedFinding, judge
-from agents.reproduction.plans import Plan, Request, read, that_decide
+from agents.reproduction.plans import NAMES, Plan, Request, read
 from agents.runs import archive, load
 from agents.runs.load import FinishedRun
 
@@ -123,12 +123,10 @@ def judge_outcomes(outcomes: Sequence[Outcome], runs: Sequence[FinishedRun], req
     return judge({finding: list(found.values()) for finding, found in by_finding.items()}, request.scale)
 
 
-def _others(
-    findings: Collection[str], names: Collection[str], runs: Sequence[FinishedRun], request: Request
-) -> Iterator[Outcome]:
+def _others(findings: set[str], names: set[str], runs: Sequence[FinishedRun], request: Request) -> Iterator[Outcome]:
     """Yield the outcomes of plans with other names that can decide one of the findings, with the requested settings."""
-    for name in dict.fromkeys(name for finding in findings for name in that_decide(finding)):
+    for name in NAMES:
         plan = read(name)
-        if name not in names and request.settings.keys().isdisjoint(plan.varies):
-            specs = plan.specs(request.scale, request.seeds, request.settings)
-            yield Outcome.of(plan, request.scale, specs, runs)
+        if name in names or findings.isdisjoint(plan.findings) or not request.settings.keys().isdisjoint(plan.varies):
+            continue
+        yield Outcome.of(plan, request.scale, plan.specs(request.scale, request.seeds, request.settings), runs)
