@@ -22,7 +22,7 @@ from typing import Any
 from torch import nn
 
 from agents.learners.anytime import AnytimeAgent, MegaBatch
-from agents.policies import Decision
+from agents.policies import Decision, Progress
 from agents.policies.progress import decision_of, megabatches_of
 from alma_env import Ledger
 from alma_env.metering.meter import Meter
@@ -33,6 +33,11 @@ FIRST_GROWTH_ALLOWANCE = 4.0  # the cost of growth is unknown before the first g
 GROWTH_ALLOWANCE = 2.0  # the cost of growth changes with the size of the network
 WAIT = Decision(train=False)
 _NEEDED = ("epochs", "updates", "batch_size", "keep_initial", "patience")  # settings of a stage, for the estimate
+
+
+def wait(now: Progress) -> Decision:
+    """Never train: the policy of an agent without a grant. Run folders of earlier versions name this function."""
+    return WAIT
 
 
 class Bidder:

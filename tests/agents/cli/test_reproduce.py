@@ -26,7 +26,7 @@ def out(tmp_path_factory) -> Path:
 def test_a_plan_is_run_drawn_and_judged(out):
     text = (out / "reproduction.md").read_text(encoding="utf-8")
     assert "* ablation (first version, section 5.2): 8 of 8 runs." in text
-    assert "* Instead of the plan's settings: ticks=4, epochs=1." in text
+    assert "* Instead of the seeds and settings of the plans: --set ticks=4 epochs=1." in text
     assert "![errors](ablation-errors.png)" in text
     assert (out / "ablation-errors.png").stat().st_size > 10_000
     assert len((out / "ablation-errors.csv").read_text().splitlines()) > 4
