@@ -36,27 +36,34 @@ template <int kRows, int kVectors>
     for (int v = 0; v < kVectors; ++v) store(c + row * c_stride + v * kLanes, sums[row][v]);
 }
 
-// Tiles that fill the registers.
-constexpr int kTileRows = kRegisters == 32 ? 8 : 6, kTileVectors = kRegisters == 32 ? 3 : 2;
-
-template <int kVectors, int kRows = kTileRows>
-void tiles_of_rows(Matrix a, const float* b, long b_stride, const float* bias, bool add, float* c, long c_stride,
-                   long rows, long inner) {
-  long row = 0;
-  for (; row + kRows <= rows; row += kRows)
-    tile<kRows, kVectors>(a.from(row, 0), b, b_stride, bias ? bias + row : bias, add, c + row * c_stride, c_stride,
-                          inner);
-  if constexpr (kRows > 1)
-    tiles_of_rows<kVectors, kRows / 2>(a.from(row, 0), b, b_stride, bias ? bias + row : bias, add, c + row * c_stride,
-                                       c_stride, rows - row, inner);
+// A tile of `rows` rows, at most kRows.
+template <int kRows, int kVectors>
+[[gnu::always_inline]] inline void tile_of(long rows, Matrix a, const float* b, long b_stride, const float* bias,
+                                           bool add, float* c, long c_stride, long inner) {
+  if (rows == kRows)
+    tile<kRows, kVectors>(a, b, b_stride, bias, add, c, c_stride, inner);
+  else if constexpr (kRows > 1)
+    tile_of<kRows - 1, kVectors>(rows, a, b, b_stride, bias, add, c, c_stride, inner);
 }
 
-// c (rows, columns) = bias (rows) + a (rows, inner) b (inner, columns). `columns`, `b_stride` and `c_stride` are multiples
-// of kLanes; no bias is 0.
-inline void multiply(Matrix a, const float* b, long b_stride, const float* bias, float* c, long c_stride, long rows,
-                     long inner, long columns) {
+// Tiles of at most kRows rows, and of about equal size: a tile of one row waits for its own sums.
+template <int kRows, int kVectors>
+void tiles_of_rows(Matrix a, const float* b, long b_stride, const float* bias, bool add, float* c, long c_stride,
+                   long rows, long inner) {
+  const long parts = (rows + kRows - 1) / kRows;
+  for (long part = 0; part < parts; ++part) {
+    const long row = rows * part / parts, count = rows * (part + 1) / parts - row;
+    tile_of<kRows, kVectors>(count, a.from(row, 0), b, b_stride, bias ? bias + row : bias, add, c + row * c_stride,
+                             c_stride, inner);
+  }
+}
+
+// `multiply` with tiles of at most kRows x kVectors * kLanes.
+template <int kRows, int kVectors>
+void multiply_in_tiles(Matrix a, const float* b, long b_stride, const float* bias, float* c, long c_stride, long rows,
+                       long inner, long columns) {
   constexpr long kInner = 200;  // rows of a tile of b that fit into a first-level cache
-  const long vectors = columns / kLanes, parts = (vectors + kTileVectors - 1) / kTileVectors;
+  const long vectors = columns / kLanes, parts = (vectors + kVectors - 1) / kVectors;
   for (long part = 0; part < parts; ++part) {
     const long first = vectors * part / parts, count = vectors * (part + 1) / parts - first;
     for (long k = 0; k < inner; k += kInner) {
@@ -64,13 +71,26 @@ inline void multiply(Matrix a, const float* b, long b_stride, const float* bias,
       const float* right = b + k * b_stride + first * kLanes;
       float* out = c + first * kLanes;
       const long depth = std::min(kInner, inner - k);
-      if (count == 1) tiles_of_rows<1>(left, right, b_stride, bias, k > 0, out, c_stride, rows, depth);
-      if (count == 2) tiles_of_rows<2>(left, right, b_stride, bias, k > 0, out, c_stride, rows, depth);
-      if constexpr (kTileVectors > 2) {
-        if (count == 3) tiles_of_rows<3>(left, right, b_stride, bias, k > 0, out, c_stride, rows, depth);
+      if (count == 1) tiles_of_rows<kRows, 1>(left, right, b_stride, bias, k > 0, out, c_stride, rows, depth);
+      if (count == 2) tiles_of_rows<kRows, 2>(left, right, b_stride, bias, k > 0, out, c_stride, rows, depth);
+      if constexpr (kVectors > 2) {
+        if (count == 3) tiles_of_rows<kRows, 3>(left, right, b_stride, bias, k > 0, out, c_stride, rows, depth);
       }
     }
   }
+}
+
+// c (rows, columns) = bias (rows) + a (rows, inner) b (inner, columns). `columns`, `b_stride` and `c_stride` are multiples
+// of kLanes; no bias is 0.
+inline void multiply(Matrix a, const float* b, long b_stride, const float* bias, float* c, long c_stride, long rows,
+                     long inner, long columns) {
+  // The largest tile of each form, its part of b and one number of a fill the registers.
+  if constexpr (kRegisters == 32)
+    multiply_in_tiles<8, 3>(a, b, b_stride, bias, c, c_stride, rows, inner, columns);
+  else if (rows <= 4 || columns == 3 * kLanes)
+    multiply_in_tiles<4, 3>(a, b, b_stride, bias, c, c_stride, rows, inner, columns);
+  else
+    multiply_in_tiles<6, 2>(a, b, b_stride, bias, c, c_stride, rows, inner, columns);
 }
 
 // out (columns, rows) = in (rows, columns); rows, columns and both strides are multiples of kLanes.

@@ -171,6 +171,14 @@ def test_perceptrons_train_as_with_the_plain_engine(name: str) -> None:
     agree(NETWORKS[name](), StageSettings(epochs=4, batch_size=16, optimizer="adadelta", learning_rate=0.5))
 
 
+@pytest.mark.parametrize("batch_size", [24, 40])
+@pytest.mark.parametrize("width", range(1, 13))
+def test_products_of_any_height_and_length_are_those_of_the_plain_engine(width: int, batch_size: int) -> None:
+    # The matrix product cuts its rows, and the columns of a mini-batch, into tiles, by their numbers.
+    settings = StageSettings(epochs=2, batch_size=batch_size, optimizer="sgd", learning_rate=0.05)
+    agree(_sequential(64, width, 13 - width, 10), settings)
+
+
 @pytest.mark.parametrize("name", [name for name in NETWORKS if "vgg" in name])
 def test_vgg19_trains_as_with_the_plain_engine(name: str) -> None:
     # Two steps: rounding changes which of two nearly equal pixels a pooling chooses, and the networks drift apart.
