@@ -18,6 +18,7 @@ from alma_env.errors import did_you_mean
 
 def plot(options: argparse.Namespace, console: Console) -> int:
     """Draw one kind of figure of finished runs: one file per stream, or one file if the kind shows several streams."""
+    said = Console(stderr=True) if options.print else console
     require_formats(options.format)
     if options.out.suffix.removeprefix(".") in figures.FORMATS:
         raise ValueError(
@@ -28,25 +29,32 @@ def plot(options: argparse.Namespace, console: Console) -> int:
     if kind not in figures.KINDS:
         hint = did_you_mean(kind, figures.KINDS)
         raise ValueError(f"kind {kind!r}: unknown; the kinds of figures are {', '.join(figures.KINDS)}{hint}")
+    if options.print and not figures.KINDS[kind].has_table:
+        with_table = ", ".join(name for name, its in figures.KINDS.items() if its.has_table)
+        raise ValueError(f"--print with {kind}: its figure has no table; choose one of {with_table}, or leave it out")
     names = ("panels", "flops_price", "parameter_price", "layer")
     given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
     for name in given:
         if name not in figures.KINDS[kind].options:
             owner = next(other for other, its in figures.KINDS.items() if name in its.options)
             raise ValueError(f"--{name.replace('_', '-')} with {kind}: it is an option of {owner}; leave it out")
-    of = streams(chosen_runs(options, console))
+    of = streams(chosen_runs(options, said))
     measures = figures.KINDS[kind].measures
     fitting = {name: runs for name, runs in of.items() if measure_of(runs[0].run_config.protocol) in measures}
     if not fitting:
         name, runs = next(iter(of.items()))
         figures.require_measure(kind, name, runs[0])
-    say(console, *(f"{name}: left out, because {kind} cannot show its measure" for name in of if name not in fitting))
+    say(said, *(f"{name}: left out, because {kind} cannot show its measure" for name in of if name not in fitting))
     together = figures.KINDS[kind].several_streams and len(fitting) > 1
     drawn = {", ".join(fitting): [run for runs in fitting.values() for run in runs]} if together else fitting
     for name, runs in drawn.items():
         drawing = figures.draw(kind, runs, **given)
         stem = kind if len(drawn) == 1 else "-".join([kind, re.sub(r"[^\w.=-]+", "-", name)])
-        say(console, *drawing.notes)
+        say(said, *drawing.notes)
+        if options.print:
+            title = f"{name}\n\n" if len(drawn) > 1 else ""
+            console.print(f"{title}{drawing.table}", end="", markup=False, highlight=False, soft_wrap=True)
+            continue
         files = figures.save(drawing, options.out / stem, options.format)
         say(console, *(f"{file}: {kind} of {len(runs)} runs on {name}" for file in files))
     return 0

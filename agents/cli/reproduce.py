@@ -120,7 +120,7 @@ def _print_part(
     console: Console,
 ) -> None:
     """Print one part as Markdown, for a page of the documentation."""
-    if not _only_reads(options):
+    if options.print != "costs" and not _only_reads(options):
         raise ValueError(f"--print {options.print}: it shows finished runs; give --recorded, or --runs PATH")
     runs = _finished(options, Console(stderr=True))
     text = printed(options.print, _outcomes(plans, specs, runs, options), runs, request)
@@ -199,7 +199,7 @@ def _require_ticks(plans: Sequence[Plan], scale: str, settings: Mapping[str, Any
 
 def _plans(options: argparse.Namespace, settings: Mapping[str, Any]) -> tuple[list[Plan], list[str]]:
     """Return the plans, and the names of those of ``all`` that are left out, because they need text of your own."""
-    shows = options.dry_run or options.recorded or options.runs
+    shows = options.dry_run or options.print or options.recorded or options.runs
     plans, left_out = [], []
     for name in NAMES:
         named = name in options.names

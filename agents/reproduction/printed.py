@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
-from agents.reproduction import findings_report
+from agents.reproduction import findings_report, report
+from agents.reproduction.cost import cost_of
 from agents.reproduction.outcome import Outcome, judge_outcomes
-from agents.reproduction.plans import Request
+from agents.reproduction.plans import SCALES, Request
 from agents.reproduction.tables import cer_by_wait
 from agents.runs.load import FinishedRun
 
-PARTS = ("summary", "headlines", "findings", "scores", "comparisons")
+PARTS = ("summary", "headlines", "findings", "scores", "comparisons", "costs")
 
 
 def printed(part: str, outcomes: Sequence[Outcome], runs: Sequence[FinishedRun], request: Request) -> str:
@@ -19,7 +21,8 @@ def printed(part: str, outcomes: Sequence[Outcome], runs: Sequence[FinishedRun],
     Args:
         part: ``summary``, how many findings hold; ``headlines``, the verdicts on the best known findings;
             ``findings``, the table of all verdicts; ``scores``, the CER of each plan by waiting time, or its
-            perplexities; ``comparisons``, every comparison behind the findings.
+            perplexities; ``comparisons``, every comparison behind the findings; ``costs``,
+            the costs of the plans at each scale, for which no run is needed.
         outcomes: of the plans.
         runs: the finished runs, see `judge_outcomes`.
         request: what was asked of the plans.
@@ -29,6 +32,14 @@ def printed(part: str, outcomes: Sequence[Outcome], runs: Sequence[FinishedRun],
     """
     if part not in PARTS:
         raise ValueError(f"--print {part}: there is no such part; choose one of {', '.join(PARTS)}")
+    if part == "costs":
+        plans = [outcome.plan for outcome in outcomes]
+        return report.costs_table(
+            [
+                (plan.name, scale, cost_of(plan.specs(scale, request.seeds, request.settings)))
+                for plan, scale in itertools.product(plans, SCALES)
+            ]
+        )
     if part == "scores":
         return "\n".join(map(scores, outcomes))
     judged = judge_outcomes(outcomes, runs, request)

@@ -9,7 +9,7 @@ import pytest
 
 from agents.cli import main, parser
 from agents.cli import reproduce as reproduce_cli
-from agents.reproduction import docs_blocks, outcome, plans
+from agents.reproduction import outcome, plans
 from agents.runs import archive, load
 from agents.sweeps.sweep import Failure, SweepReport
 
@@ -84,18 +84,31 @@ def test_a_dry_run_shows_what_is_finished_and_what_the_rest_costs(out, monkeypat
     assert line[:4] == ["ablation", "smoke", "8", "4"]
 
 
+SHOWN = {
+    "summary": "Of 2 findings of the paper, ",
+    "headlines": "ablation: no finding of the front page is judged.",
+    "findings": "| gMoE < fixed MoE < ensemble of fixed MoEs, in CER | ",
+    "scores": "ablation: 8 of 8 runs recorded.",
+    "comparisons": "| 4: gmoe − moe | CER | < 0 | ",
+    "costs": "| ablation | gpu | 36 | ",
+}
+
+
 @pytest.mark.parametrize("part", parser.PARTS)
-def test_a_part_is_printed_as_it_is_in_the_documentation(part, out, tmp_path, monkeypatch, capsys):
+def test_a_part_is_printed_and_nothing_is_written(part, out, tmp_path, monkeypatch, capsys):
     file = tmp_path / f"ablation-smoke{archive.SUFFIX}"
     load.pack(load.find(out)[0], file)
     monkeypatch.setattr(outcome, "recorded_files", lambda: [file])
-    monkeypatch.setattr(docs_blocks, "_recorded_runs", outcome.recorded_runs)
     monkeypatch.chdir(tmp_path)
-    arguments = f"ablation --scale smoke --recorded --print {part} --set ticks=4 epochs=1"
-    assert main(["reproduce", *arguments.split()]) == 0
-    block = f"<!-- alma reproduce {arguments} -->\n\n{capsys.readouterr().out}\n<!-- end -->"
-    assert docs_blocks.fill(f"<!-- alma reproduce {arguments} -->\n<!-- end -->") == block
+    assert main([*COMMAND, "--recorded", "--print", part]) == 0
+    assert SHOWN[part] in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_costs_are_printed_without_runs_and_for_plans_with_text_of_your_own(capsys):
+    assert main(["reproduce", "tab2", "--scale", "gpu", "--print", "costs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(" | ")[1] for line in lines[2:] if line] == ["smoke", "cpu", "gpu"]
 
 
 def test_recorded_and_own_runs_are_joined(out, tmp_path, monkeypatch, capsys):
