@@ -36,7 +36,10 @@ def commands(text: str) -> list[str]:
 @cache
 def _output(words: str) -> str:
     with redirect_stdout(io.StringIO()) as written:
-        status = main(shlex.split(words))
+        try:
+            status: object = main(shlex.split(words))
+        except SystemExit as end:  # of the parser, which has named the wrong word
+            status = end.code
     if status != 0:
         raise ValueError(f"<!-- alma {words} -->: the command failed, with the message above; write another one")
     return written.getvalue()

@@ -157,7 +157,7 @@ def _add_reproduce(commands: Any) -> None:
     recorded.add_argument("--missing", action="store_true", help=missing)
     finished = "draw and judge the finished runs in these folders or packed files; without --missing, run nothing"
     add("--runs", type=Path, nargs="+", metavar="PATH", help=finished)
-    part = "print this part of the finished runs, or the costs of the plans at each scale, as Markdown, and end"
+    part = "print this part of the finished runs, or the costs at each scale, as Markdown, and end; write nothing"
     add("--print", choices=PARTS, help=part)
     formats = "formats of the figures, default png csv"
     add("--format", nargs="+", choices=PICTURE_FORMATS, default=["png", "csv"], help=formats)
@@ -210,7 +210,7 @@ def _add_plot(commands: Any) -> None:
     add("--out", type=Path, default=Path("figures"), help="folder to write to, default figures/")
     formats = "png, svg, pdf, or csv for the numbers; default png"
     add("--format", nargs="+", default=["png"], metavar="FORMAT", help=formats)
-    add("--print", action="store_true", help="print the table of the figure as Markdown, and end; draw nothing")
+    add("--print", action="store_true", help="print the table of the figure as Markdown, and end; write nothing")
     add("--panels", help="errors: one panel per width, wait, both or none; default auto")
     add("--flops-price", type=float, help="pareto: price of one teraFLOP, in errors")
     add("--parameter-price", type=float, help="pareto: price of a million parameters at each tick, in errors")

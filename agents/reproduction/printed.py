@@ -21,8 +21,8 @@ def printed(part: str, outcomes: Sequence[Outcome], runs: Sequence[FinishedRun],
     Args:
         part: ``summary``, how many findings hold; ``headlines``, the verdicts on the best known findings;
             ``findings``, the table of all verdicts; ``scores``, the CER of each plan by waiting time, or its
-            perplexities; ``comparisons``, every comparison behind the findings; ``costs``,
-            the costs of the plans at each scale, for which no run is needed.
+            perplexities; ``comparisons``, every comparison behind the findings; ``costs``, the costs of the plans
+            at each scale, for which no run is needed.
         outcomes: of the plans.
         runs: the finished runs, see `judge_outcomes`.
         request: what was asked of the plans.
@@ -33,12 +33,9 @@ def printed(part: str, outcomes: Sequence[Outcome], runs: Sequence[FinishedRun],
     if part not in PARTS:
         raise ValueError(f"--print {part}: there is no such part; choose one of {', '.join(PARTS)}")
     if part == "costs":
-        plans = [outcome.plan for outcome in outcomes]
         return report.costs_table(
-            [
-                (plan.name, scale, cost_of(plan.specs(scale, request.seeds, request.settings)))
-                for plan, scale in itertools.product(plans, SCALES)
-            ]
+            (one.plan.name, scale, cost_of(one.plan.specs(scale, request.seeds, request.settings)))
+            for one, scale in itertools.product(outcomes, SCALES)
         )
     if part == "scores":
         return "\n".join(map(scores, outcomes))

@@ -42,13 +42,15 @@ def test_the_documentation_shows_the_findings_of_each_recorded_file(file):
 
 
 def test_a_block_whose_command_fails_is_refused(capsys):
-    for words in ("plot errors --recorded --print", "plot savings --print", "reproduce fig7 --print findings"):
+    failing = ("plot errors --recorded --print", "plot savings --print", "reproduce fig7 --print findings")
+    for words in (*failing, "reproduce fig9 --recorded"):
         with pytest.raises(ValueError, match=f"alma {words} -->: the command failed"):
             docs_blocks.fill(f"<!-- alma {words} -->\n<!-- end -->")
     message = capsys.readouterr().err
     assert "--print with errors: its figure has no table; choose one of best-wait-by-width, savings, " in message
     assert "no PATH: give folders" in message
     assert "--print findings: it shows finished runs" in message
+    assert "did you mean fig8 or fig7?" in message
 
 
 def test_a_block_of_a_figure_has_its_table_of_the_recorded_runs():
