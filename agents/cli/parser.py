@@ -24,7 +24,7 @@ PLANS = (
 )
 SCALES = ("smoke", "cpu", "gpu")
 PARTS = ("summary", "headlines", "findings", "scores", "comparisons", "costs")
-ENGINES = ("auto", "plain", "native")
+ENGINES = ("auto", "plain", "native", "graphs")
 PICTURE_FORMATS = ("png", "svg", "pdf", "csv")
 TABLE_FORMATS = ("markdown", "latex", "csv", "json")
 TABLE_KEYS = ("env", "agent", "width", "when", "replay")

@@ -7,7 +7,6 @@ a random position, and mirrored with probability 1/2. Each image has its own ran
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +15,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class CropFlip:
-    """Random crops and flips: `top` and `left` in 0..2·padding, uint8 (..., n), and `mirror`, bool (..., n)."""
+    """Random crops and flips: `top` and `left` in 0..2·padding, uint8 (...), and `mirror`, bool (...)."""
 
     top: Tensor
     left: Tensor
@@ -26,7 +25,11 @@ class CropFlip:
         """Return the same crops and flips on another device."""
         return CropFlip(self.top.to(device), self.left.to(device), self.mirror.to(device))
 
-    def __getitem__(self, part: int | slice | tuple[Any, ...]) -> CropFlip:
+    def flatten(self) -> CropFlip:
+        """Return the same crops and flips with one dimension."""
+        return CropFlip(self.top.flatten(), self.left.flatten(), self.mirror.flatten())
+
+    def __getitem__(self, part: int | slice | Tensor) -> CropFlip:
         """Return the crops and flips of some of the images."""
         return CropFlip(self.top[part], self.left[part], self.mirror[part])
 
@@ -46,9 +49,9 @@ class PaddedImages:
         self._crops = bordered.unfold(2, height, 1).unfold(3, width, 1)  # a view: (n, C, 2p + 1, 2p + 1, H, W)
 
     def crop_flip(self, index: Tensor, flips: CropFlip) -> Tensor:
-        """Return the images of `index` (int64, (..., b)), each cropped and flipped: (..., b, C, H, W)."""
-        crops = self._crops[index, :, flips.top.long(), flips.left.long()]  # (..., b, C, H, W)
-        return torch.where(flips.mirror[..., None, None, None], crops.flip(-1), crops)
+        """Return the images of `index` (int64, (b,)), each cropped and flipped: (b, C, H, W)."""
+        crops = self._crops[index, :, flips.top.long(), flips.left.long()]  # (b, C, H, W)
+        return torch.where(flips.mirror[:, None, None, None], crops.flip(-1), crops)
 
 
 def draw_crop_flip(shape: tuple[int, ...], padding: int, generator: torch.Generator) -> CropFlip:

@@ -15,25 +15,21 @@ def _keep_better(score: Tensor, loss: Tensor, min_delta: float, live: list[Tenso
     live[1].copy_(score)
     better = (score < kept[1] - min_delta) & loss.isfinite()
     for new, old in zip(live, kept, strict=True):
-        torch.where(better.view(better.shape + (1,) * (old.dim() - better.dim())), new, old, out=old)
+        torch.where(better, new, old, out=old)
     live[0].add_(1)
 
 
 class BestEpoch:
-    """The weights and buffers of the best epoch so far, selected on the device.
-
-    A network's losses and errors are (). If they are (members,), the first dimension of each weight is that of the
-    members, and each member has its own best epoch.
-    """
+    """The weights and buffers of the best epoch so far, selected on the device."""
 
     def __init__(self, body: nn.Module, settings: StageSettings) -> None:
         self._settings = settings
         self._weights = [tensor.detach() for tensor in (*body.parameters(), *body.buffers())]
         self._kept = [tensor.clone() for tensor in self._weights]
-        self._live: list[Tensor] = []  # empty until the first offer, which has the shape of epoch and criterion
+        self._live: list[Tensor] = []  # empty until the first offer, which has the dtype of the criterion
 
     def offer(self, loss: Tensor, error: Tensor) -> None:
-        """Keep the current weights if this validation loss or error is better than the best."""
+        """Keep the current weights if this validation loss () or error () is better than the best."""
         score = loss if self._settings.select == "val_loss" else error
         if not self._live:
             first = 0 if self._settings.keep_initial else 1  # number of the first epoch that is offered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -50,33 +50,24 @@ def draw_orders(examples: int, epochs: int, generator: torch.Generator, per_epoc
     return drawn[: epochs * per_epoch].view(epochs, per_epoch)
 
 
-Share = Callable[[int, int], slice]  # the part of a range of positions that this process computes
+class MiniBatches:
+    """The training examples of a stage in their random order, on the device of the examples."""
 
+    def __init__(self, normalize: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, order: DataOrder) -> None:
+        self._normalize, self._y = normalize, y
+        self._orders = order.orders().to(x.device).flatten()  # (epochs · per_epoch,)
+        self._flips: CropFlip | None = None
+        if order.settings.augmentation == "crop_flip":
+            self._images = PaddedImages(x, order.settings.padding)
+            self._flips = order.crop_flips().to(x.device).flatten()
+        else:
+            self._x = normalize(x)
 
-def mini_batches(
-    normalize: Callable[[Tensor], Tensor], x: Tensor, y: Tensor, order: DataOrder, share: Share
-) -> Callable[[int], Iterator[tuple[Tensor, Tensor]]]:
-    """Return a function of the epoch, from 0, that yields mini-batches: normalised inputs (b, ...) and labels (b, ...).
-
-    The orders may have further dimensions before those of `DataOrder.orders`; the mini-batches then have them, too.
-    """
-    settings = order.settings
-    orders = order.orders().to(x.device)
-    if settings.augmentation == "crop_flip":
-        images, flips = PaddedImages(x, settings.padding), order.crop_flips().to(x.device)
-    else:
-        x = normalize(x)
-
-    def inputs(index: Tensor, epoch: int, positions: slice) -> Tensor:
-        if settings.augmentation == "crop_flip":
-            cut = normalize(images.crop_flip(index, flips[..., epoch, positions]).flatten(0, -4))
-            return cut.view(*index.shape, *cut.shape[1:])
-        return x.index_select(0, index.flatten()).view(*index.shape, *x.shape[1:])  # faster than x[index] on a CPU
-
-    def of_epoch(epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
-        for start in range(0, order.per_epoch, settings.batch_size):
-            positions = share(start, min(start + settings.batch_size, order.per_epoch))
-            index = orders[..., epoch, positions]
-            yield inputs(index, epoch, positions), y[index]
-
-    return of_epoch
+    def at(self, positions: slice | Tensor) -> tuple[Tensor, Tensor]:
+        """Return normalised inputs (b, ...) and labels (b, ...) at some positions in the order of all epochs."""
+        index = self._orders[positions]
+        if self._flips is None:
+            x = self._x.index_select(0, index)  # faster than x[index] on a CPU
+        else:
+            x = self._normalize(self._images.crop_flip(index, self._flips[positions]))
+        return x, self._y[index]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Literal, get_type_hints
+from typing import Literal, get_args, get_type_hints
 
 from agents.policies.validation import check_types
 
-EngineName = Literal["plain", "native"]
+EngineName = Literal["plain", "native", "graphs"]
+ENGINES = get_args(EngineName)
 OnEpoch = Callable[[int], None]  # called with the number of epochs done
 
 

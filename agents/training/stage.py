@@ -23,7 +23,7 @@ from torch import Tensor
 
 from agents.networks.mlp_vgg import Predictor
 from agents.training.best_checkpoint import BestEpoch
-from agents.training.data_order import DataOrder, mini_batches
+from agents.training.data_order import DataOrder, MiniBatches
 from agents.training.processes import SingleProcess
 from agents.training.seeding import StageGenerators
 from agents.training.settings import OnEpoch, StageSettings
@@ -208,7 +208,7 @@ def plain_engine(
     """
     processes = processes or SingleProcess()
     body, settings, own = predictor.body, order.settings, processes.share(0, len(valid))
-    mini_batches_of = mini_batches(predictor.normalize, train.x, train.y, order, processes.share)
+    mini_batches = MiniBatches(predictor.normalize, train.x, train.y, order)
     valid_x, valid_y = predictor.normalize(valid.x[own]), valid.y[own]
     in_full = getattr(body, "cost_depends_on_data", False)
     step = train_mini_batch.fn if in_full else train_mini_batch
@@ -228,7 +228,9 @@ def plain_engine(
         initial = score() if settings.keep_initial else None
         for epoch in range(settings.epochs):
             body.train()
-            for x, y in mini_batches_of(epoch):
+            for start in range(epoch * order.per_epoch, (epoch + 1) * order.per_epoch, settings.batch_size):
+                end = min(start + settings.batch_size, (epoch + 1) * order.per_epoch)
+                x, y = mini_batches.at(processes.share(start, end))
                 step(body, optimizer, x, y, settings)
                 if schedule is not None:
                     schedule.step()

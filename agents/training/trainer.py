@@ -14,7 +14,6 @@ import torch
 from torch import nn
 
 from agents.networks.mlp_vgg import Predictor
-from agents.training import side_by_side
 from agents.training.seeding import Role, generator, stage_generators
 from agents.training.settings import OnEpoch, StageSettings
 from agents.training.stage import Engine, Examples, StageReport, plain_engine, train_stage
@@ -69,17 +68,13 @@ class Trainer:
         self, normalize: nn.Module, bodies: Sequence[nn.Module], train: Examples, valid: Examples, stage: int
     ) -> MembersReport:
         """Train each network in place on the same T and V and keep its own best epoch."""
-        own = stage_generators(self.seed, stage, len(bodies))
-        if side_by_side.pays(bodies, self.settings):
-            reports = side_by_side.train_side_by_side(
-                normalize, bodies, train, valid, self.settings, own, engine=self.engine, on_epoch=self.on_epoch
+        own, on_epoch = stage_generators(self.seed, stage, len(bodies)), _every(len(bodies), self.on_epoch)
+        reports = (
+            train_stage(
+                Predictor(normalize, body), train, valid, self.settings, each, engine=self.engine, on_epoch=on_epoch
             )
-        else:
-            predictors, on_epoch = [Predictor(normalize, body) for body in bodies], _every(len(bodies), self.on_epoch)
-            reports = [
-                train_stage(predictor, train, valid, self.settings, each, engine=self.engine, on_epoch=on_epoch)
-                for predictor, each in zip(predictors, own, strict=True)
-            ]
+            for body, each in zip(bodies, own, strict=True)
+        )
         return MembersReport(tuple(reports))
 
 

@@ -28,7 +28,11 @@ def uncounted(written: Iterable[Tensor] = (), read: Iterable[Tensor] = ()) -> It
     found, foreign = content.look_at_all(written)
     foreign = foreign or content.look_at_all(read)[1]
     with disable_modes():
-        yield
+        above = meter.suspend()  # so that a function of `count_once` is not charged, either
+        try:
+            yield
+        finally:
+            meter.resume(above)
     content.note_all(found, foreign)
 
 
