@@ -65,8 +65,7 @@ class CudaGraphs:
         self._last_call: torch.cuda.Event | None = None
 
     def __enter__(self) -> CudaGraphs:
-        self._outer = torch.cuda.current_stream(self._stream.device)
-        self._stream.wait_stream(self._outer)
+        self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
         self._block.enter_context(torch.cuda.stream(self._stream))
         # The steps of the first epoch are not recorded, and optimizers warn of that.
         self._block.enter_context(warnings.catch_warnings())
@@ -75,7 +74,7 @@ class CudaGraphs:
 
     def __exit__(self, *error: object) -> None:
         self._block.close()
-        self._outer.wait_stream(self._stream)
+        self._stream.synchronize()  # a graph must outlive its replays
 
     def record(self, work: Callable[[], None]) -> Callable[[], None]:
         """Return a function that replays the work. Recording does not compute it."""
