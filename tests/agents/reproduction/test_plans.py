@@ -52,6 +52,7 @@ def test_the_most_useful_runs_on_cifar_come_first():
         *((agent, 4, False) for agent in methods),
         *((agent, 8, False) for agent in methods[:4]),
         ("sm", 16, False),
+        ("sm", 32, False),
     ]
     replayed = [spec for spec in plans.read("fig8").specs("cpu") if spec.replay]
     assert [(spec.agent, spec.wait, spec.seed) for spec in replayed if spec.wait == 2] == [("sm", 2, 0), ("ens", 2, 0)]
