@@ -58,8 +58,8 @@ def make(
             ``Progress`` to a ``Decision``, or to True to train and False to wait; or it is a text as for
             ``alma run --policy``, such as ``"doubling:first=5"``.
         seed: seed of the agent, at least 0.
-        engine: ``plain``; ``native`` (C++) on a CPU and ``graphs`` on a GPU, for MLPs and VGG19s; or ``auto``: native or
-            graphs wherever they can run.
+        engine: ``plain``; ``native`` (C++, on a CPU) or ``graphs`` (on a GPU), for MLPs and VGG19s; or ``auto``: native
+            or graphs wherever they can run.
         device: ``cpu``, ``cuda``, …; ``auto``: a GPU if there is one.
         on_epoch: called after every epoch.
         hyperparameters: the method's own, such as ``from_scratch``; the fields of ``StageSettings``, such as

@@ -195,7 +195,9 @@ def test_a_stage_never_waits_for_its_device(id: str, engine: Any, monkeypatch: p
     """
     curves: list[Curves] = []
     monkeypatch.setattr(Curves, "report", lambda curve: curves.append(curve))
-    learner = LEARNERS[id](Trainer(dataclasses.replace(CIFAR, keep_initial=True), device="meta", engine=engine))
+    learner = LEARNERS[id](
+        Trainer(dataclasses.replace(CIFAR, epochs=2, keep_initial=True), device="meta", engine=engine)
+    )
     with Meter():
         learner.train(images(40, 0), images(9, 5))
     assert all(values.is_meta for curve in curves for values in (curve.loss, curve.error, curve.best_epoch))
