@@ -1,4 +1,4 @@
-"""The engine for GPUs: the operations of an epoch are recorded once as CUDA graphs and then replayed.
+"""The engine for GPUs: a training step and the validation are recorded as CUDA graphs and then replayed.
 
 On a GPU, PyTorch takes longer to start an operation of a small network than the GPU takes to compute it. A graph starts
 all operations of a training step at once. The mini-batches, the formulas and the FLOPs are those of the plain engine.
@@ -7,36 +7,42 @@ all operations of a training step at once. The mini-batches, the formulas and th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache, partial
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from agents.networks.firefly_network import FireflyVGG19
+from agents.networks.firefly_network import FireflyVGG19, ResidualLayer
+from agents.networks.gate_tree import MixtureLayer
 from agents.networks.mixture import MixtureMLP, MixtureVGG19
 from agents.networks.mlp_vgg import MLP, VGG19, Predictor
 from agents.networks.uniform_mixture import UniformMixture
 from agents.training.best_checkpoint import BestEpoch
-from agents.training.charged_epochs import charged_per_epoch, charges_seen
 from agents.training.data_order import DataOrder, MiniBatches
 from agents.training.settings import OnEpoch, StageSettings
 from agents.training.stage import Curves, Examples, plain_engine
 from agents.training.step import new_optimizer, train_mini_batch, validate
-from alma_env.metering.uncounted import uncounted
+from alma_env.metering import meter
+from alma_env.metering.tally import Charges, Tally
+from alma_env.metering.uncounted import note_backward_passes, uncounted
 
-# Networks that neither wait for the device nor draw random numbers in a step.
-_NETWORKS = (MLP, VGG19, FireflyVGG19, MixtureMLP, MixtureVGG19, UniformMixture)
+# Modules that neither wait for the device nor draw random numbers in a step.
+_MODULES = (
+    *(MLP, VGG19, FireflyVGG19, ResidualLayer, MixtureMLP, MixtureVGG19, MixtureLayer, UniformMixture),
+    *(nn.Sequential, nn.ModuleList, nn.Flatten, nn.Identity, nn.ReLU, nn.Linear, nn.Conv2d, nn.BatchNorm2d),
+    *(nn.MaxPool2d, nn.AdaptiveAvgPool2d),
+)
 
 
 def supports_graphs(body: nn.Module, settings: StageSettings) -> bool:
     """Return whether the steps of a stage are equal, so that one recorded step stands for all."""
-    members = body.members if type(body) is UniformMixture else [body]
+    modules = list(body.modules())
     return (
-        all(type(network) in _NETWORKS for network in (body, *members))
-        and not any(getattr(network, "cost_depends_on_data", False) for network in members)
+        all(type(module) in _MODULES for module in modules)
+        and not any(getattr(module, "cost_depends_on_data", False) for module in modules)
         and (settings.updates, settings.accumulation, settings.clip) == (None, 1, None)
     )
 
@@ -106,45 +112,39 @@ def graphs_engine(
     *,
     recorder: Recorder | None = None,
 ) -> Curves:
-    """Compute the first epoch of a stage step by step, and all others by replaying a recorded epoch.
+    """Compute the first epoch of a stage operation by operation, and all others by replaying steps and validation.
 
-    The plain engine computes the stage if its steps differ: a network can change after the engine was chosen.
+    The plain engine computes the stage if its steps differ, since a network can change after the engine was chosen, and
+    on other devices than a GPU.
     """
     body, settings = predictor.body, order.settings
-    if not supports_graphs(body, settings):
+    if not supports_graphs(body, settings) or (recorder is None and not train.y.is_cuda):
         return plain_engine(predictor, train, valid, order, on_epoch)
     starts = range(0, order.per_epoch, settings.batch_size)
     sizes = [min(settings.batch_size, order.per_epoch - start) for start in starts]
-    written, read = [*body.parameters(), *body.buffers()], [train.x, train.y, valid.x, valid.y]
 
     with recorder or CudaGraphs(train.y.device) as recorder:
         stage = _Stage(predictor, train, valid, order)
-
-        def is_last(epoch: int) -> bool:
-            if on_epoch is not None:
-                on_epoch(epoch)
-            patience = settings.patience
-            return patience is not None and epoch - int(stage.best.epoch) >= patience
-
         initial = stage.score() if settings.keep_initial else None
-        with charges_seen() as epoch_charges:
+        epoch_tally, running = Tally(None), meter.running()
+        with nullcontext() if running is None else running.count_into(epoch_tally):
             for size in sizes:
                 stage.train_on(size)
             stage.score_epoch()
         epochs = 1
-        ended = is_last(1)
-        with charged_per_epoch(epoch_charges.charges()) as replayed, uncounted(written, read):
-            if not ended and settings.epochs > 1:
+        if not stage.ends_after(1, on_epoch):
+            with stage.uncounted():
                 train_on = {size: recorder.record(partial(stage.train_on, size)) for size in set(sizes)}
                 score_epoch = recorder.record(stage.score_epoch)
-                for epochs in range(2, settings.epochs + 1):
+            for epochs in range(2, settings.epochs + 1):
+                with stage.uncounted(epoch_tally.charges()):
                     for size in sizes:
                         train_on[size]()
                     score_epoch()
                     recorder.keep_pace()
-                    replayed.append(epochs)
-                    if is_last(epochs):
-                        break
+                if stage.ends_after(epochs, on_epoch):
+                    break
+        with stage.uncounted():
             stage.best.restore()
     losses, errors = stage.curves[:, :epochs]
     return Curves(losses, errors, stage.best.epoch, stage.best.criterion, initial)
@@ -154,18 +154,42 @@ class _Stage:
     """The two parts of an epoch as functions that know from the device where in the stage they are."""
 
     def __init__(self, predictor: Predictor, train: Examples, valid: Examples, order: DataOrder) -> None:
+        device = train.y.device
         self.settings, self.body = order.settings, predictor.body
         self.best = BestEpoch(self.body, self.settings)
-        self.curves = torch.zeros(2, self.settings.epochs, device=train.y.device)  # validation losses and errors
+        # Validation losses and errors; float64 holds those of every network.
+        self.curves = torch.zeros(2, self.settings.epochs, dtype=torch.float64, device=device)
         self._mini_batches = MiniBatches(predictor.normalize, train.x, train.y, order)
         self._valid = predictor.normalize(valid.x), valid.y
         self._optimizer, _ = new_optimizer(self.body, self.settings)
-        self._position = torch.zeros((), dtype=torch.int64, device=train.y.device)
-        self._epoch = torch.zeros(1, dtype=torch.int64, device=train.y.device)
+        self._position = torch.zeros((), dtype=torch.int64, device=device)
+        self._epoch = torch.zeros(1, dtype=torch.int64, device=device)
+        self._written = [*self.body.parameters(), *self.body.buffers()]
+        self._read = [train.x, train.y, valid.x, valid.y]
+        self._backward_passes = 0  # that PyTorch ran: a replay runs none
         if train.y.is_cuda:
             for group in self._optimizer.param_groups:
                 if "capturable" in group:
                     group["capturable"] = True
+
+    @contextmanager
+    def uncounted(self, charges: Charges = ()) -> Iterator[None]:
+        """Run a block where the meter cannot see it, and charge it, also after an error."""
+        before = self._backward_passes
+        try:
+            with uncounted(self._written, self._read):
+                yield
+        finally:
+            note_backward_passes(self._backward_passes - before)
+            if (running := meter.running()) is not None:
+                running.charge(charges)
+
+    def ends_after(self, epoch: int, on_epoch: OnEpoch | None) -> bool:
+        """Report the end of an epoch; return whether it is the last."""
+        if on_epoch is not None:
+            on_epoch(epoch)
+        patience = self.settings.patience
+        return epoch == self.settings.epochs or (patience is not None and epoch - int(self.best.epoch) >= patience)
 
     def train_on(self, size: int) -> None:
         """Take one optimizer step on the next examples."""
@@ -173,6 +197,7 @@ class _Stage:
         positions = torch.arange(size, device=self._position.device) + self._position
         train_mini_batch(self.body, self._optimizer, *self._mini_batches.at(positions), self.settings)
         self._position += size
+        self._backward_passes += 1
 
     def score(self) -> tuple[Tensor, Tensor]:
         """Return the validation loss and error, and keep the weights if they are the best so far."""
@@ -182,5 +207,5 @@ class _Stage:
 
     def score_epoch(self) -> None:
         """Enter the validation results of an epoch into the curves."""
-        self.curves.index_copy_(1, self._epoch, torch.stack(self.score()).float().unsqueeze(1))
+        self.curves.index_copy_(1, self._epoch, torch.stack(self.score()).double().unsqueeze(1))
         self._epoch += 1

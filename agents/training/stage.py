@@ -175,7 +175,7 @@ def train_stage(
     Raises:
         ValueError: `train` or `valid` is empty, or its inputs and labels differ in number.
     """
-    require_examples(train=train, valid=valid)
+    _require_examples(train=train, valid=valid)
     device = next(predictor.parameters()).device
     order = DataOrder(len(train), settings, generators)
     curves = (engine or plain_engine)(predictor, train.to(device), valid.to(device), order, on_epoch)
@@ -183,7 +183,7 @@ def train_stage(
     return curves.report()
 
 
-def require_examples(**parts: Examples) -> None:
+def _require_examples(**parts: Examples) -> None:
     """Raise ValueError if a part of the data is empty, or its inputs and labels differ in number."""
     for name, part in parts.items():
         if len(part.x) != len(part.y):

@@ -24,14 +24,6 @@ class HasLoss(Protocol):
         """Return the loss () of a mini-batch; `balance` is the factor of a balance loss."""
 
 
-@runtime_checkable
-class HasScore(Protocol):
-    """A network with a score of its own; others have the cross-entropy and the wrong answers of their logits."""
-
-    def validation_score(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the summed cross-entropy and the number of wrong answers of a batch."""
-
-
 @count_once
 def train_mini_batch(
     body: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor, settings: StageSettings
@@ -119,10 +111,8 @@ def validate(body: nn.Module, x: Tensor, y: Tensor, batch_size: int, *, in_full:
 @count_once
 @torch.no_grad()
 def score_batch(body: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the summed cross-entropy () and the number of wrong answers (), or `body.validation_score`."""
+    """Return the summed cross-entropy () and the number of wrong answers ()."""
     with meter.phase("validation"):
-        if isinstance(body, HasScore):
-            return body.validation_score(x, y)
         logits = body(x)
         return _cross_entropy(logits, y, "sum"), (logits.argmax(-1) != y).sum()
 

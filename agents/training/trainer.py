@@ -46,7 +46,8 @@ class Trainer:
         device: where to train.
         engine: how to compute a stage, see `agents.training.engines.engine_named`; all engines give the same result,
             to rounding. The default trains in this process alone, also under ``torchrun``.
-        on_epoch: called with the number of epochs done after every epoch, for progress displays.
+        on_epoch: called with the number of epochs done after every epoch, for progress displays; on a GPU, the host can
+            be an epoch ahead.
     """
 
     settings: StageSettings

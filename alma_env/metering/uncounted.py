@@ -9,12 +9,15 @@ from typing import Any
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes as disable_modes
 
+from alma_env.metering.backward_passes import passes
 from alma_env.metering.meter import running
 
 
 @contextmanager
 def uncounted(written: Iterable[Tensor] = (), read: Iterable[Tensor] = ()) -> Iterator[None]:
     """Run this block at full speed, without counting; the caller charges it.
+
+    Functions of `count_once` are not charged in it, either. After an error, too, `written` counts as written.
 
     Args:
         written: the tensors that the block reads and writes.
@@ -27,16 +30,24 @@ def uncounted(written: Iterable[Tensor] = (), read: Iterable[Tensor] = ()) -> It
     content: Any = meter.content
     found, foreign = content.look_at_all(written)
     foreign = foreign or content.look_at_all(read)[1]
-    with disable_modes():
-        above = meter.suspend()  # so that a function of `count_once` is not charged, either
-        try:
-            yield
-        finally:
-            meter.resume(above)
-    content.note_all(found, foreign)
+    try:
+        with disable_modes():
+            above = meter.suspend()
+            try:
+                yield
+            finally:
+                meter.resume(above)
+    finally:
+        content.note_all(found, foreign)
 
 
 def note_copies(originals: Iterable[Tensor], copies: Iterable[Tensor]) -> None:
-    """Note that an `uncounted` block made copies: a copy has the provenance of its original."""
+    """Note, after an `uncounted` block, that it made copies: a copy has the provenance of its original."""
     if (meter := running()) is not None:
         meter.content.note_copies(originals, copies)
+
+
+def note_backward_passes(number: int) -> None:
+    """Note, after an `uncounted` block, how many backward passes PyTorch ran in it: the caller charges them."""
+    if running() is not None:
+        passes().charged += number

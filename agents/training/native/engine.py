@@ -7,13 +7,14 @@ The mini-batches, the formulas and the FLOPs are those of the plain engine, and 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from agents.networks.mlp_vgg import Normalize, Predictor
-from agents.training.charged_epochs import charged_per_epoch, times_charged
 from agents.training.data_order import DataOrder
 from agents.training.native.native_stage import NativeExamples, NativeStage, float32
 from agents.training.native.supported import convolutions_of, float_tensors, layers_of, members_of, supports
@@ -60,7 +61,7 @@ def native_engine(
     losses: list[float] = []
     errors: list[float] = []
     best_epoch, criterion, initial = 0, math.inf, None
-    with stage, charged_per_epoch(step_charges) as trained, charged_per_epoch(validation_charges) as scored:
+    with stage, _charged(step_charges) as trained, _charged(validation_charges) as scored:
         kept = stage.state()
         for epoch in range(0 if settings.keep_initial else 1, settings.epochs + 1):
             if epoch > 0:
@@ -139,7 +140,7 @@ def _charges(
         for size, times in _batches(len(part), batch_size):
             with uncounted():
                 x = predictor.normalize(part.x[:size])
-            tally.add(times_charged(function.charges(predictor.body, x, part.y[:size], *rest), times))
+            tally.add(_times(function.charges(predictor.body, x, part.y[:size], *rest), times))
     return tally.charges()
 
 
@@ -147,3 +148,18 @@ def _batches(examples: int, batch_size: int) -> list[tuple[int, int]]:
     """Return the sizes of the batches of an epoch, and how often each size occurs."""
     sizes = ((batch_size, examples // batch_size), (examples % batch_size, 1))
     return [(size, times) for size, times in sizes if size and times]
+
+
+def _times(charges: Charges, times: int) -> Charges:
+    return tuple((phase, times * forward, times * backward) for phase, forward, backward in charges)
+
+
+@contextmanager
+def _charged(charges: Charges) -> Iterator[list[int]]:
+    """Charge what each epoch in the yielded list costs at the end of the block, also after an error."""
+    epochs: list[int] = []
+    try:
+        yield epochs
+    finally:
+        if (running := meter.running()) is not None:
+            running.charge(_times(charges, len(epochs)))

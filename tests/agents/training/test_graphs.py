@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -96,10 +97,7 @@ def outcome(
     (own,) = stage_generators(7, 1)
     with Meter() as meter:
         report = train_stage(predictor, images(40, 0), images(9, 5), settings, own, engine=engine, on_epoch=done.append)
-    for tensor in predictor.body.parameters():
-        made = meter.provenance(tensor)
-        assert made is not None
-        assert not made.foreign
+    assert not any(foreign(meter, tensor) for tensor in predictor.body.parameters())
     return report, predictor.body.state_dict(), meter.take(), done
 
 
@@ -204,32 +202,132 @@ def test_a_stage_never_waits_for_its_device(id: str, engine: Any, monkeypatch: p
     assert len(curves) == (2 if id == "ens" else 1)
 
 
-def test_a_callback_that_fails_leaves_the_charges_of_the_epochs_that_were_computed() -> None:
-    """The meter counts what was computed before the error, and goes on counting."""
+class Interrupted(Repeated):
+    """Ctrl-C while the host waits for the second replayed epoch."""
 
+    waits = 0
+
+    def keep_pace(self) -> None:
+        self.waits += 1
+        if self.waits == 2:
+            raise KeyboardInterrupt
+
+
+def stopped_in_epoch_3(engine: Any, on_epoch: Callable[[int], None] | None = None) -> tuple[Any, list[str]]:
+    """Return the charges of a stage that ends with an interrupt, and why its weights are foreign."""
+    predictor, (own,) = Predictor(normalize(), BODIES["mlp"]()), stage_generators(7, 1)
+    with Meter() as meter:
+        with pytest.raises(KeyboardInterrupt):
+            train_stage(predictor, images(40, 0), images(9, 5), SETTINGS, own, engine=engine, on_epoch=on_epoch)
+        predictor(images(4, 0).x)  # the meter goes on counting
+    return meter.take(), [foreign(meter, tensor) for tensor in predictor.body.parameters()]
+
+
+def foreign(meter: Meter, tensor: torch.Tensor) -> str:
+    made = meter.provenance(tensor)
+    assert made is not None
+    return made.foreign
+
+
+def test_an_interrupt_leaves_the_charges_of_the_epochs_that_were_computed() -> None:
     def fail(epoch: int) -> None:
         if epoch == 3:
             raise KeyboardInterrupt
 
-    charges = []
-    for engine in (plain_engine, repeating):
+    expected = stopped_in_epoch_3(plain_engine, fail)
+    assert expected[1] == [""] * 6
+    assert stopped_in_epoch_3(repeating, fail) == expected
+    assert stopped_in_epoch_3(lambda *stage: graphs_engine(*stage, recorder=Interrupted())) == expected
+
+
+@pytest.mark.parametrize("engine", [plain_engine, repeating])
+def test_a_callback_works_under_the_meter(engine: Any) -> None:
+    """What it computes is charged after every epoch, and weights that it takes from elsewhere are foreign."""
+    meters: list[Meter] = []
+    for callback in (lambda body: None, lambda body: torch.ones(50, 40) @ torch.ones(40, 30), replace_weights):
         predictor, (own,) = Predictor(normalize(), BODIES["mlp"]()), stage_generators(7, 1)
         with Meter() as meter:
-            with pytest.raises(KeyboardInterrupt):
-                train_stage(predictor, images(40, 0), images(9, 5), SETTINGS, own, engine=engine, on_epoch=fail)
-            predictor(images(4, 0).x)
-        charges.append(meter.take())
-    assert charges[0] == charges[1]
+            train_stage(
+                *(predictor, images(40, 0), images(9, 5), SETTINGS, own),
+                engine=engine,
+                on_epoch=lambda epoch, callback=callback, body=predictor.body: callback(body),
+            )
+        meters.append(meter)
+        reasons = [foreign(meter, tensor) for tensor in predictor.body.parameters()]
+        assert all(reasons) if callback is replace_weights else not any(reasons)
+    assert meters[1].total - meters[0].total == SETTINGS.epochs * 2 * 50 * 40 * 30
 
 
-def test_a_network_whose_steps_differ_is_trained_by_the_plain_engine() -> None:
+@torch.no_grad()
+def replace_weights(body: nn.Module) -> None:
+    weights = next(body.parameters())
+    weights.copy_(torch.from_numpy(np.random.default_rng(0).random(tuple(weights.shape), np.float32)))
+
+
+@pytest.mark.parametrize("engine", [plain_engine, repeating])
+def test_networks_that_were_built_before_the_meter_ran_are_not_taken_for_trained_ones(engine: Any) -> None:
+    """The backward passes of a stage were all seen or charged, so they are no unseen training of the next network."""
+    predictors = [Predictor(normalize(), MLP(3072, 6, 10, generator=seeded(seed))) for seed in range(2)]
+    with Meter() as meter:
+        for predictor, own in zip(predictors, stage_generators(7, 1, 2), strict=True):
+            train_stage(predictor, images(40, 0), images(9, 5), SETTINGS, own, engine=engine)
+    assert [foreign(meter, tensor) for each in predictors for tensor in each.body.parameters()] == [""] * 12
+
+
+def test_training_outside_of_the_meter_is_unseen_training() -> None:
+    first, second = (Predictor(normalize(), MLP(3072, 6, 10, generator=seeded(seed))) for seed in range(2))
+    own = stage_generators(7, 1, 2)
+    meter = Meter()
+    train_stage(first, images(40, 0), images(9, 5), SETTINGS, own[0], engine=repeating)
+    with meter:
+        train_stage(second, images(40, 0), images(9, 5), SETTINGS, own[1], engine=repeating)
+    assert "trained while the meter was not running" in foreign(meter, next(second.body.parameters()))
+
+
+def test_losses_of_float64_networks_are_not_rounded() -> None:
+    body = MLP(3072, 6, 10, generator=seeded(0)).double()
+    losses = []
+    for engine in (plain_engine, repeating):
+        predictor = Predictor(InFloat64(), copy.deepcopy(body))
+        (own,) = stage_generators(7, 1)
+        report = train_stage(predictor, images(40, 0), images(9, 5), SETTINGS, own, engine=engine)
+        losses.append(report.validation_loss)
+    assert losses[0] == losses[1]
+
+
+class InFloat64(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.double() / 64 - 2
+
+
+def test_on_a_cpu_the_plain_engine_computes_the_stage() -> None:
+    ours, theirs = (outcome(engine, BODIES["mlp"](), SETTINGS) for engine in (graphs_engine, plain_engine))
+    assert ours[0] == theirs[0]
+
+
+def dropping() -> nn.Module:
+    body = MLP(3072, 6, 10, generator=seeded(0))
+    body[2] = nn.Dropout(0.5)
+    return body
+
+
+def hard_gated() -> nn.Module:
     body: Any = mixture(MixtureMLP, 3072, 6, 10)
     for layer in body.mixtures:
         layer.routing = Routing(gating="hard")
-    assert not supports_graphs(body, SETTINGS)
+    return body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [dropping, hard_gated, lambda: UniformMixture([UniformMixture([hard_gated()])])],
+    ids=["dropout", "hard gates", "hard gates inside"],
+)
+def test_a_network_whose_steps_differ_is_trained_by_the_plain_engine(body: Callable[[], nn.Module]) -> None:
+    assert not supports_graphs(body(), SETTINGS)
     recorder, (own,) = Repeated(), stage_generators(7, 1)
     train_stage(
-        Predictor(normalize(), body),
+        Predictor(normalize(), body()),
         images(40, 0),
         images(9, 5),
         SETTINGS,
@@ -265,6 +363,24 @@ def test_graphs_train_as_the_plain_engine_on_a_gpu(name: str, monkeypatch: pytes
     assert report.validation_loss == pytest.approx(expected.validation_loss, rel=1e-2)
     for name, tensor in expected_state.items():
         torch.testing.assert_close(state[name], tensor, rtol=1e-2, atol=1e-2)
+
+
+@needs_gpu
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"momentum": 0.9},
+        {"optimizer": "adam", "learning_rate": 1e-3},
+        {"precision": "bf16"},
+        {"keep_initial": True, "select": "val_error", "epochs": 9, "patience": 2},
+    ],
+    ids=str,
+)
+def test_graphs_train_with_every_setting_as_the_plain_engine_on_a_gpu(changes: dict[str, Any]) -> None:
+    settings = dataclasses.replace(SETTINGS, **changes)
+    ours, theirs = (outcome(engine, BODIES["mlp"](), settings, "cuda") for engine in (graphs_engine, plain_engine))
+    assert ours[2:] == theirs[2:]
+    assert ours[0].validation_loss == pytest.approx(theirs[0].validation_loss, rel=1e-2)
 
 
 @needs_gpu

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 import alma_env
 from alma_env.metering import Charge, Meter, count_once, phase, running
+from alma_env.metering.uncounted import uncounted
 
 from .counted_work import PRODUCT, Listener, batch, mlp, step, step_flops
 
@@ -336,3 +337,37 @@ def test_modules_of_equal_shapes_and_different_cost_have_different_signatures():
         with meter:
             forward(Repeating(times), torch.zeros(4, 8))
         assert meter.take().total == times * 2 * 4 * 8 * 8
+
+
+def test_an_uncounted_block_charges_nothing_and_the_meter_goes_on_after_it() -> None:
+    body, x = nn.Linear(4, 3), torch.ones(2, 4)
+    counted = count_once(lambda body, x: body(x))
+    with Meter() as meter:
+        counted(body, x)
+        once = meter.total
+        with uncounted():
+            counted(body, x)
+            with uncounted():
+                body(x)
+            body(x)
+        assert meter.total == once > 0
+        counted(body, x)
+        assert meter.total == 2 * once
+
+
+def test_an_uncounted_block_that_fails_has_written_its_tensors() -> None:
+    weights = torch.zeros(200)
+
+    def fail() -> None:
+        with uncounted([weights]):
+            weights.normal_()
+            raise KeyboardInterrupt
+
+    with Meter() as meter:
+        weights.normal_()
+        with pytest.raises(KeyboardInterrupt):
+            fail()
+        assert running() is meter
+    made = meter.provenance(weights)
+    assert made is not None
+    assert (made.written, made.foreign) == (True, "")
