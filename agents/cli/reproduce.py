@@ -17,6 +17,7 @@ from agents.cli.parser import ALL_PLANS
 from agents.cli.shared_options import execution
 from agents.policies.validation import key_values
 from agents.reproduction import findings_report, report
+from agents.reproduction.calibration import calibrate, slowness
 from agents.reproduction.claims.findings import JudgedFinding, family
 from agents.reproduction.claims.setups import read_setup
 from agents.reproduction.cost import cost_of
@@ -25,6 +26,7 @@ from agents.reproduction.plans import BY_NAME, NAMES, Plan, Request, read
 from agents.reproduction.printed import printed
 from agents.runs import load
 from agents.runs.load import FinishedRun
+from agents.sweeps.local import worker_variables
 from agents.sweeps.progress import say
 from agents.sweeps.sweep import sweep
 
@@ -47,20 +49,26 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
         remedy = f"alma reproduce {' '.join(without_text)} --scale {options.scale} --set train=PATH valid=PATH"
         say(console, f"Without text of your own, {', '.join(without_text)} are left out; run {remedy}")
     specs = {plan.name: plan.specs(options.scale, options.seeds, settings) for plan in plans}
+    if options.print and options.calibrate:
+        remedy = "leave one of the two out; --dry-run --calibrate prints the hours of this machine"
+        raise ValueError(
+            f"--calibrate with --print {options.print}: no hours of this machine are printed then; {remedy}"
+        )
     if options.print:
         _print_part(plans, specs, request, options, console)
         return 0
     together = list({spec.digest(): spec for of_plan in specs.values() for spec in of_plan}.values())
-    costs = [(name, options.scale, cost_of(of_plan)) for name, of_plan in specs.items()]
+    slow = _slowness(together, options, console) if options.calibrate else {}
+    costs = [(name, options.scale, cost_of(of_plan, slow)) for name, of_plan in specs.items()]
     if len(plans) > 1:
-        costs.append(("together", options.scale, cost_of(together)))
+        costs.append(("together", options.scale, cost_of(together, slow)))
     console.print(Markdown(report.costs_table(costs)))
     say(console, *(f"{plan.name}: {plan.scales[options.scale].description}" for plan in plans))
     if request.changes:
         say(console, _instead(request))
     runs = _finished(options, console)
     if options.missing or (options.dry_run and _only_reads(options)):
-        console.print(Markdown(report.remaining_table(_outcomes(plans, specs, runs, options))))
+        console.print(Markdown(report.remaining_table(_outcomes(plans, specs, runs, options), slow)))
     if options.dry_run:
         return 0
     failed = 0
@@ -79,6 +87,21 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
         _print_findings(console, found, request)
     say(console, f"Figures, tables and every comparison: {file}")
     return 1 if failed else 0
+
+
+def _slowness(specs: Sequence[RunSpec], options: argparse.Namespace, console: Console) -> dict[str, float]:
+    """Measure this machine, and print how many times as long it takes as the rates of the package say."""
+    workers = options.workers or len(worker_variables(None, 0, options.threads or 1))
+    say(console, f"Measuring this machine with {workers} processes; it takes some minutes")
+    found = calibrate({spec.known_facts().data for spec in specs}, workers)
+    for one in found:
+        low, high = min(one.factors), max(one.factors)
+        say(
+            console,
+            f"{one.data}: this machine takes {one.factor:.2f} times as long as the rates of the package "
+            f"({len(one.factors)} measurements, {low:.2f} to {high:.2f}); the hours below are those of this machine",
+        )
+    return slowness(found)
 
 
 def _only_reads(options: argparse.Namespace) -> bool:
@@ -120,6 +143,8 @@ def _print_part(
     console: Console,
 ) -> None:
     """Print one part as Markdown, for a page of the documentation."""
+    if options.print == "costs" and (options.recorded or options.runs):
+        raise ValueError("--print costs with --recorded or --runs: costs depend on no finished run; leave it out")
     if options.print != "costs" and not _only_reads(options):
         raise ValueError(f"--print {options.print}: it shows finished runs; give --recorded, or --runs PATH")
     runs = _finished(options, Console(stderr=True))

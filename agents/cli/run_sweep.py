@@ -16,6 +16,7 @@ from agents.analysis import measures
 from agents.analysis.labels import labels_of
 from agents.catalogue import own_code
 from agents.catalogue.recipes import recipe_for
+from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import RunSpec
 from agents.cli.console import RunProgress, draw_curves
 from agents.cli.parser import DEFAULT_ENV
@@ -76,6 +77,8 @@ def run_in_turn(
             raise ValueError(f"{specs[number]}: the same run as {specs[paths.index(path)]}; leave one of them out")
     if fresh:  # all folders before the first run: after an interrupt the command goes on without --fresh
         distributed.from_first(partial(run_folder.clear, *paths))
+    else:
+        distributed.from_first(partial(_require_readable, paths, configs))
     status, groups = 0, dict[str, list[Ledger]]()
     with RunProgress(console, measure) as progress:
         for spec, path, label in zip(specs, paths, labels, strict=True):
@@ -99,6 +102,12 @@ def run_in_turn(
     say(console, f"Runs are in {out / id}/")
     draw_curves(console, groups, out / id, f"{id}: {measure.name} at every tick", measure)
     return status
+
+
+def _require_readable(paths: Sequence[Path], configs: Sequence[RunConfig]) -> None:
+    """Report a damaged folder of the last run before the first run starts."""
+    for path, config in zip(paths, configs, strict=True):
+        run_folder.finished_rows(path, config)
 
 
 def _specs(options: argparse.Namespace) -> list[RunSpec]:

@@ -6,27 +6,17 @@ include validation and the answers on the test set.
 
 from __future__ import annotations
 
-import math
 import operator
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
-from functools import cache
-from importlib.resources import files
-from typing import Any
-
-import numpy as np
+from types import MappingProxyType
 
 from agents.catalogue.effort import effort_of
-from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import RunSpec, resolve
+from agents.reproduction.throughput import measured_data, rates_of
 
 ROW_BYTES = 245  # one tick in a ledger; a checkpoint has the rows again, and the parameters
 FILE_BYTES = 25_000  # all other files of a run
-# Methods that are as fast as a measured method.
-_AS_FAST_AS = {"moe": "gmoe", "gens-moe": "gmoe", "oracle": "sm"}
-# Data whose images have the size of those of a measured data set.
-_AS_FAST_ON = {"FashionMNIST": "MNIST", "EMNIST": "MNIST", "CIFAR100": "CIFAR10"}
 
 
 @dataclass(frozen=True)
@@ -42,46 +32,29 @@ class Cost:
         return Cost(*map(operator.add, astuple(self), astuple(other)))
 
 
-def cost_of(specs: Iterable[RunSpec]) -> Cost:
+def cost_of(specs: Iterable[RunSpec], slowness: Mapping[str, float] = MappingProxyType({})) -> Cost:
     """Return the sum of the costs of runs.
+
+    Args:
+        specs: the runs.
+        slowness: by measured data set, how many times as long a machine takes as the rates of the package say, see
+            `agents.reproduction.calibration.slowness`; 1 if it is left out.
 
     Raises:
         ValueError: the waiting time of a run is not fixed, so its trainings are not known beforehand.
     """
-    return sum(map(_cost, specs), Cost())
+    return sum((_cost(spec, slowness) for spec in specs), Cost())
 
 
-def _cost(spec: RunSpec) -> Cost:
+def _cost(spec: RunSpec, slowness: Mapping[str, float]) -> Cost:
     facts = spec.known_facts()
     config = resolve(spec, facts)
     effort = effort_of(config, facts)
-    rate, growth_rate, start = _throughput(config, facts.data)
+    rates = rates_of(config, facts.data)
     members = int(config.agent.record.get("members", 1))
     if config.agent.id in ("gens", "gens-moe"):
         members *= 1 + effort.stages[-1].growth_steps
     size = FILE_BYTES + 2 * ROW_BYTES * (facts.ticks + 1) + 4 * effort.parameters * members
     at_rate = effort.training_flops - effort.growth_flops + effort.other_flops
-    seconds = start + at_rate / rate + effort.growth_flops / growth_rate
-    return Cost(1, effort.training_flops, seconds, size)
-
-
-def _throughput(config: RunConfig, data: str) -> tuple[float, float, float]:
-    """Return the FLOPs per second of a run on one core, those of its growth steps, and the seconds before its start."""
-    table = _measured()[_AS_FAST_ON.get(data, data)]
-    agent = _AS_FAST_AS.get(config.agent.id, config.agent.id)
-    of_wait = table.get(str(config.agent.wait), {})
-    width = config.get("width")
-    rate = _at_width(of_wait.get(agent, table[agent]), width)
-    grows = f"{agent}-growth"
-    return rate, _at_width(table[grows], width) if grows in table else rate, float(table["start"])
-
-
-def _at_width(rates: Mapping[str, float], width: int) -> float:
-    """Return FLOPs per second: linear in the logarithms between two measured widths, constant beyond the outermost."""
-    widths = [int(measured) for measured in rates]
-    return 1e9 * math.exp(np.interp(math.log(width), np.log(widths), np.log(list(rates.values()))))
-
-
-@cache
-def _measured() -> dict[str, Any]:
-    return tomllib.loads((files(__package__) / "throughput.toml").read_text(encoding="utf-8"))
+    seconds = rates.start + at_rate / rates.training + effort.growth_flops / rates.growth
+    return Cost(1, effort.training_flops, slowness.get(measured_data(facts.data), 1) * seconds, size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from agents import figures
@@ -34,16 +34,19 @@ def costs_table(costs: Iterable[tuple[str, str, Cost]]) -> str:
     return table(("plan", "scale", *_COSTS), rows, right=(2, 3, 4, 5))
 
 
-def remaining_table(outcomes: Sequence[Outcome]) -> str:
+def remaining_table(outcomes: Sequence[Outcome], slowness: Mapping[str, float]) -> str:
     """Return a table of the finished runs of plans, and of the costs of the missing ones; the last line is the total.
 
-    A run that several plans need counts once in the total.
+    A run that several plans need counts once in the total. ``slowness`` is that of `cost_of`.
     """
     missing = {spec.digest(): spec for outcome in outcomes for spec in outcome.missing}
     finished = {id(run): run for outcome in outcomes for run in outcome.runs}
-    rows = [(one.plan.name, one.scale, f"{len(one.runs):,}", *_cost_texts(cost_of(one.missing))) for one in outcomes]
+    rows = [
+        (one.plan.name, one.scale, f"{len(one.runs):,}", *_cost_texts(cost_of(one.missing, slowness)))
+        for one in outcomes
+    ]
     if len(outcomes) > 1:
-        together = cost_of(missing.values())
+        together = cost_of(missing.values(), slowness)
         rows.append(("together", outcomes[0].scale, f"{len(finished):,}", *_cost_texts(together)))
     headings = ("plan", "scale", "finished runs", *(f"missing: {heading}" for heading in _COSTS))
     return table(headings, rows, right=(2, 3, 4, 5, 6))

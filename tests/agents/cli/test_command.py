@@ -128,6 +128,18 @@ def test_show_ignores_an_incomplete_last_line_and_does_not_change_the_file(capsy
     assert ledger.read_bytes() == cut
 
 
+def test_a_damaged_folder_of_the_last_run_is_reported_before_the_first_run_starts(capsys, tmp_path):
+    words = ["run", *QUICK, "--out", str(tmp_path), "--seeds"]
+    assert run(capsys, *words, "1")[0] == 0
+    (ledger,) = tmp_path.rglob("ledger.jsonl")
+    ledger.write_text("{}\n")
+    status, _, err = run(capsys, *words, "0", "1")
+    assert status == 2
+    assert str(ledger) in err
+    assert "restore the file, or delete the folder" in err
+    assert list(tmp_path.rglob("ledger.jsonl")) == [ledger]
+
+
 @pytest.mark.parametrize(
     ("file", "content", "message"),
     [

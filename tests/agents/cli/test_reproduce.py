@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agents.cli import main, parser
+from agents.cli import main
 from agents.cli import reproduce as reproduce_cli
 from agents.reproduction import outcome, plans
+from agents.reproduction.calibration import Calibration
 from agents.runs import archive, load
 from agents.sweeps.sweep import Failure, SweepReport
 
@@ -90,11 +91,10 @@ SHOWN = {
     "findings": "| gMoE < fixed MoE < ensemble of fixed MoEs, in CER | ",
     "scores": "ablation: 8 of 8 runs recorded.",
     "comparisons": "| 4: gmoe − moe | CER | < 0 | ",
-    "costs": "| ablation | gpu | 36 | ",
 }
 
 
-@pytest.mark.parametrize("part", parser.PARTS)
+@pytest.mark.parametrize("part", SHOWN)
 def test_a_part_is_printed_and_nothing_is_written(part, out, tmp_path, monkeypatch, capsys):
     file = tmp_path / f"ablation-smoke{archive.SUFFIX}"
     load.pack(load.find(out)[0], file)
@@ -109,6 +109,39 @@ def test_costs_are_printed_without_runs_and_for_plans_with_text_of_your_own(caps
     assert main(["reproduce", "tab2", "--scale", "gpu", "--print", "costs"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(" | ")[1] for line in lines[2:] if line] == ["smoke", "cpu", "gpu"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--print", "costs", "--recorded"], "costs depend on no finished run; leave it out"),
+        (["--print", "costs", "--calibrate"], "--dry-run --calibrate prints the hours of this machine"),
+    ],
+)
+def test_options_that_costs_would_ignore_are_refused(options, message, capsys):
+    assert main(["reproduce", "fig7", *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_dry_run_prints_the_hours_of_this_machine(monkeypatch, capsys):
+    asked = []
+
+    def calibrate(data, workers):
+        asked.append((data, workers))
+        return [Calibration("MNIST", (300.0, 500.0))]
+
+    monkeypatch.setattr(reproduce_cli, "calibrate", calibrate)
+    monkeypatch.setenv("COLUMNS", "160")
+    words = ["reproduce", "fig3-mnist", "--dry-run"]
+    assert main(words) == 0
+    assert main([*words, "--calibrate", "--workers", "3"]) == 0
+    assert asked == [({"MNIST"}, 3)]
+    printed = capsys.readouterr().out
+    assert "takes 387.30 times as long as the rates of the package (2 measurements, 300.00 to 500.00)" in printed
+    of_package, here = (
+        float(line.split()[-3].replace(",", "")) for line in printed.splitlines()[-30:] if " cpu " in line
+    )
+    assert here / of_package == pytest.approx(387.3, rel=0.1)
 
 
 def test_recorded_and_own_runs_are_joined(out, tmp_path, monkeypatch, capsys):

@@ -1,0 +1,102 @@
+"""How many times as long this machine takes as the rates that come with the package, measured with short runs."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Collection, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from statistics import geometric_mean
+
+import torch
+
+from agents.catalogue.spec import RunSpec, resolve
+from agents.reproduction.throughput import measure, measure_long, measured_data, rates_of
+from agents.sweeps.process_setup import keep_freed_memory
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """A run that is measured.
+
+    Attributes:
+        spec: the run.
+        seconds: CPU seconds of its stages that are measured.
+        epochs: instead of them, the epochs of a stage from which the time of a whole stage is computed.
+    """
+
+    spec: RunSpec
+    seconds: float = 4.0
+    epochs: int | None = None
+
+
+_SAMPLES = {
+    "MNIST": (
+        _Sample(RunSpec("MNIST-ALMA-v0", "sm", 4, 10)),
+        _Sample(RunSpec("MNIST-ALMA-v0", "sm", 64, 10)),
+        _Sample(RunSpec("MNIST-ALMA-v0", "gmoe", 16, 10)),
+    ),
+    "CIFAR10": (
+        _Sample(RunSpec("CIFAR10-ALMA-v0", "sm", 4, 2), epochs=21),
+        _Sample(RunSpec("CIFAR10-ALMA-v0", "sm", 16, 2), epochs=5),
+    ),
+    "Digits": (
+        _Sample(RunSpec("Digits-ALMA-v0", "sm", 4, 1, settings={"epochs": 10}), seconds=1.0),
+        _Sample(RunSpec("Digits-ALMA-v0", "gmoe", 4, 1, settings={"epochs": 10}), seconds=1.0),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How many times as long this machine takes for one kind of data.
+
+    Attributes:
+        data: a data set of ``throughput.toml``.
+        factors: seconds here divided by seconds with the rates of the package, for each sample and process.
+    """
+
+    data: str
+    factors: tuple[float, ...]
+
+    @property
+    def factor(self) -> float:
+        """The geometric mean of the factors."""
+        return geometric_mean(self.factors)
+
+
+def calibrate(data: Collection[str], workers: int) -> list[Calibration]:
+    """Measure this machine with samples of the runs on some data sets; it takes about a minute for each.
+
+    Args:
+        data: names of data sets, such as MNIST. Data sets of equal images are measured once. Text is not measured.
+        workers: processes that measure at the same time, because runs side by side slow each other down.
+    """
+    names = {measured_data(name) for name in data}
+    measured = [name for name in _SAMPLES if name in names]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, context, _prepare) as pool:
+        by_worker = list(pool.map(_factors, [measured] * workers))
+    return [Calibration(name, tuple(factor for found in by_worker for factor in found[name])) for name in measured]
+
+
+def slowness(calibrations: Iterable[Calibration]) -> dict[str, float]:
+    """Return the factors of the data sets, as `cost_of` takes them."""
+    return {one.data: one.factor for one in calibrations}
+
+
+def _prepare() -> None:
+    torch.set_num_threads(1)
+    keep_freed_memory()
+
+
+def _factors(names: Sequence[str]) -> dict[str, list[float]]:
+    return {name: list(map(_factor, _SAMPLES[name])) for name in names}
+
+
+def _factor(sample: _Sample) -> float:
+    facts = sample.spec.known_facts()
+    expected = rates_of(resolve(sample.spec, facts), facts.data).training
+    if sample.epochs is None:
+        return expected / measure(sample.spec, sample.seconds).rate
+    return expected / measure_long(sample.spec, sample.epochs).rate
