@@ -143,9 +143,10 @@ class LearnedSchedule:
 
     The decision depends on what was seen up to that training, and on the prices. It is computed again at each tick,
     and is the same until the next training. A price beyond those of the network's training counts as the nearest of
-    them. Where another feature lies outside of the range in which the network was trained, the rule `RULE` decides,
-    and the record of the stage says so (``by``); the rule's waits, and its stop, leave no record. The rule grows a
-    learner that can grow at each stage. The cost is charged to the running meter, in the phase ``policy``.
+    them. Where another feature lies outside of the range in which the network was trained, or the stream has only one
+    mega-batch, the rule `RULE` decides, and the record of the stage says so (``by``); the rule's waits, and its stop,
+    leave no record. The rule grows a learner that can grow at each stage. The cost is charged to the running meter, in
+    the phase ``policy``.
 
     Args:
         path: file that ``alma policy train-schedule`` wrote; by default the network of the package for such a learner.
@@ -193,11 +194,15 @@ class LearnedSchedule:
         with meter.phase("policy"):
             prices = {name: float(np.clip(getattr(self, name), *network.about[name])) for name in PRICES}
             seen = features_of(at_training(now), **prices, grows=self.grows)
-            if not network.knows(seen):
+            # The only tick of a stream with one mega-batch looks like the end of a longer one, where nothing is left.
+            if now.ticks == 1 or not network.knows(seen):
                 rule = dataclasses.replace(RULE, growth="every") if self.grows else RULE
                 return dataclasses.replace(rule(now), by=BY_RULE)
             decision = int(network.decide(seen))
-        if now.tick < network.menu.next_ticks(decision, last):
+        due = network.menu.next_ticks(decision, last)
+        if last == 0 and math.isfinite(due):  # a stream of two or three mega-batches may end before
+            due = min(due, now.ticks)
+        if now.tick < due:
             return Decision(train=False)
         chosen = network.menu.trainings[decision]
         newest = window(now.ticks) if chosen.replay == "last" else None

@@ -84,6 +84,26 @@ def real_run(learner, network, seed, tmp_path, record=False):
     return alma, agent, agents.run(alma, agent, seed, record=record)
 
 
+def test_the_rule_decides_on_a_stream_of_one_mega_batch():
+    env = alma_env.make("Digits-ALMA-v0", ticks=1)
+    agent = agents.make("sm", env, policy=LearnedSchedule(), seed=0, **FAST)
+    agents.run(env, agent, 0)
+    assert [(stage.tick, stage.by) for stage in agent.history] == [(1, "rule")]
+
+
+@pytest.mark.parametrize("ticks", [2, 3, 4, 5])
+def test_a_stream_that_ends_before_the_first_training_has_it_at_its_last_tick(ticks, tmp_path):
+    """A factor of 5 waits for tick 4. To train no more is a decision that a short stream does not change."""
+    trained = {}
+    for decision in (WITHOUT_GROWTH.trainings.index(NextTraining(5.0, "none")), WITHOUT_GROWTH.stop):
+        deciding(WITHOUT_GROWTH, decision).save(tmp_path / "schedule.npz")
+        env = alma_env.make("Digits-ALMA-v0", ticks=ticks)
+        agent = agents.make("sm", env, policy=LearnedSchedule(tmp_path / "schedule.npz"), seed=0, **FAST)
+        agents.run(env, agent, 0)
+        trained[decision] = [stage.tick for stage in agent.history]
+    assert list(trained.values()) == [[min(ticks, 4)], []]
+
+
 @pytest.mark.parametrize(
     ("learner", "kind"),
     [("sm", 0), ("gens", 1), ("sm", NextTraining(2.5, "all", restart=True)), *(("gens", kind) for kind in KINDS)],
