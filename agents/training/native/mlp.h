@@ -14,7 +14,7 @@ class Mlp final : public Network {
  public:
   // sizes: inputs, hidden units of each layer, classes. gates: those of each hidden layer.
   Mlp(const std::vector<long>& sizes, std::vector<Gates> gates) {
-    long size = 0;
+    long size = 0, largest = 0;  // the number of parameters, and that of the largest block or of all biases of a layer
     gates.emplace_back(std::vector<int>{}, true);  // of the last layer
     for (std::size_t number = 0; number + 1 < sizes.size(); ++number) {
       Layer layer(std::move(gates[number]));
@@ -24,10 +24,12 @@ class Mlp final : public Network {
       layer.weight = size;
       layer.bias = size += layer.rows() * padded(layer.in);
       size += padded(layer.rows());
+      largest = std::max({largest, layer.block() * padded(layer.in), padded(layer.rows())});
       layers_.push_back(std::move(layer));
     }
     classes = sizes.back();
     allocate(size);
+    gradient_.resize(largest);
   }
 
   void gather(const Examples& from, const std::int64_t* index, const Crops&, long count, Batch& batch) const override {
@@ -53,8 +55,11 @@ class Mlp final : public Network {
     const float* x = batch.x;
     for (Layer& layer : layers_) {
       layer.reserve(columns);
-      multiply({parameters + layer.weight, padded(layer.in), 1}, x, columns, parameters + layer.bias, layer.raw, columns,
-               layer.rows(), layer.in, columns);
+      const long width = padded(layer.in);
+      layer.for_each_block([&](long row, long rows) {
+        multiply({parameters + layer.weight + row * width, width, 1}, x, columns, parameters + layer.bias + row,
+                 layer.raw + row * columns, columns, rows, layer.in, columns);
+      });
       if (layer.hidden)
         for (long i = 0; i < layer.gates.experts() * layer.out * columns; i += kLanes)
           store(layer.raw + i, rectified(load(layer.raw + i)));
@@ -64,7 +69,7 @@ class Mlp final : public Network {
     return x;
   }
 
-  void backward(const Batch& batch, const float* delta) override {
+  void backward(const Batch& batch, const float* delta, const Update& update) override {
     const long columns = padded(batch.count);
     for (std::size_t number = layers_.size(); number-- > 0;) {
       Layer& layer = layers_[number];
@@ -80,17 +85,22 @@ class Mlp final : public Network {
         Layer& below = layers_[number - 1];
         transpose(below.value(), columns, below.by_example, width, width, columns);
         x = below.by_example;
+        multiply({parameters + layer.weight, 1, width}, layer.raw_delta, columns, nullptr, below.delta, columns, layer.in,
+                 rows, columns);
+        delta = below.delta;
       }
-      multiply({layer.raw_delta, columns, 1}, x, width, nullptr, gradient + layer.weight, width, rows, batch.count, width);
+      layer.for_each_block([&](long row, long count) {
+        multiply({layer.raw_delta + row * columns, columns, 1}, x, width, nullptr, gradient_, width, count, batch.count,
+                 width);
+        update(layer.weight + row * width, gradient_, count * width);
+      });
+      std::memset(gradient_, 0, padded(rows) * sizeof(float));
       for (long row = 0; row < rows; ++row) {
         Vector total{};
         for (long i = 0; i < columns; i += kLanes) total += load(layer.raw_delta + row * columns + i);
-        gradient[layer.bias + row] = sum(total);
+        gradient_[row] = sum(total);
       }
-      if (number == 0) break;
-      delta = layers_[number - 1].delta;
-      multiply({parameters + layer.weight, 1, width}, layer.raw_delta, columns, nullptr, layers_[number - 1].delta,
-               columns, layer.in, rows, columns);
+      update(layer.bias, gradient_, padded(rows));
     }
   }
 
@@ -122,6 +132,16 @@ class Mlp final : public Network {
     explicit Layer(Gates its_gates) : gates(std::move(its_gates)) {}
     long rows() const { return gates.experts() * out + gates.logits(); }
     float* value() const { return gates.experts() > 1 ? mixed : raw; }
+
+    // The most rows of a block: the second-level cache holds their weights, gradients and state of the optimizer.
+    long block() const { return std::max(24L, 16384 / padded(in)); }
+    // Calls visit(first row, rows) for blocks of about equal size.
+    template <typename Visit>
+    void for_each_block(Visit visit) const {
+      const long blocks = (rows() + block() - 1) / block();
+      for (long i = 0; i < blocks; ++i) visit(rows() * i / blocks, rows() * (i + 1) / blocks - rows() * i / blocks);
+    }
+
     void reserve(long columns) {
       if (delta.size() >= padded(out) * columns) return;
       for (Buffer* buffer : {&mixed, &by_example, &delta}) buffer->resize(padded(out) * columns);
@@ -177,6 +197,7 @@ class Mlp final : public Network {
   }
 
   std::vector<Layer> layers_;
+  Buffer gradient_;  // of a block of weights, or of the biases of a layer
 };
 
 }  // namespace alma

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "vector.h"
@@ -29,6 +30,8 @@ struct Batch {
   std::vector<int> labels;
 };
 
+using Update = std::function<void(long place, const float* gradient, long size)>;
+
 class Network {
  public:
   virtual ~Network() = default;
@@ -37,18 +40,19 @@ class Network {
                       Batch& batch) const = 0;
   // Returns the logits (classes, padded(count)). In training, normalisation uses the statistics of the batch.
   virtual const float* forward(const Batch& batch, bool training) = 0;
-  // Writes the gradient, given that of the logits, (classes, padded(count)) and 0 in the columns of no example.
-  virtual void backward(const Batch& batch, const float* logits_gradient) = 0;
+  // Calls update(place, gradient, size) for all parts of the parameters. It may change its part: no gradient needs the
+  // part any more. logits_gradient: (classes, padded(count)), 0 in the columns of no example.
+  virtual void backward(const Batch& batch, const float* logits_gradient, const Update& update) = 0;
   // All parameters, then all buffers, in PyTorch's order.
   virtual void read(const float* from) = 0;
   virtual void write(float* to) const = 0;
 
-  Buffer parameters, gradient, first, second;  // first, second: the state of the optimizer
+  Buffer parameters, first, second;  // first, second: the state of the optimizer
   long classes = 0;
 
  protected:
   void allocate(long size) {
-    for (Buffer* buffer : {&parameters, &gradient, &first, &second}) buffer->resize(size);
+    for (Buffer* buffer : {&parameters, &first, &second}) buffer->resize(size);
   }
 };
 

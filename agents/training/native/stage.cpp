@@ -33,8 +33,9 @@ class Stage {
       joint_forward(batch_, true);
       cross_entropy_gradient(batch_);
       for (auto& network : networks_) {
-        network->backward(batch_, logits_);
-        update(*network);
+        network->backward(batch_, logits_, [&](long place, const float* gradient, long size) {
+          update(*network, place, gradient, size);
+        });
       }
     }
   }
@@ -122,13 +123,11 @@ class Stage {
   }
 
   // The formulas of torch.optim.SGD and torch.optim.Adadelta; the compiler turns the loops into vector instructions.
-  void update(Network& network) const {
+  void update(Network& network, long place, const float* __restrict gradient, long size) const {
     const Settings s = settings_;
-    const long size = network.parameters.size();
-    float* __restrict theta = network.parameters;
-    float* __restrict first = network.first;
-    float* __restrict second = network.second;
-    const float* __restrict gradient = network.gradient;
+    float* __restrict theta = network.parameters + place;
+    float* __restrict first = network.first + place;
+    float* __restrict second = network.second + place;
     if (s.adadelta) {
       for (long i = 0; i < size; ++i) {
         const float g = gradient[i] + s.weight_decay * theta[i];

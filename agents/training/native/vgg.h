@@ -27,8 +27,9 @@ class Vgg final : public Network {
     size_ = size;
     buffers_.resize(buffers);
     allocate(size);
+    gradient_.resize(size);
     shared_.parameters = parameters;
-    shared_.gradient = gradient;
+    shared_.gradient = gradient_;
     shared_.buffers = buffers_.data();
     shared_.allocate();
   }
@@ -51,12 +52,13 @@ class Vgg final : public Network {
     return logits_;
   }
 
-  void backward(const Batch& batch, const float* logits_gradient) override {
+  void backward(const Batch& batch, const float* logits_gradient, const Update& update) override {
     const long columns = padded(batch.count);
-    classifier_.backward(parameters, gradient, features_, logits_gradient, columns);
+    classifier_.backward(parameters, gradient_, features_, logits_gradient, columns);
     for_each_feature(columns, [&](long pixel, long at) { store(shared_.output_gradient + pixel, load(features_ + at)); });
     for (std::size_t number = mixtures_.size(); number-- > 0;)
       mixtures_[number].backward(number > 0 ? mixtures_[number - 1].output() : batch.x, batch.count, number > 0);
+    update(0, gradient_, size_);
   }
 
   void read(const float* from) override {
@@ -92,7 +94,7 @@ class Vgg final : public Network {
   Linear classifier_;
   std::vector<float> buffers_;
   long size_ = 0;
-  Buffer features_, logits_;
+  Buffer gradient_, features_, logits_;
 };
 
 }  // namespace alma
