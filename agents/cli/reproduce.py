@@ -41,6 +41,10 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
             if getattr(options, name):
                 option = f"--{name.replace('_', '-')}"
                 raise ValueError(f"{option} with --recorded or --runs: no run is computed then; leave {option} out")
+    for name in ("per_gpu", "ray"):
+        if options.calibrate and getattr(options, name):
+            option = f"--{name.replace('_', '-')}"
+            raise ValueError(f"--calibrate with {option}: it measures the cores of this machine; leave {option} out")
     if options.print and options.dry_run:
         raise ValueError(f"--print {options.print} with --dry-run: each prints something else; give one of the two")
     plans, without_text = _plans(options, settings)
@@ -99,8 +103,9 @@ def _slowness(specs: Sequence[RunSpec], options: argparse.Namespace, console: Co
         say(
             console,
             f"{one.data}: this machine takes {one.factor:.2f} times as long as the rates of the package "
-            f"({len(one.factors)} measurements, {low:.2f} to {high:.2f}); the hours below are those of this machine",
+            f"({len(one.factors)} measurements, {low:.2f} to {high:.2f})",
         )
+    say(console, "The table below has the hours of this machine; text was not measured, and has those of the package")
     return slowness(found)
 
 

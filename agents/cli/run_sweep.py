@@ -105,7 +105,7 @@ def run_in_turn(
 
 
 def _require_readable(paths: Sequence[Path], configs: Sequence[RunConfig]) -> None:
-    """Report a damaged folder of the last run before the first run starts."""
+    """Report the damaged ledger of any run before the first run starts."""
     for path, config in zip(paths, configs, strict=True):
         run_folder.finished_rows(path, config)
 

@@ -30,19 +30,23 @@ class _Sample:
     epochs: int | None = None
 
 
+def _on_cpu(data: str, agent: str, width: int, wait: int, **settings: int) -> RunSpec:
+    return RunSpec(f"{data}-ALMA-v0", agent, width, wait, settings=settings, device="cpu")
+
+
 _SAMPLES = {
     "MNIST": (
-        _Sample(RunSpec("MNIST-ALMA-v0", "sm", 4, 10)),
-        _Sample(RunSpec("MNIST-ALMA-v0", "sm", 64, 10)),
-        _Sample(RunSpec("MNIST-ALMA-v0", "gmoe", 16, 10)),
+        _Sample(_on_cpu("MNIST", "sm", 4, 10)),
+        _Sample(_on_cpu("MNIST", "sm", 64, 10)),
+        _Sample(_on_cpu("MNIST", "gmoe", 16, 10)),
     ),
     "CIFAR10": (
-        _Sample(RunSpec("CIFAR10-ALMA-v0", "sm", 4, 2), epochs=21),
-        _Sample(RunSpec("CIFAR10-ALMA-v0", "sm", 16, 2), epochs=5),
+        _Sample(_on_cpu("CIFAR10", "sm", 4, 2), epochs=21),
+        _Sample(_on_cpu("CIFAR10", "sm", 16, 2), epochs=5),
     ),
     "Digits": (
-        _Sample(RunSpec("Digits-ALMA-v0", "sm", 4, 1, settings={"epochs": 10}), seconds=1.0),
-        _Sample(RunSpec("Digits-ALMA-v0", "gmoe", 4, 1, settings={"epochs": 10}), seconds=1.0),
+        _Sample(_on_cpu("Digits", "sm", 4, 1, epochs=10), seconds=1.0),
+        _Sample(_on_cpu("Digits", "gmoe", 4, 1, epochs=10), seconds=1.0),
     ),
 }
 

@@ -75,6 +75,18 @@ def test_five_members_and_five_experts(benchmark, real_data, data, width, epochs
         print(f"  {id}: native {plain / native:.1f} x faster than plain; {native / times['sm native']:.2f} x sm")
 
 
+def test_many_experts(benchmark, real_data):
+    """The parameters of many experts and the state of their optimizer do not fit into the caches."""
+    env = AlmaEnv(real_data("MNIST"), 500)
+    options = {"width": 64, "epochs": 20, "engine": "native"}
+    learners = {"sm": agents.make("sm", env, **options).learner}
+    for experts in (10, 25, 50):
+        learners[f"gmoe {experts}"] = agents.make("gmoe", env, init_experts=experts, **options).learner
+    times = take_turns(benchmark, "MNIST width 64, w = 10", learners, stages(env, 10, 3))
+    for experts in (10, 25, 50):
+        print(f"  {experts} experts: {times[f'gmoe {experts}'] / experts / times['sm']:.2f} x sm, for each expert")
+
+
 def test_a_tick_of_a_growing_ensemble_by_its_number_of_members(benchmark, real_data):
     """Measure the ticks without their training: the environment identifies the frozen members by content."""
     env = AlmaEnv(real_data("MNIST"), 500)

@@ -115,10 +115,11 @@ def test_costs_are_printed_without_runs_and_for_plans_with_text_of_your_own(caps
     ("options", "message"),
     [
         (["--print", "costs", "--recorded"], "costs depend on no finished run; leave it out"),
+        (["--calibrate", "--per-gpu", "1"], "it measures the cores of this machine; leave --per-gpu out"),
         (["--print", "costs", "--calibrate"], "--dry-run --calibrate prints the hours of this machine"),
     ],
 )
-def test_options_that_costs_would_ignore_are_refused(options, message, capsys):
+def test_options_that_would_be_ignored_are_refused(options, message, capsys):
     assert main(["reproduce", "fig7", *options]) == 2
     assert message in capsys.readouterr().err
 
