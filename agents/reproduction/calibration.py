@@ -5,7 +5,9 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing.synchronize import Barrier
 from statistics import geometric_mean
 
 import torch
@@ -13,6 +15,7 @@ import torch
 from agents.catalogue.spec import RunSpec, resolve
 from agents.reproduction.throughput import measure, measure_long, measured_data, rates_of
 from agents.sweeps.process_setup import keep_freed_memory
+from alma_env import AlmaError
 
 
 @dataclass(frozen=True)
@@ -75,12 +78,23 @@ def calibrate(data: Collection[str], workers: int) -> list[Calibration]:
     Args:
         data: names of data sets, such as MNIST. Data sets of equal images are measured once. Text is not measured.
         workers: processes that measure at the same time, because runs side by side slow each other down.
+
+    Raises:
+        AlmaError: a process ended without a result.
     """
     names = {measured_data(name) for name in data}
     measured = [name for name in _SAMPLES if name in names]
+    if not measured:
+        return []
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, _prepare) as pool:
-        by_worker = list(pool.map(_factors, [measured] * workers))
+    try:
+        with ProcessPoolExecutor(workers, context, _prepare, (context.Barrier(workers),)) as pool:
+            by_worker = list(pool.map(_factors, [measured] * workers))
+    except BrokenProcessPool as error:
+        raise AlmaError(
+            f"--calibrate: one of {workers} processes ended without a result; if the memory was short, give fewer "
+            "--workers"
+        ) from error
     return [Calibration(name, tuple(factor for found in by_worker for factor in found[name])) for name in measured]
 
 
@@ -89,9 +103,11 @@ def slowness(calibrations: Iterable[Calibration]) -> dict[str, float]:
     return {one.data: one.factor for one in calibrations}
 
 
-def _prepare() -> None:
+def _prepare(barrier: Barrier) -> None:
+    """Wait until all processes have started, so that each measures beside the others."""
     torch.set_num_threads(1)
     keep_freed_memory()
+    barrier.wait()
 
 
 def _factors(names: Sequence[str]) -> dict[str, list[float]]:

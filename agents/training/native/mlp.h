@@ -133,7 +133,8 @@ class Mlp final : public Network {
     long rows() const { return gates.experts() * out + gates.logits(); }
     float* value() const { return gates.experts() > 1 ? mixed : raw; }
 
-    // The most rows of a block: the second-level cache holds their weights, gradients and state of the optimizer.
+    // The most rows of a block. With up to about a thousand inputs, a second-level cache of 512 KiB holds their weights,
+    // gradients and state of the optimizer.
     long block() const { return std::max(24L, 16384 / padded(in)); }
     // Calls visit(first row, rows) for blocks of about equal size.
     template <typename Visit>

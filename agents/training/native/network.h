@@ -40,8 +40,8 @@ class Network {
                       Batch& batch) const = 0;
   // Returns the logits (classes, padded(count)). In training, normalisation uses the statistics of the batch.
   virtual const float* forward(const Batch& batch, bool training) = 0;
-  // Calls update(place, gradient, size) for all parts of the parameters. It may change its part: no gradient needs the
-  // part any more. logits_gradient: (classes, padded(count)), 0 in the columns of no example.
+  // Calls update(place, gradient, size) once for each part of the parameters. `update` may change this part: the rest of
+  // the backward pass does not read it. logits_gradient: (classes, padded(count)), 0 in the columns of no example.
   virtual void backward(const Batch& batch, const float* logits_gradient, const Update& update) = 0;
   // All parameters, then all buffers, in PyTorch's order.
   virtual void read(const float* from) = 0;

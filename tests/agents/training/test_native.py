@@ -51,6 +51,10 @@ NETWORKS = {
     "mixture of mlps": lambda: UniformMixture([mlp(seed) for seed in range(3)]),
     "sum of mlps": lambda: UniformMixture([mlp(seed) for seed in range(3)], "sum"),
     "mixture of experts": lambda: mixture_of_experts(),
+    # Their layers have several blocks of rows; the gates are in another block than the first experts.
+    "wide mlp": lambda: MLP(64, 300, 10, generator=seeded(0)),
+    "mixture of wide mlps": lambda: UniformMixture([MLP(64, 300, 10, generator=seeded(seed)) for seed in range(2)]),
+    "mixture of wide experts": lambda: mixture_of_experts(width=70),
     "flat mixture of experts": lambda: mixture_of_experts(tree=False),
     "vgg19": vgg19,
     "wide vgg19": lambda: VGG19([3, 5, *[9] * 3, *[33] * 3, *[4] * 8], 10, generator=seeded(0)),
@@ -77,9 +81,9 @@ def _sequential(inputs: int, *sizes: int) -> nn.Module:
     return body
 
 
-def mixture_of_experts(tree: bool = True) -> MixtureNetwork:
+def mixture_of_experts(tree: bool = True, width: int = 5) -> MixtureNetwork:
     """Return a network of four experts in its first layer and three in its second, all with other weights."""
-    return grown(MixtureMLP(64, 5, 10, generator=seeded(0)), [(0, 1, 0), (0, 0)], tree)
+    return grown(MixtureMLP(64, width, 10, generator=seeded(0)), [(0, 1, 0), (0, 0)], tree)
 
 
 def vgg19_of_experts(splits: tuple[int, ...], width: int = 4, tree: bool = True) -> MixtureNetwork:
