@@ -11,7 +11,6 @@ expert, and a growth step may copy several experts, those with the largest L_j.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Integral
@@ -29,6 +28,7 @@ from agents.networks.mlp_vgg import Predictor
 from agents.training import distributed
 from agents.training.stage import CannotGrowError, Examples
 from alma_env.metering import meter
+from alma_env.scoring.module_copy import copy_module
 
 SplitBy = Literal["loss", "usage", "random"]
 
@@ -105,7 +105,7 @@ class GMoE(NetworkLearner[Predictor]):
                 "grow with agent 'moe': a fixed mixture has a fixed number of experts; use grow=0 (a schedule: "
                 "growth='never'), or the agent 'gmoe'"
             )
-        predictor = copy.deepcopy(self.predictor)
+        predictor = copy_module(self.predictor)
         layers = _mixtures(predictor)
         # Derived from the number of splits, so that two growth steps before one stage draw different gates.
         generators = [

@@ -18,13 +18,14 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from alma_env.metering.backward_passes import passes
 from alma_env.metering.call_signature import signature
 from alma_env.metering.dispatch_mode import Copies, CountingMode
 from alma_env.metering.known_content import UNCHARGED
 from alma_env.metering.meter import Meter, running
+from alma_env.metering.registries import new_registries
 from alma_env.metering.storages import tensors_of
 from alma_env.metering.tally import Charge, Charges, Phase, Tally
 
@@ -232,7 +233,8 @@ class CountedOnce(Generic[P, R]):
 def _count_on_copies(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], meter: Meter) -> Tally:
     """Count a call of `fn` on deep copies of its arguments; the states of random generators are restored."""
     try:
-        memo: dict[int, Any] = {}
+        modules = [value for value in (*args, *kwargs.values()) if isinstance(value, nn.Module)]
+        memo = new_registries(part for module in modules for part in nn.Module.modules(module))
         args, kwargs = copy.deepcopy((args, kwargs), memo)  # together, so that an optimizer stays tied to its module
     except (RuntimeError, TypeError) as error:
         name = getattr(fn, "__qualname__", repr(fn))

@@ -20,10 +20,10 @@ import xxhash
 from torch import Tensor, nn
 
 from alma_env.errors import PredictorError
+from alma_env.metering.registries import is_empty_registry
 from alma_env.scoring.ensemble import Ensemble
 from alma_env.scoring.held_objects import is_in
 from alma_env.scoring.hidden_numbers import FEW, hidden_numbers
-from alma_env.scoring.module_copy import is_empty_registry
 from alma_env.scoring.module_tree import named_buffers, named_parameters
 from alma_env.scoring.outline import Outline, outline
 

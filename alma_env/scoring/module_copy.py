@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from torch import nn
 
-from alma_env.scoring.module_tree import attributes_of, submodules
+from alma_env.metering.registries import new_registries
+from alma_env.scoring.module_tree import submodules
 
 M = TypeVar("M", bound=nn.Module)
 
 
-def is_empty_registry(value: object) -> bool:
-    """Return whether an attribute of a module is an empty dictionary without content; most are registries of hooks."""
-    # An OrderedDict or a subclass of dict may have attributes, which could hold weights.
-    return type(value) in (dict, OrderedDict) and not value and not getattr(value, "__dict__", None)
-
-
 def copy_module(module: M) -> M:
-    """Return ``copy.deepcopy(module)``, in half the time: each module has about 15 empty registries."""
-    attributes = [value for _, part in submodules(module) for value in attributes_of(part).values()]
-    registries = [value for value in attributes if is_empty_registry(value)]
-    memo: dict[int, Any] = {id(value): type(value)() for value in registries}
-    memo[id(memo)] = registries  # keeps them, and so their ids, to the end of the copy, as copy.deepcopy does
-    return copy.deepcopy(module, memo)
+    """Return ``copy.deepcopy(module)``, in half the time."""
+    return copy.deepcopy(module, new_registries(part for _, part in submodules(module)))
