@@ -249,7 +249,7 @@ def _add_choice_of_runs(parser: argparse.ArgumentParser) -> None:
     given.required = False  # nargs="*" has a right usage line, but argparse would refuse paths after an option
     parser.add_argument("--recorded", action="store_true", help="also the runs that come with the package")
     where = (
-        "only runs with these values of env, agent, width, wait, replay, seed or a dotted name of config.json; "
-        "several values as width=4,16"
+        "only runs with these values of env, agent, width, wait, replay, seed, a hyper-parameter such as epochs, or a "
+        "dotted name of config.json such as protocol.ticks; several values as width=4,16"
     )
     parser.add_argument("--where", nargs="+", default=[], metavar="KEY=VALUE", help=where)
