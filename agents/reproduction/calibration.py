@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -105,6 +106,7 @@ def slowness(calibrations: Iterable[Calibration]) -> dict[str, float]:
 
 def _prepare(barrier: Barrier) -> None:
     """Wait until all processes have started, so that each measures beside the others."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends a process without a traceback
     torch.set_num_threads(1)
     keep_freed_memory()
     barrier.wait()

@@ -56,5 +56,5 @@ def _cost(spec: RunSpec, slowness: Mapping[str, float]) -> Cost:
         members *= 1 + effort.stages[-1].growth_steps
     size = FILE_BYTES + 2 * ROW_BYTES * (facts.ticks + 1) + 4 * effort.parameters * members
     at_rate = effort.training_flops - effort.growth_flops + effort.other_flops
-    seconds = rates.start + at_rate / rates.training + effort.growth_flops / rates.growth
+    seconds = rates.start + at_rate / rates.training + effort.growth_flops / (rates.growth or rates.training)
     return Cost(1, effort.training_flops, slowness.get(measured_data(facts.data), 1) * seconds, size)

@@ -31,12 +31,12 @@ class Rates:
 
     Attributes:
         training: FLOPs per second of training, validation and answers.
-        growth: FLOPs per second of growth steps.
+        growth: FLOPs per second of growth steps; None: that of training.
         start: seconds before the first stage.
     """
 
     training: float
-    growth: float
+    growth: float | None
     start: float
 
 
@@ -53,7 +53,7 @@ def rates_of(config: RunConfig, data: str) -> Rates:
     width = config.get("width")
     rate = _at_width(of_wait.get(agent, table[agent]), width)
     grows = f"{agent}-growth"
-    return Rates(rate, _at_width(table[grows], width) if grows in table else rate, float(table["start"]))
+    return Rates(rate, _at_width(table[grows], width) if grows in table else None, float(table["start"]))
 
 
 def _at_width(rates: Mapping[str, float], width: int) -> float:
@@ -92,8 +92,16 @@ def measure(spec: RunSpec, seconds: float) -> Measurement:
     Args:
         spec: the run.
         seconds: CPU seconds after the first stage; at least one stage is measured, and at most the whole run.
+
+    Raises:
+        ValueError: the run has one stage.
     """
     run = _Run(spec)
+    if run.wait >= run.env.ticks:
+        raise ValueError(
+            f"wait={run.wait} of {run.env.ticks} ticks: the run has one stage, and the first stage is not measured; "
+            "choose a shorter waiting time"
+        )
     stages: list[float] = []
     while not run.env.done and sum(stages[1:]) < seconds:
         stages.append(run.stage())
@@ -116,7 +124,7 @@ def measure_long(spec: RunSpec, epochs: int) -> Measurement:
     stage_flops = _first_flops(spec, one.facts, 2) - _first_flops(spec, one.facts, 1)
     seconds = (config.get("epochs") - 1) * (many - few) / (epochs - 1) + few
     known = rates_of(config, one.facts.data)
-    if known.growth == known.training:
+    if known.growth is None:
         return Measurement(stage_flops / seconds, one.start, [few, many], one.engine)
     # Growth steps have their own rate, and are nearly all of the stage of one epoch.
     growth_flops = effort_of(config, _first_ticks(spec, one.facts, 2)).growth_flops
@@ -167,7 +175,7 @@ class _FirstTicks(DataFacts):
 
 def _first_ticks(spec: RunSpec, facts: DataFacts, stages: int) -> _FirstTicks:
     """Return the facts about the ticks of the first stages of a run."""
-    ticks = stages * (spec.wait or 1)
+    ticks = min(stages * (spec.wait or 1), facts.ticks)
     return _FirstTicks(**vars(facts) | {"ticks": ticks}, train=ticks * (facts.sizes.train // facts.ticks))
 
 

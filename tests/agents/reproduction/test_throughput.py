@@ -29,6 +29,11 @@ def test_a_measurement_ends_after_the_given_seconds():
     assert len(measure(RunSpec("Digits-ALMA-v0", "sm", 4, 1, settings={"epochs": 1}), 1e-9).stages) == 2
 
 
+def test_a_run_of_one_stage_cannot_be_measured():
+    with pytest.raises(ValueError, match=r"wait=20 of 20 ticks: .* choose a shorter waiting time"):
+        measure(RunSpec("Digits-ALMA-v0", "sm", 4, 20, settings={"epochs": 1}), 1.0)
+
+
 def test_growth_that_is_as_fast_as_training_is_not_measured_apart():
     found = measure_long(RunSpec("Digits-ALMA-v0", "gmoe", 4, 1), 20)
     assert len(found.stages) == 2
