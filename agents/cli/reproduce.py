@@ -148,8 +148,10 @@ def _print_part(
     console: Console,
 ) -> None:
     """Print one part as Markdown, for a page of the documentation."""
-    if options.print == "costs" and (options.recorded or options.runs):
-        raise ValueError("--print costs with --recorded or --runs: costs depend on no finished run; leave it out")
+    if options.print == "costs" and (options.recorded or options.runs or options.missing):
+        raise ValueError(
+            "--print costs with --recorded, --runs or --missing: it has the costs of all runs; leave it out"
+        )
     if options.print != "costs" and not _only_reads(options):
         raise ValueError(f"--print {options.print}: it shows finished runs; give --recorded, or --runs PATH")
     runs = _finished(options, Console(stderr=True))

@@ -114,7 +114,8 @@ def test_costs_are_printed_without_runs_and_for_plans_with_text_of_your_own(caps
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--print", "costs", "--recorded"], "costs depend on no finished run; leave it out"),
+        (["--print", "costs", "--recorded"], "it has the costs of all runs; leave it out"),
+        (["--print", "costs", "--missing"], "it has the costs of all runs; leave it out"),
         (["--calibrate", "--per-gpu", "1"], "it measures the cores of this machine; leave --per-gpu out"),
         (["--print", "costs", "--calibrate"], "--dry-run --calibrate prints the hours of this machine"),
     ],
