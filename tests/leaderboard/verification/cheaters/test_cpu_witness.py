@@ -51,12 +51,19 @@ def test_flops_that_were_not_executed_are_found(env):
     assert "too-fast" in findings(env, program(tensors={"w": W}), cpu=0.1, flops=10**13)
 
 
+# One process ends only after the count, because a process that ends during it may be missed once.
+WAITS, DONE = "sys.stdin.read()", "print('done', flush=True)"
+
+
 @attack("computes in a child process, on a machine without control groups", "the child's seconds count")
-def test_the_seconds_of_children_count_without_a_control_group():
-    burn = "import time\nwhile time.process_time() < 0.5: pass\nprint('done', flush=True)\n"
-    parent = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}])\nsys.stdin.read()"
+@pytest.mark.parametrize(
+    ("child", "parent"), [(f"{DONE}\n{WAITS}", ""), ("", f"{DONE}\n{WAITS}")], ids=["runs", "ended"]
+)
+def test_the_seconds_of_children_count_without_a_control_group(child, parent):
+    burn = f"import sys, time\nwhile time.process_time() < 0.5: pass\n{child}"
+    code = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}])\n{parent}"
     with subprocess.Popen(
-        [sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout.readline() == "done\n"
         counted = tree_cpu_seconds(process.pid)
