@@ -95,9 +95,9 @@ def _points(
     below_left: dict[str, Any] = {"xytext": (-3, -5), "textcoords": "offset points", "ha": "right", "va": "top"}
     for number, row in enumerate(front[:LISTED], start=1):
         axes.annotate(str(number), (row["comp"], row["cer"]), **below_left, fontsize=8)
+    axes.margins(0.1)  # room for the number below the lowest point
     style.log_axis(axes.xaxis, [row["comp"] for row in rows], letters=True)
     style.log_axis(axes.yaxis, [row["cer"] for row in rows])
-    axes.margins(0.1)
     axes.set(xlabel="Comp (FLOPs)", ylabel="CER")
 
 
