@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +11,8 @@ from agents.analysis.schedule_costs import RunPrices
 from agents.figures import style
 
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
+_MOST_COLUMNS = 6
+_LONGEST_TITLE = 26  # characters above a panel
 _OFFSET = 0.1  # between the rivals at one price, in the distance of two prices
 
 
@@ -17,10 +20,12 @@ def draw(rivalries: Sequence[Rivalry], file: Path) -> Path:
     """Draw one panel for each learner; bars are 95 % intervals of the difference, divided by the mean cost."""
     titles, rivals = (list(dict.fromkeys(getattr(one, name) for one in rivalries)) for name in ("runs", "rival"))
     reached = [1 - one.difference.mean / one.cost.mean for one in rivalries]
-    figure = style.blank(2.9 * len(titles), 3.6)
+    rows = math.ceil(len(titles) / _MOST_COLUMNS)
+    columns = math.ceil(len(titles) / rows)
+    figure = style.blank(2.9 * columns, 3.0 * rows + 0.6)
     strokes = style.strokes(rivals)
     for place, title in enumerate(titles, 1):
-        axes = figure.add_subplot(1, len(titles), place)
+        axes = figure.add_subplot(rows, columns, place)
         of_title = [one for one in rivalries if one.runs == title]
         prices = sorted({one.prices for one in of_title})
         axes.axhline(1, color="black", linewidth=0.8)
@@ -37,8 +42,8 @@ def draw(rivalries: Sequence[Rivalry], file: Path) -> Path:
         axes.set_ylim(0.9 * min(0.9, *reached), 1.1 * max(2.0, *reached))
         labels, xlabel = _labels(prices)
         axes.set_xticks(range(len(prices)), labels)
-        axes.set(xlabel=xlabel, ylabel="cost / cost of the subject" if place == 1 else "")
-        axes.set_title(title, loc="left")
+        axes.set(xlabel=xlabel, ylabel="cost / cost of the subject" if place % columns == 1 % columns else "")
+        axes.set_title(title if len(title) <= _LONGEST_TITLE else "\n".join(title.rsplit(", ", 1)), loc="left")
         style.plain(axes)
     figure.legend(frameon=False, loc="outside lower center", ncols=len(rivals))
     file.parent.mkdir(parents=True, exist_ok=True)
