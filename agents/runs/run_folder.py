@@ -35,7 +35,8 @@ from alma_env.ledger import row_to_json
 # In configurations of earlier versions: the size of a batch of seeds, and whether members were trained side by side.
 _BATCHED, _TOGETHER = "batched", "agent.together"
 _LONGEST = 60  # characters of a value in a message
-CHECKPOINT_SECONDS = 5.0  # a killed run repeats at most this time, or one tick
+CHECKPOINT_SECONDS = 5.0  # between checkpoints: a killed run repeats at most this time, or one tick
+_FAST = 0.15  # seconds of a checkpoint; slower ones are rarer in proportion, and so take at most 3 % of a run
 
 
 class RunMismatchError(ValueError):
@@ -162,7 +163,7 @@ class RunFolder:
 
     def __init__(self, path: Path, config: RunConfig) -> None:
         self.path = path
-        self._checkpointed = time.monotonic()
+        self._checkpointed, self._checkpoint_took = time.monotonic(), 0.0
         self._writes = distributed.rank() == 0
         self.rows = distributed.from_first(lambda: self._open(config))
 
@@ -229,13 +230,16 @@ class RunFolder:
             self.write(row)
 
     def checkpoint(self, env: AlmaEnv, agent: AnytimeAgent, *, force: bool = False) -> None:
-        """Save environment and agent if `CHECKPOINT_SECONDS` have passed since the last checkpoint."""
-        if not self._writes or (not force and time.monotonic() - self._checkpointed < CHECKPOINT_SECONDS):
+        """Save environment and agent if the last checkpoint is `CHECKPOINT_SECONDS` old, or older if it was slow."""
+        started = time.monotonic()
+        pause = CHECKPOINT_SECONDS * max(1.0, self._checkpoint_took / _FAST)
+        if not self._writes or (not force and started - self._checkpointed < pause):
             return
         stages = "".join(json.dumps(dataclasses.asdict(record)) + "\n" for record in agent.history)
         files.replace_file(self.path / "stages.jsonl", stages)
         checkpoint.write({"env": env.state_dict(), "agent": agent.state_dict()}, self.path / "checkpoint.pt")
         self._checkpointed = time.monotonic()
+        self._checkpoint_took = self._checkpointed - started
 
     def load_checkpoint(self) -> dict[str, Any] | None:
         """Return the state in the last checkpoint; None if there is none, or if the ledger lacks one of its rows."""

@@ -32,7 +32,9 @@ from alma_env.metering.tally import Charge, Charges, Phase, Tally
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_MOST_COSTS = 4096
+# Parts of all signatures whose costs a function keeps. A network that grows at each tick has signatures of thousands of
+# parts, none of which comes again, and the garbage collector would visit all of them.
+_MOST_PARTS = 200_000
 
 
 def count(fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Charge:
@@ -224,7 +226,7 @@ class CountedOnce(Generic[P, R]):
                 tally = _count_on_copies(self.fn, args, kwargs, meter)
             cost.backward_passes = len(passes().seen) - seen
             cost.learn(numbers, tally)
-            if len(self._costs) >= _MOST_COSTS:
+            if sum(map(len, self._costs)) + len(key) > _MOST_PARTS:
                 self._costs.clear()
             self._costs[key] = cost
         return cost, tensors

@@ -8,6 +8,7 @@ import io
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from zipfile import ZipFile
 
@@ -158,3 +159,24 @@ def test_finished_runs_in_a_read_only_folder_are_shown(
             assert out.splitlines()[-2] == whole.splitlines()[-2] == "Runs are in runs/Digits-ALMA-v0/"
     assert main([*QUICK, "--seeds", "1"]) == 2  # this run is not finished
     assert "Read-only file system; choose a folder that can be read and written" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("takes", "ticks"), [(0.1, [1, 2, 3, 4]), (0.45, [1, 3, 4])])
+def test_slow_checkpoints_are_rarer(
+    env: AlmaEnv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, takes: float, ticks: list[int]
+) -> None:
+    """A tick takes 10 seconds here. After a checkpoint of 0.45 seconds, the next one is due 15 seconds later."""
+    now, written, write = [0.0], [], checkpoint.write
+
+    def slow(state: dict[str, Any], file: Path) -> None:
+        now[0] += takes
+        written.append(len(checkpoint.rows_of(state)) - 1)
+        write(state, file)
+
+    def later(row: Row) -> None:
+        now[0] += 10.0
+
+    monkeypatch.setattr(run_folder, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(checkpoint, "write", slow)
+    run_in(tmp_path / "run", env, later)
+    assert written == ticks  # the last one is always written

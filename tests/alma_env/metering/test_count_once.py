@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import alma_env
-from alma_env.metering import Charge, Meter, count_once, phase, running
+from alma_env.metering import Charge, Meter, count_once, function_cost, phase, running
 from alma_env.metering.uncounted import uncounted
 
 from .counted_work import PRODUCT, Listener, batch, mlp, step, step_flops
@@ -39,6 +39,29 @@ def test_count_once_charges_the_full_cost_at_every_call() -> None:
     assert meter.take() == Charge(
         {"training": 3 * full + less + more, "growth": full}, {"training": 3 * forward + less, "growth": forward}
     )
+
+
+def test_costs_of_large_signatures_are_forgotten_and_counted_again(monkeypatch) -> None:
+    """A network that grows at each tick has thousands of tensors, and no signature twice."""
+    once, (x, y), meter = count_once(step), batch(), Meter()
+    counted: list[int] = []
+    count = function_cost._count_on_copies
+
+    def noted(fn: Any, args: Any, *rest: Any) -> Any:
+        counted.append(len(args[3]))
+        return count(fn, args, *rest)
+
+    monkeypatch.setattr(function_cost, "_count_on_copies", noted)
+    net, sizes = mlp(), (1, 2, 1, 2, 3, 1)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with meter:
+        once(net, optimizer, x, y)
+        (parts,) = map(len, once._costs)
+        monkeypatch.setattr(function_cost, "_MOST_PARTS", 2 * parts)
+        for size in sizes:
+            once(net, optimizer, x[:size], y[:size])
+    assert counted == [len(y), 1, 2, 1, 3, 1]  # two costs are kept; the third takes the place of both
+    assert meter.take().total == sum(sum(step_flops(size)) for size in (len(y), *sizes))
 
 
 def test_counting_does_not_disturb_arguments_or_random_numbers() -> None:
