@@ -229,16 +229,21 @@ def _outputs(experts: nn.ModuleList, z: Tensor) -> list[Tensor]:
     Linear layers with ReLU run as one batched product: most of the time of hundreds of small products is spent between
     them. A product in a batch has the sums of a separate one, so that a copy of an expert has equal outputs.
     """
-    if z.dim() != 2 or not all(type(expert) is nn.Sequential and _is_linear_relu(expert) for expert in experts):
+    linear = [layer for expert in experts for layer in _linear_of(expert)]
+    if z.dim() != 2 or len(linear) < len(experts):
         return [expert(z) for expert in experts]
-    weight = torch.stack([expert[0].weight for expert in experts])  # (experts, outputs, inputs)
-    bias = torch.stack([expert[0].bias for expert in experts])
+    weight = torch.stack([layer.weight for layer in linear])  # (experts, outputs, inputs)
+    bias = torch.stack([layer.bias for layer in linear])
     sums = torch.baddbmm(bias[:, None], z.expand(len(experts), -1, -1), weight.transpose(1, 2))
     return list(F.relu(sums).unbind())
 
 
-def _is_linear_relu(expert: nn.Sequential) -> bool:
-    return [type(layer) for layer in expert] == [nn.Linear, nn.ReLU]
+def _linear_of(expert: nn.Module) -> list[nn.Linear]:
+    """Return the linear layer of an expert that is a linear layer with ReLU, and no layer of any other expert."""
+    layers = list(expert) if type(expert) is nn.Sequential else []
+    if [type(layer) for layer in layers] != [nn.Linear, nn.ReLU]:
+        return []
+    return [layer for layer in layers if isinstance(layer, nn.Linear)]
 
 
 def _straight_through(probabilities: Tensor) -> Tensor:
