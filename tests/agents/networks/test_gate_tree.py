@@ -24,7 +24,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 def hidden_layer(generator: torch.Generator) -> nn.Module:
-    return nn.Sequential(linear(FEATURES, UNITS, generator), nn.Tanh())
+    return nn.Sequential(linear(FEATURES, UNITS, generator), nn.ReLU())
 
 
 def convolutions(generator: torch.Generator) -> nn.Module:
@@ -106,6 +106,28 @@ def test_the_leaf_probabilities_sum_to_one(tree: bool) -> None:
         assert shares.shape == (7, 4)
         assert (shares.sum(1) - 1).abs().max() < 1e-12
         assert torch.equal(output, layer(z))
+
+
+@pytest.mark.parametrize("units", [1, 4, 19])
+@pytest.mark.parametrize("n", [1, 24, 1000])
+def test_experts_in_one_product_have_the_outputs_and_gradients_of_separate_experts(n: int, units: int) -> None:
+    def expert(generator: torch.Generator) -> nn.Module:
+        return nn.Sequential(linear(FEATURES, units, generator), nn.ReLU())
+
+    layer = MixtureLayer(expert, FEATURES, generator=seeded())
+    layer.regrow((0, 1, 0), seeded(1))
+    layer.split(2, seeded(2))  # a copy
+    separate = copy.deepcopy(layer)
+    for number, one in enumerate(separate.experts):
+        separate.experts[number] = nn.Sequential(one, nn.Identity())
+    z = torch.randn(n, FEATURES, generator=seeded(9))
+    outputs = [layer(z), separate(z)]
+    torch.testing.assert_close(*outputs)
+    for output in outputs:
+        output.square().sum().backward()
+    for own, other in zip(layer.parameters(), separate.parameters(), strict=True):
+        torch.testing.assert_close(own.grad, other.grad)
+    assert count(layer, z).total == count(separate, z).total
 
 
 def test_a_split_does_not_change_soft_outputs() -> None:
