@@ -56,7 +56,8 @@ def count_once(fn: Callable[P, R]) -> CountedOnce[P, R]:
     The result is called like `fn`. The signature of a call consists of the shapes, dtypes, devices and `requires_grad`
     of all tensors and of the parameters of modules, of training flags, and of the values of all other arguments. At the
     first call with a signature, `fn` is counted on deep copies of the arguments. Every call then runs `fn` without
-    counting, and charges the meter that is running in this thread, if there is one.
+    counting, and charges the meter that is running in this thread, if there is one. If the signatures get too large
+    together, as those of a network that grows at each tick, the function forgets its costs, and counts again.
 
     All that `fn` changes must be among its arguments. The cost of `fn` must not depend on the values in its tensors,
     with one exception: it may be an affine function of a number that `fn` reports (`cost_varies_with`). Calls are then
