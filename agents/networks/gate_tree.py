@@ -243,7 +243,7 @@ def _linear_of(expert: nn.Module) -> list[nn.Linear]:
     layers = list(expert) if type(expert) is nn.Sequential else []
     if [type(layer) for layer in layers] != [nn.Linear, nn.ReLU]:
         return []
-    return [layer for layer in layers if isinstance(layer, nn.Linear)]
+    return [layer for layer in layers if isinstance(layer, nn.Linear) and layer.bias is not None]
 
 
 def _straight_through(probabilities: Tensor) -> Tensor:
