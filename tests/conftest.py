@@ -12,6 +12,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+import torch
 from torch import nn
 
 import agents
@@ -26,6 +27,11 @@ from . import postgresql
 # A busy machine is no reason to fail.
 hypothesis.settings.register_profile("tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("tests")
+
+# Several workers share the cores, and PyTorch's threads wait for each other in busy loops: with a thread per core in every worker
+# the tests take ten times as long. The variable is for the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+torch.set_num_threads(1)
 
 # Files that take more than ten seconds. They start first, so that no worker is left alone with one of them at the end.
 LONG_FILES = (
