@@ -78,7 +78,7 @@ def run_in_turn(
     if fresh:  # all folders before the first run: after an interrupt the command goes on without --fresh
         distributed.from_first(partial(run_folder.clear, *paths))
     else:
-        distributed.from_first(partial(_require_readable, paths, configs))
+        distributed.from_first(partial(_require_readable, paths, specs, configs))
     status, groups = 0, dict[str, list[Ledger]]()
     with RunProgress(console, measure) as progress:
         for spec, path, label in zip(specs, paths, labels, strict=True):
@@ -104,10 +104,12 @@ def run_in_turn(
     return status
 
 
-def _require_readable(paths: Sequence[Path], configs: Sequence[RunConfig]) -> None:
-    """Report the damaged ledger of any run before the first run starts."""
-    for path, config in zip(paths, configs, strict=True):
+def _require_readable(paths: Sequence[Path], specs: Sequence[RunSpec], configs: Sequence[RunConfig]) -> None:
+    """Report the damaged ledger or stages of any run before the first run starts, and a run without its record."""
+    for path, spec, config in zip(paths, specs, configs, strict=True):
         run_folder.finished_rows(path, config)
+        load.divergence(path)  # reads the stages, if there are any
+        run_index.require_record(path, spec)
 
 
 def _specs(options: argparse.Namespace) -> list[RunSpec]:

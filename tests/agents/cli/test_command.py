@@ -128,16 +128,26 @@ def test_show_ignores_an_incomplete_last_line_and_does_not_change_the_file(capsy
     assert ledger.read_bytes() == cut
 
 
-def test_a_damaged_folder_of_the_last_run_is_reported_before_the_first_run_starts(capsys, tmp_path):
-    words = ["run", *QUICK, "--out", str(tmp_path), "--seeds"]
-    assert run(capsys, *words, "1")[0] == 0
-    (ledger,) = tmp_path.rglob("ledger.jsonl")
-    ledger.write_text("{}\n")
-    status, _, err = run(capsys, *words, "0", "1")
+@pytest.mark.parametrize(
+    ("name", "content", "remedy"),
+    [
+        ("ledger.jsonl", "{}\n", "restore the file, or delete the folder"),
+        ("stages.jsonl", "{}\n", "delete the folder and run again"),
+        (None, None, "was started without record"),
+    ],
+)
+def test_the_folder_of_the_last_run_is_checked_before_the_first_run_starts(capsys, tmp_path, name, content, remedy):
+    words = ["run", *QUICK, "--out", str(tmp_path)]
+    assert run(capsys, *words, "--seeds", "1")[0] == 0
+    (folder,) = [ledger.parent for ledger in tmp_path.rglob("ledger.jsonl")]
+    if name is not None:
+        (folder / name).write_text(content)
+    words += [] if name is not None else ["--record"]
+    status, _, err = run(capsys, *words, "--seeds", "0", "1")
     assert status == 2
-    assert str(ledger) in err
-    assert "restore the file, or delete the folder" in err
-    assert list(tmp_path.rglob("ledger.jsonl")) == [ledger]
+    assert str(folder if name is None else folder / name) in err
+    assert remedy in err
+    assert [ledger.parent for ledger in tmp_path.rglob("ledger.jsonl")] == [folder]
 
 
 @pytest.mark.parametrize(
