@@ -28,8 +28,8 @@ from . import postgresql
 hypothesis.settings.register_profile("tests", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
 hypothesis.settings.load_profile("tests")
 
-# Several workers share the cores, and PyTorch's threads wait for each other in busy loops: with a thread per core in every worker
-# the tests take ten times as long. The variable is for the processes that tests start.
+# Several workers share the cores, and PyTorch's threads wait for each other in busy loops: with one thread per core in
+# every worker, the tests take ten times as long. The variable is for the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 torch.set_num_threads(1)
 

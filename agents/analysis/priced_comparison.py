@@ -6,7 +6,7 @@ over the seeds that the subject has there. A rival counts if it has the seeds of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import mean
 from typing import Any
@@ -159,6 +159,12 @@ def compare_at_prices(
         )
     ]
     return rivalries, fronts, list(dict.fromkeys(notes))
+
+
+def require_schedules(texts: Iterable[str]) -> None:
+    """Raise ValueError if a text in the form of ``--policy`` is no schedule of any learner."""
+    for text in texts:
+        _schedule(text, grows=True)
 
 
 def _grows(groups: Sequence[SeedGroup]) -> bool:

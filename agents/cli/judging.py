@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from agents.analysis.priced_comparison import Rivalry, compare_at_prices
+from agents.analysis.priced_comparison import Rivalry, compare_at_prices, require_schedules
 from agents.analysis.schedule_costs import RunPrices
 from agents.cli import json_output
 from agents.cli.tuning import PRICE, fixed_prices
@@ -43,6 +43,7 @@ def judge(options: argparse.Namespace, console: Console) -> int:
             f"--subject {options.subject}, --pass-price {options.pass_price}, --memory-price {options.memory_price}: a "
             "subject needs prices, and learned schedules have their own; give --subject and --pass-price, or no price"
         )
+    require_schedules([*options.rival, *([] if options.subject is None else [options.subject])])
     runs, left_out = load.find(*(RECORDED[options.recorded] if options.recorded else options.folder))
     say(said, *left_out)
     rivalries, fronts, notes = compare_at_prices(runs, options.subject, prices, options.rival)

@@ -199,10 +199,7 @@ class LearnedSchedule:
                 rule = dataclasses.replace(RULE, growth="every") if self.grows else RULE
                 return dataclasses.replace(rule(now), by=BY_RULE)
             decision = int(network.decide(seen))
-        due = float(network.menu.next_ticks(decision, last))
-        if last == 0 and math.isfinite(due):  # a stream of two or three mega-batches may end before
-            due = min(due, now.ticks)
-        if now.tick < due:
+        if now.tick < network.menu.next_ticks(decision, last, now.ticks):
             return Decision(train=False)
         chosen = network.menu.trainings[decision]
         newest = window(now.ticks) if chosen.replay == "last" else None

@@ -46,19 +46,23 @@ class Menu:
         """The number of the decision to train no more."""
         return len(self.trainings)
 
-    def next_ticks(self, decisions: Any, last: Any) -> NDArray[np.float64]:
+    def next_ticks(self, decisions: Any, last: Any, ticks: int) -> NDArray[np.float64]:
         """Return the tick of the next training, at least one tick after the last one; infinite for `stop`.
+
+        The first training of a stream that ends before this tick is at its last tick.
 
         Args:
             decisions: numbers of `trainings`, or `stop`, int (n,) or a number.
             last: tick of the last training; 0 before the first.
+            ticks: number of mega-batches in the stream.
 
-        >>> WITHOUT_GROWTH.next_ticks([0, 8, WITHOUT_GROWTH.stop], 10).tolist()
+        >>> WITHOUT_GROWTH.next_ticks([0, 8, WITHOUT_GROWTH.stop], 10, ticks=50).tolist()
         [11.0, 16.0, inf]
         """
         factors = np.array([*(one.factor for one in self.trainings), np.inf])
         grown = (factors[np.asarray(decisions)] - 1) * np.maximum(last, 1)
-        return np.asarray(last + np.maximum(np.ceil(np.round(grown, 9)), 1))
+        due: NDArray[np.float64] = np.asarray(last + np.maximum(np.ceil(np.round(grown, 9)), 1))
+        return np.where((np.asarray(last) == 0) & np.isfinite(due), np.minimum(due, ticks), due)
 
 
 FACTORS = (1.1, 1.25, 1.6, 2.5, 5.0)

@@ -191,7 +191,7 @@ def by_schedule(network: ScheduleNetwork) -> Choose:
 
     def choose(env: NextTrainingVectorEnv, observations: NDArray[np.float32]) -> NextTrainings:
         last = env.learners.tick
-        chosen = NextTrainings.of(network.menu, network.decide(observations), last)
+        chosen = NextTrainings.of(network.menu, network.decide(observations), last, env.ticks)
         for row in np.flatnonzero([not network.knows(seen) for seen in observations]):
             chosen.tick[row], chosen.replay[row], chosen.restart[row] = _next_by_rule(int(last[row]), env.ticks)
         return chosen

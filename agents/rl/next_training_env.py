@@ -66,20 +66,21 @@ class NextTrainings:
     grow: NDArray[np.bool_]
 
     @classmethod
-    def of(cls, menu: Menu, decisions: Any, last: NDArray[np.int64]) -> NextTrainings:
+    def of(cls, menu: Menu, decisions: Any, last: NDArray[np.int64], ticks: int) -> NextTrainings:
         """Return what decisions mean.
 
         Args:
             menu: the decisions between which was chosen.
             decisions: their numbers, int (n,).
             last: tick of the last training, (n,); 0 before the first.
+            ticks: number of mega-batches in each stream.
         """
         decisions = np.asarray(decisions)
         replay = np.array([*(one.replay for one in menu.trainings), "none"])
         restart, grow = (
             np.array([*(getattr(one, name) for one in menu.trainings), False]) for name in ("restart", "grow")
         )
-        return cls(menu.next_ticks(decisions, last), replay[decisions], restart[decisions], grow[decisions])
+        return cls(menu.next_ticks(decisions, last, ticks), replay[decisions], restart[decisions], grow[decisions])
 
 
 class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
@@ -137,7 +138,8 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         """
         decisions = self._checked(actions)
         scale = self._references(self._curve, *self._prices)  # of these episodes; those that end get new prices
-        observations, rewards, ended, cut, infos = self.train_at(NextTrainings.of(self.menu, decisions, self._tick))
+        trainings = NextTrainings.of(self.menu, decisions, self._tick, self.ticks)
+        observations, rewards, ended, cut, infos = self.train_at(trainings)
         return observations, rewards / scale, ended, cut, infos
 
     def train_at(

@@ -155,7 +155,7 @@ class RealTrainingEnv(gym.Env[NDArray[np.float32], np.int64]):
         """
         if not self.action_space.contains(action):
             raise ValueError(f"action={action!r}: not in {self.action_space}")
-        due = self.menu.next_ticks(action, self._last)
+        due = self.menu.next_ticks(action, self._last, self.decisions.alma.ticks)
         total, vectors, trained, terminated, truncated = 0.0, np.zeros(3), False, False, False
         info: dict[str, Any] = {}
         while not (trained or terminated or truncated):

@@ -262,3 +262,11 @@ def test_the_page_has_the_numbers_of_the_rules_that_restart(capsys):
 def test_a_subject_or_rival_without_runs_is_refused(words, message, capsys):
     assert main(["policy", "judge", "--recorded", *words]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_an_unknown_schedule_is_refused_before_the_runs_are_read(tmp_path, capsys):
+    missing = tmp_path / "missing.jsonl.xz"
+    assert main(["policy", "judge", str(missing), "--rival", "doublings"]) == 2
+    assert "doublings" in capsys.readouterr().err
+    assert main(["policy", "judge", str(missing), "--rival", "doubling"]) == 2
+    assert str(missing) in "".join(capsys.readouterr().err.split())

@@ -43,11 +43,14 @@ def growing(model):
 def test_a_next_training_is_at_least_one_tick_later():
     for menu in MENUS:
         for decision, one in enumerate(menu.trainings):
-            assert menu.next_ticks(decision, 0) == max(np.ceil(one.factor - 1), 1)
+            first = max(np.ceil(one.factor - 1), 1)
+            assert menu.next_ticks(decision, 0, 200) == first
+            assert menu.next_ticks(decision, 0, 3) == min(first, 3)
             for last in (1, 7, 100):
                 expected = max(last + 1, np.ceil(one.factor * last - 1e-9))
-                assert menu.next_ticks(decision, last) == pytest.approx(expected)
-        assert menu.next_ticks(menu.stop, 3) == np.inf
+                assert menu.next_ticks(decision, last, 200) == pytest.approx(expected)
+        assert menu.next_ticks(menu.stop, 3, 200) == np.inf
+        assert menu.next_ticks(menu.stop, 0, 3) == np.inf
 
 
 def play(env, decisions):
@@ -77,7 +80,7 @@ def test_an_episode_equals_the_same_trainings_tick_by_tick(learner, seed, reques
     by_tick.reset(seed=seed)
     left, last, total = list(decisions), 0, 0.0
     for tick in range(1, TICKS + 1):
-        due = bool(left) and tick == menu.next_ticks(left[0], last)
+        due = bool(left) and tick == menu.next_ticks(left[0], last, TICKS)
         one = menu.trainings[left.pop(0) if due else 0]
         window = max(TICKS // 10, 1) if one.replay == "last" else None
         size = megabatches_of(tick, tick - last, replay=one.replay != "none", window=window)

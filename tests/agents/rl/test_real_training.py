@@ -92,8 +92,10 @@ def test_the_rule_decides_on_a_stream_of_one_mega_batch():
 
 
 @pytest.mark.parametrize("ticks", [2, 3, 4, 5])
-def test_a_stream_that_ends_before_the_first_training_has_it_at_its_last_tick(ticks, tmp_path):
+def test_a_stream_that_ends_before_the_first_training_has_it_at_its_last_tick(ticks, model, tmp_path):
     """A factor of 5 waits for tick 4. To train no more is a decision that a short stream does not change."""
+    stream = stream_of(model)
+    real = RealTrainingEnv(dataclasses.replace(stream, keywords={**stream.keywords, "ticks": ticks}))
     trained = {}
     for decision in (WITHOUT_GROWTH.trainings.index(NextTraining(5.0, "none")), WITHOUT_GROWTH.stop):
         deciding(WITHOUT_GROWTH, decision).save(tmp_path / "schedule.npz")
@@ -101,6 +103,9 @@ def test_a_stream_that_ends_before_the_first_training_has_it_at_its_last_tick(ti
         agent = agents.make("sm", env, policy=LearnedSchedule(tmp_path / "schedule.npz"), seed=0, **FAST)
         agents.run(env, agent, 0)
         trained[decision] = [stage.tick for stage in agent.history]
+        real.reset(seed=0)
+        real.step(decision)
+        assert [stage.tick for stage in real.decisions.agent.history] == trained[decision]
     assert list(trained.values()) == [[min(ticks, 4)], []]
 
 
