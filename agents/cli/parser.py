@@ -150,7 +150,7 @@ def _add_reproduce(commands: Any) -> None:
     add_set(parser, "any hyper-parameter or keyword of the environment, instead of the plan's")
     dry_run = "print the cost, and end; with --recorded, --runs or --missing also the cost of the rest"
     add("--dry-run", action="store_true", help=dry_run)
-    calibrate = "measure this machine first, and print its hours instead of those of the rates of the package"
+    calibrate = "with --dry-run: measure this machine, and print its hours instead of those of the rates of the package"
     add("--calibrate", action="store_true", help=calibrate)
     recorded = parser.add_mutually_exclusive_group()
     reads = "draw and judge the runs that come with the package; run nothing"

@@ -17,7 +17,7 @@ from agents.cli.parser import ALL_PLANS
 from agents.cli.shared_options import execution
 from agents.policies.validation import key_values
 from agents.reproduction import findings_report, report
-from agents.reproduction.calibration import calibrate, slowness
+from agents.reproduction.calibration import calibrate, samples_for, slowness
 from agents.reproduction.claims.findings import JudgedFinding, family
 from agents.reproduction.claims.setups import read_setup
 from agents.reproduction.cost import cost_of
@@ -36,28 +36,13 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
     settings = _settings(options.set)
     request = Request(options.scale, options.seeds, settings)
     keywords = execution(options)
-    if _only_reads(options):
-        for name in ("fresh", "workers", "threads", "per_gpu", "ray", "track"):
-            if getattr(options, name):
-                option = f"--{name.replace('_', '-')}"
-                raise ValueError(f"{option} with --recorded or --runs: no run is computed then; leave {option} out")
-    for name in ("per_gpu", "ray"):
-        if options.calibrate and getattr(options, name):
-            option = f"--{name.replace('_', '-')}"
-            raise ValueError(f"--calibrate with {option}: it measures the cores of this machine; leave {option} out")
-    if options.print and options.dry_run:
-        raise ValueError(f"--print {options.print} with --dry-run: each prints something else; give one of the two")
+    _require_no_ignored_option(options)
     plans, without_text = _plans(options, settings)
     _require_ticks(plans, options.scale, settings)
     if without_text:
         remedy = f"alma reproduce {' '.join(without_text)} --scale {options.scale} --set train=PATH valid=PATH"
         say(console, f"Without text of your own, {', '.join(without_text)} are left out; run {remedy}")
     specs = {plan.name: plan.specs(options.scale, options.seeds, settings) for plan in plans}
-    if options.print and options.calibrate:
-        remedy = "leave one of the two out; --dry-run --calibrate prints the hours of this machine"
-        raise ValueError(
-            f"--calibrate with --print {options.print}: no hours of this machine are printed then; {remedy}"
-        )
     if options.print:
         _print_part(plans, specs, request, options, console)
         return 0
@@ -93,11 +78,40 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
     return 1 if failed else 0
 
 
+def _require_no_ignored_option(options: argparse.Namespace) -> None:
+    def refuse(names: Sequence[str], other: str, why: str) -> None:
+        for name in names:
+            if getattr(options, name):
+                option = f"--{name.replace('_', '-')}"
+                raise ValueError(f"{option} with {other}: {why}; leave {option} out")
+
+    if _only_reads(options):
+        names = ("fresh", "workers", "threads", "per_gpu", "ray", "track")
+        refuse(names, "--recorded or --runs", "no run is computed then")
+    if options.print:
+        refuse(("dry_run", "calibrate"), f"--print {options.print}", "each prints something else")
+    if options.print == "costs":
+        refuse(("recorded", "runs", "missing"), "--print costs", "the table has the costs of all runs, finished or not")
+    if options.calibrate:
+        refuse(("per_gpu", "ray"), "--calibrate", "it measures the cores of this machine")
+        if not options.dry_run:
+            raise ValueError("--calibrate without --dry-run: it measures the hours that --dry-run prints; give both")
+
+
 def _slowness(specs: Sequence[RunSpec], options: argparse.Namespace, console: Console) -> dict[str, float]:
-    """Measure this machine, and print how many times as long it takes as the rates of the package say."""
+    """Measure this machine, and print how many times as long it takes as the rates of the package say.
+
+    Raises:
+        ValueError: no data of the runs can be measured.
+    """
     workers = options.workers or len(worker_variables(None, 0, options.threads or 1))
-    say(console, f"Measuring this machine with {workers} processes; it takes some minutes")
-    found = calibrate({spec.known_facts().data for spec in specs}, workers)
+    data = {spec.known_facts().data for spec in specs}
+    if not samples_for(data):
+        raise ValueError(
+            f"--calibrate: the data of the runs are {', '.join(data)}, which is not measured; leave it out"
+        )
+    say(console, f"Measuring this machine, with {workers} of its cores; it takes some minutes")
+    found = calibrate(data, workers)
     for one in found:
         low, high = min(one.factors), max(one.factors)
         say(
@@ -105,7 +119,9 @@ def _slowness(specs: Sequence[RunSpec], options: argparse.Namespace, console: Co
             f"{one.data}: this machine takes {one.factor:.2f} times as long as the rates of the package "
             f"({len(one.factors)} measurements, {low:.2f} to {high:.2f})",
         )
-    say(console, "The table below has the hours of this machine; text was not measured, and has those of the package")
+    say(console, "The table below has the hours of this machine")
+    if others := [name for name in sorted(data) if not samples_for([name])]:
+        say(console, f"{', '.join(others)}: not measured; the hours are those of the rates of the package")
     return slowness(found)
 
 
@@ -148,10 +164,6 @@ def _print_part(
     console: Console,
 ) -> None:
     """Print one part as Markdown, for a page of the documentation."""
-    if options.print == "costs" and (options.recorded or options.runs or options.missing):
-        raise ValueError(
-            "--print costs with --recorded, --runs or --missing: it has the costs of all runs; leave it out"
-        )
     if options.print != "costs" and not _only_reads(options):
         raise ValueError(f"--print {options.print}: it shows finished runs; give --recorded, or --runs PATH")
     runs = _finished(options, Console(stderr=True))

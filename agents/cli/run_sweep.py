@@ -105,10 +105,11 @@ def run_in_turn(
 
 
 def _require_readable(paths: Sequence[Path], specs: Sequence[RunSpec], configs: Sequence[RunConfig]) -> None:
-    """Report the damaged ledger or stages of any run before the first run starts, and a run without its record."""
+    """Raise the errors of the files of all runs before the first run starts: a run of many hours may be before them."""
     for path, spec, config in zip(paths, specs, configs, strict=True):
         run_folder.finished_rows(path, config)
-        load.divergence(path)  # reads the stages, if there are any
+        if (path / "stages.jsonl").exists():
+            run_folder.read_stages(path)
         run_index.require_record(path, spec)
 
 

@@ -42,7 +42,7 @@ def draw(rivalries: Sequence[Rivalry], file: Path) -> Path:
         axes.set_ylim(0.9 * min(0.9, *reached), 1.1 * max(2.0, *reached))
         labels, xlabel = _labels(prices)
         axes.set_xticks(range(len(prices)), labels)
-        axes.set(xlabel=xlabel, ylabel="cost / cost of the subject" if place % columns == 1 % columns else "")
+        axes.set(xlabel=xlabel, ylabel="cost / cost of the subject" if (place - 1) % columns == 0 else "")
         axes.set_title(title if len(title) <= _LONGEST_TITLE else "\n".join(title.rsplit(", ", 1)), loc="left")
         style.plain(axes)
     figure.legend(frameon=False, loc="outside lower center", ncols=len(rivals))

@@ -227,7 +227,8 @@ def _outputs(experts: nn.ModuleList, z: Tensor) -> list[Tensor]:
     """Return the output of each expert.
 
     Linear layers with ReLU run as one batched product: most of the time of hundreds of small products is spent between
-    them. A product in a batch has the sums of a separate one, so that a copy of an expert has equal outputs.
+    them. All products of a batch are computed alike, so a copy of an expert has equal outputs. The last bits of a
+    separate product may differ.
     """
     linear = [layer for expert in experts for layer in _linear_of(expert)]
     if z.dim() != 2 or len(linear) < len(experts):

@@ -49,7 +49,7 @@ class Menu:
     def next_ticks(self, decisions: Any, last: Any, ticks: int) -> NDArray[np.float64]:
         """Return the tick of the next training, at least one tick after the last one; infinite for `stop`.
 
-        The first training of a stream that ends before this tick is at its last tick.
+        If the stream ends before the first training, the first training is at the last tick of the stream.
 
         Args:
             decisions: numbers of `trainings`, or `stop`, int (n,) or a number.

@@ -25,8 +25,8 @@ class _Sample:
 
     Attributes:
         spec: the run.
-        seconds: CPU seconds of its stages that are measured.
-        epochs: instead of them, the epochs of a stage from which the time of a whole stage is computed.
+        seconds: CPU seconds of its stages that are measured; ignored if ``epochs`` is given.
+        epochs: epochs of a stage from which the time of a whole stage is computed.
     """
 
     spec: RunSpec
@@ -73,20 +73,27 @@ class Calibration:
         return geometric_mean(self.factors)
 
 
+def samples_for(data: Collection[str]) -> list[str]:
+    """Return the data sets that `calibrate` measures for these; of data sets with equal images only one, and no text.
+
+    >>> samples_for(["FashionMNIST", "MNIST", "Text"])
+    ['MNIST']
+    """
+    names = {measured_data(name) for name in data}
+    return [name for name in _SAMPLES if name in names]
+
+
 def calibrate(data: Collection[str], workers: int) -> list[Calibration]:
     """Measure this machine with samples of the runs on some data sets; it takes about a minute for each.
 
     Args:
-        data: names of data sets, such as MNIST. Data sets of equal images are measured once. Text is not measured.
+        data: names of data sets, such as MNIST.
         workers: processes that measure at the same time, because runs side by side slow each other down.
 
     Raises:
         AlmaError: a process ended without a result.
     """
-    names = {measured_data(name) for name in data}
-    measured = [name for name in _SAMPLES if name in names]
-    if not measured:
-        return []
+    measured = samples_for(data)
     context = multiprocessing.get_context("spawn")
     try:
         with ProcessPoolExecutor(workers, context, _prepare, (context.Barrier(workers),)) as pool:

@@ -41,7 +41,7 @@ class Rates:
 
 
 def measured_data(data: str) -> str:
-    """Return the data set whose rates are those of a data set."""
+    """Return the measured data set whose images have the size of those of a data set."""
     return _AS_FAST_ON.get(data, data)
 
 
@@ -97,13 +97,8 @@ def measure(spec: RunSpec, seconds: float) -> Measurement:
         ValueError: the run has one stage.
     """
     run = _Run(spec)
-    if run.wait >= run.env.ticks:
-        raise ValueError(
-            f"wait={run.wait} of {run.env.ticks} ticks: the run has one stage, and the first stage is not measured; "
-            "choose a shorter waiting time"
-        )
     stages: list[float] = []
-    while not run.env.done and sum(stages[1:]) < seconds:
+    while not run.env.done and (len(stages) < 2 or sum(stages[1:]) < seconds):
         stages.append(run.stage())
     flops = _first_flops(spec, run.facts, len(stages)) - _first_flops(spec, run.facts, 1)
     return Measurement(flops / sum(stages[1:]), run.start, stages, run.engine)
@@ -115,7 +110,12 @@ def measure_long(spec: RunSpec, epochs: int) -> Measurement:
     Args:
         spec: the run, with as many epochs as it has.
         epochs: of the longer stage, at least 2.
+
+    Raises:
+        ValueError: the run has one stage, or too few epochs are given.
     """
+    if epochs < 2:
+        raise ValueError(f"epochs={epochs}: two stages of different lengths are compared; give at least 2 epochs")
     one, several = (_Run(_with_epochs(spec, number)) for number in (1, epochs))
     for run in (one, several):
         run.stage()
@@ -139,6 +139,11 @@ class _Run:
         begin = time.process_time()
         self.wait = spec.wait or 1
         self.env = spec.make_env()
+        if self.wait >= self.env.ticks:
+            raise ValueError(
+                f"wait={self.wait} of {self.env.ticks} ticks: the run has one stage, and the first stage is not "
+                "measured; choose a shorter waiting time"
+            )
         self.learner = spec.make_agent(self.env)
         self.observation, _ = self.env.reset(seed=spec.seed, options={"predictor": self.learner.predictor})
         self.facts = facts_of(self.env)

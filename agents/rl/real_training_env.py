@@ -85,10 +85,11 @@ class RealTrainingEnv(gym.Env[NDArray[np.float32], np.int64]):
     """Real runs of a learner; each step goes on to the next training.
 
     An episode is the run of a `agents.policies.learned_schedule.LearnedSchedule` that makes the same decisions: its
-    trainings, errors and sizes are equal to the last bit. The FLOPs of deciding are not charged.
+    trainings, errors and sizes are equal to the last bit. (On a stream of one mega-batch, that schedule asks its rule
+    instead.) The FLOPs of deciding are not charged.
 
     * **Actions**: integers, numbers of the decisions of ``menu``; to train no more ends the episode, and so does a
-      training that would be after the last tick.
+      later training that would be after the last tick. The first training is at the last tick then.
     * **Observations**: those of `DecisionEnv`, float32 (18,), at the tick of the last training with nothing gathered.
     * **Rewards**: those of `DecisionEnv`, summed over the ticks of the step, and divided by what the best of a few
       simple schedules costs on the model of the stream at the episode's prices. So they have the scale of

@@ -4,7 +4,8 @@
     ledger.jsonl    one row per tick, written after the tick. The last row is written after the last checkpoint, so
                     that a run with all rows has all files
     stages.jsonl    one row per stage: the decision, and the validation; written with each checkpoint
-    checkpoint.pt   environment and agent between two ticks, replaced atomically every few seconds
+    checkpoint.pt   environment and agent between two ticks, replaced atomically every few seconds, or more rarely if
+                    writing it is slow
     lock            locked by the process that writes; the system releases the lock when the process ends
 
 A checkpoint is used only if the ledger holds all of its rows. Otherwise, because the ledger was deleted or edited, the
@@ -35,8 +36,8 @@ from alma_env.ledger import row_to_json
 # In configurations of earlier versions: the size of a batch of seeds, and whether members were trained side by side.
 _BATCHED, _TOGETHER = "batched", "agent.together"
 _LONGEST = 60  # characters of a value in a message
-CHECKPOINT_SECONDS = 5.0  # between checkpoints: a killed run repeats at most this time, or one tick
-_FAST = 0.15  # seconds of a checkpoint; slower ones are rarer in proportion, and so take at most 3 % of a run
+CHECKPOINT_SECONDS = 5.0  # the shortest pause between checkpoints; a killed run repeats at most a pause, or one tick
+_CHECKPOINT_SHARE = 0.03  # of the time of a run; the pause after a slow checkpoint is longer
 
 
 class RunMismatchError(ValueError):
@@ -230,9 +231,9 @@ class RunFolder:
             self.write(row)
 
     def checkpoint(self, env: AlmaEnv, agent: AnytimeAgent, *, force: bool = False) -> None:
-        """Save environment and agent if the last checkpoint is `CHECKPOINT_SECONDS` old, or older if it was slow."""
+        """Save environment and agent if the pause after the last checkpoint is over."""
         started = time.monotonic()
-        pause = CHECKPOINT_SECONDS * max(1.0, self._checkpoint_took / _FAST)
+        pause = max(CHECKPOINT_SECONDS, self._checkpoint_took / _CHECKPOINT_SHARE)
         if not self._writes or (not force and started - self._checkpointed < pause):
             return
         stages = "".join(json.dumps(dataclasses.asdict(record)) + "\n" for record in agent.history)

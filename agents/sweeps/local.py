@@ -194,7 +194,7 @@ def _work(connection: Connection, variables: Mapping[str, str]) -> None:
     signal.signal(signal.SIGTERM, end)
     Thread(target=_end_with_parent, daemon=True).start()
     environments = Environments()
-    gc.freeze()  # a collection need not visit what PyTorch imported: 10 % of a run that copies hundreds of experts
+    gc.freeze()  # collections skip the imported modules: 10 % of the time of a run that copies hundreds of experts
     try:
         report(None)
         while (order := connection.recv()) is not None:

@@ -9,6 +9,7 @@ import pytest
 
 from agents.cli import main
 from agents.cli import reproduce as reproduce_cli
+from agents.cli.parser import PARTS
 from agents.reproduction import outcome, plans
 from agents.reproduction.calibration import Calibration
 from agents.runs import archive, load
@@ -94,7 +95,7 @@ SHOWN = {
 }
 
 
-@pytest.mark.parametrize("part", SHOWN)
+@pytest.mark.parametrize("part", [part for part in PARTS if part != "costs"])
 def test_a_part_is_printed_and_nothing_is_written(part, out, tmp_path, monkeypatch, capsys):
     file = tmp_path / f"ablation-smoke{archive.SUFFIX}"
     load.pack(load.find(out)[0], file)
@@ -114,15 +115,22 @@ def test_costs_are_printed_without_runs_and_for_plans_with_text_of_your_own(caps
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--print", "costs", "--recorded"], "it has the costs of all runs; leave it out"),
-        (["--print", "costs", "--missing"], "it has the costs of all runs; leave it out"),
+        (["--print", "costs", "--recorded"], "--recorded with --print costs: the table has the costs of all runs"),
+        (["--print", "costs", "--missing"], "--missing with --print costs: the table has the costs of all runs"),
+        (["--print", "costs", "--runs", "runs"], "--runs with --print costs: the table has the costs of all runs"),
         (["--calibrate", "--per-gpu", "1"], "it measures the cores of this machine; leave --per-gpu out"),
-        (["--print", "costs", "--calibrate"], "--dry-run --calibrate prints the hours of this machine"),
+        (["--print", "costs", "--calibrate"], "--calibrate with --print costs: each prints something else"),
+        (["--calibrate"], "--calibrate without --dry-run: it measures the hours that --dry-run prints; give both"),
     ],
 )
 def test_options_that_would_be_ignored_are_refused(options, message, capsys):
     assert main(["reproduce", "fig7", *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_runs_of_text_cannot_be_measured(capsys):
+    assert main(["reproduce", "tab1", "--scale", "smoke", "--dry-run", "--calibrate"]) == 2
+    assert "the data of the runs are Text, which is not measured; leave it out" in capsys.readouterr().err
 
 
 def test_a_dry_run_prints_the_hours_of_this_machine(monkeypatch, capsys):
@@ -139,6 +147,7 @@ def test_a_dry_run_prints_the_hours_of_this_machine(monkeypatch, capsys):
     assert main([*words, "--calibrate", "--workers", "3"]) == 0
     assert asked == [({"MNIST"}, 3)]
     printed = capsys.readouterr().out
+    assert "not measured" not in printed
     assert "takes 387.30 times as long as the rates of the package (2 measurements, 300.00 to 500.00)" in printed
     of_package, here = (
         float(line.split()[-3].replace(",", "")) for line in printed.splitlines()[-30:] if " cpu " in line

@@ -9,9 +9,16 @@ from agents.analysis.priced_comparison import Rivalry
 from agents.analysis.statistics import Interval
 from agents.figures import rivals
 
+LONG = "FashionMNIST, gmoe 32 of run "
 
-@pytest.mark.parametrize(("learners", "rows", "columns"), [(1, 1, 1), (6, 1, 6), (7, 2, 4), (18, 3, 6)])
-def test_many_learners_take_several_rows(learners, rows, columns, tmp_path, monkeypatch):
+
+@pytest.mark.parametrize(
+    ("name", "learners", "rows", "columns"),
+    [("Digits, sm ", 1, 1, 1), ("Digits, sm ", 6, 1, 6), (LONG, 7, 2, 4), ("Digits, sm ", 18, 3, 6)],
+)
+def test_many_learners_take_several_rows_and_a_long_name_two_lines(
+    name, learners, rows, columns, tmp_path, monkeypatch
+):
     drawn = []
     save = Figure.savefig
     monkeypatch.setattr(Figure, "savefig", lambda self, *args, **more: drawn.append(self) or save(self, *args, **more))
@@ -26,7 +33,7 @@ def test_many_learners_take_several_rows(learners, rows, columns, tmp_path, monk
         "rival_size": 1.0,
     }
     rivalries = [
-        Rivalry(f"Digits, sm {width}", price, 0.0, "doubling", "doubling", cost, Interval(15.0, 1.0, 5), less, **rest)
+        Rivalry(f"{name}{width}", price, 0.0, "doubling", "doubling", cost, Interval(15.0, 1.0, 5), less, **rest)
         for width in range(1, learners + 1)
         for price in (0.0, 10.0)
     ]
@@ -34,6 +41,7 @@ def test_many_learners_take_several_rows(learners, rows, columns, tmp_path, monk
     (figure,) = drawn
     grid = figure.axes[0].get_gridspec()
     assert (len(figure.axes), grid.nrows, grid.ncols) == (learners, rows, columns)
-    for axes in figure.axes:
+    for number, axes in enumerate(figure.axes, 1):
+        assert axes.get_title(loc="left") == f"{name}{number}".replace(", ", "\n" if name == LONG else ", ")
         (points,) = axes.containers
         assert points.lines[0].get_ydata() == pytest.approx([1.5, 1.5])  # the rival's cost in costs of the subject
