@@ -194,8 +194,8 @@ def _work(connection: Connection, variables: Mapping[str, str]) -> None:
     signal.signal(signal.SIGTERM, end)
     Thread(target=_end_with_parent, daemon=True).start()
     environments = Environments()
-    # Networks of hundreds of experts are copied again and again, and each copy is many objects. Without these two lines,
-    # the collector visits the imported modules and the network after every few modules: a quarter of the time.
+    # A network of hundreds of experts is copied again and again, and a copy has many objects. Without these two lines,
+    # the collector often visits all of them and the imported modules, which takes a quarter of the time.
     gc.freeze()
     gc.set_threshold(50_000)
     try:
