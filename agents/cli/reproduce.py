@@ -24,6 +24,7 @@ from agents.reproduction.cost import cost_of
 from agents.reproduction.outcome import Outcome, judge_outcomes, recorded_runs, unfinished
 from agents.reproduction.plans import BY_NAME, NAMES, Plan, Request, read
 from agents.reproduction.printed import printed
+from agents.reproduction.throughput import measured_data
 from agents.runs import load
 from agents.runs.load import FinishedRun
 from agents.sweeps.local import worker_variables
@@ -79,6 +80,8 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
 
 
 def _require_no_ignored_option(options: argparse.Namespace) -> None:
+    """Raise ValueError for an option that another option makes useless."""
+
     def refuse(names: Sequence[str], other: str, why: str) -> None:
         for name in names:
             if getattr(options, name):
@@ -106,11 +109,8 @@ def _slowness(specs: Sequence[RunSpec], options: argparse.Namespace, console: Co
     """
     workers = options.workers or len(worker_variables(None, 0, options.threads or 1))
     data = {spec.known_facts().data for spec in specs}
-    if not samples_for(data):
-        raise ValueError(
-            f"--calibrate: the data of the runs are {', '.join(data)}, which is not measured; leave it out"
-        )
-    say(console, f"Measuring this machine, with {workers} of its cores; it takes some minutes")
+    measured = samples_for(data)
+    say(console, f"Measuring this machine (runs side by side: {workers}); it takes some minutes")
     found = calibrate(data, workers)
     for one in found:
         low, high = min(one.factors), max(one.factors)
@@ -120,7 +120,7 @@ def _slowness(specs: Sequence[RunSpec], options: argparse.Namespace, console: Co
             f"({len(one.factors)} measurements, {low:.2f} to {high:.2f})",
         )
     say(console, "The table below has the hours of this machine")
-    if others := [name for name in sorted(data) if not samples_for([name])]:
+    if others := [name for name in sorted(data) if measured_data(name) not in measured]:
         say(console, f"{', '.join(others)}: not measured; the hours are those of the rates of the package")
     return slowness(found)
 

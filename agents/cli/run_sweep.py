@@ -105,7 +105,7 @@ def run_in_turn(
 
 
 def _require_readable(paths: Sequence[Path], specs: Sequence[RunSpec], configs: Sequence[RunConfig]) -> None:
-    """Raise the errors of the files of all runs before the first run starts: a run of many hours may be before them."""
+    """Raise the errors of all run folders before the first run starts, and not after hours of computing."""
     for path, spec, config in zip(paths, specs, configs, strict=True):
         run_folder.finished_rows(path, config)
         if (path / "stages.jsonl").exists():

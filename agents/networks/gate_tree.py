@@ -226,9 +226,9 @@ def balanced_splits(leaves: int) -> tuple[int, ...]:
 def _outputs(experts: nn.ModuleList, z: Tensor) -> list[Tensor]:
     """Return the output of each expert.
 
-    Linear layers with ReLU run as one batched product: most of the time of hundreds of small products is spent between
-    them. All products of a batch are computed alike, so a copy of an expert has equal outputs. The last bits of a
-    separate product may differ.
+    Experts of a linear layer with ReLU run as one batched product, because hundreds of separate calls take longer than
+    their products. In a batch, an expert and its copy have equal outputs. The output of a separate call may differ in
+    the last bits.
     """
     linear = [layer for expert in experts for layer in _linear_of(expert)]
     if z.dim() != 2 or len(linear) < len(experts):

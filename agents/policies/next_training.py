@@ -49,7 +49,7 @@ class Menu:
     def next_ticks(self, decisions: Any, last: Any, ticks: int) -> NDArray[np.float64]:
         """Return the tick of the next training, at least one tick after the last one; infinite for `stop`.
 
-        If the stream ends before the first training, the first training is at the last tick of the stream.
+        A first training that would be after the end of the stream is at the last tick.
 
         Args:
             decisions: numbers of `trainings`, or `stop`, int (n,) or a number.

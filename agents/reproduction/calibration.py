@@ -76,11 +76,20 @@ class Calibration:
 def samples_for(data: Collection[str]) -> list[str]:
     """Return the data sets that `calibrate` measures for these; of data sets with equal images only one, and no text.
 
+    Raises:
+        ValueError: none of the data can be measured.
+
     >>> samples_for(["FashionMNIST", "MNIST", "Text"])
     ['MNIST']
     """
     names = {measured_data(name) for name in data}
-    return [name for name in _SAMPLES if name in names]
+    measured = [name for name in _SAMPLES if name in names]
+    if not measured:
+        raise ValueError(
+            f"--calibrate for runs on {', '.join(sorted(data))}: only data like {', '.join(_SAMPLES)} are measured; "
+            "leave --calibrate out"
+        )
+    return measured
 
 
 def calibrate(data: Collection[str], workers: int) -> list[Calibration]:
@@ -92,6 +101,7 @@ def calibrate(data: Collection[str], workers: int) -> list[Calibration]:
 
     Raises:
         AlmaError: a process ended without a result.
+        ValueError: none of the data can be measured.
     """
     measured = samples_for(data)
     context = multiprocessing.get_context("spawn")

@@ -87,7 +87,7 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
     """Many episodes of `DecisionSurrogateVectorEnv`, each of whose steps goes on to the next training.
 
     * **Actions**: integers, numbers of the decisions of ``menu``; to train no more ends the episode, and so does a
-      later training that would be after the last tick. The first training is at the last tick then.
+      later training that would be after the last tick. A first training that would be after it is at the last tick.
     * **Observations**: those of `DecisionEnv`, float32 (18,), at the tick of the last training with nothing gathered.
     * **Rewards**: those of `DecisionEnv`, summed over the ticks of the step, and divided by what the best of a few
       simple schedules costs in the whole episode at its prices. Cheap and dear episodes thus weigh the same.

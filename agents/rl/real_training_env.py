@@ -89,7 +89,7 @@ class RealTrainingEnv(gym.Env[NDArray[np.float32], np.int64]):
     instead.) The FLOPs of deciding are not charged.
 
     * **Actions**: integers, numbers of the decisions of ``menu``; to train no more ends the episode, and so does a
-      later training that would be after the last tick. The first training is at the last tick then.
+      later training that would be after the last tick. A first training that would be after it is at the last tick.
     * **Observations**: those of `DecisionEnv`, float32 (18,), at the tick of the last training with nothing gathered.
     * **Rewards**: those of `DecisionEnv`, summed over the ticks of the step, and divided by what the best of a few
       simple schedules costs on the model of the stream at the episode's prices. So they have the scale of

@@ -130,7 +130,7 @@ def test_options_that_would_be_ignored_are_refused(options, message, capsys):
 
 def test_runs_of_text_cannot_be_measured(capsys):
     assert main(["reproduce", "tab1", "--scale", "smoke", "--dry-run", "--calibrate"]) == 2
-    assert "the data of the runs are Text, which is not measured; leave it out" in capsys.readouterr().err
+    assert "--calibrate for runs on Text: only data like MNIST, CIFAR10, Digits are measured" in capsys.readouterr().err
 
 
 def test_a_dry_run_prints_the_hours_of_this_machine(monkeypatch, capsys):
