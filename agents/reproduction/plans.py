@@ -16,6 +16,14 @@ A plan is a TOML file of this package:
     needs = ["train"]                 # keywords that --set must give, because no default is right
     [cpu.sweep]                       # keys of the grid that are added or replaced at this scale
 
+A plan whose runs are a part of another plan's names that plan, and the runs. Other keys are added, or replace those of
+the other plan:
+
+    part_of = "fig7"
+
+    [[sweep.only]]                    # a selection of runs, as in a grid
+    agent = ["sm", "ens"]
+
 The runs of a plan are computed in the order of its grids, and plans in the order of `NAMES`, so that the most useful
 runs come first.
 """
@@ -129,7 +137,7 @@ def read(name: str) -> Plan:
     """
     if name not in NAMES:
         raise ValueError(f"plan={name!r}: there is no such plan; choose one of {', '.join(NAMES)}")
-    table = tomllib.loads((files(__package__) / "plans" / f"{name}.toml").read_text(encoding="utf-8"))
+    table = _table(name)
     parts = {scale: table[scale] for scale in SCALES}
     return Plan(
         name,
@@ -145,6 +153,13 @@ def read(name: str) -> Plan:
             for scale, part in parts.items()
         },
     )
+
+
+def _table(name: str) -> dict[str, Any]:
+    table = tomllib.loads((files(__package__) / "plans" / f"{name}.toml").read_text(encoding="utf-8"))
+    whole = _table(table["part_of"]) if "part_of" in table else {}
+    joined = {key: {**whole.get(key, {}), **table.get(key, {})} for key in ("sweep", *SCALES)}
+    return {**whole, **table, **joined}
 
 
 def that_decide(finding: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A grid of runs as data: every combination of the values in its lists, except for those that are left out.
+"""A grid of runs as data: every combination of the values in its lists, or a part of these combinations.
 
     env = "Digits-ALMA-v0"
     agent = ["sm", "ens"]
@@ -11,6 +11,9 @@
     [[leave_out]]               # leaves out the runs with all of these values
     agent = "ens"
     wait = 20
+
+    [[only]]                    # keeps only the runs with all of these values; of several tables, one must apply
+    wait = [5, 20]
 
 A ``[[grid]]`` replaces values of the rest of the table. With several of them, each gives its own runs.
 """
@@ -46,6 +49,7 @@ _EXAMPLES: dict[str, Any] = {
     "record": True,
 }
 _TYPES = {key: type(example) for key, example in _EXAMPLES.items()}
+_SELECTIONS = ("only", "leave_out")
 
 
 def read(file: Path) -> list[RunSpec]:
@@ -67,34 +71,28 @@ def expand(table: Mapping[str, Any]) -> list[RunSpec]:
 
     Args:
         table: a grid as in the docstring of this module. Its keys are env, agent, width, wait, policy, replay, seeds,
-            engine, device, threads, record, and the tables set, grid, leave_out.
+            engine, device, threads, record, and the tables set, grid, only, leave_out.
 
     Raises:
         ValueError: a key, an agent or an environment is unknown; a value has the wrong type or occurs twice; a seed is
-            negative; two grids share a run; a ``leave_out`` applies to no run; or no run is left.
+            negative; two grids share a run; an ``only`` or ``leave_out`` applies to no run; or no run is left.
 
     >>> [str(run) for run in expand({"env": "Digits-ALMA-v0", "width": [4, 8], "wait": 5})]
     ['Digits-ALMA-v0: sm 4, wait 5, seed 0', 'Digits-ALMA-v0: sm 8, wait 5, seed 0']
     """
-    _require_keys(table, "", (*_TYPES, "set", "grid", "leave_out"))
-    base = {key: value for key, value in table.items() if key not in ("grid", "leave_out")}
+    _require_keys(table, "", (*_TYPES, "set", "grid", *_SELECTIONS))
+    base = {key: value for key, value in table.items() if key not in ("grid", *_SELECTIONS)}
     parts = _tables_of(table, "grid")
-    rules = [_rule(rule) for rule in _tables_of(table, "leave_out")]
+    grids = [_merge(base, part) for part in parts] or [base]
+    runs = [spec for one in grids for spec in _runs_of(one)]
+    only, left_out = [_applying(runs, name, _tables_of(table, name)) for name in _SELECTIONS]
     found: dict[str, RunSpec] = {}
-    used: set[int] = set()
-    for grid in [_merge(base, part) for part in parts] or [base]:
-        for spec in _runs_of(grid):
-            applying = [number for number, rule in enumerate(rules) if _applies(rule, spec)]
-            used.update(applying)
-            if applying:
-                continue
-            if spec.digest() in found:
-                raise ValueError(f"{spec}: occurs twice, but each run counts once; leave it out of one [[grid]]")
-            found[spec.digest()] = spec
-    for number, rule in enumerate(rules):
-        if number not in used:
-            values = ", ".join(f"{key} = {' '.join(map(str, accepted))}" for key, accepted in rule.items())
-            raise ValueError(f"leave_out: {values}: applies to no run; correct it, or remove it")
+    for number, spec in enumerate(runs):
+        if number in left_out or (table.get("only") and number not in only):
+            continue
+        if spec.digest() in found:
+            raise ValueError(f"{spec}: occurs twice, but each run counts once; leave it out of one [[grid]]")
+        found[spec.digest()] = spec
     if not found:
         raise ValueError("no run is left: [[leave_out]] applies to all of them; make it narrower")
     return list(found.values())
@@ -198,13 +196,26 @@ def _merge(base: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, **part, "set": {**base.get("set", {}), **part.get("set", {})}}
 
 
-def _rule(table: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return a ``[[leave_out]]`` as a mapping from an attribute of a run, or ``set.NAME``, to accepted values."""
+def _applying(runs: Sequence[RunSpec], name: str, tables: Sequence[Mapping[str, Any]]) -> set[int]:
+    """Return the indices of the runs to which one of the ``[[only]]`` or ``[[leave_out]]`` tables applies."""
+    found: set[int] = set()
+    for table in tables:
+        rule = _rule(name, table)
+        applying = {number for number, spec in enumerate(runs) if _applies(rule, spec)}
+        if not applying:
+            values = ", ".join(f"{key} = {' '.join(map(str, accepted))}" for key, accepted in rule.items())
+            raise ValueError(f"{name}: {values}: applies to no run; correct it, or remove it")
+        found |= applying
+    return found
+
+
+def _rule(name: str, table: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return a table as a mapping from an attribute of a run, or ``set.NAME``, to accepted values."""
     rule = {"seed" if key == "seeds" else key: _values(key, value) for key, value in table.items() if key != "set"}
     for key, value in table.get("set", {}).items():
         rule[f"set.{key}"] = [_tuple_or_plain(one) for one in _values(key, value)]
     if not rule:
-        raise ValueError("leave_out: an empty table applies to every run; give the values of the runs to leave out")
+        raise ValueError(f"{name}: an empty table applies to every run; give values of runs")
     return rule
 
 

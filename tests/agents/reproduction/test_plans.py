@@ -16,12 +16,22 @@ from agents.reproduction.cost import cost_of
         ("fig4", 6 * 5 * 2 * 3),
         ("fig7", 5 * 5 * 5 * 10),
         ("fig8", 6 * 5 * 3 * 2 * 3),
+        ("tab1", 2 * 3 * 3),
         ("tab2", 2 * (3 + 4 + 2 + 4 + 2) * 3),
         ("fig5", 2 * (3 + 2 + 2) * 3),
     ],
 )
 def test_a_grid_of_the_paper_has_all_runs(name, runs):
     assert len(plans.read(name).specs("gpu")) == runs
+
+
+@pytest.mark.parametrize("scale", plans.SCALES)
+@pytest.mark.parametrize("name", ["tab1", "fig5"])
+def test_a_plan_that_is_a_part_of_another_has_only_runs_of_that_plan(name, scale):
+    whole = plans.read("tab2")
+    runs = plans.read(name).specs(scale)
+    assert {str(spec) for spec in runs} < {str(spec) for spec in whole.specs(scale)}
+    assert plans.read(name).scales[scale].needs == whole.scales[scale].needs
 
 
 @pytest.mark.parametrize("name", plans.NAMES)

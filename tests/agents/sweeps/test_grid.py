@@ -32,6 +32,23 @@ def test_a_grid_combines_its_lists_without_the_combinations_of_leave_out():
     }
 
 
+def test_only_keeps_the_runs_of_any_of_its_tables():
+    table = {
+        "env": DIGITS,
+        "agent": ["sm", "ens"],
+        "wait": [5, 20],
+        "seeds": [0, 1],
+        "grid": [{"width": 4}, {"width": 8}],
+        "only": [{"agent": "sm", "wait": 5}, {"width": 8, "seeds": 1}],
+        "leave_out": [{"agent": "ens", "wait": 20}],
+    }
+    found = [(run.agent, run.width, run.wait, run.seed) for run in grid.expand(table)]
+    assert found == [
+        *(("sm", 4, 5, 0), ("sm", 4, 5, 1), ("sm", 8, 5, 0), ("sm", 8, 5, 1)),
+        *(("sm", 8, 20, 1), ("ens", 8, 5, 1)),
+    ]
+
+
 def test_the_recipe_gives_the_default_width_and_waiting_times():
     mnist = grid.expand({"env": "MNIST-ALMA-v0"})
     assert [(run.width, run.wait) for run in mnist] == [(32, wait) for wait in RECIPES["MNIST"].waits]
@@ -93,6 +110,8 @@ def test_a_tuple_is_one_value_written_as_text():
             "agent = esn, wait = 1 5: applies to no run",
         ),
         ({"env": DIGITS, "leave_out": [{}]}, "leave_out: an empty table applies to every run"),
+        ({"env": DIGITS, "only": [{"agent": "sm"}, {"width": 3}]}, "only: width = 3: applies to no run"),
+        ({"env": DIGITS, "only": {"agent": "sm"}}, r"only: must be tables.*\[\[only\]\]"),
     ],
 )
 def test_a_wrong_grid_is_refused_with_the_rule(table, message):
