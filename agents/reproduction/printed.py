@@ -9,7 +9,6 @@ from agents.reproduction import findings_report, report
 from agents.reproduction.cost import cost_of
 from agents.reproduction.outcome import Outcome, judge_outcomes
 from agents.reproduction.plans import SCALES, Request
-from agents.reproduction.tables import cer_by_wait
 from agents.runs.load import FinishedRun
 
 PARTS = ("summary", "headlines", "findings", "scores", "comparisons", "costs")
@@ -38,7 +37,7 @@ def printed(part: str, outcomes: Sequence[Outcome], runs: Sequence[FinishedRun],
             for one, scale in itertools.product(outcomes, SCALES)
         )
     if part == "scores":
-        return "\n".join(map(scores, outcomes))
+        return "\n".join(map(_scores, outcomes))
     judged = judge_outcomes(outcomes, runs, request)
     if not any(part != "headlines" or one.finding.id in findings_report.HEADLINES for one in judged):
         kind = "finding of the front page" if part == "headlines" else "finding"
@@ -52,7 +51,6 @@ def printed(part: str, outcomes: Sequence[Outcome], runs: Sequence[FinishedRun],
     return findings_report.comparisons_text(judged, request)
 
 
-def scores(outcome: Outcome) -> str:
-    """Return the number of finished runs of a plan, and its scores by waiting time; text has no such table."""
-    shown = "" if outcome.plan.text else cer_by_wait(outcome.runs)
-    return "\n".join(filter(None, [f"{outcome.plan.name}: {outcome.coverage}.\n", shown]))
+def _scores(outcome: Outcome) -> str:
+    """Return the number of finished runs of a plan, and the table of its scores."""
+    return "\n".join(filter(None, [f"{outcome.plan.name}: {outcome.coverage}.\n", report.scores(outcome)]))

@@ -98,12 +98,17 @@ def plan_section(outcome: Outcome, out: Path, formats: Sequence[str]) -> str:
     parts = [f"## {plan.name}: {plan.title}\n"]
     if runs:
         parts += [_figure(kind, runs, out / f"{plan.name}-{kind}", formats) for kind in plan.figures]
-        if plan.text:
-            parts.append(perplexities(runs, read_setup("text", outcome.scale).updates))
-        else:
+        if not plan.text:
             parts += map(tables_text.markdown, line_tables.compare(runs, plan.by))
-            parts += filter(None, [cer_by_wait(runs)])
+        parts += filter(None, [scores(outcome)])
     return "\n".join(parts)
+
+
+def scores(outcome: Outcome) -> str:
+    """Return the table of a plan's perplexities, or of its CER by waiting time; empty if there is no such table."""
+    if outcome.plan.text:
+        return perplexities(outcome.runs, read_setup("text", outcome.scale).updates)
+    return cer_by_wait(outcome.runs)
 
 
 def _figure(kind: str, runs: Sequence[FinishedRun], stem: Path, formats: Sequence[str]) -> str:

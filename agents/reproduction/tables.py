@@ -101,7 +101,9 @@ def perplexities(runs: Sequence[FinishedRun], updates: int) -> str:
     ticks = range(1, max((len(run.columns) for run in runs), default=1))
     headings = ("agent", "experts", "w", "updates", "seeds", "|θ|, M", *(f"t={tick}" for tick in ticks))
     rows = [_texts(row, of_row, ticks, published(updates).get(row, ())) for row, of_row in groups.items()]
-    return table(headings, rows, right=range(2, len(headings)))
+    caption = "Test perplexity, mean ± 95 % interval over seeds. \\*: not trained yet."
+    caption += " In brackets: the paper's." if any(row in published(updates) for row in groups) else ""
+    return table(headings, rows, right=range(2, len(headings))) + f"\n{caption}\n"
 
 
 def _row(config: RunConfig) -> Row:

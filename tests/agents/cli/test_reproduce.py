@@ -106,6 +106,13 @@ def test_a_part_is_printed_and_nothing_is_written(part, out, tmp_path, monkeypat
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_the_scores_of_text_are_perplexities(capsys):
+    assert main(["reproduce", "tab1", "--scale", "cpu", "--recorded", "--print", "scores"]) == 0
+    printed = capsys.readouterr().out
+    assert re.search(r"\| ens \(tiny\) \| 4@2 \| 4 \| 1,200 \|.* \\\* \| \\\* \| \\\* \| \d+\.\d\d ± ", printed)
+    assert "Test perplexity" in printed
+
+
 def test_costs_are_printed_without_runs_and_for_plans_with_text_of_your_own(capsys):
     assert main(["reproduce", "tab2", "--scale", "gpu", "--print", "costs"]) == 0
     lines = capsys.readouterr().out.splitlines()
