@@ -92,9 +92,9 @@ def test_learners_that_grow_are_judged_at_prices_of_memory(tmp_path, capsys):
     assert "10, 0.5" in printed
 
 
-def require_on_the_page(rows, *, costs=True):
-    """Require the costs and differences of all rows on the page of waiting, one line for each learner and rival."""
-    page = (ROOT / "docs" / "waiting.md").read_text()
+def require_on_the_page(name, rows, *, costs=True):
+    """Require the costs and differences of all rows on a page, one line for each learner and rival."""
+    page = (ROOT / "docs" / name).read_text()
     lines = {}
     for row in rows:
         cost, difference = (row[name] for name in ("cost", "difference"))
@@ -111,7 +111,7 @@ def test_the_page_has_the_numbers_of_the_recorded_comparison(capsys):
     assert main(["policy", "judge", "--recorded", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rivalries"]
     assert len(rows) == 96  # six learners, four prices, four rivals
-    require_on_the_page(rows)
+    require_on_the_page("waiting.md", rows)
     lost = {
         (row["runs"], row["rival"], row["pass_price"])
         for row in rows
@@ -133,7 +133,7 @@ def test_the_page_has_the_numbers_of_the_widths_that_the_network_never_met(capsy
     assert main(["policy", "judge", "--recorded", "widths", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rivalries"]
     assert len(rows) == 48  # three learners, four prices, four rivals
-    require_on_the_page(rows)
+    require_on_the_page("preregistration.md", rows)
     others = [row for row in rows if row["rival"] != "best schedule"]
     assert all(row["difference"]["mean"] < 0 and row["p"] < 0.001 for row in others)
     hindsight = [row for row in rows if row["rival"] == "best schedule"]
@@ -157,7 +157,7 @@ def test_the_page_has_the_differences_to_the_networks_before(capsys):
     rows = json.loads(capsys.readouterr().out)["rivalries"]
     before = [row for row in rows if row["runs"].endswith(NETWORK) and row["rival"].startswith("network")]
     assert len(before) == 44  # six learners, four prices, two networks; the second lacks seeds of one learner
-    require_on_the_page(before, costs=False)
+    require_on_the_page("preregistration.md", before, costs=False)
     first = [row for row in before if row["rival"] == FIRST]
     assert sum(row["cost"]["mean"] <= 1.02 * row["rival_cost"]["mean"] for row in first) == 20
     dear = [row for row in first if row["p"] < 0.05 and abs(row["difference"]["mean"]) > 0.005]
@@ -202,7 +202,7 @@ def test_the_page_has_the_numbers_of_growth_at_prices_of_memory(capsys):
     assert main(["policy", "judge", "--recorded", "growth", "--rival", without, "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rivalries"]
     assert len(rows) == 80  # four learners, four prices, five rivals
-    page = require_on_the_page(rows)
+    page = require_on_the_page("waiting.md", [row for row in rows if row["rival"] != "doubling"])
     assert all(f" {row['size']:.2f}, {row['rival_size']:.2f} " in page for row in rows if row["rival"] == "the rule")
 
     def won(rival, p):
@@ -219,19 +219,26 @@ def test_the_page_has_the_numbers_of_the_rules_that_restart(capsys):
     page = (ROOT / "docs" / "waiting.md").read_text()
     better = []
     for rule in rules:
-        words = ["--subject", rule, "--pass-price", "10", "40", "100", "--rival", plain]
+        words = ["--subject", rule, "--pass-price", "0", "10", "40", "100", "--rival", plain]
         assert main(["policy", "judge", "--recorded", "--json", *words]) == 0
         rows = json.loads(capsys.readouterr().out)["rivalries"]
         beside = [row for row in rows if row["rival"] == "the rule"]
-        assert len(beside) == 18
-        for row in beside:
+        free, dear = ([row for row in beside if row["pass_price"] == price] for price in (0, 10))
+        assert len(free) == len(dear) == 6
+        for row, at_ten in zip(free, dear, strict=True):
+            numbers = [
+                (row[one]["mean"], (at_ten[one]["mean"] - row[one]["mean"]) / 10) for one in ("rival_cost", "cost")
+            ]
+            (theirs, own) = (f"{cer:.2f}, {passes:.2f}" for cer, passes in numbers)
             difference = f"{row['difference']['mean']:+.2f} ± {row['difference']['half']:.2f}".replace("-", "−")
-            assert f"| {row['cost']['mean']:.2f} | {difference} |" in page
-        better.append(sum(row["difference"]["mean"] < 0 and row["p"] < 0.05 for row in beside))
+            assert any(f"| {theirs} |" in line and f"| {own} | {difference} |" in line for line in page.splitlines())
+        priced = [row for row in beside if row["pass_price"]]
+        cheaper = [row for row in priced if row["difference"]["mean"] < 0]
+        better.append((len(priced), len(cheaper), sum(row["p"] < 0.05 for row in cheaper)))
         without = [row["difference"] for row in rows if row["rival"] == plain and "MNIST" in row["runs"]]
         if rule == rules[0]:
             assert all(f"{one['mean']:+.2f} ± {one['half']:.2f}".replace("-", "−") in page for one in without)
-    assert better == [15, 16]  # those with 64 units among them
+    assert better == [(18, 17, 15), (18, 18, 16)]
     assert main(["policy", "judge", "--recorded", "--json", "--rival", *rules]) == 0
     rows = [row for row in json.loads(capsys.readouterr().out)["rivalries"] if row["pass_price"]]
     lowest = {}
