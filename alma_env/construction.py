@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -22,6 +23,7 @@ from alma_env.registration import (
     TINY_SIZES,
     keywords_of,
 )
+from alma_env.rendering.renderer import Renderer
 from alma_env.text.corpus import TextCorpus
 from alma_env.text.stream import tiny_text
 
@@ -69,6 +71,8 @@ def make(id: str, **keywords: Any) -> AlmaEnv:
             f"data={given}: the id {id} determines the data; choose another id, or {ARRAYS_ID} with data=FILE, or "
             "train=, test="
         )
+    _require_known(id, keywords)  # `gymnasium.make` would take keywords of its own wrappers, which are left out here
+    Renderer(keywords.get("render_mode"))  # and it would collect the frames of "rgb_array_list" in a wrapper
     env = gym.make(id, disable_env_checker=True, **keywords).unwrapped
     assert isinstance(env, AlmaEnv)
     return env
@@ -134,6 +138,11 @@ def build_from_text(train: Any = "tiny", ticks: int = TEXT_TICKS, **keywords: An
 
 def _protocol(id: str, keywords: dict[str, Any]) -> dict[str, Any]:
     """Remove the keywords of `AlmaEnv` from ``keywords`` and return them; the remaining ones must be the data's."""
+    _require_known(id, keywords)
+    return {name: keywords.pop(name) for name in (*PROTOCOL_KEYWORDS, "render_mode") if name in keywords}
+
+
+def _require_known(id: str, keywords: Mapping[str, Any]) -> None:
     allowed = (*keywords_of(id), "render_mode")
     for name, value in keywords.items():
         if name not in allowed:
@@ -142,7 +151,6 @@ def _protocol(id: str, keywords: dict[str, Any]) -> dict[str, Any]:
                 f"{name}={reprlib.repr(value)}: unknown keyword of this environment; the keywords are {known}"
                 f"{did_you_mean(name, allowed)}"
             )
-    return {name: keywords.pop(name) for name in (*PROTOCOL_KEYWORDS, "render_mode") if name in keywords}
 
 
 for _entry_point in (build, build_from_arrays, build_from_text):

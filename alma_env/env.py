@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import reprlib
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -23,7 +22,7 @@ from alma_env.ledger import Ledger
 from alma_env.metering.meter import Meter
 from alma_env.metering.storages import all_tensors, contents_of, tensors_of
 from alma_env.metering.tally import Charge
-from alma_env.protocol import Protocol, require_same
+from alma_env.protocol import Protocol, read_options, require_arrived, require_same
 from alma_env.registration import PROTOCOL_KEYWORDS
 from alma_env.rendering.drawn import Drawn
 from alma_env.rendering.renderer import FPS, MODES, Renderer
@@ -194,9 +193,7 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
             ValueError: an unknown option, or a predictor over ``parameter_budget``.
             PredictorError: the untrained predictor cannot be scored.
         """
-        if options is not None and not isinstance(options, Mapping):
-            raise TypeError(f"options={reprlib.repr(options)}: must be a dict, for example {{'predictor': module}}")
-        options = dict(options or {})
+        options = read_options(options, "{'predictor': module}")
         predictor = options.pop("predictor", None)
         if options:
             raise ValueError(f"options {sorted(options)}: unknown; the only option of reset is 'predictor'")
@@ -323,14 +320,7 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
             TypeError: the tick is not an integer.
             ValueError: the mega-batch has not arrived yet, or does not exist.
         """
-        tick = require_integer(tick, "tick")
-        arrived = min(self.tick + 1, self.ticks)
-        if not 1 <= tick <= arrived:
-            raise ValueError(
-                f"tick={tick}: mega-batches 1 to {arrived} have arrived; step() releases the next one"
-                if arrived
-                else f"tick={tick}: no mega-batch has arrived yet; call reset() first"
-            )
+        tick = require_arrived(tick, self.tick, self.ticks)
         assert self._stream is not None
         found = self._stream.megabatch(tick)
         self.meter.note_data(found)
@@ -443,9 +433,7 @@ class AlmaEnv(Drawn, gym.Env[Observation, "nn.Module | None"]):
         Raises:
             ValueError: the state was saved by an environment with another data set or protocol, or is no such state.
         """
-        if not isinstance(state, Mapping) or "protocol" not in state:
-            raise ValueError(f"state={reprlib.repr(state)}: must be what AlmaEnv.state_dict returned")
-        require_same(state["protocol"], self.protocol(), "an environment with the same data and protocol")
+        require_same(state, self.protocol(), "an environment with the same data and protocol")
         episode = Episode.from_dict(state)
         assert episode.stream_seed is not None
         self._stream = self._make_stream(episode.stream_seed)

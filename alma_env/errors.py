@@ -31,6 +31,12 @@ class DivergedError(PredictorError):
         return "; ".join(self.args)
 
 
+def in_context(error: AlmaError, where: str) -> AlmaError:
+    """Return an error of the same class, whose message begins with what it is about."""
+    what, *rest = error.args
+    return type(error)(f"{where}: {what}", *rest)
+
+
 class UnmeteredTrainingError(AlmaError, RuntimeError):
     """A predictor's parameters changed without a charge on the meter."""
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from alma_env.data.datasets import DataSet
+from alma_env.data.permutation import require_integer
 from alma_env.data.stream import Stream
 from alma_env.errors import ArgumentTypeError
 from alma_env.text.corpus import TextCorpus
@@ -76,17 +77,50 @@ class Protocol:
         return None
 
 
-def require_same(saved: Mapping[str, object], here: Mapping[str, object], where: str) -> None:
-    """Raise ValueError if the saved protocol is not the protocol here.
+def require_same(state: Any, here: Mapping[str, object], where: str) -> None:
+    """Raise ValueError if a saved state is no such state, or if its protocol is not the protocol here.
 
     ``where`` names what can continue a saved episode, for the message.
     """
+    if not isinstance(state, Mapping) or "protocol" not in state:
+        raise ValueError(f"state={reprlib.repr(state)}: must be what state_dict() returned, of {where}")
+    saved = state["protocol"]
     for name, value in here.items():
         if saved.get(name) != value:
             raise ValueError(
                 f"{name}={saved.get(name)!r} in the saved state, {value!r} here: an episode continues only in {where}; "
                 "make one with the saved values"
             )
+
+
+def require_arrived(tick: Any, answered: int, ticks: int) -> int:
+    """Return the tick of a mega-batch that has arrived: after the answer at tick t, D_1 .. D_{t+1} have arrived.
+
+    Args:
+        tick: the tick of the mega-batch.
+        answered: the last answered tick; -1 before the first ``reset``.
+        ticks: the number of mega-batches.
+
+    Raises:
+        TypeError: the tick is not an integer.
+        ValueError: the mega-batch has not arrived yet, or does not exist.
+    """
+    number = require_integer(tick, "tick")
+    arrived = min(answered + 1, ticks)
+    if not 1 <= number <= arrived:
+        raise ValueError(
+            f"tick={tick}: mega-batches 1 to {arrived} have arrived; step() releases the next one"
+            if arrived
+            else f"tick={tick}: no mega-batch has arrived yet; call reset() first"
+        )
+    return number
+
+
+def read_options(options: Any, example: str) -> dict[str, Any]:
+    """Return the options of ``reset`` as a new dictionary; TypeError, with the example, if they are none."""
+    if options is not None and not isinstance(options, Mapping):
+        raise TypeError(f"options={reprlib.repr(options)}: must be a dict, for example {example}")
+    return dict(options or {})
 
 
 def _require_numbers(values: Mapping[str, object], kind: type, rule: str, example: float) -> None:

@@ -13,7 +13,7 @@ from torch import nn
 from alma_env.arena import auction
 from alma_env.arena.participants import require_known
 from alma_env.env import AlmaEnv
-from alma_env.errors import AlmaError
+from alma_env.errors import AlmaError, in_context
 
 
 def spaces_of(own: AlmaEnv, shared_flops_budget: int | None) -> tuple[Space[Any], Space[Any]]:
@@ -105,6 +105,8 @@ def named(agent: str) -> Iterator[None]:
     try:
         yield
     except (AlmaError, TypeError, ValueError, RuntimeError) as error:
-        plain = next((kind for kind in (TypeError, ValueError, RuntimeError) if isinstance(error, kind)), AlmaError)
-        kind = type(error) if isinstance(error, AlmaError) else plain
-        raise kind(f"agent {agent!r}, whose meter is arena.meters[{agent!r}]: {error}") from error
+        where = f"agent {agent!r}, whose meter is arena.meters[{agent!r}]"
+        if isinstance(error, AlmaError):
+            raise in_context(error, where) from error
+        kind = next(kind for kind in (TypeError, ValueError, RuntimeError) if isinstance(error, kind))
+        raise kind(f"{where}: {error}") from error

@@ -26,11 +26,12 @@ from gymnasium.utils import seeding
 from alma_env.arena import auction
 from alma_env.arena.actions import by_agent, named, read_actions, read_bids, spaces_of
 from alma_env.arena.participants import Budget, agent_names, budgets_by_agent
+from alma_env.data.permutation import require_integer
 from alma_env.env import AlmaEnv, Step
 from alma_env.errors import MissingPackageError, how_to_install
 from alma_env.ledger import Ledger
 from alma_env.metering.meter import Meter, running
-from alma_env.protocol import require_same
+from alma_env.protocol import read_options, require_arrived, require_same
 from alma_env.registration import PROTOCOL_KEYWORDS
 from alma_env.rendering.drawn import Drawn
 from alma_env.rendering.renderer import FPS, MODES, Renderer
@@ -182,10 +183,12 @@ class Arena(Drawn, ParallelEnv[str, Observation, Any]):
         Raises:
             ValueError: an option names an unknown agent, a predictor is over ``parameter_budget``, a bid breaks its
                 rule, or there are bids without a shared budget.
-            TypeError: a predictor is not a module, or a bid is not a number.
+            TypeError: the seed is not an integer, the options are no dictionary, a predictor is not a module, or a bid
+                is not a number.
             PredictorError: an untrained predictor cannot be scored.
         """
-        options = dict(options or {})
+        seed = None if seed is None else require_integer(seed, "seed")  # Gymnasium takes no integers of NumPy
+        options = read_options(options, "{'predictors': {'agent_0': module}}")
         predictors = by_agent("predictors", options.pop("predictors", None), self.possible_agents)
         bids = by_agent("bids", options.pop("bids", None), self.possible_agents)
         if options:
@@ -264,12 +267,11 @@ class Arena(Drawn, ParallelEnv[str, Observation, Any]):
         """Return mega-batch D_tick again, if it has arrived: after the answers at tick t, D_1 .. D_{t+1} have arrived.
 
         Raises:
+            TypeError: the tick is not an integer.
             ValueError: the mega-batch has not arrived yet, or does not exist.
         """
         # Checked here: the environment of an agent that broke a budget is at tick B and would return any mega-batch.
-        arrived = min(self.tick + 1, self.ticks)
-        if not 1 <= tick <= arrived:
-            raise ValueError(f"tick={tick}: mega-batches 1 to {arrived} have arrived; step() releases the next one")
+        tick = require_arrived(tick, self.tick, self.ticks)
         found = next(iter(self._envs.values())).megabatch(tick)
         for meter in self.meters.values():
             meter.note_data(found)
@@ -349,9 +351,9 @@ class Arena(Drawn, ParallelEnv[str, Observation, Any]):
         """Continue from the state that ``state_dict`` returned; ``observations()`` returns the mega-batches to answer.
 
         Raises:
-            ValueError: the state was saved by an arena with other agents, data or budgets.
+            ValueError: the state was saved by an arena with other agents, data or budgets, or is no such state.
         """
-        require_same(state["protocol"], self.protocol(), "an arena with the same agents, data and budgets")
+        require_same(state, self.protocol(), "an arena with the same agents, data and budgets")
         for agent, own in self._envs.items():
             own.load_state_dict(state["envs"][agent])
         self._generator.bit_generator.state = state["generator"]

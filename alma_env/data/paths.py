@@ -51,8 +51,15 @@ def from_path(path: str | Path, **keywords: Any) -> DataSet:
     where = Path(path).expanduser().resolve()
     if not where.exists():
         raise DataUnavailableError(f"data={str(path)!r}: there is no such file or folder; give {_FORMS}")
-    given = {key: tuple(value) if isinstance(value, list) else value for key, value in keywords.items()}
+    given = {key: _hashable(value) for key, value in keywords.items()}
     return _read(where, _state(where), tuple(sorted(given.items())))
+
+
+def _hashable(value: Any) -> Any:
+    """Return lists and arrays as tuples."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    return tuple(map(_hashable, value)) if isinstance(value, list | tuple) else value
 
 
 def _state(path: Path) -> tuple[int, int, int]:

@@ -158,6 +158,13 @@ def _first(row: Mapping[str, Any], names: Sequence[str], where: str) -> str:
 def _input(x: Any, where: str) -> NDArray[Any]:
     """Return an input as an array; an image of PIL, whose channels are last, with channels first."""
     if hasattr(x, "getbands"):
+        if x.mode.startswith(("I", "F")):
+            low, high = x.getextrema()
+            if not 0 <= low <= high <= 255:
+                raise ValueError(
+                    f"{where}: x is an image of mode {x.mode} with values from {low:g} to {high:g}: must be 0 to 255; "
+                    "scale them in a transform"
+                )
         if x.mode not in ("L", "RGB"):
             x = x.convert("L" if x.mode in ("1", "I;16", "I", "F", "LA") else "RGB")
         pixels = np.asarray(x)

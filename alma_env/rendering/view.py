@@ -119,7 +119,8 @@ class View:
             return 0.1, 1.0
         lowest, highest = float(positive.min()) * 0.95, float(positive.max())
         decade = 10.0 ** math.floor(math.log10(lowest))
-        low = round(max(step * decade for step in _STEPS if step * decade <= lowest), 12)
+        steps = (step * scale for scale in (decade / 10, decade) for step in _STEPS)  # the logarithm may be rounded up
+        low = round(max(step for step in steps if step <= lowest), 12)
         return low, highest * (highest / low) ** _HEADROOM
 
     def marks(self) -> list[float]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from alma_env.errors import AlmaError, PredictorError
+from alma_env.errors import AlmaError, PredictorError, in_context
 from alma_env.metering.function_cost import count
 from alma_env.scoring.ensemble import Ensemble
 from alma_env.scoring.evaluation import Answer, answer, device_of, freeze, reproducible, run
@@ -92,7 +92,7 @@ def score(
                 single, x, y, task=task, batch_size=batch_size, steady_flops=known, inputs=inputs
             )
         except PredictorError as error:
-            raise PredictorError(f"member {number} of the ensemble: {error}") from error
+            raise in_context(error, f"member {number} of the ensemble") from error
         if kind is not None and is_steady:
             steady[kind] = flops
         return kept, flops

@@ -61,6 +61,8 @@ def files_of(paths: Paths, role: str) -> tuple[Path, ...]:
 
 
 def _checked(file: Path, role: str) -> Path:
+    if file.is_dir():
+        raise ValueError(f"{role}: {str(file)!r} in a list is a folder; pass the folder alone, or list its files")
     if not file.is_file():
         raise DataUnavailableError(f"{role}: {str(file)!r} does not exist; pass an existing folder or file")
     if not _suffix(file):

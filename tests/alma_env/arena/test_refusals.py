@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from gymnasium.utils.env_checker import data_equivalence
 
 from alma_env import PredictorError, UnmeteredTrainingError
+from alma_env.errors import DivergedError
 
 from .arenas import Linear, Returning, make, rows
 
@@ -56,6 +59,7 @@ def test_step_needs_the_actions_of_exactly_the_remaining_agents():
         ({"options": {"predictors": {"a": Linear(), "b": 3}}}, TypeError, "agent 'b'.*torch.nn.Module"),
         ({"options": {"predictors": {"c": Linear()}}}, ValueError, "predictors of agent 'c': unknown agent"),
         ({"options": {"predictors": Linear()}}, TypeError, "must be a dictionary by agent"),
+        ({"options": [1]}, TypeError, r"options=\[1\]: must be a dict, for example {'predictors'"),
         ({"options": {"bids": {"a": 1}}}, ValueError, "only with a shared budget"),
         ({"seed": -1, "options": {"predictors": {"a": Linear()}}}, ValueError, "seed=-1"),
     ],
@@ -68,6 +72,35 @@ def test_a_refused_reset_does_not_change_the_episode(arguments, error, message):
     with pytest.raises(error, match=message):
         env.reset(**arguments)
     assert env.state_dict() == before
+
+
+def test_a_predictor_that_diverged_is_named_with_one_remedy():
+    env = make()
+    env.reset(seed=0)
+    with pytest.raises(DivergedError, match="agent 'b'.*NaN") as caught:
+        env.step({"a": None, "b": Returning(float("nan"))})
+    assert str(caught.value).count("deploy another predictor") == 1
+    assert "deploy" not in caught.value.what
+
+
+def test_a_numpy_integer_is_a_seed_and_another_type_is_refused():
+    env = make()
+    found, _ = env.reset(seed=np.int64(3))
+    again, _ = env.reset(seed=3)
+    assert data_equivalence(found, again)
+    with pytest.raises(TypeError, match="seed"):
+        env.reset(seed="3")
+
+
+def test_a_megabatch_or_a_state_that_does_not_exist_is_refused():
+    env = make()
+    with pytest.raises(ValueError, match=r"tick=1: no mega-batch has arrived yet; call reset\(\) first"):
+        env.megabatch(1)
+    env.reset(seed=0)
+    with pytest.raises(TypeError, match="tick"):
+        env.megabatch("1")
+    with pytest.raises(ValueError, match=r"state={}: must be what state_dict\(\) returned, of an arena"):
+        env.load_state_dict({})
 
 
 def test_unknown_options_are_ignored_with_a_warning():

@@ -227,6 +227,25 @@ def test_the_command_runs_on_data_of_the_user(tmp_path, capsys):
     assert "1 of them from before" in capsys.readouterr().out
 
 
+def test_a_path_takes_mean_and_deviation_as_arrays(tmp_path):
+    path, mean = write_npz(tmp_path), np.array([0.4, 0.5, 0.6])
+    assert alma_env.from_path(path, mean=mean, std=[0.2, 0.2, 0.2]).mean == pytest.approx(tuple(mean))
+    with pytest.raises(ValueError, match="mean"):
+        alma_env.from_path(path, mean=[[0.1]])
+
+
+@pytest.mark.parametrize("kind", [np.uint16, np.int32, np.float32])
+def test_images_of_more_than_eight_bits_are_not_cut_off(kind):
+    def rows_of(brightest):
+        pixels = np.linspace(0, brightest, 64).reshape(8, 8).astype(kind)
+        return [(Image.fromarray(pixels), label) for label in (0, 1)] * 10
+
+    data = alma_env.from_dataset(rows_of(255), rows_of(255))
+    assert (data.train_x.min(), data.train_x.max()) == (0, 255)
+    with pytest.raises(ValueError, match=r"train\[0\]: x is an image .* 0 to 40000: must be 0 to 255; scale"):
+        alma_env.from_dataset(rows_of(40_000), rows_of(255))
+
+
 def test_a_path_in_no_known_form_is_an_error_that_names_the_forms(tmp_path):
     with pytest.raises(alma_env.DataUnavailableError, match="there is no such file or folder"):
         alma_env.from_path(tmp_path / "nothing")

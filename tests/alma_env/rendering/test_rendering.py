@@ -158,7 +158,9 @@ def test_an_error_of_zero_is_drawn():
     assert coloured(picture.Picture(view).draw(view), BLUE) > 0
 
 
-@pytest.mark.parametrize("errors", [[0.9, 0.83], [0.9, 0.5], [0.9, 0.03], [0.98, 0.001], [1000, 812.5], [50257, 31]])
+@pytest.mark.parametrize(
+    "errors", [[0.9, 0.83], [0.9, 0.5], [0.9, 0.03], [0.98, 0.001], [1000, 812.5], [50257, 31], [0.9, 2 / 19]]
+)
 def test_the_error_axis_has_at_least_three_round_numbers_and_contains_the_errors(errors):
     view = View("stream", 2, {"agent": Trace.of(errors, [False, True], [1, 1], 1.0)})
     low, high = view.limits()

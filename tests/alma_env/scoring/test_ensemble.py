@@ -12,6 +12,7 @@ from torch import nn
 
 import alma_env
 from alma_env import AlmaEnv, Ensemble, PredictorError
+from alma_env.errors import DivergedError
 
 ran: list[str] = []
 
@@ -117,6 +118,14 @@ def test_incremental_scoring_works_after_pickling(env):
 def test_a_member_that_cannot_be_scored_is_named(env):
     with pytest.raises(PredictorError, match=r"member 1 of the ensemble: .* returned shape \(\d+, 4\)"):
         row(env, Ensemble([*members("a"), nn.Linear(8, 4)], Prepare()))
+
+
+def test_a_member_that_diverged_is_named(env):
+    broken = members("a")
+    torch.nn.init.constant_(broken[0].linear.weight, float("nan"))
+    with pytest.raises(DivergedError, match="member 0 of the ensemble: .*NaN.*; deploy another") as caught:
+        row(env, Ensemble(broken, Prepare()))
+    assert ";" not in caught.value.what
 
 
 class Failing(nn.Module):

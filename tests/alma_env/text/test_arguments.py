@@ -33,6 +33,7 @@ from .corpora import folders
         ({"train": []}, ValueError, "must not be empty; pass at least one file"),
         ({"train": 5}, TypeError, "train=5: must be a folder, a file or a list of files"),
         ({"train": [5]}, TypeError, r"train=\[5\]: must be a folder, a file or a list of files"),
+        ({"train": ["."]}, ValueError, r"train: '.*' in a list is a folder; pass the folder alone, or list its files"),
         ({"train": ["train.txt", "train.txt"]}, ValueError, "has a file twice; remove"),
         ({"train": "."}, ValueError, "among the files of train, too: held-out text .* list of files without it"),
         ({"test": "valid.txt"}, ValueError, "test: .*valid.txt' is among the files of valid, too"),
