@@ -61,20 +61,26 @@ def summary(judged: Sequence[JudgedFinding]) -> str:
     return "\n".join(lines) + "\n"
 
 
+_COUNTED = {
+    DOES_NOT_HOLD: ("does not hold", "do not hold"),
+    MIXED: ("is mixed", "are mixed"),
+    UNDECIDED: ("is undecided", "are undecided"),
+    NOT_RUN: ("was not run", "were not run"),
+}
+
+
 def _summary(judged: Sequence[JudgedFinding], start: str) -> str:
     verdicts = [one.verdict for one in judged]
     in_part = verdicts.count(HOLDS_WHERE_RUN)
     holding = verdicts.count(HOLDS) + in_part
-    parts = [
-        f"{holding} {'holds' if holding == 1 else 'hold'}" + f" ({in_part} in the part that was run)" * bool(in_part)
-    ]
-    refuted, mixed, undecided, not_run = map(verdicts.count, (DOES_NOT_HOLD, MIXED, UNDECIDED, NOT_RUN))
-    parts += [
-        f"{refuted} {'does' if refuted == 1 else 'do'} not hold",
-        f"{mixed} {'is' if mixed == 1 else 'are'} mixed",
-        f"{undecided} {'is' if undecided == 1 else 'are'} undecided",
-    ]
-    return f"{start}, {', '.join(parts)}, and {not_run} {'was' if not_run == 1 else 'were'} not run."
+    parts = [f"{holding} {'holds' if holding == 1 else 'hold'}"]
+    if in_part:
+        parts[0] += f" ({in_part} of them in the part of the grid that was run)"
+    for verdict, (one, several) in _COUNTED.items():
+        if count := verdicts.count(verdict):
+            parts.append(f"{count} {one if count == 1 else several}")
+    *others, last = parts
+    return f"{start}, {', '.join(others)} and {last}." if others else f"{start}, {last}."
 
 
 def headlines(judged: Sequence[JudgedFinding]) -> str:
