@@ -7,6 +7,6 @@ import pytest
 import alma_env
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def env():
     return alma_env.make("Digits-ALMA-v0", ticks=3)

@@ -17,11 +17,6 @@ from .gallery import HONEST
 
 
 @pytest.fixture
-def env():
-    return alma_env.make("Digits-ALMA-v0", ticks=3)
-
-
-@pytest.fixture
 def run(env, tmp_path):
     """Return a function that runs a submission: the source is appended to that of an honest learner."""
     return _runs(env, tmp_path)
