@@ -22,11 +22,6 @@ HALF_BODY = b"POST /login HTTP/1.1\r\nHost: board\r\nContent-Length: 5000\r\n" +
 )
 
 
-@pytest.fixture
-def kind() -> str:
-    return "sqlite"  # these tests do not depend on the database
-
-
 @contextlib.contextmanager
 def serving(engine, limits: ConnectionLimits):
     """Serve a board in a thread, and give its port."""

@@ -53,11 +53,6 @@ COLUMNS = [
 ]
 
 
-@pytest.fixture
-def kind() -> str:
-    return "sqlite"
-
-
 @pytest.fixture(scope="module")
 def filled(sqlite_board: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A board with two published submissions, a flagged, a failed and a queued one, and a token of a maintainer."""

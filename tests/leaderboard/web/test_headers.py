@@ -85,11 +85,6 @@ REQUESTS = [
 
 
 @pytest.fixture
-def kind() -> str:
-    return "sqlite"  # these tests do not depend on the database
-
-
-@pytest.fixture
 def apps(engine):
     """A board that knows its address, and one that does not."""
     publish(engine)

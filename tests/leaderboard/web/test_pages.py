@@ -26,18 +26,6 @@ BOTH = pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 
 
 @pytest.fixture
-def kind() -> str:
-    """Other tests cover most queries on both databases."""
-    return "sqlite"
-
-
-@pytest.fixture
-def client(engine):
-    with closing(client_of(engine)) as opened:
-        yield opened
-
-
-@pytest.fixture
 def filled(engine):
     """A board with three submissions. Order by CER: c, a, b. Order by Comp: a, b, c."""
     return {

@@ -6,25 +6,11 @@ import asyncio
 import re
 from contextlib import closing
 
-import pytest
-
 from leaderboard.verification.result import Finding
 
 from ..conftest import package_of
 from ..page_reader import BOARD, Read, form, get, log_in, publish
 from ..web_client import client_of, person
-
-
-@pytest.fixture
-def kind() -> str:
-    """Other tests cover accounts on both databases."""
-    return "sqlite"
-
-
-@pytest.fixture
-def client(engine):
-    with closing(client_of(engine)) as opened:
-        yield opened
 
 
 def test_a_new_account_sends_a_submission_and_logs_out(client, engine):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from leaderboard.accounts.accounts import list_accounts
 from leaderboard.board.listing import list_submissions
 
@@ -13,11 +11,6 @@ from .. import asgi
 from ..conftest import package_of
 from ..page_reader import form, get
 from ..web_client import SETTINGS, Person, app_of, client_of, person
-
-
-@pytest.fixture
-def kind() -> str:
-    return "sqlite"
 
 
 def send(app, who: Person, number: int, address: str) -> int:

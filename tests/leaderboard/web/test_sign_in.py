@@ -29,11 +29,6 @@ from ..web_client import client_of, person
 
 
 @pytest.fixture
-def kind() -> str:
-    return "sqlite"
-
-
-@pytest.fixture
 def server():
     with openid_server.serving() as found:
         yield found

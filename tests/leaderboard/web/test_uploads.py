@@ -19,11 +19,6 @@ from ..web_client import SETTINGS, app_of, person
 ADDRESSES = [f"192.0.2.{number}" for number in range(20)]
 
 
-@pytest.fixture
-def kind() -> str:
-    return "sqlite"  # these tests do not depend on the database
-
-
 def uploads(**changes) -> Uploads:
     return Uploads(replace(SETTINGS, upload_wait_seconds=0.05, **changes))
 

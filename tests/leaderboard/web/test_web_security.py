@@ -17,19 +17,9 @@ from leaderboard.web.guard.identity import check_csrf, csrf_token, identity, loc
 from leaderboard.web.guard.limits import Limiter
 from leaderboard.web.guard.settings import Rate, Settings
 
-from ..web_client import SETTINGS, Person, at_one_moment, client_of, person
+from ..web_client import SETTINGS, at_one_moment, client_of, person
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
-
-
-@pytest.fixture
-def kind() -> str:
-    return "sqlite"  # these tests do not depend on the database
-
-
-@pytest.fixture
-def ada(engine) -> Person:
-    return person(engine, "Ada")
 
 
 def with_forms(client: TestClient) -> TestClient:
@@ -82,9 +72,8 @@ def with_forms(client: TestClient) -> TestClient:
 
 
 @pytest.fixture
-def client(engine):
-    with closing(with_forms(client_of(engine))) as opened:
-        yield opened
+def client(client):
+    return with_forms(client)
 
 
 def enter(client, token, **headers) -> Response:

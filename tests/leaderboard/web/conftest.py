@@ -1,4 +1,4 @@
-"""A client of the API, and three people with tokens."""
+"""A client of the board, and three people with tokens."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from contextlib import closing
 
 import pytest
 
-from ...web_client import client_of, person
+from ..web_client import client_of, person
 
 
 @pytest.fixture
 def kind() -> str:
-    return "sqlite"  # unless a test uses both
+    return "sqlite"  # unless a test uses both; the tests of board/ and accounts/ do
 
 
 @pytest.fixture
