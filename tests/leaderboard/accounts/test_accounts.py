@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -22,6 +21,8 @@ from leaderboard.accounts.tokens import authenticate, authenticate_session, issu
 from leaderboard.database.engine import reading, writing
 from leaderboard.database.tables import Event, Token
 from leaderboard.errors import AccountError, ConflictError, NotFoundError
+
+from ..at_once import at_once
 
 
 def events(engine) -> list[tuple[str, str]]:
@@ -64,20 +65,14 @@ def test_names_are_unique_without_regard_to_case(engine):
 
 
 def test_only_one_of_several_simultaneous_registrations_gets_a_name(engine):
-    made, refused = [], []
-
-    def ask() -> None:
+    def ask(name: str) -> str:
         try:
-            made.append(register(engine, "Ada"))
-        except ConflictError as error:
-            refused.append(error)
+            register(engine, name)
+            return "made"
+        except ConflictError:
+            return "refused"
 
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (len(made), len(refused)) == (1, 3)
+    assert sorted(at_once(ask, *["Ada"] * 4)) == ["made", "refused", "refused", "refused"]
 
 
 def test_scopes_and_role_limit_the_actions_of_a_token(engine):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from datetime import timedelta
 
 import pytest
@@ -17,6 +16,7 @@ from leaderboard.database.tables import Account, AuditFinding, Event, Job, Resul
 from leaderboard.errors import LeaseLostError, NotFoundError
 from leaderboard.verification.result import Finding, Verification, VerifiedRun
 
+from ..at_once import at_once
 from ..conftest import ledger_of, package_of, verification_of
 
 
@@ -61,20 +61,15 @@ def test_each_job_is_claimed_once_and_the_oldest_first(engine):
 
 def test_concurrent_workers_get_different_jobs(engine):
     sent = send(engine, 12)
-    got, lock, start = [], threading.Lock(), threading.Barrier(4)
 
-    def take(worker: str) -> None:
-        start.wait()
+    def take(worker: str) -> list[int]:
+        got = []
         while (lease := queue.claim(engine, worker)) is not None:
-            with lock:
-                got.append(lease.submission_id)
+            got.append(lease.submission_id)
+        return got
 
-    threads = [threading.Thread(target=take, args=(f"w{index}",)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(got) == sent
+    taken = at_once(take, "w0", "w1", "w2", "w3")
+    assert sorted(id for ids in taken for id in ids) == sent
 
 
 def test_a_result_has_runs_summary_and_findings(engine):
@@ -247,22 +242,15 @@ def test_a_worker_can_finish_after_its_lease_if_no_other_worker_claimed_the_job(
 def test_concurrent_finishes_write_one_result(engine):
     send(engine)
     lease = queue.claim(engine, "w")
-    outcomes, start = [], threading.Barrier(4)
 
-    def finish(comp: int) -> None:
-        start.wait()
+    def finish(comp: int) -> str:
         try:
             queue.finish(engine, lease, verification_of(comp=comp))
-            outcomes.append("finished")
+            return "finished"
         except LeaseLostError:
-            outcomes.append("rejected")
+            return "rejected"
 
-    threads = [threading.Thread(target=finish, args=(comp,)) for comp in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(outcomes) == ["finished", "rejected", "rejected", "rejected"]
+    assert sorted(at_once(finish, 0, 1, 2, 3)) == ["finished", "rejected", "rejected", "rejected"]
     assert (count(engine, Result), count(engine, ResultRun)) == (1, 3)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from sqlalchemy import inspect
 
@@ -14,6 +12,7 @@ from leaderboard.database.tables import Account, Submission
 from leaderboard.errors import NotFoundError, SubmissionError
 from leaderboard.submission.package import Package
 
+from ..at_once import at_once
 from ..conftest import package_of as good_package
 
 
@@ -45,20 +44,7 @@ def test_equal_files_sent_again_are_the_same_submission(engine):
 
 def test_equal_files_sent_at_once_are_one_submission(engine):
     package = good_package()
-    made, errors = [], []
-
-    def send(account: str) -> None:
-        try:
-            made.append(submit(engine, package, account))
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=send, args=(name,)) for name in ("Ada", "Ada", "Bob", "Bob")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    made = at_once(lambda account: submit(engine, package, account), "Ada", "Ada", "Bob", "Bob")
     assert len({one.id for one in made}) == 1
     assert sum(one.new for one in made) == 1
 

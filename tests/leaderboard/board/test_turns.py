@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import timedelta
 
 import pytest
@@ -15,6 +14,7 @@ from leaderboard.database.engine import now, reading, writing
 from leaderboard.database.tables import Account, Job, Submission
 from leaderboard.errors import TooManyError
 
+from ..at_once import at_once
 from ..conftest import package_of, verification_of
 
 
@@ -85,21 +85,14 @@ def test_an_account_and_an_address_have_few_submissions_in_the_queue(engine):
 
 
 def test_simultaneous_submissions_do_not_pass_the_limit_together(engine):
-    sent, refused, start = [], [], threading.Barrier(6)
-
-    def ask(number: int) -> None:
-        start.wait()
+    def ask(number: int) -> str:
         try:
-            sent.append(send(engine, f"account{number}x", 0, "192.0.2.1", waiting_per_network=2))
-        except TooManyError as error:
-            refused.append(error)
+            send(engine, f"account{number}x", 0, "192.0.2.1", waiting_per_network=2)
+            return "sent"
+        except TooManyError:
+            return "refused"
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (len(sent), len(refused)) == (2, 4)
+    assert sorted(at_once(ask, *range(6))) == ["refused"] * 4 + ["sent"] * 2
 
 
 def test_a_worker_forgets_addresses_of_jobs_that_ended_without_a_turn_and_of_registrations(engine):

@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Callable
 
@@ -22,6 +21,7 @@ from leaderboard.database.tables import Event, Job, Result, ResultRun, Submissio
 from leaderboard.errors import LeaseLostError, SubmissionError
 
 from .. import fake_verify
+from ..at_once import at_once
 from ..conftest import package_of, verification_of
 
 COUNT = 100  # submissions while workers are killed
@@ -232,16 +232,6 @@ def test_a_restart_of_the_database_server_loses_no_result(engine):
 def test_workers_in_threads_share_the_queue(engine):
     for index in range(12):
         submit(engine, package_of(name=f"number {index}"))
-    done = []
-    threads = [
-        threading.Thread(
-            target=lambda: done.append(work(engine, fake_verify.verify, poll_seconds=0.05, until_empty=True))
-        )
-        for _ in range(3)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    done = at_once(lambda verify: work(engine, verify, poll_seconds=0.05, until_empty=True), *[fake_verify.verify] * 3)
     assert sum(done) == 12
     assert states(engine) == {"verified": 12}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
@@ -16,6 +14,8 @@ from leaderboard.database.engine import connect
 from leaderboard.database.migrations import open_database, upgrade
 from leaderboard.database.tables import Base
 from leaderboard.errors import DatabaseError
+
+from ..at_once import at_once
 
 
 def test_models_and_migrations_agree(engine):
@@ -62,20 +62,7 @@ def test_the_migration_of_sessions_keeps_tokens_and_turns_no_session_into_a_toke
 
 
 def test_several_threads_can_open_an_empty_database_at_once(database_url):
-    errors = []
-
-    def open_it() -> None:
-        try:
-            open_database(database_url).dispose()
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=open_it) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    at_once(lambda url: open_database(url).dispose(), *[database_url] * 4)
 
 
 def test_tables_of_another_version_or_program_are_refused(database_url):
