@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -12,11 +9,11 @@ from torch import nn
 
 import alma_env
 from leaderboard.program.export import export
-from leaderboard.sandbox.channel import Channel, ChannelError, Message, array_header, pipe_pair
-from leaderboard.verification.evaluator import serve
-from leaderboard.verification.judge import EvaluatorError, Judge, RunFailedError
+from leaderboard.sandbox.channel import Message, array_header
+from leaderboard.verification.judge import EvaluatorError, Judge
 
 from ..hand_written_programs import program
+from .cheaters.judged import play
 
 
 def test_logits_of_64_bits_are_not_rounded(env):
@@ -35,48 +32,7 @@ def test_logits_of_64_bits_are_not_rounded(env):
         entered = {"tick": 0, "flops": {}, "paper_flops": 0, "declared": [], "refused": False}
         channel.send(Message("enter", entered))
 
-    rows = []
-    judged(env, script, on_row=rows.append)
-    assert [row.error for row in rows] == [np.mean(env.data.test_y != 9)]
-
-
-def judged(env, script, evaluate=serve, seconds=300.0, on_row=lambda row: None):
-    """Run a judge with a scripted contestant and an evaluator; return the error that ends the run."""
-    mine, theirs = pipe_pair()
-    judging, answering = pipe_pair()
-    wrong: list[BaseException] = []
-
-    def contestant(channel):
-        channel.receive()
-        script(channel)
-
-    def party(act, descriptors):
-        channel = Channel(*descriptors)
-        try:
-            act(channel)
-        except ChannelError:
-            pass
-        except BaseException as error:
-            wrong.append(error)
-        finally:
-            channel.close()
-
-    parties = [threading.Thread(target=party, args=pair) for pair in ((contestant, theirs), (evaluate, answering))]
-    for thread in parties:
-        thread.start()
-    channels = Channel(*mine), Channel(*judging)
-    judge = Judge(env, 0, *channels, deadline=time.monotonic() + seconds, on_row=on_row)
-    try:
-        with pytest.raises((RunFailedError, EvaluatorError)) as caught:
-            judge.run()
-    finally:
-        for channel in channels:
-            channel.close()
-        for thread in parties:
-            thread.join()
-    if wrong:
-        raise wrong[0]
-    return caught.value
+    assert [row.error for row in play(env, script).ledger] == [np.mean(env.data.test_y != 9)]
 
 
 LOGITS = np.zeros((397, 10), np.float32)
@@ -113,13 +69,13 @@ def test_malformed_messages_of_the_evaluator_end_only_the_run(env, fields, blobs
         given = {**MEASURED, "logits": array_header(LOGITS)} if fields or blobs == [] else {}
         channel.send(Message("answered", given | fields, blobs))
 
-    failure = judged(env, lambda channel: channel.send(Message("answer", {}, program())), lying)
-    assert isinstance(failure, RunFailedError)
+    run = play(env, lambda channel: channel.send(Message("answer", {}, program())), evaluate=lying)
+    assert run.failure
 
 
 def test_an_evaluator_that_does_not_start_is_a_fault_of_the_machine(env):
-    failure = judged(env, lambda channel: None, lambda channel: None)
-    assert isinstance(failure, EvaluatorError)
+    with pytest.raises(EvaluatorError):
+        play(env, lambda channel: None, evaluate=lambda channel: None)
 
 
 def test_a_judge_refuses_an_environment_with_a_budget():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from alma_env import Ledger
 from leaderboard.program.export import export
@@ -46,7 +46,7 @@ def deploy(env, programs, *, flops=PLENTY, cpu=1.0, evaluate=serve):
 
 
 def play(env, contestant, *, cpu=1.0, evaluate=serve):
-    """Let a function of its channel be the contestant, and return the run."""
+    """Let a function of its channel be the contestant, and another one the evaluator; return the run."""
     (mine, theirs), (judging, answering) = pipe_pair(), pipe_pair()
 
     def begin(channel):
@@ -62,22 +62,21 @@ def play(env, contestant, *, cpu=1.0, evaluate=serve):
         finally:
             channel.close()
 
-    parties = [threading.Thread(target=party, args=pair) for pair in ((begin, theirs), (evaluate, answering))]
-    for thread in parties:
-        thread.start()
     channels = Channel(*mine), Channel(*judging)
     seconds = iter(range(1000))
     judge = Judge(env, 0, *channels, time.monotonic() + 300, cpu_seconds=lambda: cpu * next(seconds))
     failure = None
-    try:
-        judge.run()
-    except RunFailedError as error:
-        failure = str(error)
-    finally:
-        for channel in channels:
-            channel.close()
-        for thread in parties:
-            thread.join()
+    with ThreadPoolExecutor(2) as threads:
+        parties = [threads.submit(party, *pair) for pair in ((begin, theirs), (evaluate, answering))]
+        try:
+            judge.run()
+        except RunFailedError as error:
+            failure = str(error)
+        finally:
+            for channel in channels:
+                channel.close()
+    for one in parties:
+        one.result()  # raises the error of a party
     ledger: Ledger = judge.ledger
     guess = env.data.task.guess
     return SandboxedRun(ledger, tuple(judge.evidence), failure, "", ISOLATED, None, guess, input_size=64)
