@@ -9,12 +9,11 @@ import types
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from alma_env import UnmeteredTrainingError
 
 from ..gallery import each
-from .linear import CLASSES, FEATURES, NUMBERS, solution
+from .linear import CLASSES, FEATURES, NUMBERS, Hiding, solution
 
 FREE = "the change is refused without a charge, and the numbers count as buffers"
 STORE: dict[str, object] = {}
@@ -27,28 +26,6 @@ def nothing_is_hidden():
     STORE.clear()
     TABLE[:] = [0.0] * NUMBERS
     SPACE.values = TABLE
-
-
-class Hiding(nn.Module):
-    """Answers with numbers that `read` returns."""
-
-    def __init__(self):
-        super().__init__()
-        self.bias = nn.Parameter(torch.zeros(CLASSES))
-        self.prepare()
-
-    def prepare(self):
-        pass
-
-    def read(self):
-        raise NotImplementedError
-
-    def hide(self, numbers):
-        raise NotImplementedError
-
-    def forward(self, x):
-        weights = torch.as_tensor(self.read(), dtype=torch.float32).view(FEATURES, CLASSES)
-        return x @ weights + self.bias
 
 
 class InAList(Hiding):

@@ -13,50 +13,21 @@ import pytest
 import torch
 from torch import nn
 
-import alma_env
 from alma_env import UnmeteredTrainingError
 
-from .gallery import attack, case
+from ..gallery import attack, case
+from .linear import CLASSES, FEATURES, NUMBERS, Hiding, solution
 
 REFUSED = "the change is refused without a charge"
-FEATURES, CLASSES = 40, 3
-NUMBERS = FEATURES * CLASSES
 ZERO = [0.0] * NUMBERS
 
 
-def arrays(seed):
-    rng = np.random.default_rng(seed)
-    x = rng.normal(size=(300, FEATURES)).astype(np.float32)
-    return x, (x @ np.random.default_rng(7).normal(size=(FEATURES, CLASSES))).argmax(1)
-
-
-@pytest.fixture
-def env():
-    return alma_env.make("Arrays-ALMA-v0", train=arrays(0), test=arrays(1), ticks=5)
-
-
-def solution(observation):
-    part = observation["train"]
-    return np.linalg.lstsq(part["x"], np.eye(CLASSES)[part["y"]], rcond=None)[0].ravel().tolist()
-
-
-class Hiding(nn.Module):
-    """Answers with numbers that `read` returns."""
-
-    def __init__(self):
-        super().__init__()
-        self.bias = nn.Parameter(torch.zeros(CLASSES))
+class Choosing(Hiding):
+    def prepare(self):
         self.hide(ZERO)
 
     def read(self):
         return ZERO
-
-    def hide(self, numbers):
-        raise NotImplementedError
-
-    def forward(self, x):
-        weights = torch.as_tensor(self.read(), dtype=torch.float32).view(FEATURES, CLASSES)
-        return x @ weights + self.bias
 
 
 def bits(numbers):
@@ -137,7 +108,7 @@ WRITTEN = {
 
 
 def hiding_in(write, read):
-    class Written(Hiding):
+    class Written(Choosing):
         def hide(self, numbers):
             self.values = write(numbers)
 
@@ -147,7 +118,7 @@ def hiding_in(write, read):
     return Written
 
 
-class Named(Hiding):
+class Named(Choosing):
     def hide(self, numbers):
         for place, text in enumerate(texts(numbers)):
             self.name(f"v_{place}_{text}".replace(".", "p"))
@@ -166,7 +137,7 @@ class InNamesOfBuffers(Named):
         self.register_buffer(text, None)
 
 
-class InAForgedClass(Hiding):
+class InAForgedClass(Choosing):
     table = ZERO
 
     def hide(self, numbers):
@@ -187,7 +158,7 @@ Holder.__module__ = "torch.nn.modules.linear"
 HOLDER = Holder()
 
 
-class InAnObjectOfAForgedClass(Hiding):
+class InAnObjectOfAForgedClass(Choosing):
     def hide(self, numbers):
         HOLDER.values = list(numbers)
 
