@@ -7,7 +7,6 @@ import os
 import signal
 import tempfile
 import time
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -19,27 +18,16 @@ from leaderboard.board.submissions import package_of as stored_package
 from leaderboard.board.submissions import submit
 from leaderboard.board.worker import work
 from leaderboard.database.engine import now, reading, writing
-from leaderboard.database.tables import Event, Job, Submission
+from leaderboard.database.tables import Event, Submission
 from leaderboard.errors import DamagedError
 from leaderboard.submission import manifest as manifests
 
 from ..conftest import package_of, verification_of
+from .stored_jobs import end_leases_and_pauses, job_of
 
 
 def manifest_of(**changes) -> dict[str, object]:
     return manifests.parse(package_of(**changes).files["submission.toml"]).to_dict()
-
-
-def job_of(engine, submission_id) -> Job:
-    with reading(engine) as session:
-        return session.scalars(select(Job).where(Job.submission_id == submission_id)).one()
-
-
-def end_leases_and_pauses(engine) -> None:
-    with writing(engine) as session:
-        past = now(session) - timedelta(seconds=1)
-        session.execute(update(Job).where(Job.state == "running").values(lease_until=past))
-        session.execute(update(Job).where(Job.state == "queued").values(available_at=past))
 
 
 def test_the_death_of_workers_is_no_attempt_of_the_submission(engine):

@@ -18,32 +18,16 @@ from leaderboard.verification.result import Finding, Verification, VerifiedRun
 
 from ..at_once import at_once
 from ..conftest import ledger_of, package_of, verification_of
+from .stored_jobs import end_leases_and_pauses, job_of
 
 
 def send(engine, count=1, **options) -> list[int]:
     return [submit(engine, package_of(name=f"number {index}"), **options).id for index in range(count)]
 
 
-def job_of(engine, submission_id) -> Job:
-    with reading(engine) as session:
-        return session.scalars(select(Job).where(Job.submission_id == submission_id)).one()
-
-
 def state_of(engine, submission_id) -> str:
     with reading(engine) as session:
         return session.get(Submission, submission_id).state
-
-
-def let_leases_end(engine) -> None:
-    with writing(engine) as session:
-        session.execute(
-            update(Job).where(Job.state == "running").values(lease_until=now(session) - timedelta(seconds=1))
-        )
-
-
-def let_pauses_end(engine) -> None:
-    with writing(engine) as session:
-        session.execute(update(Job).values(available_at=now(session) - timedelta(seconds=1)))
 
 
 def count(engine, table) -> int:
@@ -170,7 +154,7 @@ def test_a_job_can_be_claimed_again_after_its_lease(engine):
     (sent,) = send(engine)
     first = queue.claim(engine, "dies")
     assert queue.claim(engine, "other") is None
-    let_leases_end(engine)
+    end_leases_and_pauses(engine)
     second = queue.claim(engine, "other")
     assert (second.submission_id, second.attempt) == (sent, 2)
     assert second.key != first.key
@@ -194,7 +178,7 @@ def test_a_renewal_extends_the_lease_and_stores_the_progress(engine):
 def test_a_worker_without_its_lease_cannot_write(engine, same_name):
     (sent,) = send(engine)
     stale = queue.claim(engine, "w")
-    let_leases_end(engine)
+    end_leases_and_pauses(engine)
     fresh = queue.claim(engine, "w" if same_name else "other")
 
     def try_everything() -> None:
@@ -234,7 +218,7 @@ def test_jobs_of_a_disabled_account_fail(engine):
 def test_a_worker_can_finish_after_its_lease_if_no_other_worker_claimed_the_job(engine):
     (sent,) = send(engine)
     slow = queue.claim(engine, "w")
-    let_leases_end(engine)
+    end_leases_and_pauses(engine)
     queue.finish(engine, slow, verification_of())
     assert state_of(engine, sent) == "verified"
 
@@ -279,7 +263,7 @@ def test_failed_attempts_are_repeated_after_longer_pauses_up_to_the_maximum(engi
             with reading(engine) as session:
                 pauses.append((job.available_at - now(session)).total_seconds())
             assert queue.claim(engine, "w") is None
-            let_pauses_end(engine)
+            end_leases_and_pauses(engine)
     assert 25 < pauses[0] <= 30
     assert 55 < pauses[1] <= 60
     assert (job.state, state_of(engine, sent)) == ("failed", "failed")
@@ -297,16 +281,15 @@ def test_a_job_that_kills_every_worker_is_held_and_other_jobs_run(engine):
     poison, other = send(engine, 2)
     starts = 0
     while (job := job_of(engine, poison)).state != "held":
-        with writing(engine) as session:  # keeps the other job from its turn, and ends the pause of this one
-            moment, every = now(session), update(Job)
-            session.execute(every.where(Job.submission_id == other).values(available_at=moment + timedelta(days=1)))
-            session.execute(every.where(Job.submission_id == poison).values(available_at=moment - timedelta(seconds=1)))
+        with writing(engine) as session:  # keeps the other job from its turn
+            tomorrow = now(session) + timedelta(days=1)
+            session.execute(update(Job).where(Job.submission_id == other).values(available_at=tomorrow))
         lease = queue.claim(engine, "dies")
         assert lease is None or lease.submission_id == poison
         starts += lease is not None
-        let_leases_end(engine)
+        end_leases_and_pauses(engine)
     assert starts == jobs.MAXIMUM_INTERRUPTIONS
-    let_pauses_end(engine)
+    end_leases_and_pauses(engine)
     assert queue.claim(engine, "w").submission_id == other
     assert (job.state, job.attempts, state_of(engine, poison)) == ("held", 0, "held")
     assert "worker dies was killed or disconnected" in job.last_error

@@ -23,6 +23,7 @@ from leaderboard.errors import LeaseLostError, SubmissionError
 from .. import fake_verify
 from ..at_once import at_once
 from ..conftest import package_of, verification_of
+from .stored_jobs import job_of
 
 COUNT = 100  # submissions while workers are killed
 
@@ -44,11 +45,6 @@ def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
 def states(engine) -> dict[str, int]:
     with reading(engine) as session:
         return dict(session.execute(select(Submission.state, func.count()).group_by(Submission.state)).all())
-
-
-def job_of(engine, submission_id) -> Job:
-    with reading(engine) as session:
-        return session.scalars(select(Job).where(Job.submission_id == submission_id)).one()
 
 
 def test_killing_workers_at_random_moments_loses_and_duplicates_no_result(engine, board_url, nursery):
