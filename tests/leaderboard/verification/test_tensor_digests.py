@@ -1,15 +1,10 @@
-"""Digests of tensors tell which scalars are new, and refuse bytes that are not tensors."""
+"""Digests of tensors tell which scalars are new."""
 
 from __future__ import annotations
 
-import json
-import struct
-
-import pytest
 import torch
 from safetensors.torch import save
 
-from leaderboard.errors import ProgramError
 from leaderboard.verification.tensor_digests import BLOCK_BYTES, changed_scalars, tensor_digests
 
 
@@ -30,32 +25,3 @@ def test_only_the_blocks_that_differ_are_counted_and_a_new_tensor_counts_as_a_wh
 def test_tensors_without_elements_are_never_changed():
     empty = tensor_digests(save({"a": torch.zeros(0, 5)}))
     assert changed_scalars({}, empty) == changed_scalars(empty, empty) == 0
-
-
-@pytest.mark.parametrize(
-    "tensors",
-    [
-        b"",
-        b"\xff" * 8,
-        struct.pack("<Q", 2) + b"[]",
-        struct.pack("<Q", 4) + b"null",
-        *(
-            struct.pack("<Q", len(header)) + header + bytes(8)
-            for header in (
-                json.dumps({"a": entry}).encode()
-                for entry in (
-                    {},
-                    {"dtype": "F32", "shape": [2], "data_offsets": [0, 9]},
-                    {"dtype": "F32", "shape": [2], "data_offsets": [8, 0]},
-                    {"dtype": "F32", "shape": [-2], "data_offsets": [0, 8]},
-                    {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 8]},
-                    {"dtype": "F32", "shape": [0.5], "data_offsets": [0, 8]},
-                    {"dtype": "F32", "shape": 2, "data_offsets": [0, 8]},
-                )
-            )
-        ),
-    ],
-)
-def test_malformed_tensors_are_refused(tensors):
-    with pytest.raises(ProgramError, match="the tensors cannot be read"):
-        tensor_digests(tensors)
