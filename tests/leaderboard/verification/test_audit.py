@@ -6,23 +6,22 @@ import pytest
 
 from alma_env import Ledger, Row
 from leaderboard.sandbox.sandbox import ISOLATED
-from leaderboard.verification import audit
 from leaderboard.verification.evidence import Evidence
 from leaderboard.verification.one_run import SandboxedRun
 
+from .cheaters.gallery import codes
 
-def sandboxed_run(env, errors, *, flops=10_000, parameters=650, buffers=0, inference=1280.0, paper=None, **measured):
+
+def sandboxed_run(
+    env, errors, *, flops=10_000, parameters=650, buffers=0, inference=1280.0, paper=None, cpu=1.0, **measured
+):
     rows, evidence = [], []
     for tick, error in enumerate(errors):
         spent = {"training": flops} if tick and flops else {}
         paper_flops = sum(spent.values()) if paper is None else paper
         rows.append(Row(tick, error, parameters, buffers, inference, spent, paper_flops, (), "d", False, 1.0))
-        evidence.append(Evidence(tick, 1.0, True, parameters, sum(spent.values()), **measured))
+        evidence.append(Evidence(tick, cpu, True, parameters, sum(spent.values()), **measured))
     return SandboxedRun(Ledger(rows), tuple(evidence), None, "", ISOLATED, None, guess=0.9, input_size=64)
-
-
-def codes(run):
-    return {finding.code for finding in audit.run_findings(run)}
 
 
 HONEST = (0.93, 0.6, 0.5, 0.4)
@@ -47,16 +46,10 @@ def test_an_honest_run_has_no_findings(env):
         (HONEST, {"inference": 0.0, "free_elements": 1350.0}, "free-inference"),
         (HONEST, {"batch_dependent": 0.3}, "batch-dependent"),
         (HONEST, {"packed": 0.3}, "packed"),
+        (HONEST, {"cpu": 20.0}, "too-slow"),  # computes outside of the meter
         (HONEST, {"paper": 0}, "paper-flops"),
         (HONEST, {"paper": 500_000}, "paper-flops"),
     ],
 )
 def test_a_suspicious_run_is_flagged(env, errors, more, code):
     assert code in codes(sandboxed_run(env, errors, **{"flops": 30_000} | more))
-
-
-def test_computing_outside_the_meter_for_minutes_is_flagged(env):
-    run = sandboxed_run(env, HONEST, flops=30_000)
-    for evidence in run.evidence:
-        evidence.cpu_seconds = 20.0
-    assert codes(run) == {"too-slow"}
