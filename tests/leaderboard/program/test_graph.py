@@ -22,7 +22,6 @@ from leaderboard.errors import ProgramError
 from leaderboard.program.export import Exporter, export
 from leaderboard.program.graph import read
 from leaderboard.program.interpreter import ProgramModule
-from leaderboard.program.operations import operation
 
 from ..hand_written_programs import program
 
@@ -134,24 +133,6 @@ def test_export_refuses_a_module_that_cannot_be_a_program(env, forward, message)
     model = type("Odd", (Small,), {"forward": forward})()
     with pytest.raises(ProgramError, match=message):
         export(model, env.data.train_x[:2])
-
-
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [
-        ("builtins.eval", "only ATen's operations"),
-        ("aten.from_file.default", "reads a file"),
-        ("aten.set_.source_Storage", "exchanges the memory"),
-        ("aten.nothing_like_this.default", "unknown to this PyTorch"),
-        ("aten.linalg_matrix_exp.default", "its cost is unknown"),
-        ("aten.linalg_eig.default", "not among the operations"),
-        ("aten.__class__.default", "unknown to this PyTorch"),
-        ("operator.attrgetter", "only ATen's operations"),
-    ],
-)
-def test_an_operation_outside_the_table_is_refused(target, message):
-    with pytest.raises(ProgramError, match=message):
-        operation(target)
 
 
 @settings(max_examples=200)

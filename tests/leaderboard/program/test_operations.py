@@ -14,6 +14,14 @@ from leaderboard.program.operations import operation
 @pytest.mark.parametrize(
     ("target", "message"),
     [
+        ("builtins.eval", "only ATen's operations"),
+        ("operator.attrgetter", "only ATen's operations"),
+        ("aten.nothing_like_this.default", "unknown to this PyTorch"),
+        ("aten.__class__.default", "unknown to this PyTorch"),
+        ("aten.linalg_matrix_exp.default", "its cost is unknown"),
+        ("aten.linalg_eig.default", "not among the operations"),
+        ("aten.from_file.default", "reads a file"),
+        ("aten.set_.source_Storage", "exchanges the memory"),
         ("aten.set_data.default", "exchanges the memory"),
         ("aten.data.default", "exchanges the memory"),
         ("aten._resize_output_.default", "internal to PyTorch"),
@@ -31,7 +39,7 @@ from leaderboard.program.operations import operation
         ("aten.manual_seed.default", "belongs to TorchScript"),
     ],
 )
-def test_an_operation_with_hidden_effects_or_costs_is_refused(target, message):
+def test_an_unknown_operation_or_one_with_hidden_effects_or_costs_is_refused(target, message):
     with pytest.raises(ProgramError, match=message):
         operation(target)
 
