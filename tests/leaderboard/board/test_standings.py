@@ -23,30 +23,19 @@ from leaderboard.errors import NotFoundError, SubmissionError
 from leaderboard.verification.result import Finding
 
 from ..conftest import ledger_of, package_of, verification_of
+from ..page_reader import publish
 
 ENV = "Digits-ALMA-v0"
-
-
-def publish(engine, name, *findings, comp=1000, seeds=(0, 1, 2), wait=None, **manifest) -> int:
-    """Submit and verify a submission."""
-    package = package_of(name=name, seeds=list(seeds), **manifest)
-    if wait:
-        files = dict(package.files)
-        files["submission.toml"] += f"[hyperparameters]\nwait = {wait}\n".encode()
-        package = type(package)(files)
-    sent = submit(engine, package).id
-    queue.finish(engine, queue.claim(engine, "w"), verification_of(seeds, *findings, comp=comp))
-    return sent
 
 
 @pytest.fixture
 def filled(engine):
     """A board with four submissions. Order by CER: c, a, d, b. Order by Comp: a, b, c, d."""
     return engine, {
-        "a": publish(engine, "a", comp=10, seeds=(1, 2, 3), method="sm", wait=5),
-        "b": publish(engine, "b", comp=100, seeds=(0, 1, 7), method="ens", wait=5),
-        "c": publish(engine, "c", comp=1000, seeds=(4, 5, 6), method="sm"),
-        "d": publish(engine, "d", comp=10_000, seeds=(0, 1, 2, 3), method="sm", authors=["Ada", "Bob"]),
+        "a": publish(engine, name="a", comp=10, seeds=(1, 2, 3), method="sm", wait=5),
+        "b": publish(engine, name="b", comp=100, seeds=(0, 1, 7), method="ens", wait=5),
+        "c": publish(engine, name="c", comp=1000, seeds=(4, 5, 6), method="sm"),
+        "d": publish(engine, name="d", comp=10_000, seeds=(0, 1, 2, 3), method="sm", authors=["Ada", "Bob"]),
     }
 
 
@@ -78,7 +67,7 @@ def test_standings_are_sorted_in_both_directions_and_paged(filled):
 
 def test_equal_means_are_sorted_by_submission(engine):
     for name in "xyz":
-        publish(engine, name)
+        publish(engine, name=name)
     assert names(standings(engine, ENV)) == "xyz"
     assert names(standings(engine, ENV, descending=True)) == "zyx"
 
@@ -115,8 +104,8 @@ def test_results_under_other_rules_are_on_another_board(filled):
 
 
 def test_suspicious_results_wait_for_a_maintainer_and_fatal_ones_are_rejected(engine):
-    suspicious = publish(engine, "s", Finding("suspicious", "cpu-time", "too little for its FLOPs"))
-    fatal = publish(engine, "f", Finding("fatal", "cheats", "it read the test set"))
+    suspicious = publish(engine, Finding("suspicious", "cpu-time", "too little for its FLOPs"), name="s")
+    fatal = publish(engine, Finding("fatal", "cheats", "it read the test set"), name="f")
     assert standings(engine, ENV).total == 0
     make_account(engine, "Mia", "maintainer")
     for name in ("local", "nobody"):
@@ -174,7 +163,7 @@ def test_a_queued_submission_has_details(engine):
 
 
 def test_lines_for_a_terminal_have_no_control_characters(engine):
-    sent = publish(engine, "s", Finding("suspicious", "odd", "\x1b[31mred\x1b[0m \u202e", seed=1))
+    sent = publish(engine, Finding("suspicious", "odd", "\x1b[31mred\x1b[0m \u202e", seed=1), name="s")
     lines = details(engine, sent).lines()
     assert lines[0] == f"submission {sent}: flagged"
     assert "suspicious: odd (seed 1): \\x1b[31mred\\x1b[0m \\u202e" in lines
@@ -207,8 +196,8 @@ def test_the_three_formats_have_equal_values(filled, tmp_path):
 def test_exported_runs_are_exact_for_any_size(engine, tmp_path):
     import pyarrow.parquet
 
-    publish(engine, "small")
-    publish(engine, "huge", comp=10**20 + 1)
+    publish(engine, name="small")
+    publish(engine, name="huge", comp=10**20 + 1)
     records = export.runs(engine, ENV)
     assert [(record["name"], record["seed"]) for record in records] == [
         (name, seed) for name in ("small", "huge") for seed in (0, 1, 2)
@@ -221,7 +210,7 @@ def test_exported_runs_are_exact_for_any_size(engine, tmp_path):
 
 
 def test_a_spreadsheet_evaluates_no_text_of_a_submission(engine, tmp_path):
-    publish(engine, "=HYPERLINK(1)", authors=["@SUM(1)"])
+    publish(engine, name="=HYPERLINK(1)", authors=["@SUM(1)"])
     export.write(export.submissions(engine, ENV), tmp_path / "board.csv")
     with open(tmp_path / "board.csv", newline="") as file:
         (row,) = csv.DictReader(file)
@@ -231,6 +220,6 @@ def test_a_spreadsheet_evaluates_no_text_of_a_submission(engine, tmp_path):
 def test_an_empty_export_and_an_unknown_format_are_refused(engine, tmp_path):
     with pytest.raises(NotFoundError, match="no published result"):
         export.write(export.submissions(engine, ENV), tmp_path / "board.csv")
-    publish(engine, "a")
+    publish(engine, name="a")
     with pytest.raises(ValueError, match="must be one of csv, json, parquet"):
         export.write(export.submissions(engine, ENV), tmp_path / "board.xlsx")
