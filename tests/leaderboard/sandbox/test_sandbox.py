@@ -82,17 +82,6 @@ def test_scratch_space_is_limited(inside):
 
 
 @isolated
-def test_a_sandbox_cannot_create_user_namespaces(inside):
-    if "--disable-userns" not in isolation.namespaces():
-        pytest.skip("bubblewrap before 0.8 cannot forbid them")
-    output, _ = inside("""
-        import subprocess
-        print(subprocess.run(["unshare", "--user", "--map-root-user", "true"], capture_output=True).returncode != 0)
-        """)
-    assert output.startswith("True")
-
-
-@isolated
 def test_a_sandbox_cannot_connect_to_a_service_of_this_machine(inside):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
