@@ -1,9 +1,14 @@
-"""A test client of the web application, and accounts, for tests of the web."""
+"""A test client and a server of the web application, and accounts, for tests of the web."""
 
 from __future__ import annotations
 
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import uvicorn
 from fastapi import FastAPI
 from sqlalchemy import Engine
 from starlette.routing import BaseRoute
@@ -12,6 +17,7 @@ from starlette.testclient import TestClient
 from leaderboard.accounts.accounts import make_account
 from leaderboard.accounts.tokens import issue_token
 from leaderboard.web.app import create_app
+from leaderboard.web.connections import ConnectionLimits, limited
 from leaderboard.web.guard.limits import Limiter
 from leaderboard.web.guard.settings import Rate, Settings
 
@@ -55,6 +61,23 @@ def at_one_moment(client: TestClient) -> TestClient:
     """Stop the clock of the rate limits, so that no bucket gains a token while a test runs."""
     client.app.state.limiter = Limiter(lambda: 0.0)
     return client
+
+
+@contextmanager
+def serving(engine: Engine, limits: ConnectionLimits | None = None) -> Iterator[int]:
+    """Serve a board in a thread, and give its port."""
+    http = limited(limits or ConnectionLimits())
+    server = uvicorn.Server(uvicorn.Config(create_app(engine, SETTINGS), http=http, ws="none", log_level="critical"))
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(1024)
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import uvicorn
+from sqlalchemy import Engine
 
 from leaderboard.board import queue
 from leaderboard.board.details import details
@@ -20,11 +17,10 @@ from leaderboard.board.submissions import submit
 from leaderboard.board.worker import work
 from leaderboard.database.engine import connect
 from leaderboard.verification.result import Finding, Verification, VerifiedRun
-from leaderboard.web.app import create_app
 
 from .. import fake_verify
 from ..conftest import ledger_of, package_of
-from ..web_client import SETTINGS, person
+from ..web_client import person, serving
 
 CHROMIUM = "/usr/bin/chromium"
 FLAGS = (
@@ -53,10 +49,10 @@ def browser():
 
 
 class Site:
-    """A server on a free port, with a dozen submissions on its board."""
+    """A board with a dozen submissions, at an address."""
 
-    def __init__(self, file: Path) -> None:
-        self.engine = connect(f"sqlite:///{file}")
+    def __init__(self, engine: Engine, address: str) -> None:
+        self.engine, self.address = engine, address
         self.ids = [self._publish(number) for number in range(12)]
         # The first of the board, with the longest words that a manifest can have.
         words = {"name": "W" * 80, "authors": ["V" * 80], "method": "m" * 40, "seeds": [6, 13, 20]}
@@ -64,16 +60,6 @@ class Site:
         self.flagged = self._publish(12, Finding("suspicious", "cpu-time", "too little for its FLOPs", 1))
         self.waiting = submit(self.engine, package_of(name="that waits")).id
         self.ada, self.mia = person(self.engine, "Ada"), person(self.engine, "Mia", "maintainer")
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        self.address = f"http://127.0.0.1:{port}"
-        config = uvicorn.Config(create_app(self.engine, SETTINGS), port=port, log_level="warning", lifespan="off")
-        self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=self.server.run)
-        self.thread.start()
-        while not self.server.started:
-            time.sleep(0.01)
 
     def _publish(self, number: int, *findings: Finding, **changes: object) -> int:
         method = ("sm", "ens", "gmoe")[number % 3]
@@ -84,19 +70,15 @@ class Site:
         queue.finish(self.engine, queue.claim(self.engine, "w"), Verification(runs, findings))
         return sent
 
-    def close(self) -> None:
-        self.server.should_exit = True
-        self.thread.join(10)
-        self.engine.dispose()
-
 
 @pytest.fixture(scope="module")
 def site(sqlite_board, tmp_path_factory) -> Iterator[Site]:
     file = tmp_path_factory.mktemp("browser") / "board.db"
     shutil.copy(sqlite_board, file)
-    opened = Site(file)
-    yield opened
-    opened.close()
+    engine = connect(f"sqlite:///{file}")
+    with serving(engine) as port:
+        yield Site(engine, f"http://127.0.0.1:{port}")
+    engine.dispose()
 
 
 @pytest.fixture

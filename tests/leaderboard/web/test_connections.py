@@ -4,39 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import threading
 import time
 
 import httpx2
 import pytest
-import uvicorn
 
-from leaderboard.web.app import create_app
-from leaderboard.web.connections import ConnectionLimits, Connections, limited
+from leaderboard.web.connections import ConnectionLimits, Connections
 
-from ..web_client import SETTINGS
+from ..web_client import serving
 
 HALF_HEAD = b"GET / HTTP/1.1\r\nHost: board\r\nX-Half: "
 HALF_BODY = b"POST /login HTTP/1.1\r\nHost: board\r\nContent-Length: 5000\r\n" + (
     b"Content-Type: application/x-www-form-urlencoded\r\n\r\nhalf"
 )
-
-
-@contextlib.contextmanager
-def serving(engine, limits: ConnectionLimits):
-    """Serve a board in a thread, and give its port."""
-    config = uvicorn.Config(create_app(engine, SETTINGS), http=limited(limits), ws="none", log_level="critical")
-    server = uvicorn.Server(config)
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen(1024)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        try:
-            yield listening.getsockname()[1]
-        finally:
-            server.should_exit = True
-            thread.join()
 
 
 def open_many(stack: contextlib.ExitStack, port: int, count: int, sent: bytes) -> list[socket.socket]:
