@@ -1,4 +1,4 @@
-"""Submissions, ledgers and verifications for tests, and databases of both kinds."""
+"""Submissions, ledgers and verifications for tests, databases of both kinds, and processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,8 @@ from alma_env import Ledger, Row
 from leaderboard.database.engine import connect
 from leaderboard.database.migrations import upgrade
 from leaderboard.rules import TICKS
+from leaderboard.sandbox import sandbox
+from leaderboard.sandbox.cgroups import ControlGroup, control_group
 from leaderboard.submission.package import Package
 from leaderboard.verification.result import Finding, Verification, VerifiedRun
 
@@ -146,3 +148,18 @@ def nursery() -> Iterator[Callable[..., int]]:
     process.stdin.close()
     process.wait(120)
     process.stdout.close()
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> list[ControlGroup | None]:
+    """Return the list of the sandboxes' control groups; None stands for one that this user cannot create."""
+    created = []
+
+    @contextmanager
+    def recorded(name: str, **limits: int) -> Iterator[ControlGroup | None]:
+        with control_group(name, **limits) as group:
+            created.append(group)
+            yield group
+
+    monkeypatch.setattr(sandbox, "control_group", recorded)
+    return created

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from contextlib import contextmanager
 
 import pytest
 
 import alma_env
-from leaderboard.sandbox import sandbox
-from leaderboard.sandbox.cgroups import control_group
 from leaderboard.sandbox.sandbox import ISOLATED, Limits, level_here
 from leaderboard.verification.one_run import SandboxedRun, run_sandboxed
 
@@ -44,18 +41,3 @@ def _runs(env, folder):
         return run_sandboxed(env, submission, 0, limits or Limits(wall_seconds=600))
 
     return go
-
-
-@pytest.fixture
-def groups(monkeypatch):
-    """Return the list of created control groups; it stays empty if this user cannot create any."""
-    created = []
-
-    @contextmanager
-    def recorded(name, **limits):
-        with control_group(name, **limits) as group:
-            created.extend([group] if group is not None else [])
-            yield group
-
-    monkeypatch.setattr(sandbox, "control_group", recorded)
-    return created

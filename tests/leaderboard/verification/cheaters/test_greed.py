@@ -61,7 +61,7 @@ def make_agent(env):
     assert ("took too long" in sandboxed_run.failure) == endless
     assert len(sandboxed_run.ledger) == 2
     assert "failed" in codes(sandboxed_run)
-    assert not [folder for group in groups for folder in group.folders if folder.exists()]
+    assert not [folder for group in groups if group for folder in group.folders if folder.exists()]
 
 
 @attack("prints 300 MiB", "only the first and the last 128 KiB are kept")
