@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import uuid
@@ -148,6 +150,14 @@ def nursery() -> Iterator[Callable[..., int]]:
     process.stdin.close()
     process.wait(120)
     process.stdout.close()
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Send a signal to a process of the nursery, which must not have ended before."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pytest.fail(f"process {pid} ended without a signal")
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import subprocess
@@ -22,17 +21,10 @@ from leaderboard.errors import LeaseLostError, SubmissionError
 
 from .. import fake_verify
 from ..at_once import at_once
-from ..conftest import package_of, verification_of
+from ..conftest import kill, package_of, verification_of
 from .stored_jobs import job_of
 
 COUNT = 100  # submissions while workers are killed
-
-
-def kill(pid: int, number: int) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        pytest.fail(f"worker {pid} ended without a signal")
 
 
 def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -57,16 +49,16 @@ def test_killing_workers_at_random_moments_loses_and_duplicates_no_result(engine
         # Few submissions wait at a time, so that the workers are not done before they are killed.
         goal = min(COUNT, done + numbers.randint(1, 6))
         for index in range(len(sent) + 1, min(COUNT, goal + 6) + 1):
-            sent.append(submit(engine, package_of(name=f"number {index}"), maximum_attempts=1000).id)
+            sent.append(submit(engine, package_of(name=f"number {index}")).id)
         while (done := states(engine).get("verified", 0)) < goal:
             assert time.monotonic() < end, states(engine)
             time.sleep(0.05)
         time.sleep(numbers.uniform(0.0, 0.1))
-        kill(workers.pop(numbers.randrange(3)), signal.SIGKILL)
+        kill(workers.pop(numbers.randrange(3)))
         kills += 1
         workers.append(nursery(board_url))
     for worker in workers:
-        kill(worker, signal.SIGKILL)
+        kill(worker)
     assert kills >= 5
     with reading(engine) as session:
         results = {result.submission_id: result for result in session.scalars(select(Result))}

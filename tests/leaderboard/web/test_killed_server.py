@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import socket
 import threading
 import time
@@ -19,7 +17,7 @@ from leaderboard.database.engine import reading
 from leaderboard.database.tables import Job, Result, ResultRun, Submission
 
 from .. import fake_verify
-from ..conftest import package_of
+from ..conftest import kill, package_of
 from ..web_client import person
 
 
@@ -27,13 +25,6 @@ def free_port() -> int:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return listening.getsockname()[1]
-
-
-def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        pytest.fail(f"process {pid} ended without a signal")
 
 
 def responds(port: int) -> bool:
