@@ -54,23 +54,15 @@ class Lease:
     attempt: int  # number of the start, from 1; interrupted starts count
 
 
-def enqueue(
-    session: Session,
-    submission_id: int,
-    *,
-    maximum_attempts: int = MAXIMUM_ATTEMPTS,
-    network: str | None = None,
-) -> None:
+def enqueue(session: Session, submission_id: int, *, network: str | None = None) -> None:
     """Add the job of a new submission, in the transaction that stores the submission.
 
     ``network`` is the client address of the sender; None if the sender has none.
     """
-    if maximum_attempts < 1:
-        raise ValueError(f"maximum_attempts={maximum_attempts}: must be at least 1; use maximum_attempts=1")
-    moment = now(session)
-    session.add(
-        Job(submission_id=submission_id, maximum_attempts=maximum_attempts, available_at=moment, network=network)
+    job = Job(
+        submission_id=submission_id, maximum_attempts=MAXIMUM_ATTEMPTS, available_at=now(session), network=network
     )
+    session.add(job)
 
 
 def claim(engine: Engine, worker: str, lease_seconds: float = LEASE_SECONDS) -> Lease | None:

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from leaderboard.accounts.accounts import find_or_make_account
 from leaderboard.accounts.names import LOCAL_ACCOUNT
-from leaderboard.board import jobs, queue, turns
+from leaderboard.board import queue, turns
 from leaderboard.database.engine import now, writing
 from leaderboard.database.tables import Account, Event, State, Submission
 from leaderboard.errors import DamagedError, NotFoundError, SubmissionError, TooManyError
@@ -49,7 +49,6 @@ def submit(
     package: Package,
     account: str = LOCAL_ACCOUNT,
     *,
-    maximum_attempts: int = jobs.MAXIMUM_ATTEMPTS,
     per_day: int | None = None,
     waiting_per_account: int | None = None,
     waiting_per_network: int | None = None,
@@ -61,7 +60,6 @@ def submit(
         engine: engine of the board's database.
         package: the files.
         account: name of the sender's account; it is created if it does not exist.
-        maximum_attempts: of the verification.
         per_day: maximum number of new submissions of an account in 24 hours; None for no limit.
         waiting_per_account: maximum number of submissions of an account in the queue; None for no limit.
         waiting_per_network: maximum number of submissions of a client address in the queue; None for no limit.
@@ -105,7 +103,7 @@ def submit(
                 )
                 session.add(submission)
                 session.flush()
-                queue.enqueue(session, submission.id, maximum_attempts=maximum_attempts, network=network)
+                queue.enqueue(session, submission.id, network=network)
                 session.add(Event(at=moment, kind="submitted", submission_id=submission.id, account_id=sender.id))
                 return Submitted(submission.id, "queued", new=True, digest=package.digest)
         except IntegrityError:

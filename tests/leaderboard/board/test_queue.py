@@ -21,8 +21,8 @@ from ..conftest import ledger_of, package_of, verification_of
 from .stored_jobs import end_leases_and_pauses, job_of
 
 
-def send(engine, count=1, **options) -> list[int]:
-    return [submit(engine, package_of(name=f"number {index}"), **options).id for index in range(count)]
+def send(engine, count=1) -> list[int]:
+    return [submit(engine, package_of(name=f"number {index}")).id for index in range(count)]
 
 
 def state_of(engine, submission_id) -> str:
@@ -316,12 +316,6 @@ def test_only_failed_jobs_can_be_retried(engine):
     assert queue.claim(engine, "w").attempt == 1
     with pytest.raises(NotFoundError, match="submission 99: it does not exist"):
         queue.retry(engine, 99)
-
-
-def test_a_job_needs_at_least_one_attempt(engine):
-    with pytest.raises(ValueError, match="maximum_attempts=0"):
-        send(engine, maximum_attempts=0)
-    assert count(engine, Submission) == 0
 
 
 def test_findings_have_one_of_three_severities():
