@@ -77,12 +77,7 @@ def make_account(
 
 
 def register(
-    engine: Engine,
-    name: str,
-    token_name: str = "first token",
-    *,
-    network: str | None = None,
-    per_day: int | None = None,
+    engine: Engine, name: str, *, network: str | None = None, per_day: int | None = None
 ) -> tuple[AccountInfo, NewToken]:
     """Create an account of a submitter and its first token, for a user who registers. See `make_account`.
 
@@ -90,7 +85,7 @@ def register(
     """
     require_unreserved(name)
     account = make_account(engine, name, network=network, per_day=per_day)
-    return account, issue_token(engine, account.id, token_name)
+    return account, issue_token(engine, account.id, "first token")
 
 
 def find_or_make_account(session: Session, name: str) -> Account:

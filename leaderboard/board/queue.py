@@ -50,7 +50,6 @@ class Lease:
     submission_id: int
     worker: str
     key: str  # random, of this claim
-    until: datetime  # unless it is renewed
     attempt: int  # number of the start, from 1; interrupted starts count
 
 
@@ -111,7 +110,7 @@ def claim(engine: Engine, worker: str, lease_seconds: float = LEASE_SECONDS) -> 
             job.claimed_at, job.progress = moment, None
             jobs.set_submission(session, job.submission_id, "running")
             jobs.log(session, job, moment, "claimed", f"start {jobs.starts(job)}")
-            return Lease(job.id, job.submission_id, job.lease_owner, job.lease_key, job.lease_until, jobs.starts(job))
+            return Lease(job.id, job.submission_id, job.lease_owner, job.lease_key, jobs.starts(job))
 
 
 def renew(engine: Engine, lease: Lease, lease_seconds: float = LEASE_SECONDS, progress: str | None = None) -> None:
@@ -170,8 +169,8 @@ def adopt(engine: Engine, submission_id: int, verification: Verification, worker
 
 def fail(
     engine: Engine, lease: Lease, error: str, *, retry: bool = True, backoff_seconds: float = BACKOFF_SECONDS
-) -> bool:
-    """Record that an attempt failed, and return whether there will be another one.
+) -> None:
+    """Record that an attempt failed. The job is queued again unless it was the last attempt.
 
     Args:
         engine: engine of the board's database.
@@ -190,11 +189,10 @@ def fail(
         jobs.log(session, job, moment, "attempt failed", error)
         if not retry or job.attempts >= job.maximum_attempts:
             jobs.end(session, job, moment, error)
-            return False
+            return
         pause = min(LONGEST_BACKOFF_SECONDS, backoff_seconds * 2 ** (job.attempts - 1))
         job.last_error = error
         jobs.requeue(session, job, moment + timedelta(seconds=pause))
-        return True
 
 
 def release(engine: Engine, lease: Lease) -> None:

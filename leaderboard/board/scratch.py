@@ -77,17 +77,14 @@ def _leave() -> None:
     os.close(_shared.lock)
 
 
-def remove_abandoned() -> int:
-    """Remove the folders of workers that ended without removing them, and return their number."""
-    removed = 0
+def remove_abandoned() -> None:
+    """Remove the folders of workers that ended without removing them."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         try:
             if _is_abandoned(folder):
                 shutil.rmtree(folder)
-                removed += 1
         except OSError as error:  # a file in it is still in use: the next call tries again
             log.warning("%s: not removed (%s)", folder, error)
-    return removed
 
 
 def _is_abandoned(folder: Path) -> bool:

@@ -34,11 +34,8 @@ def reset_file_caches() -> None:
     read_shared_files()
 
 
-def read_shared_files() -> bool:
-    """Read all files that every sandbox sees.
-
-    Returns False, with a warning, if they do not fit into memory. Only a part was read then.
-    """
+def read_shared_files() -> None:
+    """Read all files that every sandbox sees. Warn, and read only a part, if they do not fit into memory."""
     unused = {str(folder) for folder in unused_folders()}
     room = bytearray(2**20)
     left = SHARE_OF_MEMORY * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -54,8 +51,7 @@ def read_shared_files() -> bool:
                     "run"
                 )
                 warnings.warn(text, RuntimeWarning, stacklevel=2)
-                return False
-    return True
+                return
 
 
 def _read(file: str, room: bytearray) -> int:

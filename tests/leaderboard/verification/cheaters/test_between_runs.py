@@ -66,7 +66,7 @@ def missing_names():
 def test_looked_up_names_carry_no_message(tmp_path, monkeypatch):
     if not os.access(page_cache.FORGET, os.W_OK) or os.geteuid() != 0:
         pytest.skip("only root may let the kernel forget names")
-    monkeypatch.setattr(page_cache, "read_shared_files", lambda: True)
+    monkeypatch.setattr(page_cache, "read_shared_files", lambda: None)
     page_cache.reset_file_caches()
     before = missing_names()
     for number in range(100_000):
@@ -80,7 +80,7 @@ def test_looked_up_names_carry_no_message(tmp_path, monkeypatch):
 
 @attack("sets the times of devices, which are files of the host", "they are new before the next run")
 def test_times_of_devices_carry_no_message(monkeypatch):
-    monkeypatch.setattr(page_cache, "read_shared_files", lambda: True)
+    monkeypatch.setattr(page_cache, "read_shared_files", lambda: None)
     monkeypatch.setattr(page_cache, "FORGET", Path("/does/not/exist"))
     os.utime("/dev/null")
     before = os.stat("/dev/null").st_mtime_ns
