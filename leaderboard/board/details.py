@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, cast
@@ -79,10 +78,6 @@ class HistoryEntry:
     at: datetime
     kind: str
     text: str
-
-    def __iter__(self) -> Iterator[datetime | str]:
-        """Unpack as (at, kind, text), as earlier versions had it."""
-        return iter((self.at, self.kind, self.text))
 
 
 @dataclass(frozen=True)
