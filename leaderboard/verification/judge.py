@@ -30,7 +30,7 @@ from leaderboard.verification.tensor_digests import TensorDigests, changed_scala
 
 ANSWER_SECONDS = 600.0  # time limit of the evaluator for one program
 REFUSALS = 20  # limit of programs per tick that cannot be scored
-_MEASURED = ("flops", "free_elements", "probe_flops", "probe_elements", "batch_dependent", "packed")  # by the evaluator
+MEASURED = ("flops", "free_elements", "probe_flops", "probe_elements", "batch_dependent", "packed")  # by the evaluator
 Blob = bytes | bytearray | memoryview
 
 
@@ -174,7 +174,7 @@ class Judge:
         expected = (len(labels), self._data.classes)
         if tuple(logits.shape) != expected or bool(torch.isnan(logits).any()):
             raise PredictorError(f"logits of shape {tuple(logits.shape)}: must be {expected} without NaN")
-        measured = {name: number(fields.get(name), name) for name in _MEASURED}
+        measured = {name: number(fields.get(name), name) for name in MEASURED}
         answer_flops, answer_elements = measured.pop("flops"), measured.pop("free_elements")
         digest = xxhash.xxh3_128(blobs[0])
         digest.update(blobs[1])

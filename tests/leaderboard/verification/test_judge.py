@@ -10,7 +10,7 @@ from torch import nn
 import alma_env
 from leaderboard.program.export import export
 from leaderboard.sandbox.channel import Message, array_header
-from leaderboard.verification.judge import EvaluatorError, Judge
+from leaderboard.verification.judge import MEASURED, EvaluatorError, Judge
 
 from ..hand_written_programs import program
 from .cheaters.judged import play
@@ -38,16 +38,6 @@ def test_logits_of_64_bits_are_not_rounded(env):
 LOGITS = np.zeros((397, 10), np.float32)
 
 
-MEASURED = {
-    "flops": 1.0,
-    "free_elements": 1.0,
-    "probe_flops": 1.0,
-    "probe_elements": 1.0,
-    "batch_dependent": 0.0,
-    "packed": 0.0,
-}
-
-
 @pytest.mark.parametrize(
     ("fields", "blobs"),
     [
@@ -66,7 +56,7 @@ def test_malformed_messages_of_the_evaluator_end_only_the_run(env, fields, blobs
         channel.receive()
         channel.send(Message("ready"))
         channel.receive()
-        given = {**MEASURED, "logits": array_header(LOGITS)} if fields or blobs == [] else {}
+        given = {**dict.fromkeys(MEASURED, 1.0), "logits": array_header(LOGITS)} if fields or blobs == [] else {}
         channel.send(Message("answered", given | fields, blobs))
 
     run = play(env, lambda channel: channel.send(Message("answer", {}, program())), evaluate=lying)
