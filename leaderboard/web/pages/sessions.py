@@ -32,9 +32,9 @@ def _form(request: Request, template: str, status: int = 200, problems: Sequence
     return form_page(request, template, status, problems, open=is_open, providers=providers, **value)
 
 
-def login_form(request: Request, status: int, problems: Sequence[str]) -> Response:
-    """Show the login form again with the problems of a sign-in."""
-    return _form(request, "login.html", status, problems, after="/account")
+def login_form(request: Request, status: int, problem: str) -> Response:
+    """Show the login form again with the problem of a sign-in."""
+    return _form(request, "login.html", status, [problem], after="/account")
 
 
 def login(request: Request, form: FormData) -> Response:

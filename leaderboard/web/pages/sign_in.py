@@ -49,7 +49,7 @@ def begin(request: Request, form: FormData) -> Response:
     try:
         url = providers.begin(provider, _back(request, provider), **values)
     except SignInError as error:
-        return _refused(request, 502, str(error))
+        return login_form(request, 502, str(error))
     response = RedirectResponse(url, 303)
     https = request.app.state.settings.https
     name = cookie_name(request, "sign-in")
@@ -74,24 +74,24 @@ def _finish(request: Request) -> Response:
         _derived(request, cookie, "state").encode(), state.encode("utf-8", "replace")
     ):
         spend(request, "log_ins")
-        return _refused(request, 403, _START_AGAIN)
+        return login_form(request, 403, _START_AGAIN)
     code = query.get("code", "")
     if not code or len(code) > 2_000:
-        return _refused(request, 403, f"{provider.label} did not confirm the sign-in; start again, or use a token")
+        return login_form(request, 403, f"{provider.label} did not confirm the sign-in; start again, or use a token")
     try:  # a browser can derive the state of a cookie that it made itself
         _, account_id, after = cookie.split(".")
         began_as, place = int(account_id), base64.urlsafe_b64decode(after).decode()
     except ValueError:
-        return _refused(request, 403, _START_AGAIN)
+        return login_form(request, 403, _START_AGAIN)
     secret = {kind: _derived(request, cookie, kind) for kind in ("nonce", "verifier")}
     try:
         person = providers.finish(provider, _back(request, provider), code=code, **secret)
         return _known(request, person, began_as, place)
     except SignInError as error:
         spend(request, "log_ins")
-        return _refused(request, 502, str(error))
+        return login_form(request, 502, str(error))
     except ConflictError as error:
-        return _refused(request, 409, str(error))
+        return login_form(request, 409, str(error))
 
 
 def _known(request: Request, person: Person, account_id: int, after: str) -> Response:
@@ -107,7 +107,7 @@ def _known(request: Request, person: Person, account_id: int, after: str) -> Res
             problem = (
                 "no account has this identity; ask a maintainer for an account, log in with its token, and link it"
             )
-            return _refused(request, 403, problem)
+            return login_form(request, 403, problem)
         spend(request, "registrations")
         per_day = settings.registrations_per_day
         identities.register_person(engine, person, network=network_of(request), per_day=per_day)
@@ -140,10 +140,6 @@ def _back(request: Request, provider: Provider) -> str:
     settings: Settings = request.app.state.settings
     assert settings.public_url is not None  # `Settings` requires it
     return f"{settings.public_url.rstrip('/')}/sign-in/{provider.id}/callback"
-
-
-def _refused(request: Request, status: int, problem: str) -> Response:
-    return login_form(request, status, [problem])
 
 
 _Kind = Literal["state", "nonce", "verifier"]
