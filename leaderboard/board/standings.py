@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any
 
 from pydantic import Field, NonNegativeInt, TypeAdapter
 from sqlalchemy import ColumnElement, Engine, func, select
@@ -16,10 +16,9 @@ from sqlalchemy.orm import Session
 from agents.analysis.statistics import Interval
 from leaderboard.database.damage import each_readable
 from leaderboard.database.engine import reading
-from leaderboard.database.tables import METRICS, Result, Submission
+from leaderboard.database.tables import METRICS, Metric, Result, Submission
 from leaderboard.rules import RULES_VERSION
 
-Metric = Literal["cer", "mem", "comp", "paper_flops", "final_error", "seconds"]
 LONGEST_PAGE = 1_000
 
 
@@ -141,7 +140,7 @@ def standings(engine: Engine, env_id: str, rules_version: str = RULES_VERSION, *
     """
     wanted = StandingsQuery(**query)
     sort, limit, offset = wanted.sort, wanted.limit, wanted.offset
-    if sort not in get_args(Metric):
+    if sort not in METRICS:
         raise ValueError(f"sort={sort!r}: must be one of {', '.join(METRICS)}; use sort='cer'")
     if not 1 <= limit <= LONGEST_PAGE:
         raise ValueError(f"limit={limit}: must be 1 to {LONGEST_PAGE} lines; request further pages by their offset")

@@ -27,10 +27,10 @@ from leaderboard.accounts.accounts import AccountInfo
 from leaderboard.accounts.tokens import NewToken, TokenInfo
 from leaderboard.board.details import Details
 from leaderboard.board.listing import ListedSubmission, SubmissionsPage
-from leaderboard.board.standings import Board, Metric, StandingsPage, StandingsQuery
+from leaderboard.board.standings import Board, StandingsPage, StandingsQuery
 from leaderboard.board.submissions import Submitted
 from leaderboard.client import http
-from leaderboard.database.tables import Role, Scope
+from leaderboard.database.tables import Metric, Role, Scope
 from leaderboard.errors import SubmissionError
 from leaderboard.rules import RULES_VERSION
 from leaderboard.submission import zip_archive

@@ -35,9 +35,10 @@ from leaderboard.database.column_types import UtcDateTime, WholeNumber
 Role = Literal["submitter", "maintainer"]
 Scope = Literal["submit", "review", "manage"]
 State = Literal["queued", "running", "verified", "flagged", "rejected", "failed", "held"]
+Metric = Literal["cer", "mem", "comp", "paper_flops", "final_error", "seconds"]
 ROLES: tuple[Role, ...] = get_args(Role)
 SUBMISSION_STATES: tuple[State, ...] = get_args(State)
-METRICS = ("cer", "mem", "comp", "paper_flops", "final_error", "seconds")
+METRICS: tuple[Metric, ...] = get_args(Metric)
 
 
 class Base(DeclarativeBase):

@@ -11,8 +11,9 @@ from fastapi import APIRouter, Query, Request, Response
 import alma_env
 from leaderboard import rules
 from leaderboard.board import export, queue, standings
-from leaderboard.board.standings import LONGEST_PAGE, Board, Metric, StandingsPage, StandingsQuery
+from leaderboard.board.standings import LONGEST_PAGE, Board, StandingsPage, StandingsQuery
 from leaderboard.database.engine import reading
+from leaderboard.database.tables import Metric
 from leaderboard.errors import NotFoundError
 from leaderboard.web.api.common import LARGEST_ID, Database, EnvId, Offset, RulesVersion, attached, errors
 from leaderboard.web.api.schemas import Health

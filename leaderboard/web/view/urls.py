@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast, get_args
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from starlette.exceptions import HTTPException
 
-from leaderboard.board.standings import Metric
+from leaderboard.database.tables import METRICS, Metric
 from leaderboard.text_safety import shown
 
 API = "/api/v1"
@@ -69,8 +69,8 @@ class BoardQuery:
     def parse(cls, env_id: str, rules_version: str, query: Mapping[str, str]) -> BoardQuery:
         """Parse the query of a URL, or raise QueryError. Empty values are ignored: forms send all their fields."""
         sort = query.get("sort") or "cer"
-        if sort not in get_args(Metric):
-            raise QueryError(f"sort={shown(sort)}: must be one of {', '.join(get_args(Metric))}; correct the address")
+        if sort not in METRICS:
+            raise QueryError(f"sort={shown(sort)}: must be one of {', '.join(METRICS)}; correct the address")
         descending = query.get("descending") or "0"
         if descending not in ("0", "1"):
             raise QueryError(f"descending={shown(descending)}: must be 0 or 1; correct the address")
@@ -81,7 +81,7 @@ class BoardQuery:
         return cls(
             env_id,
             rules_version,
-            cast(Metric, sort),
+            sort,
             descending == "1",
             # No method has a longer name, and the query is a key of the cache of pages.
             (query.get("method") or "")[:40].replace("\0", "") or None,
