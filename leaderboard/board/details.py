@@ -17,7 +17,7 @@ from leaderboard.board.results import ledger_of
 from leaderboard.board.submissions import no_submission
 from leaderboard.database.damage import UNREADABLE, damaged
 from leaderboard.database.engine import reading
-from leaderboard.database.tables import METRICS, Event, Result, ResultRun, State, Submission
+from leaderboard.database.tables import METRICS, WAITING, Event, Result, ResultRun, State, Submission
 from leaderboard.errors import NotFoundError
 from leaderboard.rules import MAXIMUM_SEEDS
 from leaderboard.submission import manifest as manifests
@@ -131,7 +131,7 @@ class Details:
     @property
     def ended(self) -> bool:
         """Whether the verification has ended."""
-        return self.state not in ("queued", "running")
+        return self.state not in WAITING
 
     @property
     def own_costs(self) -> bool:

@@ -31,7 +31,7 @@ from leaderboard.board import jobs, results, turns
 from leaderboard.board.jobs import LONGEST_BACKOFF_SECONDS, MAXIMUM_ATTEMPTS
 from leaderboard.database.damage import UNREADABLE
 from leaderboard.database.engine import now, writing
-from leaderboard.database.tables import Job
+from leaderboard.database.tables import WAITING, Job
 from leaderboard.errors import LeaseLostError, NotFoundError
 from leaderboard.text_safety import storable
 from leaderboard.verification.result import Verification
@@ -269,4 +269,4 @@ def retry(engine: Engine, submission_id: int, *, account_id: int | None = None) 
 
 def waiting(session: Session) -> int:
     """Return the number of jobs that are queued or running."""
-    return session.scalar(select(func.count()).where(Job.state.in_(("queued", "running")))) or 0
+    return session.scalar(select(func.count()).where(Job.state.in_(WAITING))) or 0

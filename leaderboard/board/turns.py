@@ -13,11 +13,10 @@ from sqlalchemy import Select, func, select, update
 from sqlalchemy.orm import Session, aliased
 
 from leaderboard.database.engine import lock
-from leaderboard.database.tables import Account, Job, Submission
+from leaderboard.database.tables import WAITING, Account, Job, Submission
 from leaderboard.errors import TooManyError
 from leaderboard.text_safety import shown
 
-WAITING = ("queued", "running")
 _DAY = timedelta(hours=24)
 _RETRY_SECONDS = 600.0  # the end of a verification is not known
 

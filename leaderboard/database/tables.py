@@ -38,6 +38,7 @@ State = Literal["queued", "running", "verified", "flagged", "rejected", "failed"
 Metric = Literal["cer", "mem", "comp", "paper_flops", "final_error", "seconds"]
 ROLES: tuple[Role, ...] = get_args(Role)
 SUBMISSION_STATES: tuple[State, ...] = get_args(State)
+WAITING: tuple[State, ...] = ("queued", "running")
 METRICS: tuple[Metric, ...] = get_args(Metric)
 
 

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from leaderboard.board.listing import list_submissions
 from leaderboard.board.submissions import no_submission
 from leaderboard.database.engine import reading
-from leaderboard.database.tables import SUBMISSION_STATES, Submission
+from leaderboard.database.tables import SUBMISSION_STATES, WAITING, Submission
 from leaderboard.errors import NotFoundError
 from leaderboard.text_safety import shown
 from leaderboard.web.pages.boards import COLUMNS
@@ -22,8 +22,6 @@ from leaderboard.web.view.submission_view import state_and_event, submission_vie
 from leaderboard.web.view.urls import PAGE_LINES, QueryError, whole_number
 
 router = APIRouter()
-
-WAITING = ("queued", "running")  # the progress of these changes without an event
 
 
 def all_submissions(request: Request) -> Response:
@@ -72,7 +70,7 @@ def submission(request: Request) -> Response:
         view = submission_view(shared, id)
         return {"section": "submissions", "columns": COLUMNS, "view": view, "live": live}
 
-    if state in WAITING:
+    if state in WAITING:  # its progress changes without an event
         return html(request, "submission.html", **context(live=3))
     return cached_html(
         request,
