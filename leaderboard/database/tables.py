@@ -40,6 +40,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 SUBMISSION_STATES: tuple[State, ...] = get_args(State)
 WAITING: tuple[State, ...] = ("queued", "running")
 METRICS: tuple[Metric, ...] = get_args(Metric)
+LARGEST_ID = 2**31 - 1  # in SQLite and PostgreSQL
 
 
 class Base(DeclarativeBase):

@@ -10,7 +10,8 @@ from leaderboard.accounts import accounts, tokens
 from leaderboard.accounts.accounts import AccountInfo
 from leaderboard.accounts.tokens import NewToken, TokenInfo
 from leaderboard.client.client import Me, NewAccount
-from leaderboard.web.api.common import LARGEST_ID, NO_TOKEN, Database, Offset, errors, require
+from leaderboard.database.tables import LARGEST_ID
+from leaderboard.web.api.common import NO_TOKEN, Database, Offset, errors, require
 from leaderboard.web.api.schemas import AccountRequest, AccountsPage, TokenRequest
 from leaderboard.web.guard.identity import Identity
 

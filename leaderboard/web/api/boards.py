@@ -13,9 +13,9 @@ from leaderboard import rules
 from leaderboard.board import export, queue, standings
 from leaderboard.board.standings import LONGEST_PAGE, Board, StandingsPage, StandingsQuery
 from leaderboard.database.engine import reading
-from leaderboard.database.tables import Metric
+from leaderboard.database.tables import LARGEST_ID, Metric
 from leaderboard.errors import NotFoundError
-from leaderboard.web.api.common import LARGEST_ID, Database, EnvId, Offset, RulesVersion, attached, errors
+from leaderboard.web.api.common import Database, EnvId, Offset, RulesVersion, attached, errors
 from leaderboard.web.api.schemas import Health
 from leaderboard.web.guard.limits import spend
 

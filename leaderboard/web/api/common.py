@@ -10,14 +10,12 @@ from fastapi.security import HTTPBearer
 from sqlalchemy import Engine
 
 from leaderboard.board.details import Details
-from leaderboard.database.tables import Scope
+from leaderboard.database.tables import LARGEST_ID, Scope
 from leaderboard.rules import TICKS
 from leaderboard.web.api.schemas import Problem
 from leaderboard.web.guard import identity
 from leaderboard.web.guard.identity import Identity
 from leaderboard.web.guard.limits import spend
-
-LARGEST_ID = 2**31 - 1  # in SQLite and PostgreSQL
 
 Responses = dict[int | str, dict[str, Any]]
 

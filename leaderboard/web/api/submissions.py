@@ -11,10 +11,9 @@ from leaderboard.board.details import Details, Run, details, ledger_text, public
 from leaderboard.board.listing import LONGEST_PAGE, SubmissionsPage, list_submissions
 from leaderboard.board.submissions import package_of
 from leaderboard.database.engine import reading
-from leaderboard.database.tables import State
+from leaderboard.database.tables import LARGEST_ID, State
 from leaderboard.submission.claims import claimed_ledgers
 from leaderboard.web.api.common import (
-    LARGEST_ID,
     NO_SUBMISSION,
     NO_TOKEN,
     TOKEN_OR_NONE,

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from leaderboard.board.listing import list_submissions
 from leaderboard.board.submissions import no_submission
 from leaderboard.database.engine import reading
-from leaderboard.database.tables import SUBMISSION_STATES, WAITING, Submission
+from leaderboard.database.tables import LARGEST_ID, SUBMISSION_STATES, WAITING, Submission
 from leaderboard.errors import NotFoundError
 from leaderboard.text_safety import shown
 from leaderboard.web.pages.boards import COLUMNS
@@ -32,7 +32,7 @@ def all_submissions(request: Request) -> Response:
         raise QueryError(f"state={shown(state)}: must be one of {', '.join(SUBMISSION_STATES)}; correct the address")
     number = whole_number("page", query["page"]) if query.get("page") else 1
     engine = page_state(request).engine
-    page = list_submissions(engine, state=state, limit=PAGE_LINES, offset=min((number - 1) * PAGE_LINES, 2**31 - 1))
+    page = list_submissions(engine, state=state, limit=PAGE_LINES, offset=min((number - 1) * PAGE_LINES, LARGEST_ID))
     return html(
         request,
         "submissions.html",

@@ -9,12 +9,11 @@ from urllib.parse import quote, urlencode
 
 from starlette.exceptions import HTTPException
 
-from leaderboard.database.tables import METRICS, Metric
+from leaderboard.database.tables import LARGEST_ID, METRICS, Metric
 from leaderboard.text_safety import shown
 
 API = "/api/v1"
 PAGE_LINES = 50
-_LARGEST = 2**31 - 1  # the largest integer that the database stores
 
 
 def board(env_id: str, rules_version: str) -> str:
@@ -41,7 +40,7 @@ class QueryError(HTTPException):
         return self.detail
 
 
-def whole_number(name: str, text: str, low: int = 1, high: int = _LARGEST) -> int:
+def whole_number(name: str, text: str, low: int = 1, high: int = LARGEST_ID) -> int:
     """Parse a whole number of a URL or a form, or raise QueryError."""
     number = int(text) if text.isascii() and text.isdecimal() and len(text) <= 20 else None
     if number is None or not low <= number <= high:
@@ -93,7 +92,7 @@ class BoardQuery:
     @property
     def offset(self) -> int:
         """Number of lines before the page."""
-        return min((self.page - 1) * PAGE_LINES, _LARGEST)
+        return min((self.page - 1) * PAGE_LINES, LARGEST_ID)
 
     @property
     def filters(self) -> dict[str, Any]:

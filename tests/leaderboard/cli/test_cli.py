@@ -13,8 +13,8 @@ from alma_env.errors import how_to_install
 from leaderboard import cli
 from leaderboard.cli import load_verify, main
 from leaderboard.cli.verifying import DEFAULT_VERIFY
+from leaderboard.database.tables import LARGEST_ID
 from leaderboard.submission.zip_archive import read
-from leaderboard.web.api.common import LARGEST_ID
 
 from ..conftest import package_of
 
