@@ -26,6 +26,8 @@ from agents.training.seeding import StageGenerators
 from agents.training.settings import EngineName, StageSettings
 from agents.training.stage import Examples, train_stage
 
+from ..agents.random_examples import examples, seeded
+
 pytestmark = pytest.mark.benchmark
 
 NORMALIZE = Normalize(255, (0.4, 0.5, 0.6), (0.25, 0.25, 0.25))
@@ -71,7 +73,7 @@ def test_two_threads_against_one(benchmark: Any, width: int, experts: int) -> No
             for threads, into in seconds.items():
                 torch.set_num_threads(threads)
                 start = time.perf_counter()  # not CPU time: threads share the work
-                run("native", vgg19_of_experts(width, experts), settings, examples(512))
+                run("native", vgg19_of_experts(width, experts), settings, examples(512, (3, 32, 32), seed=3))
                 into.append(time.perf_counter() - start)
 
     try:
@@ -86,7 +88,7 @@ def test_two_threads_against_one(benchmark: Any, width: int, experts: int) -> No
 
 @pytest.mark.parametrize(("width", "experts"), NETWORKS)
 def test_the_error_of_a_step_against_float64(benchmark: Any, width: int, experts: int) -> None:
-    body, part = vgg19_of_experts(width, experts), examples(128)
+    body, part = vgg19_of_experts(width, experts), examples(128, (3, 32, 32), seed=3)
     exact = copy.deepcopy(body).double()
     F.cross_entropy(exact(NORMALIZE(part.x).double()), part.y).backward()
     true = flat([parameter.grad for parameter in exact.parameters() if parameter.grad is not None])
@@ -106,14 +108,5 @@ def run(engine: EngineName, body: nn.Module, settings: StageSettings, part: Exam
     return predictor.body
 
 
-def examples(n: int) -> Examples:
-    x = torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=seeded(3))
-    return Examples(x, torch.randint(0, 10, (n,), generator=seeded(4)))
-
-
 def flat(tensors: list[Tensor]) -> Tensor:
     return torch.cat([tensor.detach().double().reshape(-1) for tensor in tensors])
-
-
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -16,45 +15,20 @@ from agents.learners.ens import Ens
 from agents.learners.gens import GEns
 from agents.learners.sm import SingleModel
 from agents.learners.umix import UMix
-from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
+from agents.networks.mlp_vgg import MLP
 from agents.networks.uniform_mixture import UniformMixture
 from agents.training.settings import StageSettings
-from agents.training.stage import Examples
 from agents.training.trainer import Trainer
 from alma_env import Ensemble
 from alma_env.metering import Meter
+
+from ..random_examples import equal, seeded
+from .backbones import Backbone, build_mlp, build_vgg19
 
 ADADELTA = StageSettings(epochs=3, batch_size=16, optimizer="adadelta", learning_rate=1.0)
 SGD = StageSettings(
     epochs=2, batch_size=8, optimizer="sgd", learning_rate=0.05, weight_decay=1e-3, augmentation="crop_flip"
 )
-
-
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def build_mlp(generator: torch.Generator) -> Predictor:
-    return Predictor(Normalize(255, (0.5,), (0.25,)), MLP(64, 6, 10, generator=generator))
-
-
-def build_vgg19(generator: torch.Generator) -> Predictor:
-    return Predictor(Normalize(255, (0.5,) * 3, (0.25,) * 3), VGG19(2, 10, generator=generator))
-
-
-@dataclasses.dataclass(frozen=True)
-class Backbone:
-    build: Callable[[torch.Generator], Predictor]
-    settings: StageSettings
-    shape: tuple[int, ...]
-    per_stage: int
-
-    def stage(self, number: int) -> tuple[Examples, Examples]:
-        return self.examples(self.per_stage, 10 * number), self.examples(self.per_stage // 4, 10 * number + 5)
-
-    def examples(self, n: int, seed: int) -> Examples:
-        x = torch.randint(0, 256, (n, *self.shape), dtype=torch.uint8, generator=seeded(seed))
-        return Examples(x, torch.randint(0, 10, (n,), generator=seeded(seed + 1)))
 
 
 @pytest.fixture(params=["mlp", "vgg19"])
@@ -78,11 +52,6 @@ def train(learner: Any, backbone: Backbone, stages: int, *, grow: bool = False) 
 
 def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in module.state_dict().items()}
-
-
-def equal(first: torch.nn.Module, second: torch.nn.Module) -> bool:
-    ours, theirs = first.state_dict(), second.state_dict()
-    return list(ours) == list(theirs) and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 # --- identities with the single model ----------------------------------------------------------------

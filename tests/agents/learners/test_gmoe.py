@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,46 +15,17 @@ import torch.nn.functional as F
 from agents.learners.gmoe import GMoE, leaf_totals
 from agents.learners.sm import SingleModel
 from agents.networks.mixture import MixtureMLP, MixtureVGG19, mixture_body
-from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
+from agents.networks.mlp_vgg import Predictor
 from agents.training.settings import StageSettings
-from agents.training.stage import Examples
 from agents.training.trainer import Trainer
 
-
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def mlp(generator: torch.Generator) -> Predictor:
-    return Predictor(Normalize(255, (0.5,), (0.25,)), MLP(64, 6, 10, generator=generator))
+from ..random_examples import equal
+from .backbones import Backbone, build_mlp, build_vgg19
 
 
-def mixture_mlp(generator: torch.Generator) -> Predictor:
-    return Predictor(Normalize(255, (0.5,), (0.25,)), MixtureMLP(64, 6, 10, generator=generator))
-
-
-def vgg19(generator: torch.Generator) -> Predictor:
-    return Predictor(Normalize(255, (0.5,) * 3, (0.25,) * 3), VGG19(2, 10, generator=generator))
-
-
-def mixture_vgg19(generator: torch.Generator) -> Predictor:
-    return Predictor(Normalize(255, (0.5,) * 3, (0.25,) * 3), MixtureVGG19(2, 10, generator=generator))
-
-
-@dataclasses.dataclass(frozen=True)
-class Backbone:
-    plain: Callable[[torch.Generator], Predictor]
+@dataclass(frozen=True)
+class GrowingBackbone(Backbone):
     mixture: Callable[[torch.Generator], Predictor]
-    settings: StageSettings
-    shape: tuple[int, ...]
-    per_stage: int
-
-    def stage(self, number: int) -> tuple[Examples, Examples]:
-        return self.examples(self.per_stage, 10 * number), self.examples(self.per_stage // 4, 10 * number + 5)
-
-    def examples(self, n: int, seed: int) -> Examples:
-        x = torch.randint(0, 256, (n, *self.shape), dtype=torch.uint8, generator=seeded(seed))
-        return Examples(x, torch.randint(0, 10, (n,), generator=seeded(seed + 1)))
 
     def grown(self, growths: int, **keywords: Any) -> GMoE:
         """Return a learner after this number of stages, each followed by a growth step."""
@@ -64,14 +36,15 @@ class Backbone:
         return learner
 
 
-MLP_BACKBONE = Backbone(mlp, mixture_mlp, StageSettings(2, 16, "adadelta", 1.0), (1, 8, 8), 40)
-VGG_BACKBONE = Backbone(
-    vgg19, mixture_vgg19, StageSettings(2, 8, "sgd", 0.05, augmentation="crop_flip"), (3, 32, 32), 20
+mixture_mlp, mixture_vgg19 = partial(build_mlp, kind=MixtureMLP), partial(build_vgg19, kind=MixtureVGG19)
+MLP_BACKBONE = GrowingBackbone(build_mlp, StageSettings(2, 16, "adadelta", 1.0), (1, 8, 8), 40, mixture_mlp)
+VGG_BACKBONE = GrowingBackbone(
+    build_vgg19, StageSettings(2, 8, "sgd", 0.05, augmentation="crop_flip"), (3, 32, 32), 20, mixture_vgg19
 )
 
 
 @pytest.fixture(params=["mlp", "vgg19"])
-def backbone(request: pytest.FixtureRequest) -> Backbone:
+def backbone(request: pytest.FixtureRequest) -> GrowingBackbone:
     return MLP_BACKBONE if request.param == "mlp" else VGG_BACKBONE
 
 
@@ -80,9 +53,9 @@ ROUTINGS: list[dict[str, Any]] = [{}, {"gating": "hard"}, {"gating": "hard", "st
 
 @pytest.mark.parametrize("routing", ROUTINGS, ids=str)
 def test_before_the_first_growth_step_it_equals_the_single_model_to_the_last_bit(
-    backbone: Backbone, routing: dict[str, Any]
+    backbone: GrowingBackbone, routing: dict[str, Any]
 ) -> None:
-    single = SingleModel(backbone.plain, Trainer(backbone.settings, 3))
+    single = SingleModel(backbone.build, Trainer(backbone.settings, 3))
     learner = GMoE(backbone.mixture, Trainer(backbone.settings, 3), **routing)
     x = backbone.examples(7, seed=99).x
     for stage in (0, 1, 2):
@@ -93,7 +66,7 @@ def test_before_the_first_growth_step_it_equals_the_single_model_to_the_last_bit
 
 
 @pytest.mark.parametrize("routing", ROUTINGS, ids=str)
-def test_a_growth_step_does_not_change_the_output(backbone: Backbone, routing: dict[str, Any]) -> None:
+def test_a_growth_step_does_not_change_the_output(backbone: GrowingBackbone, routing: dict[str, Any]) -> None:
     learner = backbone.grown(1, **routing)
     learner.train(*backbone.stage(2))
     x = learner.predictor.normalize(backbone.examples(9, seed=50).x).double()
@@ -106,7 +79,7 @@ def test_a_growth_step_does_not_change_the_output(backbone: Backbone, routing: d
         assert (after.train()(x) - before.train()(x)).abs().max() < 1e-12
 
 
-def test_a_flat_growth_changes_the_function(backbone: Backbone) -> None:
+def test_a_flat_growth_changes_the_function(backbone: GrowingBackbone) -> None:
     learner = backbone.grown(1, tree=False)
     learner.train(*backbone.stage(2))
     x = backbone.examples(9, seed=50).x
@@ -116,7 +89,7 @@ def test_a_flat_growth_changes_the_function(backbone: Backbone) -> None:
 
 
 @pytest.mark.parametrize("gating", ["soft", "hard"])
-def test_the_losses_of_the_leaves_add_up_to_the_loss_in_every_layer(backbone: Backbone, gating: Any) -> None:
+def test_the_losses_of_the_leaves_add_up_to_the_loss_in_every_layer(backbone: GrowingBackbone, gating: Any) -> None:
     learner = backbone.grown(2, gating=gating)
     valid = backbone.examples(23, seed=60)
     with torch.no_grad():
@@ -129,7 +102,7 @@ def test_the_losses_of_the_leaves_add_up_to_the_loss_in_every_layer(backbone: Ba
 
 
 @pytest.mark.parametrize("split_by", ["loss", "usage"])
-def test_the_expert_with_the_largest_value_is_split_in_each_layer(backbone: Backbone, split_by: Any) -> None:
+def test_the_expert_with_the_largest_value_is_split_in_each_layer(backbone: GrowingBackbone, split_by: Any) -> None:
     learner = backbone.grown(2, split_by=split_by)
     learner.train(*backbone.stage(3))
     valid = backbone.stage(4)[1]
@@ -138,7 +111,7 @@ def test_the_expert_with_the_largest_value_is_split_in_each_layer(backbone: Back
     assert [layer.splits[-1] for layer in mixture_body(learner.predictor).mixtures] == expected
 
 
-def test_a_growth_step_can_split_several_experts(backbone: Backbone) -> None:
+def test_a_growth_step_can_split_several_experts(backbone: GrowingBackbone) -> None:
     learner = backbone.grown(2, init_experts=2, grow_by=(1, 2))
     assert [layer.leaves for layer in mixture_body(learner.predictor).mixtures] == [5] * len(learner._trees())
     learner.train(*backbone.stage(3))
@@ -170,7 +143,7 @@ def test_growth_by_more_experts_than_there_are_raises() -> None:
 
 @pytest.mark.parametrize("routing", [*ROUTINGS, {"tree": False}, {"init_experts": 2}, {"split_by": "random"}], ids=str)
 def test_a_restored_learner_continues_to_the_last_bit_and_old_predictors_do_not_change(
-    backbone: Backbone, routing: dict[str, Any]
+    backbone: GrowingBackbone, routing: dict[str, Any]
 ) -> None:
     undisturbed, stopped = (backbone.grown(2, **routing) for _ in range(2))
     resumed = GMoE(backbone.mixture, Trainer(backbone.settings, 3), **routing)
@@ -181,11 +154,8 @@ def test_a_restored_learner_continues_to_the_last_bit_and_old_predictors_do_not_
         learner.train(*backbone.stage(3))
         learner.grow(*backbone.stage(4))
         learner.train(*backbone.stage(4))
-    ours = undisturbed.predictor.state_dict()
-    for learner in (stopped, resumed):
-        theirs = learner.predictor.state_dict()
-        assert list(ours) == list(theirs)
-        assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert equal(stopped.predictor, undisturbed.predictor)
+    assert equal(resumed.predictor, undisturbed.predictor)
     assert all(torch.equal(kept[name], tensor) for name, tensor in deployed.state_dict().items())
 
 
@@ -233,4 +203,4 @@ def test_growth_of_a_fixed_mixture_and_another_network_raise() -> None:
     with pytest.raises(ValueError, match="growth='never'"):
         fixed.grow(*MLP_BACKBONE.stage(1))
     with pytest.raises(TypeError, match="MLP"):
-        GMoE(mlp, Trainer(MLP_BACKBONE.settings))
+        GMoE(build_mlp, Trainer(MLP_BACKBONE.settings))

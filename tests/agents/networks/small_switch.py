@@ -13,12 +13,10 @@ from agents.networks.switch_config import SwitchConfig
 from agents.networks.switch_layer import SwitchLayer
 from agents.networks.switch_size import SwitchSize
 
+from ..random_examples import seeded
+
 VOCABULARY = 13
 SMALL = SwitchSize(layers=4, width=16, heads=2, context=12)
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def new(

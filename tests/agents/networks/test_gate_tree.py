@@ -14,13 +14,11 @@ from agents.networks.gate_tree import MixtureLayer, Routing, balanced_splits, le
 from agents.networks.mlp_vgg import linear
 from alma_env.metering import count
 
+from ..random_examples import seeded
+
 FEATURES, UNITS = 5, 4
 HARD = Routing("hard")
 SPARSE = Routing("hard", "sparse")
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def hidden_layer(generator: torch.Generator) -> nn.Module:

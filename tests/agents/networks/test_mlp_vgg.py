@@ -10,6 +10,8 @@ from torch import nn
 from agents.networks.mlp_vgg import MLP, VGG19, Normalize, Predictor
 from alma_env import metering
 
+from ..random_examples import seeded
+
 MLP_COUNTS = {4: (3_210, 3_192), 8: (6_442, 6_416), 16: (13_002, 12_960), 32: (26_506, 26_432), 64: (55_050, 54_912)}
 VGG19_COUNTS = {
     4: (2_510, 380_200),
@@ -18,10 +20,6 @@ VGG19_COUNTS = {
     32: (140_970, 18_137_408),
     64: (558_410, 70_779_520),
 }
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def parameters(network: nn.Module) -> int:

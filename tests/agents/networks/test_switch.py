@@ -21,7 +21,8 @@ from agents.training.settings import StageSettings
 from agents.training.stage import Examples, train_stage
 from alma_env.metering import Charge, Meter, count, count_once
 
-from .small_switch import SMALL, VOCABULARY, build, grow, new, seeded, text
+from ..random_examples import seeded
+from .small_switch import SMALL, VOCABULARY, build, grow, new, text
 
 
 def test_the_balance_of_the_model_is_the_sum_over_its_switch_layers() -> None:

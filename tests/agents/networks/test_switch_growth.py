@@ -10,7 +10,8 @@ import torch.nn.functional as F
 
 from agents.networks.switch_size import SwitchSize, parameter_count
 
-from .small_switch import SMALL, VOCABULARY, build, grow, layer, new, routed_by, seeded, text
+from ..random_examples import seeded
+from .small_switch import SMALL, VOCABULARY, build, grow, layer, new, routed_by, text
 
 
 def test_growth_appends_copies_of_experts_and_router_rows() -> None:

@@ -12,7 +12,8 @@ from torch.func import functional_call
 
 from alma_env.metering import count
 
-from .small_switch import build, layer, routed_by, seeded
+from ..random_examples import seeded
+from .small_switch import build, layer, routed_by
 
 
 def balance_of(x: Tensor) -> float:

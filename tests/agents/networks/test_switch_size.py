@@ -8,7 +8,8 @@ import torch
 from agents.networks.switch_size import SIZES, SwitchSize, forward_flops, paper_gflops, parameter_count
 from alma_env.metering import count
 
-from .small_switch import SMALL, VOCABULARY, build, layer, new, seeded, text
+from ..random_examples import seeded
+from .small_switch import SMALL, VOCABULARY, build, layer, new, text
 
 BPE = 50_257
 MILLIONS = {  # of parameters, with 50 257 words and 512 positions

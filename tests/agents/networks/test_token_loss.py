@@ -11,9 +11,7 @@ from agents.networks import token_loss
 from agents.networks.token_loss import token_cross_entropy
 from alma_env.metering import count
 
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+from ..random_examples import seeded
 
 
 def case(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:

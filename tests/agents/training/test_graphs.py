@@ -31,6 +31,8 @@ from agents.training.stage import Curves, Examples, StageReport, plain_engine, t
 from agents.training.trainer import Trainer
 from alma_env.metering import Meter
 
+from ..random_examples import examples, seeded
+
 SETTINGS = StageSettings(epochs=4, batch_size=16, learning_rate=0.05, weight_decay=1e-3)
 CIFAR = dataclasses.replace(SETTINGS, augmentation="crop_flip")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -59,13 +61,8 @@ def repeating(*stage: Any) -> Curves:
     return graphs_engine(*stage, recorder=Repeated())
 
 
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
 def images(n: int, seed: int) -> Examples:
-    x = torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=seeded(seed))
-    return Examples(x, torch.randint(0, 10, (n,), generator=seeded(seed + 1)))
+    return examples(n, (3, 32, 32), seed)
 
 
 def normalize() -> nn.Module:

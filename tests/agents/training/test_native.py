@@ -26,15 +26,13 @@ from agents.training.stage import Examples, StageReport, train_stage
 from agents.training.trainer import Trainer
 from alma_env.metering import Charge, Meter
 
+from ..random_examples import seeded
+
 needs_compiler = pytest.mark.skipif(library.compiler() is None, reason="there is no C++ compiler on this machine")
 pytestmark = needs_compiler
 
 ENGINE_PAIR: tuple[EngineName, EngineName] = ("plain", "native")
 CIFAR = StageSettings(epochs=1, batch_size=24, weight_decay=1e-4, augmentation="crop_flip")
-
-
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def mlp(seed: int = 0) -> nn.Module:

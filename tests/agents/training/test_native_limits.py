@@ -21,6 +21,7 @@ from agents.training.seeding import StageGenerators
 from agents.training.settings import StageSettings
 from agents.training.stage import Examples, StageReport, plain_engine, train_stage
 
+from ..random_examples import seeded
 from .test_native import (
     CIFAR,
     ENGINE_PAIR,
@@ -29,7 +30,6 @@ from .test_native import (
     mlp,
     needs_compiler,
     run,
-    seeded,
     vgg19,
     vgg19_of_experts,
 )

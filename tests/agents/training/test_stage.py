@@ -15,11 +15,9 @@ from agents.training.stage import Examples, StageReport, train_stage
 from agents.training.step import validate
 from alma_env.metering import Meter
 
+from ..random_examples import equal, examples, seeded
+
 SETTINGS = StageSettings(epochs=4, batch_size=16, optimizer="sgd", learning_rate=0.1)
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def small_mlp() -> Predictor:
@@ -28,11 +26,6 @@ def small_mlp() -> Predictor:
 
 def small_vgg19() -> Predictor:
     return Predictor(Normalize(255, (0.5,), (0.25,)), VGG19(2, 10, generator=seeded()))
-
-
-def examples(n: int, *shape: int, seed: int = 0) -> Examples:
-    x = torch.randint(0, 256, (n, *(shape or (1, 8, 8))), dtype=torch.uint8, generator=seeded(seed))
-    return Examples(x, torch.randint(0, 10, (n,), generator=seeded(seed + 1)))
 
 
 def run(
@@ -45,11 +38,6 @@ def run(
         settings,
         StageGenerators(seeded(1), seeded(2)),
     )
-
-
-def same_weights(first: Predictor, second: Predictor) -> bool:
-    ours, others = first.state_dict(), second.state_dict()
-    return all(torch.equal(ours[name], others[name]) for name in ours)
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adadelta"])
@@ -82,13 +70,13 @@ def test_a_stage_equals_a_loop_written_by_hand(optimizer: str) -> None:
 
 def test_the_batchnorm_buffers_of_the_best_epoch_are_kept_with_its_weights() -> None:
     settings = StageSettings(epochs=3, batch_size=8, learning_rate=0.5, select="val_error")
-    train, valid = examples(20, 3, 32, 32), examples(6, 3, 32, 32, seed=5)
+    train, valid = examples(20, (3, 32, 32)), examples(6, (3, 32, 32), seed=5)
     predictor = small_vgg19()
     report = run(predictor, settings, train, valid)
     assert predictor.body.features[1].num_batches_tracked == 3 * report.best_epoch
     again = small_vgg19()
     run(again, dataclasses.replace(settings, epochs=report.best_epoch), train, valid)
-    assert same_weights(predictor, again)
+    assert equal(predictor, again)
     _, error = validate(predictor.body, predictor.normalize(valid.x), valid.y, 4)
     assert error.item() == pytest.approx(min(report.validation_error))
 
@@ -112,7 +100,7 @@ def test_keep_initial_makes_the_weights_from_before_the_stage_a_candidate() -> N
     assert run(copy.deepcopy(predictor), SETTINGS, train, valid).best_epoch == 1
     report = run(predictor, dataclasses.replace(SETTINGS, keep_initial=True), train, valid)
     assert report.best_epoch == 0
-    assert same_weights(predictor, before)
+    assert equal(predictor, before)
     loss, error = (float(score) for score in validate(before.body, before.normalize(valid.x), valid.y, 100))
     assert (report.best_loss, report.best_error) == pytest.approx((loss, error))  # of the kept weights
     assert report.best_loss < min(report.validation_loss)
@@ -124,7 +112,7 @@ def test_patience_ends_the_stage_with_the_same_weights_if_no_later_epoch_is_bett
     patient, impatient = small_mlp(), small_mlp()
     assert len(run(patient, dataclasses.replace(SETTINGS, epochs=8), train, valid).validation_loss) == 8
     assert len(run(impatient, dataclasses.replace(SETTINGS, epochs=8, patience=2), train, valid).validation_loss) == 3
-    assert same_weights(patient, impatient)
+    assert equal(patient, impatient)
 
 
 def test_a_diverged_stage_keeps_the_weights_from_before_it_and_warns() -> None:
@@ -133,7 +121,7 @@ def test_a_diverged_stage_keeps_the_weights_from_before_it_and_warns() -> None:
     with pytest.warns(RuntimeWarning, match="lower the learning rate"):
         report = run(predictor, dataclasses.replace(SETTINGS, learning_rate=1e30))
     assert report.best_epoch == 0
-    assert same_weights(predictor, before)
+    assert equal(predictor, before)
 
 
 def test_patience_does_not_change_the_random_numbers_and_the_global_generator_is_not_used() -> None:
@@ -174,10 +162,10 @@ def test_on_epoch_is_called_after_every_epoch() -> None:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_augmented_training_repeats_exactly(precision: str) -> None:
     settings = StageSettings(epochs=2, batch_size=8, augmentation="crop_flip", precision=precision)
-    train, valid = examples(20, 3, 32, 32), examples(6, 3, 32, 32, seed=5)
+    train, valid = examples(20, (3, 32, 32)), examples(6, (3, 32, 32), seed=5)
     first, second = small_vgg19(), small_vgg19()
     assert run(first, settings, train, valid) == run(second, settings, train, valid)
-    assert same_weights(first, second)
+    assert equal(first, second)
     assert all(parameter.dtype == torch.float32 for parameter in first.parameters())
 
 

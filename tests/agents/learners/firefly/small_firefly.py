@@ -12,27 +12,17 @@ from agents.learners.firefly.overgrown import OvergrownVGG19
 from agents.networks.firefly_network import CONVOLUTIONS, FireflyVGG19
 from agents.networks.mlp_vgg import Normalize, Predictor
 from agents.training.settings import StageSettings
-from agents.training.stage import Examples
 from agents.training.trainer import Trainer
+
+from ...random_examples import examples, seeded
 
 SETTINGS = StageSettings(epochs=2, batch_size=8, learning_rate=0.05, augmentation="crop_flip", weight_decay=1e-4)
 WIDTH, CANDIDATES = 3, 2
+TRAIN, VALID = examples(20, (3, 32, 32)), examples(6, (3, 32, 32), seed=5)
 MIXED = (3, 2, 4, 2, 3, 3, 2, 4, 3, 2, 2, 3, 4, 2, 3, 2)
 FLAT = (0,) * 16
 DEEP = (1, 0, 0, 2, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1)
 DEPTHS = pytest.mark.parametrize(("residuals", "depth"), [(FLAT, False), (FLAT, True), (DEEP, True), (DEEP, False)])
-
-
-def seeded(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def examples(n: int, seed: int = 0) -> Examples:
-    x = torch.randint(0, 256, (n, 3, 32, 32), dtype=torch.uint8, generator=seeded(seed))
-    return Examples(x, torch.randint(0, 10, (n,), generator=seeded(seed + 1)))
-
-
-TRAIN, VALID = examples(20), examples(6, seed=5)
 
 
 def backbone(generator: torch.Generator) -> Predictor:
@@ -41,11 +31,6 @@ def backbone(generator: torch.Generator) -> Predictor:
 
 def firefly(**options: Any) -> Firefly:
     return Firefly(backbone, Trainer(SETTINGS, options.pop("seed", 3)), **{"candidates": CANDIDATES, **options})
-
-
-def same(first: torch.nn.Module, second: torch.nn.Module) -> bool:
-    ours, others = first.state_dict(), second.state_dict()
-    return ours.keys() == others.keys() and all(torch.equal(ours[name], others[name]) for name in ours)
 
 
 def images(n: int = 4, seed: int = 9) -> torch.Tensor:

@@ -19,7 +19,8 @@ from agents.training.stage import Examples
 from agents.training.trainer import Trainer
 from alma_env.metering import Meter
 
-from .small_firefly import SETTINGS, TRAIN, VALID, WIDTH, examples, firefly, same, seeded
+from ...random_examples import equal, examples, seeded
+from .small_firefly import SETTINGS, TRAIN, VALID, WIDTH, firefly
 
 
 def test_before_the_first_growth_step_firefly_equals_the_single_model() -> None:
@@ -28,12 +29,12 @@ def test_before_the_first_growth_step_firefly_equals_the_single_model() -> None:
         return Predictor(normalize, VGG19(WIDTH, 10, conv_bias=False, generator=generator))
 
     ours, single = firefly(), SingleModel(build, Trainer(SETTINGS, 3))
-    x = examples(5, seed=8).x
-    assert same(ours.predictor, single.predictor)
+    x = examples(5, (3, 32, 32), seed=8).x
+    assert equal(ours.predictor, single.predictor)
     assert torch.equal(ours.predictor(x), single.predictor(x))
     for _ in range(2):
         assert ours.train(TRAIN, VALID) == single.train(TRAIN, VALID)
-        assert same(ours.predictor, single.predictor)
+        assert equal(ours.predictor, single.predictor)
     assert torch.equal(ours.predictor(x), single.predictor(x))
 
 
@@ -53,7 +54,7 @@ def test_only_the_same_seed_gives_the_same_result_and_the_global_generator_is_no
         learner.train(TRAIN, VALID)
         learner.grow(TRAIN, VALID)
         learner.train(TRAIN, VALID)
-    assert same(learners[0].predictor, learners[1].predictor)
+    assert equal(learners[0].predictor, learners[1].predictor)
     assert learners[0].growth_reports == learners[1].growth_reports != learners[2].growth_reports
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -78,7 +79,7 @@ def test_a_learner_restored_after_a_growth_step_continues_to_the_last_bit(option
             resumed.train(TRAIN, VALID)
         resumed.grow(TRAIN, VALID)
         resumed.train(TRAIN, VALID)
-        assert same(resumed.predictor, straight.predictor)
+        assert equal(resumed.predictor, straight.predictor)
         assert resumed.growth_reports == straight.growth_reports
         assert resumed.stage == 3
 
@@ -94,7 +95,7 @@ def test_a_deployed_predictor_never_changes() -> None:
         copies.append(copy.deepcopy(learner.predictor))
     learner.load_state_dict(state)
     assert len({id(predictor) for predictor in [*deployed, learner.predictor]}) == 6
-    assert all(same(now, then) for now, then in zip(deployed, copies, strict=True))
+    assert all(equal(now, then) for now, then in zip(deployed, copies, strict=True))
     assert not any(predictor.training for predictor in deployed)
 
 
@@ -122,7 +123,7 @@ def test_from_scratch_a_stage_starts_from_new_weights_of_the_grown_network() -> 
     other.load_state_dict({**state, "predictor": {**state["predictor"], **normalize}})
     learner.train(TRAIN, VALID)
     other.train(TRAIN, VALID)
-    assert same(learner.predictor, other.predictor)
+    assert equal(learner.predictor, other.predictor)
     body = learner.predictor.body
     assert isinstance(body, FireflyVGG19)
     assert body.widths == grown.widths

@@ -9,7 +9,8 @@ from agents.networks.firefly_network import FireflyVGG19
 from alma_env import metering
 from alma_env.metering import Meter
 
-from .small_firefly import CANDIDATES, DEEP, FLAT, MIXED, TRAIN, VALID, WIDTH, firefly, overgrow, seeded
+from ...random_examples import seeded
+from .small_firefly import CANDIDATES, DEEP, FLAT, MIXED, TRAIN, VALID, WIDTH, firefly, overgrow
 
 # Pixels of the output of each convolution.
 PIXELS = (1024,) * 2 + (256,) * 2 + (64,) * 4 + (16,) * 4 + (4,) * 4

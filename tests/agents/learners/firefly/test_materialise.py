@@ -14,7 +14,8 @@ from agents.learners.firefly.overgrown import OvergrownVGG19
 from agents.learners.firefly.settings import GrowthSettings
 from agents.networks.firefly_network import FireflyVGG19
 
-from .small_firefly import CANDIDATES, DEEP, DEPTHS, FLAT, MIXED, active_network, images, overgrow, scale_up, seeded
+from ...random_examples import seeded
+from .small_firefly import CANDIDATES, DEEP, DEPTHS, FLAT, MIXED, active_network, images, overgrow, scale_up
 
 
 def set_to_zero(overgrown: OvergrownVGG19, selection: list[torch.Tensor]) -> None:

@@ -13,20 +13,8 @@ from agents.learners.firefly.selection import select
 from agents.learners.firefly.settings import GrowthSettings, growth_target
 from agents.networks.firefly_network import FireflyVGG19, firefly_parameter_count
 
-from .small_firefly import (
-    CANDIDATES,
-    DEEP,
-    FLAT,
-    MIXED,
-    TRAIN,
-    VALID,
-    WIDTH,
-    active_network,
-    firefly,
-    overgrow,
-    same,
-    seeded,
-)
+from ...random_examples import equal, seeded
+from .small_firefly import CANDIDATES, DEEP, FLAT, MIXED, TRAIN, VALID, WIDTH, active_network, firefly, overgrow
 
 
 def neurons(widths: Sequence[int], residuals: Sequence[int]) -> int:
@@ -161,7 +149,7 @@ def test_with_scores_that_are_not_finite_the_network_does_not_grow_and_warns() -
     learner = firefly(tuning_rate=1e30)
     with pytest.warns(RuntimeWarning, match="lower tuning_rate"):
         learner.grow(TRAIN, VALID)
-    assert same(learner.predictor, firefly().predictor)
+    assert equal(learner.predictor, firefly().predictor)
 
 
 def test_a_budget_above_all_candidates_takes_all_and_warns() -> None:
