@@ -104,8 +104,14 @@ def test_a_training_without_a_new_megabatch_is_refused(env):
 
 @pytest.mark.parametrize("id", ["sm", "ens", "umix", "moe"])
 def test_a_policy_that_grows_an_agent_of_a_fixed_size_is_named(env, id):
-    agent = agents.make(id, env, width=4, epochs=1, policy=lambda progress: Decision(train=True, grow=1))
-    with pytest.raises(PolicyError, match=f"policy .* at tick 2: grow with agent '{id}': .*; use grow=0"):
+    def growing(progress):
+        return Decision(train=True, grow=2)
+
+    agent = agents.make(id, env, width=4, epochs=1, policy=growing)
+    decided = r"policy growing \(test_anytime.py, line \d+\) returned Decision\(.*grow=2.*\) at tick 2"
+    with pytest.raises(
+        PolicyError, match=rf"{decided}: grow with agent '{id}': .*; use grow=0 .*\bor .*\b(gens|gmoe)\b"
+    ):
         agents.run(env, agent, 0)
 
 

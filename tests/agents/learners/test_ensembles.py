@@ -240,13 +240,6 @@ def test_predictors_can_be_exported_and_copied(kind: Any, backbone: Backbone) ->
     assert torch.equal(copy.deepcopy(learner.predictor)(x), learner.predictor(x))
 
 
-@pytest.mark.parametrize("kind", [Ens, UMix])
-def test_growth_of_a_fixed_ensemble_raises_with_the_remedy(kind: Any, backbone: Backbone) -> None:
-    learner = make(kind, backbone, members=2)
-    with pytest.raises(ValueError, match="gens"):
-        learner.grow(*backbone.stage(1))
-
-
 @pytest.mark.parametrize("kind", [Ens, UMix, GEns])
 def test_an_ensemble_without_members_raises(kind: Any) -> None:
     with pytest.raises(ValueError, match="members=0.*at least 1"):
