@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from agents.learners.network_learner import NetworkLearner
 from agents.networks.mlp_vgg import Build, Predictor
-from agents.training.stage import CannotGrowError, Examples
+from agents.training.stage import Examples
 from agents.training.trainer import MembersReport, Trainer
 from alma_env import Ensemble
 
@@ -27,6 +27,7 @@ class Ens(NetworkLearner[Ensemble]):
         from_scratch: start every stage from new random initialisations; only meaningful with replay.
     """
 
+    cannot_grow = "'ens': an ensemble has a fixed number of members", "the agent 'gens'"
     members: int = 5
 
     def initialise(self, stage: int) -> Ensemble:
@@ -37,13 +38,6 @@ class Ens(NetworkLearner[Ensemble]):
     def optimise(self, predictor: Ensemble, train: Examples, valid: Examples) -> MembersReport:
         """Train every member and keep its own best epoch."""
         return self.trainer.train_members(predictor.prepare, list(predictor.members), train, valid, self.stage + 1)
-
-    def grow(self, train: Examples, valid: Examples) -> None:
-        """Raise CannotGrowError: an ensemble has a fixed number of members."""
-        raise CannotGrowError(
-            "grow with agent 'ens': an ensemble has a fixed number of members; use grow=0 (a schedule: "
-            "growth='never'), or the agent 'gens'"
-        )
 
 
 def initialise_members(build: Build, trainer: Trainer, members: int, stage: int) -> list[Predictor]:

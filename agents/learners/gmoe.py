@@ -26,7 +26,7 @@ from agents.networks.growing_layer import GrowingLayer
 from agents.networks.mixture import build_mixture, mixture_body
 from agents.networks.mlp_vgg import Predictor
 from agents.training import distributed
-from agents.training.stage import CannotGrowError, Examples
+from agents.training.stage import Examples
 from alma_env.metering import meter
 from alma_env.scoring.module_copy import copy_module
 
@@ -54,6 +54,7 @@ class GMoE(NetworkLearner[Predictor]):
             replay. The experts are then no longer copies.
     """
 
+    cannot_grow = "'moe': a fixed mixture has a fixed number of experts", "the agent 'gmoe'"
     gating: Literal["soft", "hard"] = "soft"
     straight_through: Literal["dense", "sparse"] = "dense"
     split_by: SplitBy = "loss"
@@ -101,10 +102,7 @@ class GMoE(NetworkLearner[Predictor]):
             CannotGrowError: the mixture is fixed.
         """
         if self.fixed:
-            raise CannotGrowError(
-                "grow with agent 'moe': a fixed mixture has a fixed number of experts; use grow=0 (a schedule: "
-                "growth='never'), or the agent 'gmoe'"
-            )
+            super().grow(train, valid)  # raises it
         predictor = copy_module(self.predictor)
         layers = _mixtures(predictor)
         # Derived from the number of splits, so that two growth steps before one stage draw different gates.

@@ -4,13 +4,13 @@
 # be evaluated in the modules of the methods, which do not import all these names.
 
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import nn
 
 from agents.learners.anytime import Report
 from agents.networks.mlp_vgg import Build, Predictor
-from agents.training.stage import Examples
+from agents.training.stage import CannotGrowError, Examples
 from agents.training.trainer import Trainer
 from alma_env.metering.storages import tensors_of
 from alma_env.metering.uncounted import note_copies, uncounted
@@ -25,6 +25,8 @@ class NetworkLearner(Generic[P]):
 
     The class of each method documents the arguments.
     """
+
+    cannot_grow: ClassVar[tuple[str, str]]  # the agent and why it cannot grow; what to use instead
 
     build: Build = field(kw_only=False)
     trainer: Trainer = field(kw_only=False)
@@ -41,8 +43,11 @@ class NetworkLearner(Generic[P]):
         raise NotImplementedError
 
     def grow(self, train: Examples, valid: Examples) -> None:
-        """Add capacity before a stage, given the data of that stage."""
-        raise NotImplementedError
+        """Add capacity before a stage, given the data of that stage; here, raise CannotGrowError."""
+        agent_and_reason, instead = self.cannot_grow
+        raise CannotGrowError(
+            f"grow with agent {agent_and_reason}; use grow=0 (a schedule: growth='never'), or {instead}"
+        )
 
     def restart(self) -> None:
         """Let the next stage start from a new random initialisation, as with `from_scratch`."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from agents.learners.network_learner import NetworkLearner
 from agents.networks.mlp_vgg import Predictor
-from agents.training.stage import CannotGrowError, Examples
 
 
 @dataclass(eq=False, kw_only=True)
@@ -24,13 +23,8 @@ class SingleModel(NetworkLearner[Predictor]):
         from_scratch: start every stage from a new random initialisation; only meaningful with replay.
     """
 
+    cannot_grow = "'sm': a single model cannot grow", "an agent that grows: gens, gmoe, ff"
+
     def initialise(self, stage: int) -> Predictor:
         """Return the untrained network of a stage."""
         return self.build(self.trainer.generator("init", stage=stage)).to(self.trainer.device).eval()
-
-    def grow(self, train: Examples, valid: Examples) -> None:
-        """Raise CannotGrowError: a single model has a fixed architecture."""
-        raise CannotGrowError(
-            "grow with agent 'sm': a single model cannot grow; use grow=0 (a schedule: growth='never'), or an agent "
-            "that grows: gens, gmoe, ff"
-        )

@@ -13,7 +13,6 @@ from agents.learners.ens import initialise_members
 from agents.learners.network_learner import NetworkLearner
 from agents.networks.mlp_vgg import Predictor
 from agents.networks.uniform_mixture import Reduce, UniformMixture
-from agents.training.stage import CannotGrowError, Examples
 
 
 @dataclass(eq=False, kw_only=True)
@@ -30,6 +29,7 @@ class UMix(NetworkLearner[Predictor]):
         from_scratch: start every stage from new random initialisations; only meaningful with replay.
     """
 
+    cannot_grow = "'umix': a uniform mixture has a fixed number of members", "an agent that grows: gens, gmoe, ff"
     members: int = 5
     reduce: Reduce = "mean"
 
@@ -38,10 +38,3 @@ class UMix(NetworkLearner[Predictor]):
         members = initialise_members(self.build, self.trainer, self.members, stage)
         mixture = UniformMixture([member.body for member in members], self.reduce)
         return Predictor(members[0].normalize, mixture).eval()
-
-    def grow(self, train: Examples, valid: Examples) -> None:
-        """Raise CannotGrowError: a uniform mixture has a fixed number of members."""
-        raise CannotGrowError(
-            "grow with agent 'umix': a uniform mixture has a fixed number of members; use grow=0 (a schedule: "
-            "growth='never'), or an agent that grows: gens, gmoe, ff"
-        )
