@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from agents.policies.masks import allowed
+from agents.policies.masks import mask_state, mask_table
 from agents.policies.progress import Decision
 from agents.policies.validation import check_types
 
@@ -98,4 +98,5 @@ class Actions:
             decisions = [Decision(*map(bool, flags)) for flags in FLAT]
         else:
             decisions = [Decision(True, *flags) for flags in _MULTI]
-        return allowed(decisions, tick=tick, pending=pending, stages=stages, grows=self.grows)
+        masks: NDArray[np.bool_] = mask_table(decisions, grows=self.grows)[mask_state(tick, pending, stages)]
+        return masks

@@ -15,26 +15,15 @@ from numpy.typing import NDArray
 from agents.policies.progress import Decision
 
 
-def allowed(
-    decisions: Sequence[Decision], *, tick: Any, pending: Any, stages: Any, grows: bool = True
-) -> NDArray[np.bool_]:
-    """Return whether each decision is allowed, bool (actions,) for one run or (n, actions) for n runs.
+def mask_table(decisions: Sequence[Decision], *, grows: bool = True) -> NDArray[np.bool_]:
+    """Return the masks of the four states of a run, bool (4, actions): thousands of runs look their masks up here.
 
     A decision that does not train must decide nothing else.
 
     Args:
         decisions: the decision of each action.
-        tick: tick of the run, 1..B, or integers (n,) of n runs.
-        pending: mega-batches gathered since the last stage, including the new one; as `tick`.
-        stages: number of stages so far; as `tick`.
         grows: whether the learner can grow.
     """
-    masks: NDArray[np.bool_] = mask_table(decisions, grows=grows)[mask_state(tick, pending, stages)]
-    return masks
-
-
-def mask_table(decisions: Sequence[Decision], *, grows: bool = True) -> NDArray[np.bool_]:
-    """Return the masks of the four states of a run, bool (4, actions): thousands of runs look their masks up here."""
     return np.array(
         [
             [_has_effect(decision, earlier, trained, grows) for decision in decisions]
@@ -45,7 +34,10 @@ def mask_table(decisions: Sequence[Decision], *, grows: bool = True) -> NDArray[
 
 
 def mask_state(tick: Any, pending: Any, stages: Any) -> Any:
-    """Return the row of a run in `mask_table`, an integer, or the rows of n runs, integers (n,)."""
+    """Return the row of a run in `mask_table`, an integer, or the rows of n runs, integers (n,).
+
+    The arguments are those of `agents.policies.actions.Actions.masks`.
+    """
     return np.greater(tick, pending) + 2 * np.greater(stages, 0)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from agents.policies import Decision
-from agents.policies.masks import allowed
+from agents.policies.masks import mask_state, mask_table
 
 WAIT, TRAIN = Decision(False), Decision(True)
 REPLAY, NEWEST = Decision(True, replay=True), Decision(True, replay=True, window=2)
@@ -24,12 +24,11 @@ ALL = [WAIT, TRAIN, REPLAY, NEWEST, GROW, RESTART, IDLE]
     ],
 )
 def test_an_action_is_allowed_if_all_that_it_decides_has_an_effect(tick, pending, stages, grows, expected):
-    mask = allowed(ALL, tick=tick, pending=pending, stages=stages, grows=grows)
+    mask = mask_table(ALL, grows=grows)[mask_state(tick, pending, stages)]
     assert mask.tolist() == [bool(one) for one in expected]
 
 
 def test_the_masks_of_many_runs_are_those_of_each():
     ticks, pending, stages = np.array([1, 5, 5]), np.array([1, 5, 4]), np.array([0, 0, 1])
-    masks = allowed(ALL, tick=ticks, pending=pending, stages=stages)
-    alone = [allowed(ALL, tick=t, pending=p, stages=s) for t, p, s in zip(ticks, pending, stages, strict=True)]
-    assert np.array_equal(masks, np.stack(alone))
+    alone = [mask_state(*run) for run in zip(ticks, pending, stages, strict=True)]
+    assert mask_state(ticks, pending, stages).tolist() == alone
