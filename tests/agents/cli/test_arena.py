@@ -12,19 +12,13 @@ from rich.console import Console
 import agents
 import alma_env
 from agents.arena import tournament
-from agents.cli import main
 from alma_env import Ledger
 from alma_env.errors import how_to_install
 
 from ..arena.entries import DIGITS, rows
+from .running import run
 
 QUICK = ["arena", DIGITS, "--set", "ticks=4", "epochs=1"]
-
-
-def run(capsys, *arguments) -> tuple[int, str, str]:
-    status = main(list(arguments))
-    out, err = capsys.readouterr()
-    return status, out, err
 
 
 def test_the_command_prints_standings_and_writes_what_repeats_them(capsys, tmp_path, monkeypatch):

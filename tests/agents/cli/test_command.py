@@ -21,21 +21,15 @@ from rich.console import Console
 from agents.analysis.measures import ERROR_RATE
 from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.recipes import recipe_for
-from agents.cli import main
 from agents.cli.console import RunProgress
 from agents.runs import run as runs
 from alma_env import Ledger, Row, files
 from alma_env.errors import how_to_install
 
 from ..fake_runs import fake_run, write
+from .running import run
 
 QUICK = ["--width", "4", "--set", "epochs=1", "ticks=4"]
-
-
-def run(capsys, *arguments) -> tuple[int, str, str]:
-    status = main(list(arguments))
-    out, err = capsys.readouterr()
-    return status, out, err
 
 
 def test_run_writes_ledgers_a_table_and_a_picture(capsys, tmp_path, monkeypatch):

@@ -10,17 +10,9 @@ import pytest
 
 from agents.catalogue import hyperparameters
 from agents.catalogue.methods import METHODS, TEXT_METHODS
-from agents.cli import main
 from alma_env.registration import STREAM_IDS
 
-
-def run(capsys, *arguments) -> tuple[int, str, str]:
-    try:
-        status = main(list(map(str, arguments)))
-    except SystemExit as end:
-        status = end.code
-    out, err = capsys.readouterr()
-    return status, out, err
+from .running import run
 
 
 @pytest.mark.parametrize("columns", ["30", "60", "80", "200"])

@@ -11,11 +11,12 @@ import pytest
 
 pytest.importorskip("tokenizers")
 
-from agents.cli import main
 from agents.runs import run as runs
 from agents.sweeps import process_setup
 from alma_env import Ledger, registration
 from alma_env.errors import how_to_install
+
+from .running import run
 
 WORDS = "the novel began on a dark evening when nobody in town expected another visitor".split()  # noqa: SIM905
 STAGE = ["updates=2", "warmup=1", "epochs=1", "batch_size=3", "accumulation=1"]
@@ -40,12 +41,6 @@ def _users_cache(folder, monkeypatch):
     monkeypatch.setattr(arguments.platformdirs, "user_cache_path", lambda name, appauthor: folder / "cache" / name)
     monkeypatch.setenv("COLUMNS", "160")
     monkeypatch.chdir(folder)
-
-
-def run(capsys, *arguments) -> tuple[int, str, str]:
-    status = main(list(arguments))
-    out, err = capsys.readouterr()
-    return status, out, err
 
 
 def run_text(capsys, *settings, wait="1") -> tuple[int, str, str]:

@@ -11,15 +11,11 @@ from agents.cli import main
 from agents.rl import recordings
 from agents.runs import load
 
+from .running import run
+
 pytest.importorskip("stable_baselines3")
 
 QUICK = ["--set", "epochs=20", "ticks=8"]
-
-
-def run(capsys, *arguments) -> tuple[int, str, str]:
-    status = main([str(argument) for argument in arguments])
-    out, err = capsys.readouterr()
-    return status, out, err
 
 
 @pytest.fixture(scope="module")
