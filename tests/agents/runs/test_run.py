@@ -42,6 +42,17 @@ class Kill(Exception):
     """Simulates the end of the process in the middle of a run."""
 
 
+def run_until(tick, *arguments, **keywords):
+    """Start a run whose process ends after this tick."""
+
+    def kill(row):
+        if row.tick == tick:
+            raise Kill
+
+    with pytest.raises(Kill):
+        agents.run(*arguments, on_tick=kill, **keywords)
+
+
 def test_a_run_writes_configuration_ledger_and_checkpoint(env, tmp_path):
     ledger = agents.run(env, sm(env), 3, tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
@@ -60,13 +71,7 @@ def test_a_run_writes_configuration_ledger_and_checkpoint(env, tmp_path):
 def test_a_run_that_is_stopped_after_any_tick_ends_with_the_same_ledger(env, tmp_path, monkeypatch, stop, every_tick):
     monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0.0 if every_tick else 1e9)
     whole = agents.run(env, sm(env, wait=2, replay=True), 0)
-
-    def stop_here(row):
-        if row.tick == stop:
-            raise Kill
-
-    with pytest.raises(Kill):
-        agents.run(env, sm(env, wait=2, replay=True), 0, tmp_path, on_tick=stop_here)
+    run_until(stop, env, sm(env, wait=2, replay=True), 0, tmp_path)
     on_disk = (tmp_path / "ledger.jsonl").read_text()
     again = agents.run(env, sm(env, wait=2, replay=True), 0, tmp_path)
     assert without_seconds(again) == without_seconds(whole)
@@ -76,12 +81,7 @@ def test_a_run_that_is_stopped_after_any_tick_ends_with_the_same_ledger(env, tmp
 
 
 def test_an_incomplete_last_line_is_written_again(env, tmp_path):
-    def stop_here(row):
-        if row.tick == 3:
-            raise Kill
-
-    with pytest.raises(Kill):
-        agents.run(env, sm(env), 0, tmp_path, on_tick=stop_here)
+    run_until(3, env, sm(env), 0, tmp_path)
     file = tmp_path / "ledger.jsonl"
     file.write_bytes(file.read_bytes()[:-20])
     again = agents.run(env, sm(env), 0, tmp_path)
@@ -178,12 +178,7 @@ def test_a_run_of_an_earlier_version_is_refused_with_a_remedy_that_works(env, st
 
 
 def test_a_run_that_does_not_repeat_stops_with_an_error(env, tmp_path):
-    def stop_here(row):
-        if row.tick == 3:
-            raise Kill
-
-    with pytest.raises(Kill):
-        agents.run(env, sm(env), 0, tmp_path, on_tick=stop_here)
+    run_until(3, env, sm(env), 0, tmp_path)
     file = tmp_path / "ledger.jsonl"
     rows = Ledger.from_json(file.read_text()).rows
     rows[2] = dataclasses.replace(rows[2], error=0.123)
@@ -197,13 +192,7 @@ def test_a_run_that_does_not_repeat_stops_with_an_error(env, tmp_path):
 def started(env, tmp_path, monkeypatch):
     """A folder whose run was stopped after tick 3, with a checkpoint of tick 2 or 3."""
     monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0.0)
-
-    def stop_here(row):
-        if row.tick == 3:
-            raise Kill
-
-    with pytest.raises(Kill):
-        agents.run(env, sm(env), 0, tmp_path, on_tick=stop_here)
+    run_until(3, env, sm(env), 0, tmp_path)
     assert (tmp_path / "checkpoint.pt").exists()
     return tmp_path
 
@@ -366,16 +355,7 @@ def test_an_agent_without_a_config_runs_only_without_a_folder(env, tmp_path):
 
 def test_a_run_that_was_started_with_record_goes_on_with_it_and_no_other_run_can(env, tmp_path, monkeypatch):
     monkeypatch.setattr(run_folder, "CHECKPOINT_SECONDS", 0)
-
-    class Stop(Exception):
-        pass
-
-    def stop(row):
-        if row.tick == 3:
-            raise Stop
-
-    with pytest.raises(Stop):
-        agents.run(env, sm(env), 0, tmp_path / "recorded", on_tick=stop, record=True)
+    run_until(3, env, sm(env), 0, tmp_path / "recorded", record=True)
     agents.run(env, sm(env), 0, tmp_path / "recorded")
     assert None not in [stage.held_out_error for stage in run_folder.read_stages(tmp_path / "recorded")]
     agents.run(env, sm(env), 0, tmp_path / "recorded", record=True)
