@@ -202,26 +202,13 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
         write_waiting(self._shown, **at, pass_price=self._prices[0])
 
     def _features(self, rows: Any) -> Observations:
-        loss, error, previous_loss, previous_error = self._validation[:, rows]
-        model = self._curve[rows]
         return features(
-            tick=self._tick[rows],
-            ticks=self.ticks,
-            pending=self._pending[rows],
-            stages=self._stages[rows],
-            validation_loss=loss,
-            validation_error=error,
-            previous_validation_loss=previous_loss,
-            previous_validation_error=previous_error,
-            guess_loss=self._stacked.guess_loss[model],
-            parameters=self._parameters(rows),
-            first_parameters=self._stacked.parameters(model),
-            flops=self._flops[rows],
+            **self._progress(rows),
             last_size=self._size[rows],
             processed=self._processed[rows],
             pass_price=self._prices[0, rows],
             memory_price=self._prices[1, rows],
-            grows=self._stacked.grows[model],
+            grows=self._stacked.grows[self._curve[rows]],
         )
 
     def action_masks(self) -> NDArray[np.bool_]:

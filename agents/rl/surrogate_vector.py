@@ -332,21 +332,26 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
 
     def _features(self, rows: Any) -> Observations:
         """Return the observations of these episodes."""
+        return features(**self._progress(rows))
+
+    def _progress(self, rows: Any) -> dict[str, Any]:
+        """Return the arguments of `agents.policies.features.features` for these episodes."""
         loss, error, previous_loss, previous_error = self._validation[:, rows]
-        return features(
-            tick=self._tick[rows],
-            ticks=self.ticks,
-            pending=self._pending[rows],
-            stages=self._stages[rows],
-            validation_loss=loss,
-            validation_error=error,
-            previous_validation_loss=previous_loss,
-            previous_validation_error=previous_error,
-            guess_loss=self._stacked.guess_loss[self._curve[rows]],
-            parameters=self._parameters(rows),
-            first_parameters=self._stacked.parameters(self._curve[rows]),
-            flops=self._flops[rows],
-        )
+        curve = self._curve[rows]
+        return {
+            "tick": self._tick[rows],
+            "ticks": self.ticks,
+            "pending": self._pending[rows],
+            "stages": self._stages[rows],
+            "validation_loss": loss,
+            "validation_error": error,
+            "previous_validation_loss": previous_loss,
+            "previous_validation_error": previous_error,
+            "guess_loss": self._stacked.guess_loss[curve],
+            "parameters": self._parameters(rows),
+            "first_parameters": self._stacked.parameters(curve),
+            "flops": self._flops[rows],
+        }
 
     def _infos(self, vectors: NDArray[np.float64]) -> dict[str, Any]:
         infos = {"cer": self._cer.copy(), "comp": self._flops.copy(), "vector_reward": vectors}
