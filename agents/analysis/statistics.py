@@ -94,21 +94,23 @@ def lowest(totals: Mapping[_Key, Mapping[int, float]]) -> _Key:
 def paired_p_value(these: Mapping[int, float], those: Mapping[int, float]) -> float | None:
     """Return the two-sided p-value of Student's paired t-test over common seeds; None for fewer than two seeds.
 
-    If all differences are equal and not 0, p is 0, the limit for a vanishing spread.
-
     >>> round(paired_p_value({0: 3.0, 1: 5.5, 2: 4.0}, {0: 2.0, 1: 4.0, 2: 3.5}), 4)
     0.0742
     """
     differences = [these[seed] - those[seed] for seed in these if seed in those]
-    n = len(differences)
-    if n < 2:
-        return None
-    error = stdev(differences) / math.sqrt(n)
-    if error == 0:
-        return 1.0 if mean(differences) == 0 else 0.0
+    return p_value(mean(differences), stdev(differences), len(differences)) if len(differences) > 1 else None
+
+
+def p_value(distance: float, deviation: float, n: int) -> float:
+    """Return the two-sided p-value of a mean of n values at a distance from a limit, by Student's t.
+
+    The deviation is that of one value. If it is 0 and the distance is not, p is 0, the limit for a vanishing spread.
+    """
+    if deviation == 0:
+        return 0.0 if distance else 1.0
     from scipy.special import stdtr
 
-    return float(2 * stdtr(n - 1, -abs(mean(differences) / error)))
+    return float(2 * stdtr(n - 1, -abs(distance) / deviation * math.sqrt(n)))
 
 
 def holm(p_values: Sequence[float], tests: int | None = None) -> list[float]:

@@ -16,8 +16,8 @@ from statistics import mean, stdev
 
 import numpy as np
 
-from agents.analysis.statistics import LEVEL, Interval
-from agents.reproduction.claims.verdicts import UNDECIDED, PairedComparison, p_value, verdict
+from agents.analysis.statistics import LEVEL, Interval, p_value
+from agents.reproduction.claims.verdicts import UNDECIDED, PairedComparison, verdict
 
 POWER = 0.8
 MOST_SEEDS = 100  # a larger number of seeds is reported as more than this

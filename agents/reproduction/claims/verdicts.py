@@ -13,7 +13,7 @@ from functools import cached_property
 from statistics import stdev
 from typing import Literal
 
-from agents.analysis.statistics import LEVEL, Interval
+from agents.analysis.statistics import LEVEL, Interval, p_value
 
 HOLDS = "holds"
 CONTRADICTED = "contradicted"
@@ -59,10 +59,7 @@ class PairedComparison:
 
     @cached_property
     def p_value(self) -> float | None:
-        """The p-value of the prediction, see this module; None for fewer than two seeds.
-
-        If all differences are equal and not at the limit, p is 0, the limit for a vanishing spread.
-        """
+        """The p-value of the prediction, see this module; None for fewer than two seeds."""
         return None if self.deviation is None else p_value(self.distance, self.deviation, len(self.differences))
 
     def verdict(self, p: float | None) -> str:
@@ -95,15 +92,6 @@ class PairedComparison:
         mean = self.interval.mean if self.interval else 0.0
         side = {"below": -1.0, "above": 1.0, "close": -math.copysign(1.0, mean)}[self.predicted]
         return {seed: (self.tolerance + side * value) / self.scale for seed, value in self.differences.items()}
-
-
-def p_value(distance: float, deviation: float, seeds: int) -> float:
-    """Return the p-value of a mean at a distance from a limit, by Student's t; the deviation is that of one seed."""
-    if deviation == 0:
-        return 0.0 if distance else 1.0
-    from scipy.special import stdtr  # slow to import, see `agents.analysis.statistics`
-
-    return float(2 * stdtr(seeds - 1, -abs(distance) / deviation * math.sqrt(seeds)))
 
 
 def verdict(distance: float, p: float | None) -> str:
