@@ -21,7 +21,7 @@ from agents.reproduction.calibration import calibrate, samples_for, slowness
 from agents.reproduction.claims.findings import JudgedFinding, family
 from agents.reproduction.claims.setups import read_setup
 from agents.reproduction.cost import cost_of
-from agents.reproduction.outcome import Outcome, judge_outcomes, recorded_runs, unfinished
+from agents.reproduction.outcome import Outcome, judge_outcomes, recorded_runs, split
 from agents.reproduction.plans import BY_NAME, NAMES, Plan, Request, read
 from agents.reproduction.printed import printed
 from agents.reproduction.throughput import measured_data
@@ -63,7 +63,7 @@ def reproduce(options: argparse.Namespace, console: Console) -> int:
         return 0
     failed = 0
     if not _only_reads(options):
-        wanted = unfinished(together, runs)
+        _, wanted = split(together, runs)
         swept = sweep(wanted, options.out, console=console, in_order=True, **keywords)
         runs, failed = [*runs, *swept.runs()], len(swept.failed)
     outcomes = _outcomes(plans, specs, runs, options)

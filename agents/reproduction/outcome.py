@@ -37,7 +37,7 @@ class Outcome:
         Raises:
             ValueError: the finished runs of one environment have different data, such as two texts.
         """
-        finished, missing = _split(requested, runs)
+        finished, missing = split(requested, runs)
         _require_equal_data(finished)
         return cls(plan, scale, finished, missing, recorded)
 
@@ -60,22 +60,12 @@ def recorded_runs() -> list[FinishedRun]:
     return load.find(*paths, strict=True)[0] if paths else []
 
 
-def select(specs: Iterable[RunSpec], runs: Iterable[FinishedRun]) -> list[FinishedRun]:
-    """Return the finished runs that were requested, in the order of the specifications.
+def split(specs: Iterable[RunSpec], runs: Iterable[FinishedRun]) -> tuple[list[FinishedRun], list[RunSpec]]:
+    """Return the requested runs that are finished, in the order of the specifications, and those that are not.
 
     A run is found by its identity, see `agents.catalogue.run_config`; versions, machine, engine and number of threads
     may differ. If several runs have the identity of one specification, the first one is taken.
     """
-    return _split(specs, runs)[0]
-
-
-def unfinished(specs: Iterable[RunSpec], runs: Iterable[FinishedRun]) -> list[RunSpec]:
-    """Return the specifications that `select` finds no finished run for."""
-    return _split(specs, runs)[1]
-
-
-def _split(specs: Iterable[RunSpec], runs: Iterable[FinishedRun]) -> tuple[list[FinishedRun], list[RunSpec]]:
-    """Return the requested runs that are finished, and the specifications of those that are not."""
     by_key: dict[tuple[Any, ...], list[FinishedRun]] = {}
     for run in runs:
         by_key.setdefault(_key(run.run_config), []).append(run)

@@ -9,7 +9,7 @@ import pytest
 from agents.catalogue.spec import RunSpec
 from agents.reproduction import outcome, plans
 from agents.reproduction.claims.findings import judge
-from agents.reproduction.outcome import Outcome, judge_outcomes, select
+from agents.reproduction.outcome import Outcome, judge_outcomes, split
 from agents.reproduction.plans import Request
 from agents.runs import load
 from agents.runs.load import FinishedRun
@@ -38,26 +38,27 @@ SPEC = RunSpec("MNIST-ALMA-v0", "ens", 4, wait=10, seed=1)
 )
 def test_a_run_with_another_identity_is_not_selected(other):
     run = constant(SPEC, 0.5)
-    assert select([SPEC], [run]) == [run]
-    assert select([dataclasses.replace(SPEC, **other)], [run]) == []
+    assert split([SPEC], [run]) == ([run], [])
+    requested = dataclasses.replace(SPEC, **other)
+    assert split([requested], [run]) == ([], [requested])
 
 
 @pytest.mark.parametrize("other", [{"threads": 2}, {"engine": "plain"}, {"settings": {"validation_batch": 64}}])
 def test_engine_threads_and_validation_batch_do_not_change_the_selection(other):
     run = constant(SPEC, 0.5)
-    assert select([dataclasses.replace(SPEC, **other)], [run]) == [run]
+    assert split([dataclasses.replace(SPEC, **other)], [run]) == ([run], [])
 
 
 def test_a_value_that_an_old_run_did_not_record_is_ignored():
     run = constant(SPEC, 0.5)
     del run.config["agent"]["stage"]["balance"]
-    assert select([SPEC], [run]) == [run]
+    assert split([SPEC], [run]) == ([run], [])
 
 
 def test_runs_are_selected_in_the_order_of_the_specs_and_once_each():
     specs = [dataclasses.replace(SPEC, seed=seed) for seed in (0, 1, 2)]
     runs = [constant(spec, 0.1 * spec.seed) for spec in reversed(specs)]
-    assert [run.seed for run in select(specs, [*runs, *runs])] == [0, 1, 2]
+    assert [run.seed for run in split(specs, [*runs, *runs])[0]] == [0, 1, 2]
 
 
 def test_runs_on_different_data_are_refused():
@@ -91,4 +92,4 @@ def test_packed_files_of_the_package_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(outcome, "recorded_files", lambda: [tmp_path / "fig7-cpu.jsonl.xz"])
     (found,) = outcome.recorded_runs()
     assert isinstance(found, FinishedRun)
-    assert select([SPEC], [found]) == [found]
+    assert split([SPEC], [found]) == ([found], [])
