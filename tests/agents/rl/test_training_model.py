@@ -184,13 +184,6 @@ def test_a_simulation_repeats_the_decisions_of_a_run(truth):
             assert np.allclose(cer, run.cer)
 
 
-def test_recordings_with_restarts_survive_the_file(episodes, tmp_path):
-    save(episodes[:3], tmp_path / "runs.npz")
-    again = load(tmp_path / "runs.npz")
-    assert all(np.array_equal(a.trainings, b.trainings, equal_nan=True) for a, b in zip(again, episodes, strict=False))
-    assert again[0].explores
-
-
 def test_too_few_trainings_are_refused(episodes):
     with pytest.raises(ValueError, match="no training in 1 runs"):
         fit_trainings([dataclasses.replace(episodes[0], trainings=np.zeros((0, 13)))])
