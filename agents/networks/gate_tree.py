@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_type_hints
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from agents.networks.growing_layer import missing_splits, require_leaf
 from agents.networks.mlp_vgg import linear
+from agents.policies.validation import check_choices
 
 MakeExpert = Callable[[torch.Generator], nn.Module]  # creates an untrained expert, its weights from the generator
 
@@ -44,9 +45,7 @@ class Routing:
     tree: bool = True
 
     def __post_init__(self) -> None:
-        for name, choices in (("gating", ("soft", "hard")), ("straight_through", ("dense", "sparse"))):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {', '.join(choices)}")
+        check_choices(vars(self), get_type_hints(Routing))
         if self.gating == "hard" and not self.tree:
             raise ValueError(
                 "tree=False with gating='hard': the flat ablation needs soft gates; use gating='soft' or tree=True"

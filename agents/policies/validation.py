@@ -6,7 +6,7 @@ import ast
 import types
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import numpy as np
 
@@ -50,6 +50,19 @@ def check_types(
         none = " or None" if len(accepted) < len(choices) else ""
         raise ValueError(f"{name}={value!r}: must be {text}{none}; use for example {name}={example!r}")
     return plain
+
+
+def check_choices(values: Mapping[str, Any], kinds: Mapping[str, Any]) -> None:
+    """Raise ValueError for a value that is none of the literals of its type; other types are not checked.
+
+    >>> check_choices({"select": "loss"}, {"select": Literal["val_loss", "val_error"]})
+    Traceback (most recent call last):
+    ...
+    ValueError: select='loss': must be one of val_loss, val_error
+    """
+    for name, kind in kinds.items():
+        if get_origin(kind) is Literal and values[name] not in get_args(kind):
+            raise ValueError(f"{name}={values[name]!r}: must be one of {', '.join(get_args(kind))}")
 
 
 # Accepted types, their description and an example, by annotated type. NumPy scalars are accepted.

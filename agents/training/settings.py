@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Literal, get_args, get_type_hints
 
-from agents.policies.validation import check_types
+from agents.policies.validation import check_choices, check_types
 
 EngineName = Literal["plain", "native", "graphs"]
 ENGINES = get_args(EngineName)
@@ -79,9 +79,7 @@ class StageSettings:
     def __post_init__(self) -> None:
         for name, value in check_types(vars(self), STAGE_TYPES, _DEFAULTS).items():
             object.__setattr__(self, name, value)
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {', '.join(choices)}")
+        check_choices(vars(self), STAGE_TYPES)
         for name in ("epochs", "batch_size", "validation_batch", "accumulation"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)}: must be at least 1; use {name}={_DEFAULTS[name]}")
@@ -129,13 +127,6 @@ class StageSettings:
 
 STAGE_TYPES = get_type_hints(StageSettings)
 _DEFAULTS = {field.name: field.default for field in fields(StageSettings)}
-_CHOICES = {
-    "optimizer": ("adadelta", "sgd", "adam"),
-    "schedule": ("constant", "linear"),
-    "augmentation": ("none", "crop_flip"),
-    "select": ("val_loss", "val_error"),
-    "precision": ("fp32", "bf16"),
-}
 _RANGES: tuple[tuple[str, Callable[[float], bool], tuple[str, ...]], ...] = (
     ("must be above 0 and finite", lambda value: 0 < value < math.inf, ("learning_rate",)),
     ("must be at least 1.2e-38, a number of float32", lambda value: 1.2e-38 <= value < math.inf, ("eps",)),

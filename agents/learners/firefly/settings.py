@@ -6,9 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Literal, get_type_hints
 
 from agents.networks.firefly_network import CONVOLUTIONS, FireflyVGG19, firefly_parameter_count
+from agents.policies.validation import check_choices
 
 NewUnits = Literal["tuned", "zero_out"]
 Size = Callable[[Sequence[int], Sequence[int]], int]  # of the widths and the residual layers per convolution
@@ -48,9 +49,7 @@ class GrowthSettings:
     quirks: bool = False
 
     def __post_init__(self) -> None:
-        for name, choices in (("budget", ("parameters", "neurons")), ("new_units", ("tuned", "zero_out"))):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name}={getattr(self, name)!r}: must be one of {', '.join(choices)}")
+        check_choices(vars(self), get_type_hints(GrowthSettings))
         if self.candidates < 1:
             raise ValueError(
                 f"candidates={self.candidates}: must be at least 1 new channel per layer; use candidates=70"
