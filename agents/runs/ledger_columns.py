@@ -99,11 +99,6 @@ class LedgerColumns:
         """The error at each tick, float64 (B + 1,)."""
         return np.array(self.error, np.float64)
 
-    @property
-    def comp(self) -> NDArray[np.float64]:
-        """The FLOPs spent at each tick, float64 (B + 1,)."""
-        return np.array([sum(flops.values()) for flops in self.flops], np.float64)
-
     def score(self) -> Score:
         """Return the score, equal to that of `Ledger.score`."""
         names = ("error", "parameters", "flops", "paper_flops", "declared", "refused", "seconds", "registered")
