@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from agents import Doubling, LearnedPolicy, RandomWait
+from agents import Doubling, RandomWait
 from agents.policies import SCHEDULES
 from agents.policies.specs import policy_from
 
@@ -36,8 +36,3 @@ def test_growth_at_several_ticks_is_one_field():
     policy = policy_from("doubling:growth=at:5,10,first=2", grows=True)
     assert (policy.growth, policy.first) == ("at:5,10", 2)
     assert policy_from("doubling:first=2,growth=at:5,10", grows=True) == policy
-
-
-def test_a_learned_policy_without_its_file_raises():
-    with pytest.raises(ValueError, match=r"policy='missing.zip'.*not found"):
-        LearnedPolicy("missing.zip")
