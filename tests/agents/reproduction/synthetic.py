@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from agents.catalogue.spec import RunSpec, resolve
+from agents.reproduction import plans
 from agents.runs.load import FinishedRun
 from alma_env import Ledger, Row
 
@@ -34,3 +35,11 @@ def constant(spec: RunSpec, error: float, **numbers: Any) -> FinishedRun:
     """Return a run with the same error at each tick."""
     ticks = 1 + spec.known_facts().ticks
     return run_of(spec, [error] * ticks, **numbers)
+
+
+def grid(
+    name: str, error: Callable[[RunSpec], float], scale: str = "smoke", seeds: Iterable[int] = range(3)
+) -> list[FinishedRun]:
+    """Return the runs of a plan, each with a constant error plus a small number that depends on its seed."""
+    specs = plans.read(name).specs(scale, seeds)
+    return [constant(spec, error(spec) + 0.001 * (spec.seed + len(spec.agent)) ** 2) for spec in specs]

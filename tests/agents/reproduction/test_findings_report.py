@@ -17,21 +17,16 @@ from agents.reproduction.missing import missing_runs
 from agents.reproduction.plans import Request
 from agents.runs.load import FinishedRun
 
-from .synthetic import constant
-
-
-def _runs(error: Callable[[RunSpec], float], seeds: range = range(3)) -> list[FinishedRun]:
-    specs = plans.read("fig7").specs("smoke", seeds)
-    return [constant(spec, error(spec) + 0.001 * (spec.seed + len(spec.agent)) ** 2) for spec in specs]
+from .synthetic import constant, grid
 
 
 def _judged(id: str, error: Callable[[RunSpec], float], seeds: range = range(3)) -> JudgedFinding:
-    (judged,) = judge({id: _runs(error, seeds)}, "smoke")
+    (judged,) = judge({id: grid("fig7", error, seeds=seeds)}, "smoke")
     return judged
 
 
 def test_the_summary_counts_the_findings_of_the_paper_and_the_others():
-    runs = _runs(lambda spec: 0.9 if spec.wait == 10 else 0.5)
+    runs = grid("fig7", lambda spec: 0.9 if spec.wait == 10 else 0.5)
     judged = judge({"mnist-tardy": runs, "mnist-final": runs, "mnist-ens": (), "fashion-tardy": runs}, "smoke")
     assert findings_report.summary(judged) == (
         "Of 3 findings of the paper, 1 holds, 1 does not hold and 1 was not run.\n"

@@ -19,7 +19,7 @@ from agents.reproduction.claims.verdicts import CONTRADICTED, HOLDS, NO_EQUAL, N
 from agents.reproduction.tables import perplexities, published
 from agents.runs.load import FinishedRun
 
-from ..synthetic import constant, run_of
+from ..synthetic import constant, grid, run_of
 
 SEEDS = (0, 1, 2)
 UPDATES = 120_000  # of a stage on one mega-batch in the paper
@@ -29,12 +29,6 @@ SMOKE = read_setup("mnist", "smoke")
 def _judged(id: str, runs: Sequence[FinishedRun], scale: str = "smoke") -> JudgedFinding:
     (judged,) = judge({id: runs}, scale)
     return judged
-
-
-def _grid(name: str, error: Callable[[RunSpec], float], scale: str = "smoke") -> list[FinishedRun]:
-    """Return the runs of a plan, each with a constant error plus a small number that depends on its seed."""
-    specs = plans.read(name).specs(scale, SEEDS)
-    return [constant(spec, error(spec) + 0.001 * (spec.seed + len(spec.agent)) ** 2) for spec in specs]
 
 
 def test_each_finding_has_a_plan_and_plans_name_no_other_findings():
@@ -66,10 +60,10 @@ def test_each_comparison_of_a_finding_has_its_own_name():
 
 
 def test_a_worst_tardy_learner_holds_and_a_best_tardy_learner_is_contradicted():
-    worst = _grid("fig7", lambda spec: 0.9 if spec.wait == SMOKE.tardy else 0.5)
+    worst = grid("fig7", lambda spec: 0.9 if spec.wait == SMOKE.tardy else 0.5)
     assert _judged("mnist-tardy", worst).verdict == HOLDS
     assert _judged("mnist-final", worst).verdict == DOES_NOT_HOLD
-    best = _grid("fig7", lambda spec: 0.1 if spec.wait == SMOKE.tardy else 0.5)
+    best = grid("fig7", lambda spec: 0.1 if spec.wait == SMOKE.tardy else 0.5)
     judged = _judged("mnist-tardy", best)
     assert judged.verdict == DOES_NOT_HOLD
     assert judged.weakest.interval.mean == pytest.approx(-0.4 * 11)
@@ -78,7 +72,7 @@ def test_a_worst_tardy_learner_holds_and_a_best_tardy_learner_is_contradicted():
 
 def test_a_finding_holds_on_average_if_no_comparison_is_contradicted():
     """One comparison has one seed, so it is undecided; the combined test has the others."""
-    runs = _grid("fig7", lambda spec: 0.9 if spec.wait == SMOKE.tardy else 0.5)
+    runs = grid("fig7", lambda spec: 0.9 if spec.wait == SMOKE.tardy else 0.5)
     single = [
         run for run in runs if run.seed == 0 or run.run_config.get("agent") != "ens" or run.run_config.agent.width == 4
     ]
@@ -92,21 +86,21 @@ def test_a_finding_that_depends_on_the_width_is_mixed():
     def error(spec: RunSpec) -> float:
         return {"sm": 0.5, "ens": 0.4 if spec.width == 4 else 0.6}.get(spec.agent, 0.5)
 
-    judged = _judged("mnist-ens", _grid("fig7", error))
+    judged = _judged("mnist-ens", grid("fig7", error))
     assert judged.verdict == MIXED
     assert [one.label for one in judged.having(CONTRADICTED)] == [f"16, w={wait}: ens − sm" for wait in SMOKE.waits]
 
 
 def test_comparisons_are_corrected_for_their_number():
     """Of many comparisons, only those with a p-value below 5 % divided by their number are decided at first."""
-    runs = _grid("fig7", lambda spec: 0.4 if spec.agent == "ens" else 0.5)
+    runs = grid("fig7", lambda spec: 0.4 if spec.agent == "ens" else 0.5)
     judged = _judged("mnist-ens", runs)
     tested = [one for one in judged.comparisons if one.p_value is not None]
     assert [judged.p_of(one) for one in tested] == holm([one.p_value for one in tested])
 
 
 def test_the_settings_without_runs_are_named():
-    runs = _grid("fig7", lambda spec: 0.5)
+    runs = grid("fig7", lambda spec: 0.5)
     of_sm = [run for run in runs if run.run_config.get("agent") == "sm"]
     missing = _judged("mnist-large", of_sm).missing
     assert missing == [{"replay": False, "agent": "ens", "width": 16, "wait": wait} for wait in (1, 2)]
@@ -116,12 +110,12 @@ def test_close_means_within_a_tenth():
     def near(spec: RunSpec) -> float:
         return 0.52 if spec.wait == SMOKE.greedy else 0.5
 
-    assert _judged("mnist-large", _grid("fig7", near)).verdict == HOLDS
-    assert _judged("mnist-large", _grid("fig7", lambda spec: 0.5 + 0.3 * (spec.wait == 1))).verdict == DOES_NOT_HOLD
+    assert _judged("mnist-large", grid("fig7", near)).verdict == HOLDS
+    assert _judged("mnist-large", grid("fig7", lambda spec: 0.5 + 0.3 * (spec.wait == 1))).verdict == DOES_NOT_HOLD
 
 
 def test_the_intermediate_wait_is_compared_with_the_two_others_at_each_width():
-    judged = _judged("cifar-a", _grid("fig2", lambda spec: 0.2 if spec.wait == 5 else 0.4))
+    judged = _judged("cifar-a", grid("fig2", lambda spec: 0.2 if spec.wait == 5 else 0.4))
     assert judged.verdict == HOLDS
     assert [one.label for one in judged.comparisons[:2]] == ["sm 4: w=5 − w=1", "sm 4: w=5 − w=10"]
     assert len(judged.comparisons) == 8
