@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import zipfile
 
 import gymnasium as gym
@@ -95,9 +96,7 @@ def test_unusable_runs_are_refused_by_name(run_folder, tmp_path):
         recordings.read_runs(tmp_path)
     with pytest.raises(ValueError, match="recorded='.*none.npz': cannot be read as recorded runs"):
         recordings.load(tmp_path / "none.npz")
-    for file in (run_folder / "a").iterdir():
-        if file.is_file():
-            (tmp_path / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(run_folder / "a", tmp_path, dirs_exist_ok=True)
     rows = (tmp_path / "ledger.jsonl").read_text().splitlines()
     (tmp_path / "ledger.jsonl").write_text("\n".join(rows[:4]) + "\n")
     with pytest.raises(ValueError, match="3 of 6 ticks are answered; finish the run first"):
@@ -112,9 +111,7 @@ def test_unusable_runs_are_refused_by_name(run_folder, tmp_path):
 
 
 def test_a_run_on_text_is_refused(run_folder, tmp_path):
-    for file in (run_folder / "a").iterdir():
-        if file.is_file():
-            (tmp_path / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(run_folder / "a", tmp_path, dirs_exist_ok=True)
     config = json.loads((tmp_path / "config.json").read_text())
     del config["protocol"]["classes"]
     config["protocol"]["vocabulary"] = 1_000
@@ -125,9 +122,7 @@ def test_a_run_on_text_is_refused(run_folder, tmp_path):
 
 @pytest.mark.parametrize("change", [{"window": 2}, {"restart": True}])
 def test_a_run_with_windows_or_restarts_is_read_and_not_fitted_by_the_first_surrogate(run_folder, tmp_path, change):
-    for file in (run_folder / "c").iterdir():
-        if file.is_file():
-            (tmp_path / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(run_folder / "c", tmp_path, dirs_exist_ok=True)
     stages = [json.loads(line) for line in (tmp_path / "stages.jsonl").read_text().splitlines()]
     stages[1] |= change
     (tmp_path / "stages.jsonl").write_text("".join(json.dumps(stage) + "\n" for stage in stages))
