@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from agents.analysis.markdown import table
 from agents.analysis.measures import DECLARED, OVER_BUDGET, explain, marked, unit_of
 from agents.analysis.statistics import Interval
 from agents.analysis.tables import ALPHA, HIGHER, LOWER, UNTESTED, Comparison, Entry, columns_of
@@ -17,10 +18,8 @@ from agents.analysis.tables import ALPHA, HIGHER, LOWER, UNTESTED, Comparison, E
 def markdown(comparison: Comparison) -> str:
     """Return a table in GitHub's Markdown, with the caption below it."""
     headings = _headings(comparison)
-    ruler = [" --- " if heading in ("compared", "setting") else " ---: " for heading in headings]
-    rows = _cells(comparison, lambda text: text.replace("|", r"\|"), "**{}**", {})
-    lines = [f"|{'|'.join(ruler)}|", *(f"| {' | '.join(cells)} |" for cells in rows)]
-    return "\n".join([f"| {' | '.join(headings)} |", *lines, "", caption(comparison)]) + "\n"
+    right = [number for number, heading in enumerate(headings) if heading not in ("compared", "setting")]
+    return f"{table(headings, _cells(comparison, str, '**{}**', {}), right)}\n{caption(comparison)}\n"
 
 
 def latex(comparison: Comparison) -> str:
