@@ -119,11 +119,7 @@ def _shares(groups: Sequence[SeedGroup]) -> str:
         if not own:
             continue
         ratios = [_mean(group, COMP) / _mean(group, PAPER) for group in own]
-        gradients = [
-            1
-            - group.interval(lambda score: score.comp_by_phase.get("training", 0)).mean / _mean(group, "training only")
-            for group in own
-        ]
+        gradients = [1 - _mean_phase(group, "training") / _mean(group, "training only") for group in own]
         phases = [
             [_mean_phase(group, phase) / _mean(group, COMP) for group in own] for phase in ("validation", "growth")
         ]
