@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from alma_env.errors import ArgumentTypeError, did_you_mean
 
@@ -16,7 +15,7 @@ def keywords_of_class(environment: Callable[..., object]) -> list[str]:
     return [name for name in inspect.signature(environment).parameters if name not in _FIXED]
 
 
-def refuse_unknown(environment: Callable[..., object], keywords: Mapping[str, Any]) -> None:
+def refuse_unknown(environment: Callable[..., object], keywords: Iterable[str]) -> None:
     """Raise the error for the first of the keywords for which an environment has no parameter."""
     for name in keywords:
         raise unknown_keyword(name, keywords_of_class(environment))

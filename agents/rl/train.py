@@ -15,10 +15,10 @@ from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 
 from agents.policies.validation import check_types
-from agents.rl.keywords import keywords_of_class
+from agents.rl.keywords import keywords_of_class, refuse_unknown
 from agents.rl.registration import require_trainable, spec_of
 from agents.rl.surrogate_vector import SurrogateVectorEnv
-from alma_env.errors import did_you_mean, how_to_install
+from alma_env.errors import how_to_install
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -62,6 +62,7 @@ def train_policy(
     Raises:
         ValueError: an unknown algorithm or environment, a keyword with a wrong value, or Stable-Baselines3 is not
             installed.
+        ArgumentTypeError: the surrogate has no such keyword.
     """
     if algorithm not in ALGORITHMS:
         raise ValueError(f"algorithm={algorithm!r}: must be one of {', '.join(ALGORITHMS)}")
@@ -154,13 +155,9 @@ def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[V
         )
     spec = spec_of(name)
     if isinstance(spec.vector_entry_point, str):
-        known = keywords_of_class(load_env_creator(spec.vector_entry_point))
-        for keyword, value in keywords.items():
-            if keyword not in known:
-                raise ValueError(
-                    f"{keyword}={value!r}: {name} has no such keyword; it has {', '.join(known)}"
-                    f"{did_you_mean(keyword, known)}"
-                )
+        environment = load_env_creator(spec.vector_entry_point)
+        known = keywords_of_class(environment)
+        refuse_unknown(environment, [keyword for keyword in keywords if keyword not in known])
         made = gym.make_vec(spec, num_envs=episodes, vectorization_mode="vector_entry_point", **keywords).unwrapped
         assert isinstance(made, SurrogateVectorEnv)
         from stable_baselines3.common.vec_env import VecMonitor

@@ -368,10 +368,11 @@ def test_a_policy_that_is_replaced_during_a_run_is_refused_when_it_is_loaded_aga
             {"env_id": "Digits-ALMA-Wait-v0", "algorithm": "dqn", "actions": "multi", "learner": "gens"},
             r"algorithm='dqn' with the action space MultiDiscrete.*use actions='flat', or algorithm='ppo'",
         ),
-        ({"epochs": 3}, "epochs=3: Digits-ALMA-Wait-Surrogate-v0 has no such keyword; it has .*width"),
-        ({"flop_price": 3}, "flop_price=3: .*; did you mean flops_price"),
+        ({"epochs": 3}, "unexpected keyword argument 'epochs': the environment has .*width"),
+        ({"flop_price": 3}, "unexpected keyword argument 'flop_price': .*; did you mean flops_price"),
+        ({"stream": "MNIST-ALMA-v0"}, "unexpected keyword argument 'stream'"),  # the id names it
     ],
 )
 def test_wrong_arguments_of_training_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         train_policy(**({"env_id": "Digits-ALMA-Wait-Surrogate-v0"} | arguments))
