@@ -16,16 +16,9 @@ from agents.rl.ceiling import Ceiling, by_ceiling, by_schedule, episode_costs
 from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
 from agents.rl.next_training_env import NextTrainings, NextTrainingVectorEnv
 from agents.rl.recordings import save
-from agents.rl.training_fit import fit_trainings
 from agents.rl.tuning import candidates, simulate
 
 from .synthetic import TICKS, network_of, waits
-
-
-@pytest.fixture(scope="module")
-def model():
-    fitted = fit_trainings(waits(noise=0.05, seeds=(0, 1)))
-    return dataclasses.replace(fitted, replays=True, restarts=True, quality=0.2)
 
 
 @pytest.fixture

@@ -18,16 +18,9 @@ from agents.rl.decision_surrogate import DecisionSurrogateVectorEnv
 from agents.rl.next_training_env import NextTrainingVectorEnv
 from agents.rl.reference_costs import ReferenceCosts
 from agents.rl.train_schedule import train_schedule
-from agents.rl.training_fit import fit_trainings
 from agents.rl.tuning import simulate
 
-from .synthetic import TICKS, network_of, waits
-
-
-@pytest.fixture(scope="module")
-def model():
-    fitted = fit_trainings(waits(noise=0.05, seeds=(0, 1)))
-    return dataclasses.replace(fitted, replays=True, restarts=True, quality=0.2)
+from .synthetic import TICKS, network_of
 
 
 @pytest.fixture(scope="module")

@@ -30,12 +30,6 @@ def curve() -> Curve:
     return fit(waits(noise=0.1, seeds=(0, 1)))
 
 
-@pytest.fixture
-def file(tmp_path):
-    recordings.save([*waits(noise=0.1), *waits(noise=0.1, width=9)], tmp_path / "waits.npz")
-    return tmp_path / "waits.npz"
-
-
 @pytest.mark.parametrize("width", [4, [4, 9], None])
 def test_the_checkers_of_gymnasium_and_stable_baselines3_pass(file, width, recwarn):
     env = gym.make("alma_env:Digits-ALMA-Wait-Surrogate-v0", recorded=str(file), width=width)

@@ -24,18 +24,10 @@ from agents.policies.choices import decision_of
 from agents.policies.features import features_of
 from agents.policies.file_checks import digest_of
 from agents.policies.specs import policy_from
-from agents.rl import recordings, save_policy
+from agents.rl import save_policy
 from agents.rl.train import train_policy
 
-from .synthetic import waits
-
 pytest.importorskip("stable_baselines3")
-
-
-@pytest.fixture
-def file(tmp_path):
-    recordings.save([*waits(noise=0.1), *waits(noise=0.1, width=9)], tmp_path / "waits.npz")
-    return tmp_path / "waits.npz"
 
 
 @pytest.mark.parametrize("algorithm", ["ppo", "a2c", "dqn"])

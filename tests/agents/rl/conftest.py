@@ -1,0 +1,25 @@
+"""A model of trainings, and a file of recorded runs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from agents.rl import recordings
+from agents.rl.training_fit import fit_trainings
+
+from .synthetic import waits
+
+
+@pytest.fixture(scope="module")
+def model():
+    fitted = fit_trainings(waits(noise=0.05, seeds=(0, 1)))
+    return dataclasses.replace(fitted, replays=True, restarts=True, quality=0.2)
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Runs of two widths."""
+    recordings.save([*waits(noise=0.1), *waits(noise=0.1, width=9)], tmp_path / "waits.npz")
+    return tmp_path / "waits.npz"
