@@ -22,7 +22,6 @@ from agents.analysis.measures import ERROR_RATE
 from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.recipes import recipe_for
 from agents.cli.console import RunProgress
-from agents.runs import run as runs
 from alma_env import Ledger, Row, files
 from alma_env.errors import how_to_install
 
@@ -257,38 +256,28 @@ def test_all_runs_are_checked_before_the_first_starts(capsys, tmp_path):
     assert ledger.exists()
 
 
-@pytest.mark.parametrize("fresh", [False, True])
-def test_an_interrupt_prints_the_command_that_continues(capsys, tmp_path, monkeypatch, fresh):
-    def interrupt(*arguments, **keywords):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(runs, "run", interrupt)
-    status, _, err = run(capsys, "run", *QUICK, "--wait", "4", "--out", str(tmp_path), *["--fresh"] * fresh)
-    assert status == 130
-    assert f"the same command{' without --fresh' * fresh} goes on from here" in " ".join(err.split())
-
-
 @pytest.mark.parametrize(
     ("words", "function", "message"),
     [
-        ("surrogate record Digits-ALMA-v0", "waiting.record", "the same command goes on from here"),
-        ("surrogate record Digits-ALMA-v0 --fresh", "waiting.record", "the same command without --fresh goes on from"),
-        ("policy train Digits-ALMA-Wait-v0 --out a.zip", "waiting.train", "stopped; the same command begins again\n"),
-        (
-            "policy train-schedule Digits-ALMA-v0 --out a.npz",
-            "scheduling.train_schedule",
-            "stopped; the same command begins again\n",
-        ),
+        ("run --width 4", "runs.run.run", "goes on from here"),
+        ("run --width 4 --fresh", "runs.run.run", "without --fresh goes on from here"),
+        ("surrogate record Digits-ALMA-v0", "cli.waiting.record", "goes on from here"),
+        ("surrogate record Digits-ALMA-v0 --fresh", "cli.waiting.record", "without --fresh goes on from here"),
+        ("policy train Digits-ALMA-Wait-v0 --out a.zip", "cli.waiting.train", "begins again"),
+        ("policy train-schedule Digits-ALMA-v0 --out a.npz", "cli.scheduling.train_schedule", "begins again"),
     ],
 )
-def test_an_interrupt_promises_to_go_on_only_where_the_command_does(words, function, message, capsys, monkeypatch):
-    def interrupt(options, console):
+def test_an_interrupt_promises_to_go_on_only_where_the_command_does(
+    words, function, message, capsys, tmp_path, monkeypatch
+):
+    def interrupt(*arguments, **keywords):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(f"agents.cli.{function}", interrupt)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(f"agents.{function}", interrupt)
     status, _, err = run(capsys, *words.split())
     assert status == 130
-    assert message in err
+    assert " ".join(err.split()).endswith(f"stopped; the same command {message}")
 
 
 def test_settings_reach_the_agent_and_the_protocol(capsys, tmp_path):
