@@ -358,16 +358,6 @@ def test_bad_input_gets_one_message_with_the_rule_and_status_2(capsys, tmp_path,
     assert "Traceback" not in err
 
 
-def test_envs_and_agents_list_every_id(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "160")
-    _, out, _ = run(capsys, "envs")
-    assert "CIFAR10-ALMA-v0" in out
-    assert "500" in out
-    _, out, _ = run(capsys, "agents")
-    assert "single model" in out
-    assert "from_scratch" in out
-
-
 def test_stages_are_as_long_as_the_papers():
     """ALMA paper, section 5 and appendix; CIFAR-100 and EMNIST: its first version."""
     expected = {"MNIST": 100, "CIFAR10": 100, "EMNIST-byclass": 100, "CIFAR100": 200}

@@ -21,6 +21,7 @@ def test_envs_shows_every_id_uncut_in_any_width(capsys, monkeypatch, columns):
     status, out, _ = run(capsys, "envs")
     assert status == 0
     assert "…" not in out
+    assert "500" in out or columns == "30"  # ticks
     for id in STREAM_IDS:
         assert re.search(rf"^\s*{re.escape(id)}\s", out, re.MULTILINE), id
 
@@ -61,6 +62,8 @@ def test_agents_explains_the_hyperparameters_of_one_agent_or_of_all(capsys, monk
     _, out, _ = run(capsys, "agents")
     for id in METHODS:
         assert re.search(rf"^{id}: ", out, re.MULTILINE)
+    assert "single model" in out
+    assert "from_scratch" in out
     found = json.loads(run(capsys, "agents", "--json")[1])
     assert set(found["agents"]["text"]) == set(TEXT_METHODS)
     assert {"name": "members", "default": 2, "meaning": "N, at least 1."} in found["agents"]["text"]["ens"]["own"]
