@@ -20,6 +20,7 @@ from agents.arena.contestants import read_contestants, read_keywords
 from agents.arena.tournament import Place
 from agents.catalogue.data_facts import split_keywords
 from agents.catalogue.recipes import recipe_for
+from agents.cli.shared_options import require_settings
 from agents.sweeps import process_setup
 from agents.sweeps.progress import say
 from alma_env import Ledger
@@ -100,11 +101,16 @@ def _table(places: Sequence[Place], env: str, ticks: int, seeds: Sequence[int], 
 def _split(env: str, pairs: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split the words of ``--set`` into keywords of the environment and hyper-parameters of all agents."""
     values = read_keywords("--set", pairs)
-    for name in ("flops_budget", "shared_flops_budget", "seats", "threads"):
-        if name in values:
-            option = name.replace("shared_flops", "shared").replace("_", "-")
-            raise ValueError(f"--set {name}={values[name]}: {name} has its own option; write --{option}")
+    require_settings(values, _OPTIONS)
     return split_keywords(env, values)
+
+
+_OPTIONS = {
+    "flops_budget": "--flops-budget {}",
+    "shared_flops_budget": "--shared-budget {}",
+    "seats": "--seats {}",
+    "threads": "--threads {}",
+}
 
 
 class _Bars(Progress):

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from agents.catalogue.spec import RunSpec
 from agents.cli.parser import ALL_PLANS
-from agents.cli.shared_options import execution
+from agents.cli.shared_options import execution, require_settings
 from agents.policies.validation import key_values
 from agents.reproduction import findings_report, report
 from agents.reproduction.calibration import calibrate, samples_for, slowness
@@ -211,14 +211,10 @@ def _sentence(text: str) -> str:
 
 def _settings(pairs: Sequence[str]) -> dict[str, Any]:
     settings = key_values(pairs)
-    for name, value in settings.items():
-        if name in _OF_THE_GRID:
-            remedy = "use `alma sweep` for another grid, or --seeds for other seeds"
-            raise ValueError(f"--set {name}={value}: the plan sets {name}; {remedy}")
+    of_the_grid = [field.name for field in dataclasses.fields(RunSpec)] + ["seeds"]
+    remedy = "use `alma sweep` for another grid, or --seeds for other seeds"
+    require_settings(settings, {}, {name: f"the plan sets {name}; {remedy}" for name in of_the_grid})
     return settings
-
-
-_OF_THE_GRID = {field.name for field in dataclasses.fields(RunSpec)} | {"seeds"}
 
 
 def _require_ticks(plans: Sequence[Plan], scale: str, settings: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import RunSpec
 from agents.cli.console import RunProgress, draw_curves
 from agents.cli.parser import DEFAULT_ENV
-from agents.cli.shared_options import execution
+from agents.cli.shared_options import execution, require_settings
 from agents.policies.validation import key_values
 from agents.runs import load, run_folder
 from agents.runs import run as runs
@@ -229,30 +229,12 @@ def _list(specs: Sequence[RunSpec], options: argparse.Namespace, console: Consol
 
 def _settings(pairs: Sequence[str]) -> dict[str, Any]:
     values = key_values(pairs)
-    require_settings(values)
+    require_settings(values, OPTIONS)
     return values
 
 
-def require_settings(
-    values: Mapping[str, Any], options: Mapping[str, str] | None = None, refused: Mapping[str, str] | None = None
-) -> None:
-    """Raise ValueError if ``--set`` has a key that it must not give.
-
-    Args:
-        values: the value of each key.
-        options: what to write instead of keys that have their own option, ``{}`` for the value; None: in `alma run`.
-        refused: reason and remedy for further keys.
-    """
-    options, refused = _OPTIONS if options is None else options, refused or {}
-    for key, value in values.items():
-        if key in options:
-            raise ValueError(f"--set {key}={value}: {key} has its own option; write {options[key].format(value)}")
-        if key in refused:
-            raise ValueError(f"--set {key}={value}: {refused[key]}")
-
-
-# Keys that --set must not give, and what to write instead.
-_OPTIONS = {
+# Keys that --set of `alma run` and `alma sweep` must not give, and what to write instead.
+OPTIONS = {
     "id": "--agent {}",
     "data": "--data {}",
     "agent": "--agent {}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,24 @@ DRY_RUN = "list the runs and which are finished; run none"
 def add_set(parser: argparse._ActionsContainer, summary: str) -> None:
     """Add ``--set``, which takes values by name."""
     parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=summary)
+
+
+def require_settings(
+    values: Mapping[str, Any], options: Mapping[str, str], refused: Mapping[str, str] | None = None
+) -> None:
+    """Raise ValueError if ``--set`` has a key that it must not give.
+
+    Args:
+        values: the value of each key.
+        options: what to write instead of keys that have their own option, ``{}`` for the value.
+        refused: reason and remedy for further keys.
+    """
+    refused = refused or {}
+    for key, value in values.items():
+        if key in options:
+            raise ValueError(f"--set {key}={value}: {key} has its own option; write {options[key].format(value)}")
+        if key in refused:
+            raise ValueError(f"--set {key}={value}: {refused[key]}")
 
 
 def add_folder_options(parser: argparse._ActionsContainer) -> None:

@@ -16,8 +16,8 @@ import alma_env
 from agents.analysis.labels import differing_paths
 from agents.catalogue.data_facts import facts_of
 from agents.catalogue.spec import RunSpec, resolve
-from agents.cli.run_sweep import compute, require_settings, run_in_turn
-from agents.cli.shared_options import prepare_file
+from agents.cli.run_sweep import OPTIONS, compute, run_in_turn
+from agents.cli.shared_options import prepare_file, require_settings
 from agents.policies.priced_features import PRICES
 from agents.policies.validation import key_values
 from agents.rl import decision_fidelity, fidelity, recordings
@@ -215,7 +215,7 @@ def _evaluation(options: argparse.Namespace, keywords: Mapping[str, Any]) -> dic
         widths = widths or sorted({made.width for made in found})
         _require_recipe([made for made in found if made.width in widths], stream, learner)
     others = {key: value for key, value in keywords.items() if key not in _DECISIONS}
-    require_settings(others)
+    require_settings(others, OPTIONS)
     return {
         "env": stream,
         "agent": learner,
