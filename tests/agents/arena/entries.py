@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from agents.arena.contestants import read_contestants
 from alma_env.arena.arena import Arena
 
 TICKS = 6
 DIGITS = "Digits-ALMA-v0"
-
-
-def rows(ledger):
-    """The rows of a ledger with 0 seconds."""
-    return [dataclasses.replace(row, seconds=0.0) for row in ledger]
 
 
 def enter(env, *specs, **arena_keywords):

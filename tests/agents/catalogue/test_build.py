@@ -18,6 +18,8 @@ from agents.learners.firefly.firefly import Firefly
 from agents.policies.specs import policy_from
 from alma_env import AlmaEnv, Ledger
 
+from ..ledgers import curve
+
 TICKS = 6
 SMALL: dict[str, Any] = {"width": 4, "epochs": 2, "engine": "plain"}
 
@@ -57,10 +59,6 @@ def make(id: str, env: AlmaEnv, **keywords: Any) -> agents.AnytimeAgent:
 
 def run(env: AlmaEnv, agent: agents.AnytimeAgent) -> Ledger:
     return agents.run(env, agent, seed=0)
-
-
-def curve(ledger: Ledger) -> list[tuple[Any, ...]]:
-    return [(row.error, row.parameters, row.inference_flops, row.flops, row.digest) for row in ledger]
 
 
 EVERYWHERE = pytest.mark.parametrize(

@@ -26,6 +26,8 @@ from agents.networks.switch_size import SIZES, forward_flops, parameter_count
 from alma_env import AlmaEnv, Ledger
 from alma_env.text.stream import tiny_text
 
+from ..ledgers import curve
+
 VOCABULARY, LENGTH, TICKS = 280, 16, 3
 UPDATES, BATCH = 4, 8
 SMALL: dict[str, Any] = {
@@ -75,10 +77,6 @@ def make(id: str, env: AlmaEnv, **keywords: Any) -> agents.AnytimeAgent:
 
 def play(env: AlmaEnv, agent: agents.AnytimeAgent) -> Ledger:
     return agents.run(env, agent, seed=0)
-
-
-def curve(ledger: Ledger) -> list[tuple[Any, ...]]:
-    return [(row.error, row.parameters, row.inference_flops, row.flops, row.digest) for row in ledger]
 
 
 EVERY = pytest.mark.parametrize("id", TEXT_METHODS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bz2
-import dataclasses
 import json
 import os
 import pickle
@@ -24,6 +23,8 @@ from agents.analysis.prices import reward_space
 from agents.policies import Decision
 from agents.policies.features import NAMES, feature_space
 from alma_env.text.stream import tiny_text
+
+from ..ledgers import without_seconds
 
 pytest.importorskip("stable_baselines3")
 from stable_baselines3 import A2C, DQN, PPO
@@ -51,10 +52,6 @@ def play(env, actions, seed=0):
         if terminated or truncated:
             break
     return np.stack(observations), rewards, infos
-
-
-def without_seconds(ledger):
-    return [dataclasses.replace(row, seconds=0.0) for row in ledger]
 
 
 def run_of(agent_id, seed=0, **keywords):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 
 import agents
 import alma_env
 from agents.runs.episode import play, play_tick
-from alma_env import AlmaEnv, Ledger
+from alma_env import AlmaEnv
+
+from ..ledgers import without_seconds
 
 
 def begin() -> tuple[AlmaEnv, agents.AnytimeAgent, dict]:
@@ -16,10 +17,6 @@ def begin() -> tuple[AlmaEnv, agents.AnytimeAgent, dict]:
     agent = agents.make("sm", env, width=4, epochs=1, wait=2)
     observation, _ = env.reset(seed=0, options={"predictor": agent.predictor})
     return env, agent, observation
-
-
-def without_seconds(ledger: Ledger) -> list:
-    return [dataclasses.replace(row, seconds=0.0) for row in ledger]
 
 
 def test_an_episode_has_the_ledger_of_the_loop_that_the_documentation_teaches() -> None:

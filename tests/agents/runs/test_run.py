@@ -22,6 +22,8 @@ from agents.cli import main
 from agents.runs import run_folder
 from alma_env import Ledger
 
+from ..ledgers import without_seconds
+
 TICKS = 5
 
 
@@ -32,10 +34,6 @@ def env():
 
 def sm(env, **settings):
     return agents.make("sm", env, **{"width": 8, "epochs": 2, **settings})
-
-
-def without_seconds(rows) -> list:
-    return [dataclasses.replace(row, seconds=0.0) for row in rows]
 
 
 class Kill(Exception):
