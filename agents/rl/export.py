@@ -15,7 +15,6 @@ from agents.analysis.prices import Prices, reward_vector
 from agents.policies.actions import Actions
 from agents.policies.features import feature_space, features
 from agents.rl.recordings import Recording
-from agents.rl.registration import spec_of
 from agents.rl.run_keywords import keywords_of
 from alma_env.errors import how_to_install
 
@@ -180,4 +179,5 @@ def _environment(recordings: Sequence[Recording], kind: str) -> gym.Env[Any, Any
                 f"recordings with different {', '.join(different)}: the runs of a data set have one environment; "
                 "export the runs of one learner with equal hyper-parameters"
             )
-    return gym.make(spec_of(first.env.replace("-v0", "-Wait-v0")), width=first.width, actions=kind, **keywords)
+    spec = gym.spec(first.env.replace("-v0", "-Wait-v0"))  # made from its id, it would advise to use v1
+    return gym.make(spec, width=first.width, actions=kind, **keywords)

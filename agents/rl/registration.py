@@ -10,7 +10,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec
 
 from alma_env.errors import did_you_mean
 from alma_env.registration import NAMESPACE, STREAM_IDS, register_in_both_namespaces
@@ -25,15 +24,6 @@ def shipped_streams() -> list[str]:
     """Return the ids of the streams whose recorded runs come with the package."""
     names = {file.stem.removesuffix(DECISIONS) for file in SHIPPED.glob("*.npz")}
     return [stream for stream in STREAM_IDS if stream.removesuffix("-ALMA-v0") in names]
-
-
-def spec_of(id: str) -> EnvSpec:
-    """Return the specification of an id.
-
-    Made from its specification, an environment of version 0 prints nothing; made from its id, it prints Gymnasium's
-    advice to use version 1, which is another problem.
-    """
-    return gym.spec(id)
 
 
 def require_trainable(env_id: str) -> str:

@@ -16,7 +16,7 @@ from gymnasium.envs.registration import load_env_creator
 
 from agents.policies.validation import check_types
 from agents.rl.keywords import keywords_of_class, refuse_unknown
-from agents.rl.registration import require_trainable, spec_of
+from agents.rl.registration import require_trainable
 from agents.rl.surrogate_vector import SurrogateVectorEnv
 from alma_env.errors import how_to_install
 
@@ -153,7 +153,7 @@ def _vectorised(env_id: str, episodes: int, keywords: dict[str, Any]) -> tuple[V
         raise ValueError(
             f"reward={keywords['reward']!r}: the algorithms learn from rewards that are numbers; leave reward out"
         )
-    spec = spec_of(name)
+    spec = gym.spec(name)  # made from its id, v0 would print Gymnasium's advice to use v1, which is another problem
     if isinstance(spec.vector_entry_point, str):
         environment = load_env_creator(spec.vector_entry_point)
         known = keywords_of_class(environment)
