@@ -11,6 +11,8 @@ from torch import nn
 from alma_env import arena
 from alma_env.arena.arena import Arena
 
+from ..predictors import train
+
 TICKS = 5
 DIGITS = "Digits-ALMA-v0"
 SETTINGS = pytest.mark.parametrize(
@@ -28,24 +30,6 @@ class Linear(nn.Module):
 
     def forward(self, x):
         return nn.functional.linear(x.flatten(1).float() / 16, self.weight)
-
-
-class Returning(nn.Module):
-    def __init__(self, value: float) -> None:
-        super().__init__()
-        self.value = value
-
-    def forward(self, x):
-        return torch.full((len(x), 10), self.value)
-
-
-def train(model: nn.Module, observation, steps: int = 3) -> None:
-    x, y = (torch.from_numpy(observation["train"][name]) for name in ("x", "y"))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
 
 
 def rows(ledger):

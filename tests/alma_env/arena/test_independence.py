@@ -12,7 +12,8 @@ import torch
 import alma_env
 from alma_env import UnmeteredTrainingError
 
-from .arenas import DIGITS, TICKS, Linear, make, play, rows, train
+from ..predictors import train
+from .arenas import DIGITS, TICKS, Linear, make, play, rows
 
 
 @pytest.mark.parametrize("seeds", [[3], [3, None]], ids=["seeded", "drawn"])

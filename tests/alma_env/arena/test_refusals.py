@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.utils.env_checker import data_equivalence
 
 from alma_env import PredictorError, UnmeteredTrainingError
 from alma_env.errors import DivergedError
 
-from .arenas import Linear, Returning, make, rows
+from ..predictors import Returning
+from .arenas import Linear, make, rows
+
+NAN = Returning(lambda x: torch.full((len(x), 10), torch.nan))
 
 
 @pytest.mark.parametrize(
     ("bad", "error", "message"),
     [
         (3, TypeError, "agent 'b'.*must be a torch.nn.Module, or None"),
-        (Returning(float("nan")), PredictorError, "agent 'b'.*NaN"),
+        (NAN, PredictorError, "agent 'b'.*NaN"),
         (Linear(9), UnmeteredTrainingError, "agent 'b'.*while the meter was not running"),
     ],
 )
@@ -55,7 +59,7 @@ def test_step_needs_the_actions_of_exactly_the_remaining_agents():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"options": {"predictors": {"a": Linear(), "b": Returning(float("nan"))}}}, PredictorError, "agent 'b'.*NaN"),
+        ({"options": {"predictors": {"a": Linear(), "b": NAN}}}, PredictorError, "agent 'b'.*NaN"),
         ({"options": {"predictors": {"a": Linear(), "b": 3}}}, TypeError, "agent 'b'.*torch.nn.Module"),
         ({"options": {"predictors": {"c": Linear()}}}, ValueError, "predictors of agent 'c': unknown agent"),
         ({"options": {"predictors": Linear()}}, TypeError, "must be a dictionary by agent"),
@@ -78,7 +82,7 @@ def test_a_predictor_that_diverged_is_named_with_one_remedy():
     env = make()
     env.reset(seed=0)
     with pytest.raises(DivergedError, match="agent 'b'.*NaN") as caught:
-        env.step({"a": None, "b": Returning(float("nan"))})
+        env.step({"a": None, "b": NAN})
     assert str(caught.value).count("deploy another predictor") == 1
     assert "deploy" not in caught.value.what
 

@@ -1,4 +1,4 @@
-"""Predictors for digits, and a few steps of training."""
+"""Predictors for digits."""
 
 from __future__ import annotations
 
@@ -28,25 +28,3 @@ class Constant(nn.Module):
 
     def forward(self, x):
         return self.logits.expand(len(x), 10)
-
-
-class Returning(nn.Module):
-    """A predictor that returns the value of a function."""
-
-    def __init__(self, make) -> None:
-        super().__init__()
-        self.make = make
-
-    def forward(self, x):
-        return self.make(x)
-
-
-def train(model: nn.Module, observation, steps: int = 3) -> None:
-    """A few steps of training."""
-    x, y = (torch.from_numpy(observation["train"][name]) for name in ("x", "y"))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    model.train()
-    for _ in range(steps):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()

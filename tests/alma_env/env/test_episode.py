@@ -8,7 +8,8 @@ import torch
 
 import alma_env
 
-from .predictors import TICKS, Constant, Noisy, train
+from ..predictors import train
+from .predictors import TICKS, Constant, Noisy
 
 
 def test_an_episode_with_training_at_every_tick(env):

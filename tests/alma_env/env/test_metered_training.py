@@ -16,7 +16,8 @@ import alma_env
 from alma_env import UnmeteredTrainingError
 from alma_env.metering import phase
 
-from .predictors import Noisy, Returning, train
+from ..predictors import Returning, train
+from .predictors import Noisy
 
 
 def test_training_without_the_meter_is_refused(started):

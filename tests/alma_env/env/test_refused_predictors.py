@@ -11,7 +11,8 @@ from torch import nn
 
 from alma_env import Ensemble, PredictorError
 
-from .predictors import Constant, Returning
+from ..predictors import Returning
+from .predictors import Constant
 
 
 def _mutate(x):

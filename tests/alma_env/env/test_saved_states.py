@@ -15,7 +15,8 @@ import alma_env
 from alma_env import UnmeteredTrainingError
 from alma_env.episode import Episode
 
-from .predictors import TICKS, Noisy, train
+from ..predictors import train
+from .predictors import TICKS, Noisy
 
 
 def play(env, model, observation, until):

@@ -13,7 +13,8 @@ from torch import nn
 import alma_env
 from alma_env.scoring.evaluation import freeze
 
-from .predictors import TICKS, Constant, Noisy, Returning, train
+from ..predictors import Returning, train
+from .predictors import TICKS, Constant, Noisy
 
 
 class ReusesItsOutput(nn.Module):

@@ -22,6 +22,8 @@ from alma_env import arena
 from alma_env.rendering import palette, picture
 from alma_env.rendering.view import Trace, View
 
+from ..predictors import train
+
 ID = "Digits-ALMA-v0"
 TICKS = 5
 BLUE = tuple(int(palette.COLOURS[0][place : place + 2], 16) for place in (1, 3, 5))
@@ -38,15 +40,6 @@ class Network(nn.Module):
         return nn.functional.linear(nn.functional.linear(x.flatten(1).float() / 16, self.first).relu(), self.second)
 
 
-def train(model: nn.Module, observation, steps: int = 10) -> None:
-    x, y = (torch.from_numpy(observation["train"][name]) for name in ("x", "y"))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-
-
 def play(env, draw=None):
     """Train at ticks 1, 3 and 5, with a wider network from tick 3 on; return the frames."""
     draw = draw or env.render
@@ -57,7 +50,7 @@ def play(env, draw=None):
             model = Network(8)
         if tick % 2:
             with env.unwrapped.meter:
-                train(model, observation)
+                train(model, observation, steps=10)
                 frames.append(draw())  # also in the middle of a tick
         observation, *_ = env.step(model)
         frames.append(draw())

@@ -38,17 +38,6 @@ class Bigram(nn.Module):
         return nn.functional.embedding(tokens, self.present) @ self.next.T
 
 
-class Returning(nn.Module):
-    """A predictor that returns the value of a function."""
-
-    def __init__(self, make: Callable[[Tensor], Any]) -> None:
-        super().__init__()
-        self.make = make
-
-    def forward(self, tokens: Tensor) -> Any:
-        return self.make(tokens)
-
-
 def hidden(env: AlmaEnv) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     assert env._stream is not None
     return env._stream.test

@@ -15,7 +15,8 @@ pytest.importorskip("tokenizers")
 from alma_env import AlmaEnv, Ensemble, PredictorError
 from alma_env.text import tokenizer as tokens
 
-from .predictors import LENGTH, VOCABULARY, Bigram, Make, Returning, Unigram, assert_same, hidden, train
+from ...predictors import Returning
+from .predictors import LENGTH, VOCABULARY, Bigram, Make, Unigram, assert_same, hidden, train
 
 
 @pytest.mark.parametrize("vocabulary", [VOCABULARY, 50_000])
