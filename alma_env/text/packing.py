@@ -130,13 +130,6 @@ def manifest_of(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def verify(folder: Path) -> None:
-    """Raise DataUnavailableError if a file of the folder differs from its digest."""
-    for name, entry in manifest_of(folder)["files"].items():
-        if file_digest(folder / name) != entry["digest"]:
-            raise _damaged(folder, f"the content of {name} has changed")
-
-
 def opened(folder: Path, name: str, n: int, length: int, mode: str) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return x and y, int32 (n, length), of a file of n * length + 1 ids; y is the id after each id of x.
 

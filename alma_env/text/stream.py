@@ -61,14 +61,6 @@ class TextData(CopiedByReference):
         """The tokenizer, as a tokenizer.json of Hugging Face's `tokenizers`."""
         return self.folder / packing.TOKENIZER
 
-    def verify(self) -> None:
-        """Read all files and compare them with their digests; opening a folder compares the sizes only.
-
-        Raises:
-            DataUnavailableError: a file differs.
-        """
-        packing.verify(self.folder)
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TextData) and self.digest == other.digest
 
