@@ -101,11 +101,6 @@ class Call:
             return False
         return True
 
-    def mixed(self, a: int, da: Tensor, b: int, db: Tensor) -> Tensor:
-        """The mixed second difference of all outputs: the part that is a product of both changes."""
-        none = self.changed({})
-        return self.changed({a: da, b: db}) - self.changed({a: da}) - self.changed({b: db}) + none
-
     def partners(self, a: int, b: int) -> int:
         """The most elements of operand `a` that meet operand `b` in one output."""
         generator = torch.Generator().manual_seed(1)
@@ -130,16 +125,3 @@ class Call:
             if (met := self.partners(a, b)) > most:
                 most = max(most, min(met, self.partners(b, a)))
         return most
-
-    def bilinear(self) -> bool:
-        """Whether two operands that are contracted enter the outputs only as products of one with the other."""
-        for a, b in itertools.combinations(self.operands, 2):
-            if self.partners(a, b) < 2 or self.partners(b, a) < 2:
-                continue
-            if not all(self.leaves[operand].is_floating_point() for operand in (a, b)):
-                continue
-            da, db = (CHANGE * torch.rand_like(self.leaves[operand]) for operand in (a, b))
-            whole, part = self.mixed(a, da, b, db), self.mixed(a, da / 2, b, db / 3)
-            if torch.allclose(whole, 6 * part, rtol=1e-4, atol=100 * self.rounding):
-                return True
-        return False

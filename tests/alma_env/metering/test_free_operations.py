@@ -193,7 +193,6 @@ def test_the_trial_finds_a_matrix_product() -> None:
 
     a, b = torch.rand(4, 3), torch.rand(3, 2)
     assert call(torch.ops.aten.mm.default, a, b).products() == 3
-    assert call(torch.ops.aten.mm.default, a, b).bilinear()
     assert call(torch.ops.aten.mul.Tensor, a, a).products() == 1
     weights, table = torch.rand(4), torch.rand(5, 3)
     bag = (table, torch.tensor([0, 1, 2, 4]), torch.tensor([0, 2]), False, 0, False, weights)
