@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from alma_env.errors import PredictorError
 from alma_env.scoring.ensemble import Ensemble
 from alma_env.scoring.evaluation import Answer, answer, freeze
 from alma_env.scoring.fingerprint import fingerprint
@@ -93,16 +92,3 @@ def test_an_average_of_logits_is_run_as_a_whole() -> None:
     answered, scored = score_text(ensemble, None)
     assert scored is None
     assert answered == answer(freeze(ensemble), X, Y, task=TEXT, batch_size=1)
-
-
-@pytest.mark.parametrize(
-    ("table", "message"),
-    [
-        ([[0.0, -1e4, -1e4]] * 3, "perplexity inf.*None to keep"),
-        ([[math.nan, 0.0, 0.0]] * 3, "NaN logits"),
-        ([[0.0, 0.0]] * 3, r"shape \(batch, tokens, vocabulary\) = \(2, 3, 3\)"),
-    ],
-)
-def test_answers_without_an_error_are_refused(table: list[list[float]], message: str) -> None:
-    with pytest.raises(PredictorError, match=message):
-        answer(freeze(Bigrams(table)), X, Y, task=TEXT, batch_size=2)
