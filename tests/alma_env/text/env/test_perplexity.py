@@ -40,11 +40,6 @@ def test_with_a_given_tokenizer_the_error_at_tick_0_is_the_size_of_its_vocabular
     assert observation["train"]["x"].max() < env.data.classes
 
 
-def test_equal_logits_have_the_perplexity_of_the_uniform_guess(env: AlmaEnv) -> None:
-    _, info = env.reset(seed=0, options={"predictor": Unigram(torch.full((VOCABULARY,), 7.0))})
-    assert info["error"] == pytest.approx(VOCABULARY, rel=1e-6)
-
-
 def test_the_error_of_a_unigram_predictor_is_its_perplexity(env: AlmaEnv) -> None:
     observation, _ = env.reset(seed=0)
     counts = np.bincount(observation["train"]["y"].ravel(), minlength=VOCABULARY) + 1.0
