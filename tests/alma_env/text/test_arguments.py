@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,11 +96,3 @@ def test_invalid_arguments_are_refused_with_a_remedy(
         small(**changes)
     cache = tmp_path / "cache"
     assert not cache.is_dir() or folders(cache) == []
-
-
-def test_a_missing_package_is_named_with_the_command_that_installs_it(
-    small: Callable[..., TextStream], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(ImportError, match=r"pip install 'alma-env\[text\]'"):
-        small()
