@@ -55,6 +55,7 @@ from .corpora import folders
         ({"sequence_length": 0}, ValueError, "sequence_length=0: a sequence has at least 1"),
         ({"vocabulary_size": 256}, ValueError, "vocabulary_size=256: must lie between 257 .* and 2147483648"),
         ({"vocabulary_size": 2**31 + 1}, ValueError, "vocabulary_size=2147483649: must lie between"),
+        ({"vocabulary_size": "many"}, TypeError, "vocabulary_size='many': must be an integer"),
         ({"tokenizer": "nowhere.json"}, DataUnavailableError, "tokenizer='.*nowhere.json': does not exist; pass"),
         ({"tokenizer": "train.txt"}, ValueError, "tokenizer='.*train.txt': cannot be read .*pass a tokenizer.json"),
         ({"tokenizer": "no-end.json"}, ValueError, r"no-end.json': has no token <\|endoftext\|>, .*add it"),
