@@ -37,38 +37,28 @@ from alma_env.text.arguments import cache_folder, check_arguments
 from alma_env.text.documents import Paths
 
 
-@dataclass(frozen=True, eq=False)
-class TextData(CopiedByReference):
+@dataclass(frozen=True)
+class TextData:
     """Text as tokens, in a folder of the cache; the test part stays inside the environment.
 
     test_x, test_y: int32 (n, sequence_length), memory-mapped and read-only, values 0..vocabulary-1; y[i] is the token
-    after x[i]. Two objects are equal if their digests are equal. A copy is the same object, and a pickle contains the
-    folder and the digest, not the arrays.
+    after x[i]. Two objects are equal if their digests are equal.
     """
 
-    folder: Path
+    folder: Path = field(compare=False)
     name: str
     vocabulary: int  # number of token ids, which may be less than `vocabulary_size`
     sequence_length: int  # tokens
     digest: str  # xxh3_128 (hex) of all token files, the tokenizer and the sequence length
-    corpus: str  # xxh3_128 (hex) of the documents before permutation and encoding: equal for all seeds
-    test_x: NDArray[np.int32] = field(repr=False)
-    test_y: NDArray[np.int32] = field(repr=False)
+    corpus: str = field(compare=False)  # xxh3_128 (hex) of the documents before permutation: equal for all seeds
+    test_x: NDArray[np.int32] = field(repr=False, compare=False)
+    test_y: NDArray[np.int32] = field(repr=False, compare=False)
     held_out_valid: ClassVar[bool] = True  # one validation set for all ticks
 
     @property
     def tokenizer_file(self) -> Path:
         """The tokenizer, as a tokenizer.json of Hugging Face's `tokenizers`."""
         return self.folder / packing.TOKENIZER
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TextData) and self.digest == other.digest
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
-
-    def __reduce__(self) -> tuple[Callable[..., TextData], tuple[Any, ...]]:
-        return _reopen_data, (str(self.folder), self.digest)
 
 
 @dataclass(frozen=True)
@@ -217,7 +207,3 @@ def _reopen(folder: str, digest: str) -> TextStream:
             "make the stream again with text_stream"
         )
     return stream
-
-
-def _reopen_data(folder: str, digest: str) -> TextData:
-    return _reopen(folder, digest).data
