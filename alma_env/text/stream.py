@@ -22,13 +22,13 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from alma_env.build_cache import built
-from alma_env.data.datasets import TEXT, CopiedByReference
+from alma_env.data.datasets import CopiedByReference
 from alma_env.data.permutation import require_integer
 from alma_env.data.stream import Part
 from alma_env.errors import DataUnavailableError
@@ -46,14 +46,12 @@ class TextData:
     """
 
     folder: Path = field(compare=False)
-    name: str
     vocabulary: int  # number of token ids, which may be less than `vocabulary_size`
     sequence_length: int  # tokens
     digest: str  # xxh3_128 (hex) of all token files, the tokenizer and the sequence length
     corpus: str = field(compare=False)  # xxh3_128 (hex) of the documents before permutation: equal for all seeds
     test_x: NDArray[np.int32] = field(repr=False, compare=False)
     test_y: NDArray[np.int32] = field(repr=False, compare=False)
-    held_out_valid: ClassVar[bool] = True  # one validation set for all ticks
 
     @property
     def tokenizer_file(self) -> Path:
@@ -195,7 +193,7 @@ def _open(folder: Path) -> TextStream:
     settings, sizes = manifest["settings"], manifest["sequences"]
     length = settings["sequence_length"]
     test = packing.opened(folder, packing.TEST, sizes[packing.TEST], length, "r")
-    data = TextData(folder, TEXT, manifest["vocabulary"], length, manifest["digest"], manifest["corpus"], *test)
+    data = TextData(folder, manifest["vocabulary"], length, manifest["digest"], manifest["corpus"], *test)
     return TextStream(data, settings["ticks"], settings["seed"], sizes[packing.train_file(1)], sizes[packing.VALID])
 
 

@@ -104,7 +104,6 @@ def test_a_warning_is_given_if_most_of_the_text_is_dropped(tmp_path: Path, small
 
 def test_validation_is_the_held_out_set_at_every_tick(small: Callable[..., TextStream]) -> None:
     stream = small()
-    assert stream.data.held_out_valid
     for t in (1, 2, 3):
         documents = released(stream, t, "valid")
         assert documents[:-1] == VALID[: len(documents) - 1]
