@@ -69,9 +69,6 @@ class TextStream(CopiedByReference):
     sequences: int  # of each mega-batch
     valid_sequences: int
 
-    def __len__(self) -> int:
-        return self.ticks
-
     @property
     def test(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
         """The hidden evaluation set (x, y)."""
