@@ -41,9 +41,6 @@ class Records:
         self._initial: dict[int, WeakStorage] = {}  # storages whose content was known before the first block
         self._past: set[int] = set()  # contents that blocks left and that were not foreign
 
-    def __len__(self) -> int:
-        return len(self._records)
-
     def of_content(self, content: int) -> Provenance | None:
         """Return the provenance of a content, as a checksum, that is in a storage now; None if it is in none."""
         return self._by_content.get(content)
