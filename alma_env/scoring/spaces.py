@@ -161,8 +161,6 @@ class PredictorSpace(gym.Space["nn.Module | None"]):
             other.per_token,
         )
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         per_token = ", per_token=True" if self.per_token else ""
         return f"PredictorSpace(input_shape={self.input_shape}, classes={self.classes}{per_token})"
