@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from agents.training.stage import Examples
+from alma_env.data.arrays import is_mapped
 
 Part = Mapping[str, NDArray[Any]]  # "x" and "y"
 
@@ -32,7 +33,7 @@ def _joined(arrays: list[NDArray[Any]]) -> Tensor:
     first = arrays[0]
     if len(arrays) == 1:
         return torch.from_numpy(first)
-    if not _is_mapped(first):
+    if not is_mapped(first):
         return torch.from_numpy(np.concatenate(arrays))
     try:
         with tempfile.TemporaryFile() as file:  # the mapping stays valid after the file is closed
@@ -52,9 +53,3 @@ def _joined(arrays: list[NDArray[Any]]) -> Tensor:
 
 
 _ROWS = 4096  # rows copied at a time, which limits the memory needed
-
-
-def _is_mapped(array: NDArray[Any] | None) -> bool:
-    while array is not None and not isinstance(array, np.memmap):
-        array = array.base if isinstance(array.base, np.ndarray) else None
-    return array is not None

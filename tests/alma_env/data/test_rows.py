@@ -18,6 +18,7 @@ import agents
 import alma_env
 from agents.cli import main
 from alma_env.data import rows
+from alma_env.data.arrays import is_mapped
 
 RANDOM = np.random.default_rng(0)
 IMAGES, LABELS = RANDOM.integers(0, 256, (60, 3, 8, 8)).astype(np.uint8), np.arange(60) % 3
@@ -30,12 +31,6 @@ def pairs(x, y):
 
 def expected(x, **keywords):
     return alma_env.from_arrays((x[:40], LABELS[:40]), (x[40:], LABELS[40:]), **keywords)
-
-
-def mapped(array) -> bool:
-    while array is not None and not isinstance(array, np.memmap):
-        array = array.base
-    return array is not None
 
 
 def as_image(x):
@@ -72,8 +67,8 @@ def test_a_learner_runs_on_memory_mapped_inputs_with_the_same_ledger():
         return agents.run(env, agents.make("sm", env, width=4, wait=1, epochs=2, seed=0), seed=0)
 
     data = alma_env.from_dataset(pairs(IMAGES[:40], LABELS[:40]), pairs(IMAGES[40:], LABELS[40:]))
-    assert mapped(data.train_x)
-    assert mapped(data.test_x)
+    assert is_mapped(data.train_x)
+    assert is_mapped(data.test_x)
     same = expected(IMAGES, mean=data.mean, std=data.std)
     assert [row.error for row in ledger(data)] == [row.error for row in ledger(same)]
 
@@ -146,7 +141,7 @@ def test_memory_mapped_floats_have_the_moments_of_the_array(tmp_path):
     mapped_x = np.memmap(tmp_path / "x", np.float32, "w+", shape=(60, 3, 4))
     mapped_x[:] = RANDOM.normal(2, 3, (60, 3, 4))
     data, other = (alma_env.from_arrays((x, LABELS), (x, LABELS)) for x in (mapped_x, np.array(mapped_x)))
-    assert mapped(data.train_x)
+    assert is_mapped(data.train_x)
     assert data.digest == other.digest
     np.testing.assert_allclose((data.mean, data.std), (other.mean, other.std), rtol=1e-12)
 
@@ -208,7 +203,7 @@ def test_a_path_gives_the_arrays_that_are_there(write, tmp_path):
         other = expected(IMAGES)
     assert data.digest == other.digest
     assert alma_env.from_path(tmp_path / "own.npz" if write is write_npz else tmp_path) is data  # read once
-    assert mapped(data.train_x) == (write is not write_npz)
+    assert is_mapped(data.train_x) == (write is not write_npz)
 
 
 def test_the_command_runs_on_data_of_the_user(tmp_path, capsys):
