@@ -171,17 +171,6 @@ def test_an_ensemble_on_a_gpu_is_scored_on_the_gpu(env):
     assert row(env, copy.deepcopy(ensemble).cuda())[1:] == row(env, ensemble)[1:]
 
 
-def test_later_changes_of_members_do_not_affect_the_deployed_ensemble(env):
-    ensemble = Ensemble(members("a", "b"), Prepare())
-    env.reset(seed=0, options={"predictor": ensemble})
-    error = env.ledger[0].error
-    with torch.no_grad():
-        for parameter in ensemble.parameters():
-            parameter.zero_()
-    env.step(None)
-    assert env.ledger[1].error == error
-
-
 def upside_down(total, members):
     return -total
 
