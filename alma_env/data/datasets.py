@@ -44,7 +44,7 @@ class CopiedByReference:
         return self
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class DataSet(CopiedByReference):
     """A train part, which is cut into a stream, and a test part, which stays inside the environment.
 
@@ -54,16 +54,16 @@ class DataSet(CopiedByReference):
     """
 
     name: str
-    train_x: NDArray[Any]
-    train_y: NDArray[np.int64]
-    test_x: NDArray[Any]
-    test_y: NDArray[np.int64]
+    train_x: NDArray[Any] = field(compare=False)  # the digest is compared instead
+    train_y: NDArray[np.int64] = field(compare=False)
+    test_x: NDArray[Any] = field(compare=False)
+    test_y: NDArray[np.int64] = field(compare=False)
     classes: int
     scale: float  # 255 for uint8 images, 1 for floats
     mean: tuple[float, ...]  # of x / scale, one per channel or one for all
     std: tuple[float, ...]
     digest: str = field(init=False)  # xxh3_128 (hex) of names, dtypes, shapes and bytes of the four arrays
-    source: _Source | None = field(default=None, repr=False)
+    source: _Source | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         digest = xxhash.xxh3_128()
@@ -112,15 +112,6 @@ class DataSet(CopiedByReference):
             "mean": list(self.mean),
             "std": list(self.std),
         }
-
-    def _identity(self) -> tuple[object, ...]:
-        return (self.name, self.digest, self.classes, self.scale, self.mean, self.std)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, DataSet) and self._identity() == other._identity()
-
-    def __hash__(self) -> int:
-        return hash(self._identity())
 
     def __reduce__(self) -> tuple[Callable[..., DataSet], tuple[Any, ...]]:
         if self.source is not None:
