@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from alma_env.metering.cost_formulas import Formula, after_buffer, by_qualified_name, multiply_adds
+from alma_env.metering.cost_formulas import Formula, after_first, by_qualified_name, multiply_adds
 
 Shapes = Sequence[tuple[int, ...]]  # of query, key and value
 
@@ -44,13 +44,7 @@ def _attention_backward_cost(query: Tensor, key: Tensor, value: Tensor, shapes: 
     return multiply_adds(total)
 
 
-def _attention_backward(
-    out: Any, grad: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any
-) -> int:
-    return _attention_backward_cost(query, key, value, [(query.shape, key.shape, value.shape)])
-
-
-def _flex_attention_backward(out: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> int:
+def _attention_backward(out: Any, query: Tensor, key: Tensor, value: Tensor, *rest: Any, **options: Any) -> int:
     return _attention_backward_cost(query, key, value, [(query.shape, key.shape, value.shape)])
 
 
@@ -147,14 +141,14 @@ FORMULAS: dict[str, Formula] = by_qualified_name(
             "_scaled_dot_product_fused_attention_overrideable _scaled_dot_product_attention_math_for_mps "
             "higher_order::flex_attention"
         ),
-        _attention_backward: (
+        after_first(_attention_backward): (
             "_scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_flash_attention_backward "
             "_scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward "
             "_scaled_dot_product_fused_attention_overrideable_backward"
         ),
-        _flex_attention_backward: "higher_order::flex_attention_backward",
+        _attention_backward: "higher_order::flex_attention_backward",
         _flash_attention: "_flash_attention_forward",
-        after_buffer(_flash_attention): "_flash_attention_forward_no_dropout_inplace",
+        after_first(_flash_attention): "_flash_attention_forward_no_dropout_inplace",
         _efficient_attention: "_efficient_attention_forward",
         _packed_attention_backward: "_flash_attention_backward _efficient_attention_backward",
         _multi_head_attention: "_native_multi_head_attention",

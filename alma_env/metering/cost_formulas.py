@@ -26,11 +26,14 @@ def multiply_adds(count: int) -> int:
     return 2 * count
 
 
-def after_buffer(formula: Formula) -> Formula:
-    """Return `formula` for an operation whose first argument is the buffer that it writes to."""
+def after_first(formula: Formula) -> Formula:
+    """Return `formula` for an operation with one more argument in front.
 
-    def shifted(out: Any, buffer: Tensor, *rest: Any, **options: Any) -> int:
-        return formula(buffer, *rest, **options)
+    It is the buffer that the operation writes to, a term that it adds, or the gradient of its output.
+    """
+
+    def shifted(out: Any, first: Any, *rest: Any, **options: Any) -> int:
+        return formula(first, *rest, **options)  # a formula reads no more of an output than its shape
 
     return shifted
 
@@ -69,10 +72,6 @@ def _matrix_product(out: Any, a: Tensor, b: Tensor, *rest: Any, **options: Any) 
     if b.layout in _SPARSE:
         return multiply_adds(_stored(b) * (a.shape[-2] if a.dim() > 1 else 1))
     return multiply_adds(a.numel() * (b.shape[-1] if b.dim() > 1 else 1))
-
-
-def _added_matrix_product(out: Any, base: Any, a: Tensor, b: Tensor, *rest: Any, **options: Any) -> int:
-    return _matrix_product(out, a, b)
 
 
 def _sampled_matrix_product(out: Any, base: Tensor, a: Tensor, *rest: Any, **options: Any) -> int:
@@ -177,7 +176,7 @@ def _time_first_convolution(out: Tensor, x: Tensor, weight: Tensor, *rest: Any) 
 FORMULAS: dict[str, Formula] = by_qualified_name(
     {
         _matrix_product: "mm bmm mv dot vdot _int_mm _scaled_mm _scaled_mm_v2 _sparse_sparse_matmul",
-        _added_matrix_product: "addmm baddbmm addbmm addmv _addmm_activation _sparse_addmm",
+        after_first(_matrix_product): "addmm baddbmm addbmm addmv _addmm_activation _sparse_addmm",
         _sampled_matrix_product: "sparse_sampled_addmm",
         _linear_combination: "_compute_linear_combination",
         _rank_one_update: "addr",
@@ -196,7 +195,7 @@ FORMULAS: dict[str, Formula] = by_qualified_name(
             "slow_conv_dilated2d slow_conv_dilated3d _conv_depthwise2d conv_depthwise3d mkldnn::_convolution_pointwise"
         ),
         _fused_sum_convolution: "mkldnn::_convolution_pointwise.binary",
-        after_buffer(_plain_convolution): "mkldnn::_convolution_pointwise_.binary",
+        after_first(_plain_convolution): "mkldnn::_convolution_pointwise_.binary",
         _transposed_convolution: (
             "cudnn_convolution_transpose miopen_convolution_transpose _mps_convolution_transpose slow_conv_transpose2d "
             "slow_conv_transpose3d mkldnn::_convolution_transpose_pointwise"
