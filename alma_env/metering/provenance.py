@@ -18,16 +18,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from alma_env.metering.content_flow import Flow
 from alma_env.metering.known_content import UNCHARGED, UNKNOWN, KnownContent
 from alma_env.metering.records import Provenance
-from alma_env.metering.storages import WeakStorage, covers, is_opaque, key_of, parts_of, sample
-from alma_env.metering.touched import (
-    FEW,
-    Inputs,
-    Touched,
-    as_bytes,
-    numbers_written,
-    selects_examples,
-    tensors_in,
-)
+from alma_env.metering.storages import WeakStorage, covers, is_opaque, key_of, parts_of, sample, tensors_of
+from alma_env.metering.touched import FEW, Inputs, Touched, as_bytes, numbers_written, selects_examples
 
 _PRUNE_AT = 4096
 
@@ -82,11 +74,11 @@ class ProvenanceStore:
     def outputs(self, flow: Flow, inputs: Inputs, out: Any, written: Iterable[Tensor], args: tuple[Any, ...]) -> None:
         """Note what an operation created and wrote, from what it read."""
         if flow.lifts:
-            for tensor in tensors_in(out):
+            for tensor in tensors_of(out):
                 self._lift(tensor)
             return
         if flow.creates:
-            for tensor in tensors_in(out):
+            for tensor in tensors_of(out):
                 for part in parts_of(tensor):
                     self._create(part, flow, inputs)
         for tensor in written:

@@ -63,15 +63,6 @@ def is_parameter(thing: Any) -> bool:
     return type(thing) is nn.Parameter or (isinstance(thing, Tensor) and thing.requires_grad and thing.is_leaf)
 
 
-def tensors_in(out: Any) -> list[Tensor]:
-    """Return the tensors in the output of an operation."""
-    if isinstance(out, Tensor):
-        return [out]
-    if isinstance(out, list | tuple):
-        return [tensor for one in out for tensor in tensors_in(one)]
-    return []
-
-
 def as_bytes(storage: torch.UntypedStorage) -> Tensor:
     """Return a tensor of the bytes of a storage, in its memory."""
     return torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
