@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from alma_env.metering.content_flow import Flow
@@ -110,8 +110,6 @@ class ProvenanceStore:
             touched = self._first_look(key, tensor, WeakStorage(tensor))
         elif touched.sample is not None and sample(tensor) != touched.sample:
             self._look_again(key, tensor, touched)
-        if type(tensor) is nn.Parameter:
-            touched.parameter = True
         yield touched
 
     def _first_look(self, key: int, tensor: Tensor, reference: WeakStorage) -> Touched:

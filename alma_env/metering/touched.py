@@ -23,7 +23,6 @@ class Touched:
         "foreign",
         "made",
         "numbers",
-        "parameter",
         "reference",
         "released",
         "sample",
@@ -36,7 +35,6 @@ class Touched:
         self.foreign = ""  # why the content is foreign
         self.written = False  # by an operation of the block
         self.made = True  # by operations, of this or an earlier block: a copy is then made, too
-        self.parameter = False
         self.released = False  # data that the environment handed out
         self.data = False  # computed from such data alone
         self.numbers = 0  # numbers from outside that it holds
