@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -85,8 +86,5 @@ def replace_file(file: Path, content: str | bytes, *, concurrent: bool = False) 
 
 def file_digest(file: Path) -> str:
     """Return xxh3_128 (hex) of the bytes of a file; it is read one block at a time."""
-    digest = xxhash.xxh3_128()
     with file.open("rb") as opened:
-        while block := opened.read(1 << 20):
-            digest.update(block)
-    return str(digest.hexdigest())
+        return hashlib.file_digest(opened, xxhash.xxh3_128).hexdigest()

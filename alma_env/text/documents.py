@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -83,8 +84,7 @@ def content_digest(files: Iterable[Path], digest: Any) -> None:
     for file in files:
         with file.open("rb") as opened:
             digest.update(f"{_suffix(file)} {file.stat().st_size} ".encode())
-            while block := opened.read(1 << 20):
-                digest.update(block)
+            hashlib.file_digest(opened, lambda: digest)
 
 
 def documents(file: Path) -> Iterator[bytes]:
