@@ -58,7 +58,6 @@ class Answers:
             steady_flops=None if mark.kind is None else steady_flops.get(mark.kind),
             before=before if same_test else None,
             inputs=self._inputs,
-            frozen=not mark.parts,
         )
 
     def keep(self, scored: ScoredEnsemble, stream: Stream | TextStream) -> None:

@@ -54,25 +54,22 @@ def score(
     steady_flops: float | None,
     before: ScoredEnsemble | None,
     inputs: NormalisedInputs | None = None,
-    frozen: bool = False,
 ) -> tuple[Answer, ScoredEnsemble | None]:
     """Return the answer of a predictor, and the record for the next call if it is an ensemble.
 
     For classes, the answer of an ensemble equals that of `evaluation.answer` to the last bit.
 
     Args:
-        predictor: the predictor.
-        mark: its fingerprint.
+        predictor: a plain ensemble, or the return value of `evaluation.freeze`.
+        mark: its fingerprint; that of a plain ensemble has parts.
         x, y, task, batch_size: see `evaluation.run`.
         steady_flops: see `evaluation.run`; not for ensembles.
         before: the record of the last ensemble on the same test set, or None. Its members are not run again if the
             ensemble starts with them.
         inputs: see `evaluation.run`.
-        frozen: the predictor is the return value of `evaluation.freeze`, whose fingerprint is `mark`.
     """
-    # The parts of a fingerprint are those of a plain ensemble.
     if not (isinstance(predictor, Ensemble) and mark.parts and task.keeps_enough_for(predictor)):
-        body = predictor if frozen else freeze(predictor)
+        body = freeze(predictor) if mark.parts else predictor
         return answer(body, x, y, task=task, batch_size=batch_size, steady_flops=steady_flops, inputs=inputs), None
     prepare, *members = mark.parts
     marks = tuple(members)
