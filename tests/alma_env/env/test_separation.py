@@ -91,13 +91,6 @@ def test_the_environment_shares_nothing_with_the_predictor_also_no_empty_registr
             assert value is not vars(copied)[name] or isinstance(value, int | float | None), name
 
 
-def test_a_registry_that_two_modules_share_is_shared_in_the_copy():
-    model = nn.Sequential(nn.Identity(), nn.Identity())
-    model[1]._forward_hooks = model[0]._forward_hooks
-    frozen = freeze(model)
-    assert frozen[1]._forward_hooks is frozen[0]._forward_hooks is not model[0]._forward_hooks
-
-
 def test_writing_to_an_observation_does_not_change_the_stream(env):
     observation, _ = env.reset(seed=0)
     kept = copy.deepcopy(observation)
