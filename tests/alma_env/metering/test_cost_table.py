@@ -99,10 +99,3 @@ def test_a_formula_must_return_a_non_negative_integer(custom: Any, value: Any) -
     cost_table.register_cost(custom, lambda out, *args: value)
     with pytest.raises(ValueError, match=r"alma_test::product: its cost formula returned"):
         count(custom, randn(2, 3), randn(3, 5))
-
-
-def test_rule_returns_a_formula_a_reason_or_none() -> None:
-    aten = torch.ops.aten
-    assert cost(aten.mm.default, randn(2, 3), randn(3, 5)) == 60
-    assert isinstance(cost_table.rule(aten.relu.default), str)
-    assert cost_table.rule(aten.linalg_matrix_exp.default) is None
