@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 aten = torch.ops.aten
 DOUBLE = torch.float64
@@ -80,6 +81,7 @@ def _losses() -> list[Tensor]:
             F.cross_entropy(x, y, label_smoothing=0.1, **options),
             F.multi_margin_loss(x, classes, p=2, weight=floats(3, grad=False), **options),
             F.multilabel_margin_loss(x, torch.tensor([[0, -1, 1]] * 4), **options),
+            F.multilabel_soft_margin_loss(x, mask(4, 3).double(), **options),
             F.poisson_nll_loss(x, y, **options),
             F.gaussian_nll_loss(x, y, floats(4, 3), **options),
             F.cosine_embedding_loss(x, y, sign, **options),
@@ -178,6 +180,9 @@ def _activations() -> list[Tensor]:
         F.leaky_relu,
         F.relu,
         F.relu6,
+        F.softsign,
+        F.tanhshrink,
+        lambda x: F.softmin(x, 1),
         lambda x: F.glu(x[:, :2]),
         lambda x: F.threshold(x, 0.1, 0.0),
         lambda x: F.rrelu(x - 0.5, training=True),
@@ -220,6 +225,13 @@ def _scans() -> list[Any]:
         torch.searchsorted(x.detach(), floats(4, 3)),
         x.logsumexp(0),
     ]
+
+
+def differentiated(work: Callable[[], Any]) -> None:
+    """Do the work, and the backward pass of everything differentiable that it returns."""
+    for tensor in pytree.tree_leaves(work()):
+        if isinstance(tensor, Tensor) and tensor.requires_grad:
+            tensor.backward(torch.rand_like(tensor), retain_graph=True)
 
 
 WORK: dict[str, Callable[[], Any]] = {

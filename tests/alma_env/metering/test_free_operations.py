@@ -141,9 +141,7 @@ def recorded() -> Recorder:
         warnings.simplefilter("ignore")
         with recorder:
             for work in (free_work.WORK | internal_work.WORK).values():
-                for tensor in pytree.tree_leaves(work()):
-                    if isinstance(tensor, Tensor) and tensor.requires_grad:
-                        tensor.backward(torch.rand_like(tensor), retain_graph=True)
+                free_work.differentiated(work)
         for operation in free_operations():
             if torch.Tag.pointwise in operation.tags and not recorder.calls.get(operation):
                 with recorder:
