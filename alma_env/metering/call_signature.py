@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import weakref
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -12,43 +13,52 @@ import torch
 from torch import Tensor, nn
 
 
-def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], list[Tensor]]:
-    """Return the signature of a call, and all tensors in its arguments.
+@dataclass(frozen=True)
+class Held:
+    """What the arguments of a call hold."""
+
+    tensors: list[Tensor] = field(default_factory=list)
+    optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
+
+
+def signature(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], Held]:
+    """Return the signature of a call, and all tensors and optimizers in its arguments.
 
     The signature consists of the shapes, dtypes, devices and `requires_grad` of tensors, also of those in modules, and
     of the values of all other arguments. An object that compares by identity, such as the `self` of a method, enters
     by its identity and by the networks that it holds.
     """
     parts: list[Any] = [torch.is_grad_enabled()]
-    tensors: list[Tensor] = []
-    _describe(args, parts, tensors)
-    _describe(kwargs, parts, tensors)
-    return tuple(parts), tensors
+    held = Held()
+    _describe(args, parts, held)
+    _describe(kwargs, parts, held)
+    return tuple(parts), held
 
 
-def _describe(value: Any, parts: list[Any], tensors: list[Tensor]) -> None:
+def _describe(value: Any, parts: list[Any], held: Held) -> None:
     if isinstance(value, Tensor):
         parts += (value.shape, value.dtype, value.device, value.requires_grad)
-        tensors.append(value)
+        held.tensors.append(value)
     elif value is None or isinstance(value, str | int | float):
         parts += (type(value), value)
     elif isinstance(value, nn.Module):
-        _describe_module(value, parts, tensors)
+        _describe_module(value, parts, held)
     elif isinstance(value, list | tuple):
         parts += (type(value), len(value))
         for item in value:
-            _describe(item, parts, tensors)
+            _describe(item, parts, held)
     elif isinstance(value, dict):
         parts += (type(value), len(value))
         for name, item in value.items():
             parts.append(name)
-            _describe(item, parts, tensors)
+            _describe(item, parts, held)
     elif isinstance(value, torch.optim.Optimizer):
         parts += (type(value), len(value.state))
-        known = set(map(id, tensors))  # of a module among the arguments before
+        held.optimizers.append(value)
+        known = set(map(id, held.tensors))  # of a module among the arguments before
         for group in value.param_groups:
             parts.append(len(group["params"]))
-            _describe([p for p in group["params"] if id(p) not in known], parts, tensors)
+            _describe([p for p in group["params"] if id(p) not in known], parts, held)
     elif isinstance(value, np.ndarray):
         parts += (type(value), value.shape, value.dtype)
     else:
@@ -63,10 +73,10 @@ def _describe(value: Any, parts: list[Any], tensors: list[Tensor]) -> None:
             ) from None
         parts += (type(value), value)
         if isinstance(value, weakref.ref):
-            _describe_held(value(), parts, tensors)
+            _describe_held(value(), parts, held)
 
 
-def _describe_held(holder: Any, parts: list[Any], tensors: list[Tensor]) -> None:
+def _describe_held(holder: Any, parts: list[Any], held: Held) -> None:
     """Describe the networks, optimizers and parameters in an object's attributes, also inside lists and dictionaries.
 
     The object's numbers are ignored: a counter of steps would give each call another signature.
@@ -76,7 +86,7 @@ def _describe_held(holder: Any, parts: list[Any], tensors: list[Tensor]) -> None
         for item in values:
             if isinstance(item, nn.Module | torch.optim.Optimizer) or (isinstance(item, Tensor) and item.requires_grad):
                 parts.append(name)
-                _describe(item, parts, tensors)
+                _describe(item, parts, held)
 
 
 def _compares_by_identity(kind: type[Any]) -> bool:
@@ -84,17 +94,17 @@ def _compares_by_identity(kind: type[Any]) -> bool:
     return kind.__hash__ is inherited
 
 
-def _describe_module(module: nn.Module, parts: list[Any], tensors: list[Tensor]) -> None:
+def _describe_module(module: nn.Module, parts: list[Any], held: Held) -> None:
     # Not by named_parameters() and named_buffers(): they take ten times as long, at every step.
     parts += (type(module), module.training)
     for name, tensor in module._parameters.items():
         if tensor is not None:
             parts += (name, tensor.shape, tensor.dtype, tensor.requires_grad)
-            tensors.append(tensor)
+            held.tensors.append(tensor)
     for name, buffer in module._buffers.items():
         if buffer is not None:
             parts += (name, buffer.shape, buffer.dtype)
-            tensors.append(buffer)
+            held.tensors.append(buffer)
     of_torch = type(module).__module__.startswith("torch.nn.")  # its private attributes follow from the others
     for name, value in vars(module).items():  # stride, padding, groups, …
         if name in _OF_EVERY_MODULE:
@@ -109,7 +119,7 @@ def _describe_module(module: nn.Module, parts: list[Any], tensors: list[Tensor])
     for name, child in module._modules.items():
         if child is not None:
             parts.append(name)
-            _describe_module(child, parts, tensors)
+            _describe_module(child, parts, held)
 
 
 _PLAIN = frozenset({bool, int, float, str, type(None)})

@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from alma_env.metering import cost_table
 from alma_env.metering.backward_passes import current_pass, passes
+from alma_env.metering.beside import Beside
 from alma_env.metering.content_flow import Flow, flow_of
 from alma_env.metering.cost_formulas import Formula
 from alma_env.metering.provenance import ProvenanceStore
@@ -48,6 +49,7 @@ class Copies:
 
     def __init__(self, tensors: Iterable[Tensor]) -> None:
         self._known: dict[int, WeakStorage] = {}
+        self.beside = Beside()  # written by functions in the function
         self.note_all(list(tensors), "")
 
     def look_at_all(self, tensors: Iterable[Tensor]) -> tuple[list[Tensor], str]:
@@ -71,7 +73,11 @@ class Copies:
     def knows(self, tensor: Tensor) -> bool:
         """Return whether the function may write to a tensor; to counters it always may."""
         floating = tensor.is_floating_point() or tensor.is_complex()
-        return not floating or (key := key_of(tensor)) is None or key in self._known
+        if not floating or (key := key_of(tensor)) is None or key in self._known:
+            return True
+        for written, foreign in self.beside.take():
+            self.note_written(written, foreign)
+        return key in self._known
 
 
 class CountingMode(TorchDispatchMode):  # type: ignore[no-untyped-call]

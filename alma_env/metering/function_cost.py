@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from alma_env.metering.backward_passes import passes
-from alma_env.metering.call_signature import signature
+from alma_env.metering.call_signature import Held, signature
 from alma_env.metering.dispatch_mode import Copies, CountingMode
 from alma_env.metering.known_content import UNCHARGED
 from alma_env.metering.meter import Meter, running
@@ -173,14 +173,14 @@ class CountedOnce(Generic[P, R]):
         meter = running()
         if meter is None:
             return self.fn(*args, **kwargs)
-        cost, tensors = self._cost(meter, args, kwargs)
+        cost, held = self._cost(meter, args, kwargs)
         if not cost.known:
             with _reported_numbers(forward_to_outer=True) as numbers, meter.count_into(tally := Tally(None)):
                 out = self.fn(*args, **kwargs)
             cost.learn(numbers, tally)
             return out
         content: Any = meter.content
-        found, foreign = content.look_at_all(tensors)
+        found, foreign = content.look_at_all(held.tensors)
         above = meter.suspend()
         try:
             with _reported_numbers(forward_to_outer=True) as numbers:
@@ -194,6 +194,7 @@ class CountedOnce(Generic[P, R]):
                 raise
             finally:
                 content.note_all(found, foreign)
+                content.beside.note(held.tensors if cost.backward_passes else (), held.optimizers, foreign)
             passes().charged += cost.backward_passes
         for tensor in tensors_of(out):
             content.note_written(tensor, foreign)
@@ -214,13 +215,13 @@ class CountedOnce(Generic[P, R]):
         meter.charge((), cost.registered)
         return cost.at(0)
 
-    def _cost(self, meter: Meter, args: Any, kwargs: Any) -> tuple[_SignatureCost, list[Tensor]]:
+    def _cost(self, meter: Meter, args: Any, kwargs: Any) -> tuple[_SignatureCost, Held]:
         """Return the cost of calls with the signature of these arguments, counted on copies if it is new."""
-        key, tensors = signature(args, kwargs)
+        key, held = signature(args, kwargs)
         cost = self._costs.get(key)
         if cost is None:
             content: Any = meter.content
-            content.look_at_all(tensors)  # as parameters: a copy may read their memory in another form
+            content.look_at_all(held.tensors)  # as parameters: a copy may read their memory in another form
             cost = _SignatureCost(getattr(self.fn, "__qualname__", repr(self.fn)))
             seen = len(passes().seen)
             with _reported_numbers(forward_to_outer=False) as numbers:
@@ -230,7 +231,7 @@ class CountedOnce(Generic[P, R]):
             if sum(map(len, self._costs)) + len(key) > _MOST_PARTS:
                 self._costs.clear()
             self._costs[key] = cost
-        return cost, tensors
+        return cost, held
 
 
 def _count_on_copies(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], meter: Meter) -> Tally:

@@ -15,6 +15,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
+from alma_env.metering.beside import Beside
 from alma_env.metering.content_flow import Flow
 from alma_env.metering.known_content import UNCHARGED, UNKNOWN, KnownContent
 from alma_env.metering.records import Provenance
@@ -34,6 +35,7 @@ class ProvenanceStore:
         self._lifted: dict[int, WeakStorage] = {}  # made PyTorch's by the running block, with any content
         self._hidden: WeakIdKeyDictionary = WeakIdKeyDictionary()  # tensors without a storage, and why they are foreign
         self._prune_at = _PRUNE_AT
+        self.beside = Beside()  # written by functions that the running block did not see
 
     # --- the running block ---------------------------------------------------------------------
 
@@ -105,6 +107,8 @@ class ProvenanceStore:
                 elif is_opaque(tensor) and not self.known.explained:
                     yield UNKNOWN
             return
+        if self.beside:
+            self._look_beside()
         touched = self.touched.get(key)
         if touched is None:
             touched = self._first_look(key, tensor, WeakStorage(tensor))
@@ -121,6 +125,10 @@ class ProvenanceStore:
         self._unwritten.pop(key, None)
         self._prune()
         return touched
+
+    def _look_beside(self) -> None:
+        for tensor, foreign in self.beside.take():
+            self.note_written(tensor, foreign)
 
     def _look_again(self, key: int, tensor: Tensor, touched: Touched) -> None:
         """Judge content that changed between two operations of the block."""
@@ -254,6 +262,7 @@ class ProvenanceStore:
 
     def end_block(self, counted: bool) -> None:
         """Record the provenance of all live storages that the block touched; `counted` as in `Provenance`."""
+        self._look_beside()
         for key, reference in list(self._lifted.items()):
             if key not in self.touched and (storage := reference.storage()) is not None and storage.nbytes():
                 self._first_look(key, as_bytes(storage), reference)
