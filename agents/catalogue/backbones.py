@@ -45,8 +45,8 @@ def firefly(backbone: str, shape: tuple[int, ...], width: int, classes: int, gen
     """Return a VGG19 without convolution biases; ValueError for other backbones, as the paper uses it for CIFAR-10."""
     if backbone != "vgg19":
         raise ValueError(
-            f"agent 'ff' with an {backbone.upper()}: Firefly grows the channels of a VGG19, as in the paper; use a "
-            "data set with 32×32 images such as CIFAR10, or another growing agent: gens, gmoe"
+            f"agent 'ff' with an {backbone.upper()}: Firefly grows the channels of a VGG19, as in the paper; use "
+            "CIFAR10 or CIFAR100, whose recipe has a VGG19, or another growing agent: gens, gmoe"
         )
     return FireflyVGG19([width] * CONVOLUTIONS, classes, shape[0], generator=generator)
 

@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from agents.catalogue import backbones
 from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.data_facts import DataFacts
@@ -53,7 +55,13 @@ def resolve_agent(id: str, facts: DataFacts, *, policy: Policy | None = None, **
         **own,
         "stage": dataclasses.asdict(stage),
     }
-    return AgentConfig(json.loads(json.dumps(record)))
+    return AgentConfig(json.loads(json.dumps(record, default=_without_numpy)))
+
+
+def _without_numpy(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{value!r}: must be a number, a text or a list of them")
 
 
 class UnknownHyperparameterError(ValueError):

@@ -6,7 +6,8 @@ predict:  as the estimator
 The size and the FLOPs of an answer are those of the module, see `agents.networks.forest` and
 `agents.networks.nearest_neighbours`. The meter cannot count the work of scikit-learn, so a stage declares it by this
 rule: in a tree, each decision compares its candidate features (``max_features``), and each comparison takes one
-multiply-add, 2 FLOPs, for each training example at the decision. Storing neighbours takes none.
+multiply-add, 2 FLOPs, for each training example at the decision; a tree without decisions takes 2 for each example.
+Storing neighbours takes none.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ class ScikitLearner:
         if not _is_forest(fitted):
             return NearestNeighbours(x, y.clone(), int(fitted.n_neighbors), self.classes)
         trees = getattr(fitted, "estimators_", [fitted])
-        flops = sum(_fitting_flops(tree) for tree in trees)
+        flops = sum(_fitting_flops(tree, len(y)) for tree in trees)
         if (running := meter.running()) is not None:
             running.declare(flops, reason=f"{type(fitted).__name__} of scikit-learn, see agents.learners.scikit")
         return forest_of([tree.tree_ for tree in trees], np.asarray(fitted.classes_, np.int64), self.classes)
@@ -142,10 +143,11 @@ class ScikitLearner:
         self.predictor = Predictor(self._normalize, body).eval()
 
 
-def _fitting_flops(tree: Any) -> int:
+def _fitting_flops(tree: Any, examples: int) -> int:
     """Return the FLOPs of fitting one tree, by the rule of this module."""
     decisions = tree.tree_.children_left >= 0
-    return 2 * int(tree.tree_.n_node_samples[decisions].sum()) * int(tree.max_features_)
+    flops = 2 * int(tree.tree_.n_node_samples[decisions].sum()) * int(tree.max_features_)
+    return flops or 2 * examples
 
 
 def _is_forest(estimator: Any) -> bool:

@@ -23,7 +23,7 @@ class SingleModel(NetworkLearner[Predictor]):
         from_scratch: start every stage from a new random initialisation; only meaningful with replay.
     """
 
-    cannot_grow = "'sm': a single model cannot grow", "an agent that grows: gens, gmoe, ff"
+    cannot_grow = "'sm': a single model cannot grow", "an agent that grows, such as gens or gmoe"
 
     def initialise(self, stage: int) -> Predictor:
         """Return the untrained network of a stage."""

@@ -29,7 +29,7 @@ class UMix(NetworkLearner[Predictor]):
         from_scratch: start every stage from new random initialisations; only meaningful with replay.
     """
 
-    cannot_grow = "'umix': a uniform mixture has a fixed number of members", "an agent that grows: gens, gmoe, ff"
+    cannot_grow = "'umix': a uniform mixture has a fixed number of members", "an agent that grows, such as gens or gmoe"
     members: int = 5
     reduce: Reduce = "mean"
 

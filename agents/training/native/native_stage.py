@@ -72,7 +72,7 @@ class NativeStage:
         )
         self._stage = _new_stage(functions, self._members, optimizer)
         if not self._stage:
-            raise MemoryError("engine='native': the memory is short for the networks of a stage")
+            raise MemoryError(f"engine='native': the memory is short for the networks of a stage; {_REMEDY}")
         self._states = [torch.cat([t.detach().reshape(-1) for t in float_tensors(member)]) for member in self._members]
         for number, state in enumerate(self._states):
             functions.alma_read(self._stage, number, state.data_ptr())
@@ -96,13 +96,13 @@ class NativeStage:
             cut = native.Crops(*map(_pointer, parts), self._settings.padding)
         sizes = self._train_size, self._settings.batch_size
         if self._functions.alma_train_epoch(self._stage, self._train, _pointer(order), cut, *sizes):
-            raise MemoryError("engine='native': the memory is short for a mini-batch")
+            raise MemoryError(f"engine='native': the memory is short for a mini-batch; {_REMEDY}")
 
     def score(self) -> tuple[float, float]:
         """Return the mean cross-entropy and the error fraction on V, rounded to float32 as in the plain engine."""
         loss, wrong, size = ctypes.c_double(), ctypes.c_long(), self._valid_size
         if self._functions.alma_score(self._stage, self._valid, size, loss, wrong):
-            raise MemoryError("engine='native': the memory is short for the validation examples")
+            raise MemoryError(f"engine='native': the memory is short for the validation examples; {_REMEDY}")
         return float32(float32(loss.value) / size), float32(wrong.value / size)
 
     def state(self) -> list[Tensor]:
@@ -110,6 +110,9 @@ class NativeStage:
         for number, state in enumerate(self._states):
             self._functions.alma_write(self._stage, number, state.data_ptr())
         return self._states
+
+
+_REMEDY = "use a smaller batch_size or width, fewer processes at once, or engine='plain'"
 
 
 def _new_stage(functions: ctypes.CDLL, members: list[nn.Module], optimizer: native.Settings) -> int | None:

@@ -245,6 +245,8 @@ def test_numbers_of_numpy_are_accepted(tmp_path: Path) -> None:
         first, second = [agents.make("ens", env := stream(), **given) for given in ({**numbers, **recipe}, plain)]
         assert first.config == second.config
         agents.run(env, first, 0, tmp_path / str(number))
+    for numbers_of_growth, given in ((np.int64(1), 1), (np.array([1, 2]), [1, 2]), ((np.int64(1), 2), [1, 2])):
+        assert agents.make("gmoe", digits(), grow_by=numbers_of_growth).config["grow_by"] == given
     policy = agents.fixed_wait(np.int64(3))
     agents.run(env := digits(), agents.make("sm", env, policy=policy, epochs=1), 0, tmp_path / "policy")
 

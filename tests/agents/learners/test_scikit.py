@@ -90,6 +90,15 @@ def test_an_episode_is_metered_and_declared(name):
         assert ledger[4].flops["training"] > 0
 
 
+def test_trees_without_a_decision_are_declared_and_deployed():
+    env = alma_env.make("Digits-ALMA-v0", ticks=4)
+    learner = ScikitLearner(tree.DecisionTreeClassifier(min_samples_leaf=1_000), env.data, seed=0)
+    ledger = agents.run(env, agents.AnytimeAgent(learner, agents.FixedWait(wait=2), env.ticks, learner.config), seed=0)
+    assert [row.flops["training"] for row in ledger if row.declared] == [
+        2 * 2 * len(env.megabatch(1)["train"]["y"])
+    ] * 2
+
+
 def test_a_run_continues_from_its_folder_with_the_same_ledger(tmp_path, monkeypatch):
     monkeypatch.setattr("agents.runs.run_folder.CHECKPOINT_SECONDS", 0)
     env = alma_env.make("Digits-ALMA-v0", ticks=4)
