@@ -155,8 +155,8 @@ def page() -> str:
 
 TAIL = """
 A submission is *held* if its verification ended several times without a verdict, because workers were killed or their
-machines had no room, or if its stored files are not those that were sent. This says nothing about the submission. Look
-at the log of the workers, then queue it again.
+machines could not run it (no memory, disk, data or isolation), or if its stored files are not those that were sent.
+This says nothing about the submission. Look at the log of the workers, then queue it again.
 """
 
 if __name__ == "__main__":

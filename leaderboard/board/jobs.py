@@ -79,7 +79,7 @@ def interrupt(session: Session, job: Job, moment: datetime, reason: str, pause_s
         pause = 0.0 if job.interruptions == 1 else pause_seconds * 2 ** (job.interruptions - 2)
         requeue(session, job, moment + timedelta(seconds=min(LONGEST_BACKOFF_SECONDS, pause)))
         return
-    text = f"{job.interruptions} workers ended during the verification; a maintainer will find out why"
+    text = f"{job.interruptions} starts ended without a verdict; a maintainer will find out why"
     log(session, job, moment, "held", text)
     stop(session, job, "held", moment, reason)
 

@@ -8,9 +8,9 @@ not renew, so any worker on any machine can claim the job when the lease ends. E
 the key of the last claim can finish, fail or release the job. The result of a worker that was too slow is therefore
 discarded. A constraint of the table also limits a submission to one result.
 
-A start that ends without a verdict, because the worker was killed or its machine had no room, is an *interruption*. It
-is not an attempt of the submission. But a submission may be what kills the workers, so the pauses between its starts
-grow, and after some interruptions the job is *held* until a maintainer queues it again.
+A start that ends without a verdict, because the worker was killed or its machine could not run it, is an
+*interruption*. It is not an attempt of the submission. But a submission may be what kills the workers, so the pauses
+between its starts grow, and after some interruptions the job is *held* until a maintainer queues it again.
 
 Concurrent claims: PostgreSQL gives each worker a different row (``FOR UPDATE SKIP LOCKED``), and SQLite runs one claim
 at a time (``BEGIN IMMEDIATE``). The state of a submission changes in the same transaction as the state of its job.

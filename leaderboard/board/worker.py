@@ -22,6 +22,7 @@ from types import FrameType
 from sqlalchemy import Engine
 from sqlalchemy.exc import OperationalError
 
+from alma_env.errors import DataUnavailableError
 from leaderboard.board import queue, scratch
 from leaderboard.board.details import details
 from leaderboard.board.queue import Lease
@@ -29,6 +30,7 @@ from leaderboard.board.submissions import package_of, require_described
 from leaderboard.database.engine import reading
 from leaderboard.errors import DamagedError, LeaseLostError, SubmissionError
 from leaderboard.rules import RULES_VERSION
+from leaderboard.sandbox.sandbox import SandboxError
 from leaderboard.submission import manifest as manifests
 from leaderboard.submission.static_check import MANIFEST
 from leaderboard.verification.result import Verification, Verifier
@@ -114,10 +116,10 @@ def _do(
         queue.fail(engine, lease, str(error), retry=False)
         log.info("submission %d: it cannot run: %s", lease.submission_id, error)
     except Exception as error:
-        if _no_room(error):
-            reason = f"the machine of the worker has no room: {error}"
+        if _fault_of_machine(error):
+            reason = f"the machine of the worker cannot verify it: {error}"
             queue.interrupt(engine, lease, reason, pause_seconds=backoff_seconds)
-            log.error("submission %d: this machine has no room (%s); waiting", lease.submission_id, error)
+            log.error("submission %d: this machine cannot verify it (%s); waiting", lease.submission_id, error)
             stop.wait(backoff_seconds)
             return False
         trace = "".join(traceback.format_exception(error, limit=-8))[-4_000:]
@@ -126,10 +128,12 @@ def _do(
     return False
 
 
-def _no_room(error: BaseException | None) -> bool:
-    """Return whether an error says that the worker's machine is full or broken, not that the submission is wrong."""
+def _fault_of_machine(error: BaseException | None) -> bool:
+    """Return whether the machine, not the submission, is at fault: it is full, broken, or lacks data or isolation."""
     while error is not None:
-        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in NO_ROOM):
+        if isinstance(error, MemoryError | DataUnavailableError | SandboxError):
+            return True
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
             return True
         error = error.__cause__
     return False

@@ -161,7 +161,7 @@ class Job(Base):
 
     Attributes:
         attempts: starts that ended with a failure, and the present start.
-        interruptions: starts that ended without a verdict, because the worker was killed or its machine had no room.
+        interruptions: starts that ended without a verdict, by a killed worker or a machine that could not run it.
         network: client address of the sender, for the limit and the turn of the address; deleted after a day.
         claimed_at: time of the last start, for the turns of accounts and addresses.
     """

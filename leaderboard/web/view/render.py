@@ -36,7 +36,7 @@ _EVENTS = {
     "claimed": "a worker started the verification",
     "lease expired": "the worker was lost; another worker will start again",
     "attempt failed": "the attempt failed on the worker's side",
-    "interrupted": "the worker's machine had no room; a worker will start again",
+    "interrupted": "the worker's machine could not run it; a worker will start again",
     "held": "held until a maintainer has looked at the workers",
     "damaged": "not verified: the stored files are not those that were sent",
     "given back": "the worker was stopped; another worker will start again",

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
+from alma_env.errors import DataUnavailableError
 from leaderboard.board import jobs, queue, scratch
 from leaderboard.board.details import details, public
 from leaderboard.board.submissions import package_of as stored_package
@@ -20,6 +21,7 @@ from leaderboard.board.worker import work
 from leaderboard.database.engine import now, reading, writing
 from leaderboard.database.tables import Event, Submission
 from leaderboard.errors import DamagedError
+from leaderboard.sandbox.sandbox import SandboxError
 from leaderboard.submission import manifest as manifests
 
 from ..conftest import package_of, verification_of
@@ -54,15 +56,23 @@ def test_the_pauses_after_interruptions_grow(engine):
     assert [round(pause, -1) for pause in pauses] == [0, 20, 40, 80]
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.ENOMEM, errno.EMFILE])
-def test_a_full_machine_is_no_attempt_of_the_submission(engine, number):
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *(OSError(number, os.strerror(number)) for number in (errno.ENOSPC, errno.ENOMEM, errno.EMFILE)),
+        DataUnavailableError("MNIST: files are missing"),
+        SandboxError("no isolation on this machine"),
+    ],
+    ids=repr,
+)
+def test_a_fault_of_the_machine_is_no_attempt_of_the_submission(engine, fault):
     sent = submit(engine, package_of()).id
     calls = []
 
     def unlucky(package, manifest, progress):
         calls.append(1)
         if len(calls) <= jobs.MAXIMUM_ATTEMPTS + 1:
-            raise RuntimeError("it stopped") from OSError(number, os.strerror(number))
+            raise RuntimeError("it stopped") from fault
         return verification_of()
 
     assert work(engine, unlucky, poll_seconds=0.01, backoff_seconds=0.0, until_empty=True) == 1
@@ -130,7 +140,7 @@ def test_a_held_submission_waits_for_a_maintainer_and_its_log_says_so(engine):
     assert queue.claim(engine, "w") is None
     found = public(details(engine, sent))
     assert (found.state, found.attempts, found.interruptions) == ("held", 0, jobs.MAXIMUM_INTERRUPTIONS)
-    assert "8 workers ended during the verification" in found.events[-1].text
+    assert "8 starts ended without a verdict" in found.events[-1].text
     with reading(engine) as session:
         assert "failed" not in set(session.scalars(select(Event.kind)))
 
