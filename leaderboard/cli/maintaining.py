@@ -190,7 +190,7 @@ def _retry(options: argparse.Namespace, console: Console) -> int:
 
 
 def _baselines(options: argparse.Namespace, console: Console) -> int:
-    with opened(options, new=True) as engine:
+    with opened(options, new=options.record is None) as engine:
         from leaderboard.board import baselines
 
         if options.record is not None:
@@ -203,8 +203,10 @@ def _baselines(options: argparse.Namespace, console: Console) -> int:
 
 def _upgrade(options: argparse.Namespace, console: Console) -> int:
     url = database_url(options)
+    from leaderboard.database.engine import require_existing
     from leaderboard.database.migrations import head, upgrade
 
+    require_existing(url)
     upgrade(url)
     say(console, f"the tables have version {head()}")
     return 0

@@ -21,7 +21,8 @@ def upgrade(url: str) -> None:
     """Create the tables, or upgrade them to the newest version. Several processes can call this at once.
 
     Raises:
-        DatabaseError: the URL is invalid, the database does not answer, or the tables have a newer version.
+        DatabaseError: the URL is invalid, the database does not answer, or the tables have a newer version or are of
+            another program.
     """
     engine = connect(url)
     try:
@@ -32,6 +33,8 @@ def upgrade(url: str) -> None:
             found = current(connection)
             if found == head():
                 return
+            if found is None and set(inspect(connection).get_table_names()) - {"alembic_version"}:
+                raise _foreign(engine)
             config = configuration()
             known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
             if found is not None and found not in known:
@@ -61,7 +64,7 @@ def open_database(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
         if found is None and not tables:
             upgrade(url)
         elif found is None:
-            raise DatabaseError(f"database {shown}: has tables of another program; give the board a separate database")
+            raise _foreign(engine)
         elif found != head():
             raise DatabaseError(
                 f"database {shown}: its tables have version {found}, this program needs {head()}; stop the workers, "
@@ -70,6 +73,11 @@ def open_database(url: str, *, busy_seconds: float = BUSY_SECONDS) -> Engine:
             )
         on_error.pop_all()
     return engine
+
+
+def _foreign(engine: Engine) -> DatabaseError:
+    shown = engine.url.render_as_string(hide_password=True)
+    return DatabaseError(f"database {shown}: has tables of another program; give the board a separate database")
 
 
 def _look(engine: Engine) -> tuple[list[str], str | None]:

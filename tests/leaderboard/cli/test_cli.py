@@ -185,6 +185,8 @@ def test_a_board_is_served_without_baselines_if_their_account_cannot_send_them(c
         ("token", "make", "Ada"),
         ("token", "list", "Ada"),
         ("token", "revoke", "7"),
+        ("baselines", "--record", "results.xz"),
+        ("upgrade",),
     ],
     ids=" ".join,
 )

@@ -69,8 +69,11 @@ def test_tables_of_another_version_or_program_are_refused(database_url):
     engine = connect(database_url)
     with engine.begin() as connection:
         connection.exec_driver_sql("CREATE TABLE theirs (id INTEGER)")
-    with pytest.raises(DatabaseError, match="has tables of another program; give"):
-        open_database(database_url)
+    for act in (open_database, upgrade):
+        with pytest.raises(DatabaseError, match="has tables of another program; give"):
+            act(database_url)
+    with engine.connect() as connection:
+        assert inspect(connection).get_table_names() == ["theirs"]
     with engine.begin() as connection:
         connection.exec_driver_sql("DROP TABLE theirs")
     upgrade(database_url)
