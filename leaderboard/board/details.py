@@ -26,6 +26,8 @@ from leaderboard.verification.result import Finding, Severity
 
 # Kinds of events whose texts everyone may read. The texts of other kinds may describe the board's machines.
 _PUBLIC_EVENTS = ("submitted", "claimed", "failed", "held", "damaged", "accepted", "rejected")
+# Kinds of events that give the reason of a state.
+_REASONS = {"failed": ("failed",), "rejected": ("rejected",), "held": ("held", "damaged")}
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,12 @@ class Details:
         return self.state not in WAITING
 
     @property
+    def reason(self) -> str:
+        """Why it failed, is held or was rejected, for everyone; empty if only the findings say it."""
+        kinds = _REASONS.get(self.state, ())
+        return next((event.text for event in reversed(self.events) if event.kind in kinds), "")
+
+    @property
     def own_costs(self) -> bool:
         """Whether a run has operations whose cost, or freedom from cost, the submission registered."""
         return any(run.own_costs for run in self.runs)
@@ -160,7 +168,9 @@ class Details:
             lines.append(f"{finding.severity}: {finding.code}{seed}: {finding.text}")
         if self.last_error:
             lines.append(f"last error: {self.last_error}")
-        lines += [f"{event.at:%Y-%m-%d %H:%M:%S} {event.kind}" for event in self.events]
+        for event in self.events:
+            text = f": {event.text}" if event.text and event.kind in _PUBLIC_EVENTS else ""
+            lines.append(f"{event.at:%Y-%m-%d %H:%M:%S} UTC {event.kind}{text}")
         return [printable(line) for line in lines]
 
 

@@ -65,9 +65,10 @@ def starts(job: Job) -> int:
     return job.attempts + job.interruptions
 
 
-def end(session: Session, job: Job, moment: datetime, error: str) -> None:
-    """End a job as failed."""
-    log(session, job, moment, "failed", f"after {job.attempts} of {job.maximum_attempts} attempts")
+def end(session: Session, job: Job, moment: datetime, error: str, reason: str | None = None) -> None:
+    """End a job as failed. Only maintainers can read ``error``, and everyone ``reason``; None if the worker failed."""
+    why = reason or "the worker failed; a maintainer can queue it again, so you need not send it again"
+    log(session, job, moment, "failed", f"after {job.attempts} of {job.maximum_attempts} attempts: {why}")
     stop(session, job, "failed", moment, error)
     session.flush()
 

@@ -40,6 +40,7 @@ LEASE_SECONDS = 60.0
 BACKOFF_SECONDS = 30.0  # before the second attempt; doubled before each later attempt
 FIRST_INTERRUPTION_SECONDS = 5.0  # pause after the second interruption; doubled after each later one
 DISABLED = "the account that sent the submission is disabled"
+_ENABLE = f"{DISABLED}; a maintainer can enable the account and queue it again"
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def claim(engine: Engine, worker: str, lease_seconds: float = LEASE_SECONDS) -> 
                 jobs.hold_damaged(session, id, moment, error)
                 continue
             if disabled:
-                jobs.end(session, job, moment, DISABLED)
+                jobs.end(session, job, moment, DISABLED, _ENABLE)
                 continue
             if job.state == "running":
                 gone = f"start {jobs.starts(job)}: worker {job.lease_owner} was killed or disconnected"
@@ -123,7 +124,7 @@ def renew(engine: Engine, lease: Lease, lease_seconds: float = LEASE_SECONDS, pr
         job = jobs.held(session, lease.job_id, lease.key, lease.worker)
         disabled = jobs.is_disabled(session, job)
         if disabled:
-            jobs.end(session, job, now(session), DISABLED)
+            jobs.end(session, job, now(session), DISABLED, _ENABLE)
         else:
             job.lease_until = now(session) + timedelta(seconds=lease_seconds)
             if progress is not None:
@@ -168,7 +169,13 @@ def adopt(engine: Engine, submission_id: int, verification: Verification, worker
 
 
 def fail(
-    engine: Engine, lease: Lease, error: str, *, retry: bool = True, backoff_seconds: float = BACKOFF_SECONDS
+    engine: Engine,
+    lease: Lease,
+    error: str,
+    *,
+    retry: bool = True,
+    public: bool = False,
+    backoff_seconds: float = BACKOFF_SECONDS,
 ) -> None:
     """Record that an attempt failed. The job is queued again unless it was the last attempt.
 
@@ -177,6 +184,7 @@ def fail(
         lease: lease of the job.
         error: the error, for maintainers.
         retry: False if another attempt would fail in the same way.
+        public: whether everyone can read the error if it ends the job, because it is about the submission only.
         backoff_seconds: pause before the second attempt; doubled before each later one.
 
     Raises:
@@ -188,7 +196,7 @@ def fail(
         error = storable(error, 4_000)
         jobs.log(session, job, moment, "attempt failed", error)
         if not retry or job.attempts >= job.maximum_attempts:
-            jobs.end(session, job, moment, error)
+            jobs.end(session, job, moment, error, error if public else None)
             return
         pause = min(LONGEST_BACKOFF_SECONDS, backoff_seconds * 2 ** (job.attempts - 1))
         job.last_error = error

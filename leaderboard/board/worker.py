@@ -113,7 +113,7 @@ def _do(
         queue.hold(engine, lease, "damaged", str(error))
         log.error("submission %d: not verified: %s", lease.submission_id, error)
     except SubmissionError as error:
-        queue.fail(engine, lease, str(error), retry=False)
+        queue.fail(engine, lease, str(error), retry=False, public=True)
         log.info("submission %d: it cannot run: %s", lease.submission_id, error)
     except Exception as error:
         if _fault_of_machine(error):

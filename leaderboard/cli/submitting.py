@@ -120,7 +120,7 @@ def _status(options: argparse.Namespace, console: Console) -> int:
             else:
                 lines = details(engine, options.id).lines()
     if options.id is None:
-        table = Table("id", "state", "env", "name", "method", "sent", "progress", box=None)
+        table = Table("id", "state", "env", "name", "method", "sent (UTC)", "progress", box=None)
         for columns in rows:
             table.add_row(*map(escape, columns))
         console.print(table)

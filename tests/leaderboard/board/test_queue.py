@@ -10,6 +10,7 @@ from sqlalchemy import func, select, update
 
 from alma_env import Ledger
 from leaderboard.board import jobs, queue, results
+from leaderboard.board.details import details
 from leaderboard.board.submissions import submit
 from leaderboard.database.engine import now, reading, writing
 from leaderboard.database.tables import Account, AuditFinding, Event, Job, Result, ResultRun, Submission
@@ -213,6 +214,7 @@ def test_jobs_of_a_disabled_account_fail(engine):
     for sent in (running, waiting):
         job = job_of(engine, sent)
         assert (job.state, job.last_error) == ("failed", queue.DISABLED)
+        assert f"{queue.DISABLED}; a maintainer can enable the account" in details(engine, sent).reason
         assert state_of(engine, sent) == "failed"
 
 

@@ -12,6 +12,7 @@ import pytest
 from sqlalchemy import func, select, text, update
 
 from leaderboard.board import queue
+from leaderboard.board.details import details, public
 from leaderboard.board.standings import standings
 from leaderboard.board.submissions import submit
 from leaderboard.board.worker import work
@@ -170,6 +171,9 @@ def test_a_submission_that_cannot_run_fails_at_once(engine):
     assert work(engine, refuse, until_empty=True) == 0
     assert calls == [1]
     assert job_of(engine, sent).last_error == "agent.py: make_agent returned None; return an agent"
+    found = public(details(engine, sent))
+    assert found.reason == "after 1 of 3 attempts: agent.py: make_agent returned None; return an agent"
+    assert found.lines()[-1].endswith(f" UTC failed: {found.reason}")
 
 
 def test_a_submission_under_other_rules_is_not_verified_and_can_be_sent_again(engine, monkeypatch):
@@ -184,7 +188,7 @@ def test_a_submission_under_other_rules_is_not_verified_and_can_be_sent_again(en
 
     assert work(engine, look, until_empty=True) == 0
     assert (calls, states(engine)) == ([], {"failed": 1})
-    assert "sent under rules 0.1; this worker verifies rules 0.2; send it again" in job_of(engine, sent).last_error
+    assert "sent under rules 0.1; this worker verifies rules 0.2; send it again" in details(engine, sent).reason
     assert submit(engine, package).new
     assert work(engine, look, until_empty=True) == 1
     assert [len(standings(engine, "Digits-ALMA-v0", rules).lines) for rules in ("0.1", "0.2")] == [0, 1]

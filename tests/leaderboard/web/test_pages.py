@@ -9,6 +9,8 @@ from html import unescape
 import pytest
 
 from leaderboard.board import queue
+from leaderboard.board.details import details
+from leaderboard.board.results import decide
 from leaderboard.board.submissions import package_of as stored_package
 from leaderboard.board.submissions import submit
 from leaderboard.database.engine import reading
@@ -214,12 +216,27 @@ def test_only_maintainers_see_the_errors_of_workers(client, engine):
     queue.fail(engine, queue.claim(engine, "secret-host"), "Traceback: /home/secret", retry=False)
     page = get(client, f"/submissions/{sent}")
     assert "The verification failed" in page.text
+    assert "after 1 of 3 attempts: the worker failed; a maintainer can queue it again" in page.text
     assert "secret" not in page.text
     log_in(client, person(engine, "Mia", "maintainer"))
     assert "Traceback: /home/secret" in get(client, "/review").text
     response = form(client, "/review", "/review/retry", id=str(sent))
     assert response.headers["location"] == f"/submissions/{sent}"
     assert "This submission is next in the queue" in get(client, f"/submissions/{sent}").text
+
+
+def test_the_page_and_the_terminal_say_why_a_submission_failed_or_was_rejected(client, engine, mia):
+    failed = submit(engine, package_of(name="old")).id
+    queue.fail(engine, queue.claim(engine, "w"), "sent under old rules; send it again", retry=False, public=True)
+    page = get(client, f"/submissions/{failed}").text
+    assert "It ended after 1 of 3 attempts: sent under old rules; send it again." in page
+    assert "You need not send it again" not in page
+    rejected = publish(engine, Finding("suspicious", "odd", "an odd thing"))
+    decide(engine, rejected, mia.name, accept=False, reason="no answer of the authors")
+    assert "A maintainer rejected the result: no answer of the authors" in get(client, f"/submissions/{rejected}").text
+    assert details(engine, rejected).lines()[-1].endswith(" UTC rejected: no answer of the authors")
+    fatal = publish(engine, Finding("fatal", "failed", "it stopped"), name="fatal")
+    assert "The findings of the audit give the reason" in get(client, f"/submissions/{fatal}").text
 
 
 # Comparing.
