@@ -40,7 +40,7 @@ def add(commands: Commands[argparse.ArgumentParser]) -> None:
         action="append",
         default=[],
         metavar="ADDRESS",
-        help="proxy whose headers are trusted for the address of the client; can be repeated",
+        help="address or network of a proxy, whose headers are trusted for the address of the client; can be repeated",
     )
     serve.add_argument(
         "--registration",

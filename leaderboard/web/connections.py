@@ -10,6 +10,7 @@ a class behind one address loses only idle connections.
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import logging
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -31,7 +32,7 @@ class ConnectionLimits:
         per_address: number of connections of a client address.
         head_seconds: time from the begin of a connection, or the end of a response, to the end of the next head.
         request_seconds: time from there to the end of the response. A slow reader of the response is disconnected.
-        exempt: addresses without a limit of their own: the proxies of the board.
+        exempt: addresses and networks without a limit of their own: the proxies of the board; ``*`` for all.
     """
 
     most: int = 500
@@ -41,6 +42,7 @@ class ConnectionLimits:
     exempt: Collection[str] = ()
 
     def __post_init__(self) -> None:
+        _networks(self.exempt)  # raises
         if min(self.most, self.per_address, self.head_seconds, self.request_seconds) <= 0:
             raise ValueError(f"{self}: every limit must be more than 0; leave it out for the default")
 
@@ -50,13 +52,14 @@ class Connections:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
+        self._exempt = _networks(limits.exempt)
         self._by_address: dict[str, dict[LimitedProtocol, None]] = {}
         self._count = 0
 
     def add(self, new: LimitedProtocol, address: str) -> bool:
         """Add a connection, and close another one if there are too many. Return False if there is no room."""
         here = self._by_address.get(address, {})
-        if len(here) >= self.limits.per_address and address not in self.limits.exempt:
+        if len(here) >= self.limits.per_address and not self._is_exempt(address):
             if not self._close_one(here):
                 return False
         elif self._count >= self.limits.most:
@@ -66,6 +69,17 @@ class Connections:
         self._by_address.setdefault(address, {})[new] = None
         self._count += 1
         return True
+
+    def address_of(self, host: str | None) -> str:
+        """Return the address that a connection counts for: that of a proxy, or the network of another client."""
+        return host if host and self._is_exempt(host) else client_network(host)
+
+    def _is_exempt(self, address: str) -> bool:
+        try:
+            found = ipaddress.ip_address(address)
+        except ValueError:  # the network of a client
+            return "*" in self.limits.exempt
+        return any(found in network for network in self._exempt)
 
     def remove(self, ended: LimitedProtocol, address: str) -> None:
         """Remove a connection that has ended; one that was removed before has no effect."""
@@ -92,7 +106,7 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Count the connection, or close it if there is no room."""
         super().connection_made(transport)
-        self._address = client_network(self.client[0] if self.client else None)
+        self._address = self.registry.address_of(self.client[0] if self.client else None)
         self._timer: asyncio.TimerHandle | None = None
         self._waits_in: tuple[Any, bool] | None = None
         if not self.registry.add(self, self._address):
@@ -148,6 +162,22 @@ class LimitedProtocol(H11Protocol):
     def _late(self) -> None:
         log.info("a connection waited too long for its client; it is closed")
         self.give_up()
+
+
+def _networks(texts: Collection[str]) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
+    """Return the networks that uvicorn trusts for these texts; raise ValueError for a text that it would ignore."""
+    if list(texts) == ["*"]:
+        return ipaddress.ip_network("0.0.0.0/0"), ipaddress.ip_network("::/0")
+    found = []
+    for text in texts:
+        try:
+            found.append(ipaddress.ip_network(text))
+        except ValueError as error:
+            raise ValueError(
+                f"trusted proxy {text!r}: {error}; give an address such as 127.0.0.1 or ::1, a network such as "
+                "10.0.0.0/8, or only *"
+            ) from error
+    return tuple(found)
 
 
 _NO_ROOM = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 5\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"

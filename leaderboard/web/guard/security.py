@@ -147,8 +147,8 @@ def _uploads(request: Request) -> bool:
 
 def _require_host(request: Request, settings: Settings) -> None:
     """Refuse requests to a host that is not the board's: a page of another site may have sent the browser here."""
-    known = settings.public_host
-    if known is not None and request.headers.get("host", "").lower() != known:
+    known = settings.public_hosts
+    if known and request.headers.get("host", "").lower() not in known:
         if route_path(request.scope) == _HEALTH:  # a proxy asks by address
             return
         raise HTTPException(421, f"Host: this board is at {settings.public_url}; use this address")

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 from urllib.parse import urlsplit
 
+import httpx2
+
 from leaderboard.submission.zip_archive import MAXIMUM_ARCHIVE_BYTES
 from leaderboard.web.guard.providers import Provider
 
@@ -108,13 +110,19 @@ class Settings:
             address_of(self.public_url)  # raises
 
     @property
-    def public_host(self) -> str | None:
-        """Host and port of the public address, in lower case; None if it is not known."""
-        return None if self.public_url is None else address_of(self.public_url)[1]
+    def public_hosts(self) -> frozenset[str]:
+        """The values of ``Host`` of requests to the public address, in lower case; empty if it is not known."""
+        if self.public_url is None:
+            return frozenset()
+        scheme, host = address_of(self.public_url)
+        return frozenset((host, f"{host}:{443 if scheme == 'https' else 80}"))  # some proxies add the default port
 
 
 def address_of(url: str) -> tuple[str, str]:
-    """Return the scheme and the host with its port, in lower case, of the address of a board or of an origin.
+    """Return the scheme and the host with its port, as a browser sends them, of the address of a board or of an origin.
+
+    >>> address_of("https://B\u00fccher.example:443"), address_of("http://[::1]:8000")
+    (('https', 'xn--bcher-kva.example'), ('http', '[::1]:8000'))
 
     Raises:
         ValueError: the text is not an http or https address.
@@ -122,8 +130,9 @@ def address_of(url: str) -> tuple[str, str]:
     try:
         parts = urlsplit(url)
         named, _ = parts.hostname, parts.port  # both can raise
-    except ValueError as error:
+        sent = httpx2.URL(url)
+    except (ValueError, httpx2.InvalidURL) as error:
         raise ValueError(f"public_url={url!r}: {error}; write it like https://board.example") from error
     if parts.scheme not in ("http", "https") or not named or "@" in parts.netloc or parts.query or parts.fragment:
         raise ValueError(f"public_url={url!r}: not an address of a board; write it like https://board.example")
-    return parts.scheme, parts.netloc.lower()
+    return sent.scheme, sent.netloc.decode("ascii").lower()

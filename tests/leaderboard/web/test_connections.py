@@ -112,12 +112,37 @@ def test_a_request_in_progress_is_not_interrupted_for_a_new_connection():
     assert opened(registry, "192.0.2.3")
 
 
-def test_a_proxy_has_no_limit_of_its_own():
-    registry = Connections(ConnectionLimits(most=5, per_address=1, exempt=["127.0.0.1"]))
-    assert None not in [opened(registry, "127.0.0.1", waits=False) for _ in range(5)]
-    assert opened(registry, "127.0.0.1") is None
+@pytest.mark.parametrize(
+    ("exempt", "host", "other"),
+    [
+        ("127.0.0.1", "127.0.0.1", "127.0.0.2"),
+        ("::1", "::1", "::2"),
+        ("0:0::1", "::1", "::2"),
+        ("10.0.0.0/8", "10.7.0.1", "11.0.0.1"),
+        ("fd00::/8", "fd12::1", "fe00::1"),
+        ("*", "192.0.2.7", None),
+        ("*", "2001:db8::1", None),
+    ],
+)
+def test_a_proxy_has_no_limit_of_its_own(exempt, host, other):
+    registry = Connections(ConnectionLimits(most=5, per_address=1, exempt=[exempt]))
+    proxy = registry.address_of(host)
+    assert None not in [opened(registry, proxy, waits=False) for _ in range(4)]
+    if other is not None:
+        client = registry.address_of(other)
+        assert opened(registry, client, waits=False)
+        assert opened(registry, client) is None
+    else:
+        assert opened(registry, proxy, waits=False)
+    assert opened(registry, proxy) is None
 
 
 def test_wrong_limits_are_refused():
     with pytest.raises(ValueError, match="every limit must be more than 0"):
         ConnectionLimits(most=0)
+
+
+@pytest.mark.parametrize("exempt", [["proxy.example"], ["10.0.0.1/8"], ["*", "127.0.0.1"], ["127.0.0.1,::1"]])
+def test_a_proxy_that_uvicorn_would_not_recognise_is_refused(exempt):
+    with pytest.raises(ValueError, match="trusted proxy .*; give an address such as 127.0.0.1"):
+        ConnectionLimits(exempt=exempt)

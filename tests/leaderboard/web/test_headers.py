@@ -158,7 +158,34 @@ def test_a_board_that_knows_its_address_refuses_other_hosts(engine):
 
 
 @pytest.mark.parametrize(
-    "url", ["board.example", "ftp://board.example", "https://", "https://[", "https://a@b", "https://a/?b"]
+    ("url", "hosts"),
+    [
+        ("https://board.example:443", [b"board.example", b"board.example:443"]),
+        ("http://board.example", [b"board.example:80"]),
+        ("https://B\u00fccher.example:8443/", [b"xn--bcher-kva.example:8443"]),
+        ("https://stra\u00dfe.example", [b"xn--strae-oqa.example"]),
+        ("http://[::1]:80", [b"[::1]"]),
+    ],
+)
+def test_a_board_is_reached_at_its_address_however_the_operator_writes_it(engine, url, hosts):
+    app = app_of(engine, replace(SETTINGS, public_url=url))
+    for host in hosts:
+        assert asgi.request(app, "GET", "/submit", [(b"host", host)])[0] == 200
+    assert asgi.request(app, "GET", "/submit", [(b"host", b"evil.example")])[0] == 421
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "board.example",
+        "ftp://board.example",
+        "https://",
+        "https://[",
+        "https://a@b",
+        "https://a/?b",
+        "https://a\u2028b",
+        "https://\u0300",
+    ],
 )
 def test_a_wrong_address_of_the_board_is_refused(url):
     with pytest.raises(ValueError, match="public_url="):
