@@ -101,7 +101,7 @@ def baselines() -> list[Baseline]:
 
 
 def install(engine: Engine, chosen: Iterable[Baseline] | None = None, results: bytes | None = None) -> tuple[int, int]:
-    """Put baselines (by default all) on a board. Baselines that are already on it do not change.
+    """Put baselines (by default all) on a board. Baselines that are already on it, or in its queue, do not change.
 
     Args:
         engine: engine of the board's database.
@@ -119,17 +119,19 @@ def install(engine: Engine, chosen: Iterable[Baseline] | None = None, results: b
     known = {(record["digest"], record["rules_version"]): record for record in records}
     packages = [baseline.package() for baseline in (baselines() if chosen is None else chosen)]
     same_files = Submission.digest.in_([package.digest for package in packages])
-    started = same_files, Submission.rules_version == RULES_VERSION, Submission.state != "queued"
     with reading(engine) as session:  # skip installed baselines, so that a restarted server writes nothing
-        installed = set(session.scalars(select(Submission.digest).where(*started)))
+        known_here = select(Submission.digest).where(same_files, Submission.rules_version == RULES_VERSION)
+        installed = set(session.scalars(known_here))
     adopted = queued = 0
     for package in packages:
         if package.digest in installed:
             continue
         made = submit(engine, package, BASELINES_ACCOUNT)
+        if not made.new:  # another process was faster
+            continue
         record = known.get((package.digest, RULES_VERSION))
         if record is None:
-            queued += made.new
+            queued += 1
         else:
             moment = datetime.fromisoformat(record["verified_at"])
             adopted += queue.adopt(engine, made.id, _verification(record), record["worker"], moment)

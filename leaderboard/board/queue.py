@@ -153,14 +153,14 @@ def finish(engine: Engine, lease: Lease, verification: Verification) -> None:
 
 
 def adopt(engine: Engine, submission_id: int, verification: Verification, worker: str, moment: datetime) -> bool:
-    """Write a verification that ``worker`` did elsewhere at ``moment`` as the result of a queued job.
+    """Write a verification that ``worker`` did elsewhere at ``moment`` as the result of a job.
 
-    Return False, and change nothing, if the job has already started or ended. Only the project's own baselines use
+    Return False, and change nothing, if a worker has claimed the job. Only the project's own baselines use
     this, because their results are shipped; see `leaderboard.board.baselines`.
     """
     with writing(engine) as session:
         job = session.scalars(select(Job).where(Job.submission_id == submission_id).with_for_update()).one()
-        if job.state != "queued":
+        if job.state != "queued" or job.claimed_at is not None:
             return False
         results.record(session, job.submission, verification, worker, moment)
         job.state, job.finished_at = "finished", moment

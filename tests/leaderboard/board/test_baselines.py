@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from datetime import UTC, datetime
 
 import pytest
 
@@ -55,8 +56,11 @@ def test_installed_baselines_stay_and_changed_baselines_are_queued(engine, resul
     assert queue.claim(engine, "a worker").submission_id == 3
 
 
-def test_a_shipped_result_does_not_replace_a_running_job(engine, results):
-    install(engine, CHOSEN[:1], results=b"")
+def test_a_shipped_result_replaces_no_job_that_was_queued_or_started_without_it(engine, results):
+    assert install(engine, CHOSEN[:1], results=b"") == (0, 1)
+    assert install(engine, CHOSEN[:1], results=results) == (0, 0)
+    queue.release(engine, queue.claim(engine, "a worker"))
+    assert queue.adopt(engine, 1, verification_of(), "elsewhere", datetime.now(UTC)) is False
     lease = queue.claim(engine, "a worker")
     assert install(engine, CHOSEN[:1], results=results) == (0, 0)
     queue.finish(engine, lease, verification_of(comp=300))

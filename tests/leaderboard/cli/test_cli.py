@@ -185,7 +185,7 @@ def test_a_board_is_served_without_baselines_if_their_account_cannot_send_them(c
         ("token", "make", "Ada"),
         ("token", "list", "Ada"),
         ("token", "revoke", "7"),
-        ("baselines", "--record", "results.xz"),
+        ("baselines", "--record", "/dev/null"),
         ("upgrade",),
     ],
     ids=" ".join,
