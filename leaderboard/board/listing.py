@@ -92,8 +92,11 @@ def list_submissions(
     account_id: int | None = None,
     limit: int = 50,
     offset: int = 0,
+    oldest_first: bool = False,
 ) -> SubmissionsPage:
     """Return a page of the submissions, the newest first: of all, or of one state, environment and account.
+
+    ``oldest_first`` turns the order round.
 
     Raises:
         ValueError: the state, the limit (1 to 200 lines) or the offset is invalid.
@@ -109,8 +112,12 @@ def list_submissions(
     conditions = [getattr(Submission, name) == value for name, value in filters.items() if value is not None]
     with reading(engine) as session:
         total = session.scalar(select(func.count()).select_from(Submission).where(*conditions)) or 0
-        chosen = select(Submission.id).where(*conditions).order_by(Submission.id.desc()).limit(limit).offset(offset)
-        lines, damaged = each_readable(session.scalars(chosen).all(), partial(_read, session))
+        order = Submission.id if oldest_first else Submission.id.desc()
+        ids = session.scalars(
+            select(Submission.id).where(*conditions).order_by(order).limit(limit).offset(offset)
+        ).all()
+        lines, damaged = each_readable(ids, partial(_read, session))
+    lines.sort(key=lambda line: line.id, reverse=not oldest_first)
     return SubmissionsPage(tuple(lines), total, damaged)
 
 
@@ -121,6 +128,5 @@ def _read(session: Session, ids: Sequence[int]) -> list[ListedSubmission]:
         .outerjoin(Account, Account.id == Submission.account_id)
         .outerjoin(Job, Job.submission_id == Submission.id)
         .where(Submission.id.in_(ids))
-        .order_by(Submission.id.desc())
     )
     return _LINES.validate_python([dict(zip(_COLUMNS, row, strict=True)) for row in rows])

@@ -48,7 +48,9 @@ def _page(request: Request, chosen: Details | None, status: int, problems: list[
     waiting = {}
     damaged: list[int] = []
     for state in ("flagged", "failed", "held"):
-        page = list_submissions(engine, state=state, limit=MOST_SHOWN)
+        # A result that waits for a decision must not be hidden by newer ones. Failures are never decided, so that old
+        # ones would hide the new.
+        page = list_submissions(engine, state=state, limit=MOST_SHOWN, oldest_first=state != "failed")
         damaged += page.damaged
         found = []
         for line in page.lines:

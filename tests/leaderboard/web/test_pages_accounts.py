@@ -130,6 +130,24 @@ def test_a_maintainer_accepts_a_flagged_result_and_rejects_it_later(client, engi
     assert "submission 99" in get(client, "/review?id=99", 404).text
 
 
+def test_the_review_begins_with_the_oldest_results_and_links_to_the_others(client, engine, monkeypatch):
+    monkeypatch.setattr("leaderboard.web.pages.review.MOST_SHOWN", 2)
+    flags = Finding("suspicious", "cpu-time", "too fast")
+    sent = [publish(engine, flags, name=f"n {number}", contact=f"{number}@example.org") for number in range(3)]
+    page = get(client, "/submissions?state=flagged")
+    assert [link for link in page.links if link in [f"/submissions/{id}" for id in sent]] == [
+        f"/submissions/{id}" for id in reversed(sent)
+    ]
+    log_in(client, person(engine, "Mia", "maintainer"))
+    page = get(client, "/review")
+    shown = [link for link in page.links if re.fullmatch(r"/submissions/\d+", link)]
+    assert shown == [f"/submissions/{id}" for id in sent[:2]]
+    assert "All 3 flagged submissions" in page.text
+    assert "/submissions?state=flagged" in page.links
+    assert "0@example.org" in page.text
+    assert "All 0" not in page.text
+
+
 def test_a_number_of_a_review_that_is_no_number_is_invalid_and_not_missing(client, engine):
     log_in(client, person(engine, "Mia", "maintainer"))
     csrf = get(client, "/account").all("input", name="csrf")[0]["value"]
