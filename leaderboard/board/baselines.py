@@ -165,6 +165,7 @@ def record(engine: Engine, file: Path) -> int:
             "verified_at": found.verified_at.isoformat(),
             "environment": found.environment,
             "findings": [asdict(finding) for finding in found.findings],
+            "cpu_seconds": {run.seed: run.cpu_seconds for run in found.runs},
             "ledgers": {seed: ledger.to_json() for seed, ledger in ledgers(engine, number).items()},
         }
         lines.append(json.dumps(values, allow_nan=False))
@@ -173,6 +174,10 @@ def record(engine: Engine, file: Path) -> int:
 
 
 def _verification(record: Mapping[str, Any]) -> Verification:
-    runs = [VerifiedRun(int(seed), Ledger.from_json(ledger)) for seed, ledger in record["ledgers"].items()]
+    cpu_seconds = record.get("cpu_seconds", {})  # records of before lack it
+    runs = [
+        VerifiedRun(int(seed), Ledger.from_json(ledger), cpu_seconds.get(seed))
+        for seed, ledger in record["ledgers"].items()
+    ]
     findings = [Finding(**finding) for finding in record["findings"]]
     return Verification(tuple(runs), tuple(findings), record["environment"])

@@ -28,7 +28,9 @@ def results(tmp_path, monkeypatch) -> bytes:
     assert install(engine, CHOSEN, results=record_of(engine, tmp_path)) == (0, 2)
     for comp in (100, 200):
         lease = queue.claim(engine, "a worker")
-        queue.finish(engine, lease, verification_of(comp=comp))
+        found = verification_of(comp=comp)
+        runs = [dataclasses.replace(run, cpu_seconds=run.seed + 0.5) for run in found.runs]
+        queue.finish(engine, lease, dataclasses.replace(found, runs=tuple(runs)))
     return record_of(engine, tmp_path)
 
 
@@ -45,6 +47,7 @@ def test_shipped_results_are_on_a_new_board(engine, results):
     assert (found.state, found.account, found.worker) == ("verified", "alma-env", "a worker")
     assert [entry.kind for entry in found.events] == ["submitted", "verified"]
     assert ledgers(engine, 1) == {run.seed: run.ledger for run in verification_of(comp=100).runs}
+    assert [run.cpu_seconds for run in found.runs] == [0.5, 1.5, 2.5]
     assert queue.claim(engine, "another worker") is None
 
 
