@@ -102,8 +102,8 @@ class Versions:
             if -1 < seen < last:
                 kinds = set(connection.scalars(_KINDS, {"seen": seen}))
         with self._lock:
-            if kinds is None and last != self._seen and self._seen == -1:
-                self._board = last
+            if kinds is None and last > self._seen:
+                self._board = last  # nothing was read of the events since `_seen`
             elif kinds is not None and not kinds <= _NOT_IN_STANDINGS:
                 self._board = max(self._board, last)
             self._seen = max(self._seen, last)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import closing
 from html import unescape
+from types import SimpleNamespace
 
 import pytest
 
@@ -365,6 +366,20 @@ def test_the_version_of_the_board_changes_only_with_the_standings(engine):
     assert versions.board() > before[0]
     assert Versions(engine).board() >= versions.board() > 0
     assert sent
+
+
+def test_a_result_between_the_first_two_requests_changes_the_version_of_the_board(engine):
+    versions = Versions(engine)
+
+    def connect():  # of the first request; meanwhile the second one is complete, and a result is written
+        versions._engine = engine
+        versions.board()
+        publish(engine, name="meanwhile")
+        return engine.connect()
+
+    versions._engine = SimpleNamespace(connect=connect)
+    versions.board()
+    assert versions.board() == versions.latest() > 0
 
 
 def test_cache_entries_end_with_their_version_their_lifetime_and_for_space():
