@@ -14,6 +14,7 @@ sending a submission, because the same files are always one submission.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -132,7 +133,7 @@ class Client:
         Args:
             submission_id: number of the submission.
             timeout: maximum time to wait in seconds; None for no limit.
-            poll: seconds between two requests.
+            poll: seconds between two requests; the last one is at the end of the time.
             progress: called with the details of each response.
 
         Raises:
@@ -144,11 +145,12 @@ class Client:
             progress(found)
             if found.ended:
                 return found
-            if end is not None and time.monotonic() + poll > end:
+            left = math.inf if end is None else end - time.monotonic()
+            if left <= 0:
                 raise TimeoutError(
                     f"submission {submission_id}: {found.state} after {timeout:g} s; it continues there, so wait longer"
                 )
-            time.sleep(poll)
+            time.sleep(min(poll, left))
 
     def recent(
         self, *, state: str | None = None, env_id: str | None = None, limit: int = 50, offset: int = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import closing
+from types import SimpleNamespace
 
 import httpx2
 import pytest
@@ -77,8 +78,6 @@ def test_a_script_submits_waits_and_reads_results(engine, board, tmp_path):
     assert client.submit(package_of(name="number 1", contact="ada@example.org")).new is False
     (listed,) = client.recent(state="queued", env_id=ENV)
     assert (listed.id, listed.name, listed.account) == (sent.id, "number 1", "Ada")
-    with pytest.raises(TimeoutError, match="queued after 0.5 s.*wait longer"):
-        client.wait(sent.id, timeout=0.5, poll=4)
     seen = []
 
     def look(found) -> None:
@@ -96,6 +95,22 @@ def test_a_script_submits_waits_and_reads_results(engine, board, tmp_path):
     assert client.ledger(sent.id, 2) == ledger_of(2)
     assert client.package(sent.id) == package_of(name="number 1", contact="ada@example.org")
     assert b"number 1" in client.export(ENV, format="json", runs=True)
+
+
+@pytest.mark.parametrize(("timeout", "poll", "pauses"), [(0, 5, []), (0.5, 4, [0.5]), (7, 5, [5, 2]), (10, 5, [5, 5])])
+def test_waiting_lasts_until_the_timeout_and_asks_once_more(engine, board, monkeypatch, timeout, poll, pauses):
+    client, clock, slept = board(person(engine, "Ada")), [100.0], []
+    sent = client.submit(package_of()).id
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock[0] += seconds
+
+    monkeypatch.setattr("leaderboard.client.client.time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    seen = []
+    with pytest.raises(TimeoutError, match=f"queued after {timeout:g} s.*wait longer"):
+        client.wait(sent, timeout=timeout, poll=poll, progress=lambda found: seen.append(clock[0] - 100))
+    assert (slept, seen[-1]) == (pauses, timeout)
 
 
 def test_the_client_does_not_import_fastapi():
