@@ -63,7 +63,6 @@ def add_database(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--database",
         metavar="URL",
-        default=os.environ.get(DATABASE_VARIABLE),
         help=f"URL such as sqlite:///board.db or postgresql://user@host/board; default: ${DATABASE_VARIABLE}",
     )
 
@@ -100,9 +99,10 @@ def database_url(options: argparse.Namespace) -> str:
     Raises:
         ValueError: the user gave none.
     """
-    if not options.database:
+    url = options.database or os.environ.get(DATABASE_VARIABLE)
+    if not url:
         raise ValueError(f"--database: missing; give --database sqlite:///board.db, or set {DATABASE_VARIABLE}")
-    return str(options.database)
+    return str(url)
 
 
 @contextmanager
@@ -130,7 +130,15 @@ def opened(options: argparse.Namespace, *, new: bool = False, **settings: float)
 
 @contextmanager
 def connected(options: argparse.Namespace) -> Iterator[Client]:
-    """Connect to the board on the web, and close the connection at the end of the context."""
+    """Connect to the board on the web, and close the connection at the end of the context.
+
+    Raises:
+        ValueError: the user also gave options that belong to a database.
+    """
+    rules = {"database": "a board on the web has its own database", "account": "the board uses that of the token"}
+    for name, rule in rules.items():
+        if getattr(options, name, None) is not None:  # its value may have a password
+            raise ValueError(f"--{name} with --url {options.url}: {rule}; leave --{name} out")
     from leaderboard.client.client import Client
 
     with Client(options.url, options.token or None) as client:

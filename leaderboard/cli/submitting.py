@@ -29,8 +29,7 @@ def add(commands: Commands[argparse.ArgumentParser]) -> None:
 
     submit = add_command(commands, "submit", _submit, "check a submission and queue its verification")
     submit.add_argument("path", type=Path, help="a folder, or a zip of it")
-    account = "name of the account, for --database; default %(default)s"
-    submit.add_argument("--account", default=LOCAL_ACCOUNT, help=account)
+    submit.add_argument("--account", help=f"name of the account, for --database; default {LOCAL_ACCOUNT}")
     submit.add_argument("--wait", action="store_true", help="wait until the submission is verified; for --url")
 
     status = add_command(commands, "status", _status, "show a submission, or list the latest ones")
@@ -87,7 +86,7 @@ def _submit(options: argparse.Namespace, console: Console) -> int:
     with opened(options, new=True) as engine:
         from leaderboard.board.submissions import submit
 
-        sent = submit(engine, package, options.account)
+        sent = submit(engine, package, options.account or LOCAL_ACCOUNT)
     _print_sent(console, sent)
     return 0
 

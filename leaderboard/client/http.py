@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 from urllib.parse import quote
 
@@ -118,10 +119,12 @@ class Remote:
             problems = [printable(str(problem)) for problem in response.json()["problems"]]
         except (ValueError, KeyError, TypeError):
             problems = []
-        text = "\n".join(problems) or f"{self.url}: response with status {response.status_code}"
+        text = "\n".join(problems) or f"{self.url}: response with status {response.status_code}{_remedy(response)}"
         match response.status_code:
             case 404 if problems:
                 raise NotFoundError(text)
+            case 401 if problems:
+                raise RemoteError(f"{text} ({_TOKEN})", 401)
             case 409:
                 raise ConflictError(text)
             case 422 if problems:
@@ -130,6 +133,27 @@ class Remote:
                 raise TooManyError(text, seconds or 0.0)
             case status:
                 raise RemoteError(text, status)
+
+
+_TOKEN = "make a token on the page of your account, then set ALMA_LEADERBOARD_TOKEN or give --token"
+
+
+def _remedy(response: httpx2.Response) -> str:
+    """Return what to do about a response that is not of a board, or of one that does not say it."""
+    location = response.headers.get("location")
+    if response.is_redirect and location is not None:
+        with suppress(httpx2.InvalidURL):
+            location = str(response.url.join(location))
+        there = printable(location.partition("/api/v1")[0])[:200]
+        return f", a redirect, which could give your token to another server; if you trust it, give the URL {there}"
+    match response.status_code:
+        case 401:
+            return f"; {_TOKEN}"
+        case 502 | 504:
+            return ": the proxy has no answer of the board; try again later"
+        case 503:
+            return ": the board is busy; try again later"
+    return "; check that this is the URL of a board"
 
 
 def _seconds(text: str | None) -> float | None:

@@ -121,6 +121,14 @@ def test_retry_queues_a_failed_submission_again(capsys, tmp_path, monkeypatch):
         (("export", "a.xls", "--env", "Digits-ALMA-v0", "--url", "http://127.0.0.1:9"), "csv, json, parquet"),
         (("status", "--latest", "0", "--database", "sqlite:///{}/board.db"), "--latest 0: must be 1 to 200"),
         (("status", "--latest", "201", "--database", "sqlite:///{}/board.db"), "--latest 201: must be 1 to 200"),
+        (
+            ("retry", "7", "--url", "http://127.0.0.1:9", "--database", "sqlite:///b.db"),
+            "--database with --url http://127.0.0.1:9: a board on the web has its own database; leave --database out",
+        ),
+        (
+            ("review", "7", "--accept", "--reason", "r", "--account", "Mia", "--url", "http://127.0.0.1:9"),
+            "--account with --url http://127.0.0.1:9: the board uses that of the token; leave --account out",
+        ),
         (("submit", "a", "--wait", "--database", "sqlite:///{}/board.db"), "--wait: works only with --url"),
     ],
 )

@@ -121,7 +121,9 @@ def test_the_client_does_not_import_fastapi():
 def test_without_a_token_a_client_can_only_read(engine, board):
     client = board()
     assert client.boards() == []
-    with pytest.raises(RemoteError, match="no valid token or session.*send the header") as caught:
+    with pytest.raises(
+        RemoteError, match="no valid token or session.*send the header.*set ALMA_LEADERBOARD_TOKEN"
+    ) as caught:
         client.submit(package_of())
     assert caught.value.status == 401
 
@@ -171,8 +173,27 @@ def test_errors_have_the_messages_of_the_board(engine, board):
     assert str(caught.value) == "\\x1b[31mred"
     with pytest.raises(RemoteError, match="not that of a board of this version"):
         board(failures={1: httpx2.Response(200, text="<html>")}).boards()
-    with pytest.raises(RemoteError, match="status 302"):  # the token must not follow a redirect
-        board(failures={1: httpx2.Response(302, headers={"Location": "http://evil.example"})}).boards()
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "message"),
+    [
+        # The token must not follow a redirect.
+        (302, {"Location": "http://evil.example"}, "status 302, a redirect.*give the URL http://evil.example$"),
+        (301, {"Location": "https://board/api/v1/boards"}, "status 301, a redirect.*give the URL https://board$"),
+        (308, {"Location": "/alma/api/v1/boards"}, "status 308, a redirect.*give the URL http://board/alma$"),
+        (308, {"Location": "http://[\x1b"}, r"give the URL http://\[\\x1b$"),
+        (401, {}, "status 401; make a token .* set ALMA_LEADERBOARD_TOKEN or give --token$"),
+        (404, {}, "status 404; check that this is the URL of a board$"),
+        (502, {}, "status 502: the proxy has no answer of the board; try again later$"),
+        (503, {}, "status 503: the board is busy; try again later$"),
+        (504, {}, "status 504: the proxy has no answer of the board; try again later$"),
+    ],
+)
+def test_an_answer_of_no_board_has_a_message_with_a_remedy(engine, board, status, headers, message):
+    with pytest.raises(RemoteError, match=message) as caught:
+        board(failures={1: httpx2.Response(status, headers=headers)}, attempts=1).boards()
+    assert caught.value.status == status
 
 
 def test_a_submission_is_sent_again_after_a_lost_response_and_stays_one(engine, board, no_pauses):
