@@ -52,9 +52,10 @@ def require_whole(job: Job) -> None:
 def hold_damaged(session: Session, job_id: int, moment: datetime, error: BaseException) -> None:
     """Hold a job whose row cannot be read, so that the other jobs go on."""
     text = f"the row of its job is damaged in the database ({type(error).__name__})"
+    whole = {"last_error": text, "available_at": moment}
     row = select(Job.submission_id).where(Job.id == job_id)
     submission_id = session.scalars(row).one()
-    session.execute(update(Job).where(Job.id == job_id).values(_WHOLE | {"last_error": text}))
+    session.execute(update(Job).where(Job.id == job_id).values(_WHOLE | whole))
     set_submission(session, submission_id, "held")
     session.add(Event(at=moment, kind="damaged", submission_id=submission_id, text=text))
     session.flush()
@@ -101,12 +102,20 @@ def requeue(session: Session, job: Job, available_at: datetime) -> None:
     clear_lease(job)
 
 
+def restart(session: Session, submission_id: int, moment: datetime, account_id: int | None) -> None:
+    """Queue a job again with all its attempts, without reading its row, which may be damaged."""
+    nothing = dict.fromkeys(("lease_owner", "lease_key", "lease_until", "progress", "finished_at"))
+    values = {"state": "queued", "attempts": 0, "interruptions": 0, "available_at": moment} | nothing
+    session.execute(update(Job).where(Job.submission_id == submission_id).values(values))
+    set_submission(session, submission_id, "queued")
+    session.add(Event(at=moment, kind="queued again", submission_id=submission_id, account_id=account_id))
+
+
 def clear_lease(job: Job) -> None:
     """Remove what belongs to one start."""
     job.lease_owner = job.lease_key = job.lease_until = job.progress = None
 
 
-def log(session: Session, job: Job, moment: datetime, kind: str, text: str, account_id: int | None = None) -> None:
+def log(session: Session, job: Job, moment: datetime, kind: str, text: str) -> None:
     """Add an event of a job to the audit log."""
-    about = {"submission_id": job.submission_id, "account_id": account_id, "worker": job.lease_owner}
-    session.add(Event(at=moment, kind=kind, text=text, **about))
+    session.add(Event(at=moment, kind=kind, text=text, submission_id=job.submission_id, worker=job.lease_owner))

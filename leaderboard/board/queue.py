@@ -146,8 +146,8 @@ def finish(engine: Engine, lease: Lease, verification: Verification) -> None:
             moment = now(session)
             results.record(session, job.submission, verification, lease.worker, moment)
             job.state, job.finished_at, job.last_error = "finished", moment, None
-            jobs.clear_lease(job)
             jobs.log(session, job, moment, job.submission.state, "")
+            jobs.clear_lease(job)
     except IntegrityError as error:
         raise LeaseLostError(f"job {lease.job_id}: its submission has a result; this one is discarded") from error
 
@@ -265,14 +265,13 @@ def retry(engine: Engine, submission_id: int, *, account_id: int | None = None) 
         NotFoundError: the submission has no failed or held job.
     """
     with writing(engine) as session:
-        job = session.scalars(select(Job).where(Job.submission_id == submission_id).with_for_update()).first()
-        if job is None or job.state not in ("failed", "held"):
-            state = "it does not exist" if job is None else f"its job is {job.state}"
-            raise NotFoundError(f"submission {submission_id}: {state}; only a failed verification can be retried")
-        moment = now(session)
-        job.attempts, job.interruptions, job.finished_at = 0, 0, None
-        jobs.requeue(session, job, moment)
-        jobs.log(session, job, moment, "queued again", "", account_id)
+        # Only its state is read: the rest of its row may be damaged, and is written anew.
+        found = select(Job.state).where(Job.submission_id == submission_id).with_for_update()
+        state = session.scalars(found).first()
+        if state not in ("failed", "held"):
+            why = "it does not exist" if state is None else f"its job is {state}"
+            raise NotFoundError(f"submission {submission_id}: {why}; only a failed verification can be retried")
+        jobs.restart(session, submission_id, now(session), account_id)
 
 
 def waiting(session: Session) -> int:

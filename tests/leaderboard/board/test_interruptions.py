@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import select, text, update
 
 from alma_env.errors import DataUnavailableError
 from leaderboard.board import jobs, queue, scratch
@@ -143,6 +143,21 @@ def test_a_held_submission_waits_for_a_maintainer_and_its_log_says_so(engine):
     assert "8 starts ended without a verdict" in found.events[-1].text
     with reading(engine) as session:
         assert "failed" not in set(session.scalars(select(Event.kind)))
+
+
+@pytest.mark.parametrize("kind", ["sqlite"], indirect=True)
+def test_a_held_job_with_a_damaged_row_can_be_queued_again(engine):
+    sent = submit(engine, package_of()).id
+    damage = text("UPDATE jobs SET available_at = '-'")
+    with writing(engine) as session:
+        session.execute(damage)
+    assert queue.claim(engine, "w") is None
+    assert details(engine, sent).state == "held"
+    with writing(engine) as session:
+        session.execute(damage)
+    queue.retry(engine, sent)
+    queue.finish(engine, queue.claim(engine, "w"), verification_of())
+    assert details(engine, sent).state == "verified"
 
 
 @pytest.mark.parametrize("kind", ["sqlite"], indirect=True)

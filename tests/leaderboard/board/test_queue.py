@@ -76,10 +76,10 @@ def test_a_result_has_runs_summary_and_findings(engine):
         ]
         assert result.environment["isolation"] == "none, a test"
         assert result.submission.state == "verified"
-        assert [event.kind for event in session.scalars(select(Event).order_by(Event.id))] == [
-            "submitted",
-            "claimed",
-            "verified",
+        assert [(event.kind, event.worker) for event in session.scalars(select(Event).order_by(Event.id))] == [
+            ("submitted", None),
+            ("claimed", "w"),
+            ("verified", "w"),
         ]
     job = job_of(engine, sent)
     assert (job.state, job.attempts, job.lease_owner, job.lease_key) == ("finished", 1, None, None)
