@@ -131,8 +131,8 @@ HEAD = """\
 # Reviewing results
 
 A finding is a reason to look at a submission, with the numbers that the audit compared. It is not a proof and accuses
-nobody: the thresholds come from the baselines and from the gallery of attacks. A maintainer decides on `/review`, gives
-a reason, and the page of the submission shows it.
+nobody: the thresholds come from the baselines and from the gallery of attacks. A maintainer decides on `/review`, or
+with `alma-leaderboard review ID --accept --reason TEXT`. The submission's page shows the decision and the reason.
 
 1. Read the finding, the CPU time beside Comp, and the error curve: progress without FLOPs shows there.
 2. Download the files (they are the files that were verified: the digest is checked) and read `agent.py` first.
