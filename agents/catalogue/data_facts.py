@@ -17,6 +17,7 @@ from alma_env.registration import PROTOCOL_KEYWORDS, PROTOCOLS, TEXT_ID, TEXT_TI
 from alma_env.text.corpus import TextCorpus
 
 TEXT_TOKENS = 512  # tokens in a sequence of custom text
+VOCABULARY = TextCorpus.vocabulary_size  # of custom text
 VALIDATION_PART = 0.1  # fraction of a mega-batch
 
 _PROTOCOL_DEFAULTS = {
@@ -135,11 +136,22 @@ def known_facts(env: str, keywords: Mapping[str, Any]) -> DataFacts:
         tiny = keywords.get("train", "tiny") == "tiny"
         standard["sequence_length"] = TINY_SIZES["sequence_length"] if tiny else TEXT_TOKENS
     protocol = standard | {name: value for name, value in keywords.items() if name in standard}
+    protocol |= _data_protocol(env, keywords)
     ticks = protocol["ticks"]
     if isinstance(ticks, bool) or not isinstance(ticks, int) or ticks < 1:
         raise ValueError(f"ticks={ticks!r}: must be a whole number of mega-batches from 1, for example ticks=50")
     data = TEXT if is_text else PROTOCOLS[env]["data"]
     return DataFacts(data, protocol, ticks, None, is_text)
+
+
+def _data_protocol(env: str, keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what keywords tell about the data, under the names that the protocol of the environment has for it."""
+    if env == TEXT_ID and keywords.get("tokenizer") is None:  # the file of a tokenizer has its vocabulary
+        default = TINY_SIZES["vocabulary_size"] if keywords.get("train", "tiny") == "tiny" else VOCABULARY
+        return {"vocabulary": keywords.get("vocabulary_size", default)}
+    if "split" in PROTOCOLS.get(env, {}):
+        return {"data": f"{PROTOCOLS[env]['data']}-{keywords.get('split', PROTOCOLS[env]['split'])}"}
+    return {}
 
 
 def split_keywords(env_id: str, keywords: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

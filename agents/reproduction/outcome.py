@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from agents.catalogue.data_facts import DataFacts, facts_of, split_keywords
 from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import RunSpec, resolve
 from agents.reproduction.claims.findings import JudgedFinding, judge
@@ -16,6 +18,7 @@ from agents.runs import archive, load
 from agents.runs.load import FinishedRun
 
 _DATA = "protocol.digest"  # of the images or tokens; a planned run does not know it
+_TEXT_FILES = ("train", "valid", "test", "tokenizer")  # settings that name files; a run must be on the same content
 
 
 @dataclass(frozen=True)
@@ -64,20 +67,36 @@ def split(specs: Iterable[RunSpec], runs: Iterable[FinishedRun]) -> tuple[list[F
     """Return the requested runs that are finished, in the order of the specifications, and those that are not.
 
     A run is found by its identity, see `agents.catalogue.run_config`; versions, machine, engine and number of threads
-    may differ. If several runs have the identity of one specification, the first one is taken.
+    may differ. If several runs have the identity of one specification, the first one is taken. If the specifications
+    name files of text, only runs on these files are found.
+
+    Raises:
+        ValueError, DataUnavailableError: a specification names text that cannot be read.
     """
     by_key: dict[tuple[Any, ...], list[FinishedRun]] = {}
     for run in runs:
         by_key.setdefault(_key(run.run_config), []).append(run)
     finished, missing = [], []
+    of_files: dict[str, DataFacts] = {}
     for spec in specs:
         wanted = resolve(spec, spec.known_facts())
-        match = next((run for run in by_key.get(_key(wanted), ()) if wanted.agrees(run.run_config)), None)
+        candidates = by_key.get(_key(wanted), [])
+        if candidates and any(name in spec.settings for name in _TEXT_FILES):
+            wanted = resolve(spec, _facts_of_files(spec, of_files))
+        match = next((run for run in candidates if wanted.agrees(run.run_config)), None)
         if match is None:
             missing.append(spec)
         else:
             finished.append(match)
     return finished, missing
+
+
+def _facts_of_files(spec: RunSpec, known: dict[str, DataFacts]) -> DataFacts:
+    """Return the facts about the text of a specification; ``known`` keeps them, because a text may be long."""
+    key = json.dumps([spec.env, split_keywords(spec.env, spec.as_dict()["settings"])[0]], sort_keys=True)
+    if key not in known:
+        known[key] = facts_of(spec.make_env())
+    return known[key]
 
 
 def _require_equal_data(runs: Iterable[FinishedRun]) -> None:

@@ -25,7 +25,7 @@ def run_of(
         Row(tick, error, sizes[tick], 0, 1.0, {"training": flops}, flops, (), "", False, 0.1)
         for tick, error in enumerate(errors)
     ]
-    protocol = {**config.protocol, "data": facts.data} | ({"vocabulary": 1_000} if facts.is_text else {})
+    protocol = {"data": facts.data, **config.protocol}
     written = {**config.to_dict(), "protocol": protocol, "versions": {"torch": "1"}}
     written["agent"]["engine"] = "plain"
     return finished_run(Path(f"run-{spec.digest()}"), written, Ledger(rows))

@@ -13,6 +13,7 @@ from agents.reproduction.outcome import Outcome, judge_outcomes, split
 from agents.reproduction.plans import Request
 from agents.runs import load
 from agents.runs.load import FinishedRun
+from alma_env.errors import DataUnavailableError
 
 from .synthetic import constant
 
@@ -41,6 +42,44 @@ def test_a_run_with_another_identity_is_not_selected(other):
     assert split([SPEC], [run]) == ([run], [])
     requested = dataclasses.replace(SPEC, **other)
     assert split([requested], [run]) == ([], [requested])
+
+
+@pytest.mark.parametrize(
+    ("env", "settings", "others"),
+    [
+        ("Text-ALMA-v0", {}, [{"vocabulary_size": 2_000}]),
+        ("Text-ALMA-v0", {"vocabulary_size": 2_000}, [{}, {"vocabulary_size": 4_000}]),
+        ("EMNIST-ALMA-v0", {}, [{"split": "letters"}]),
+        ("EMNIST-ALMA-v0", {"split": "letters"}, [{}, {"split": "digits"}]),
+    ],
+)
+def test_a_run_with_other_settings_of_its_data_is_not_selected(env, settings, others):
+    spec = RunSpec(env, "sm", 4, wait=2, settings=settings)
+    run = constant(spec, 0.5)
+    assert split([spec], [run]) == ([run], [])
+    for other in others:
+        requested = dataclasses.replace(spec, settings=other)
+        assert split([requested], [run]) == ([], [requested])
+
+
+def test_only_runs_on_the_given_text_are_selected(tmp_path):
+    pytest.importorskip("tokenizers")
+    for name in ("train", "valid", "other"):
+        (tmp_path / f"{name}.txt").write_text(f"The text of {name}.", encoding="utf-8")
+    train, valid, other = (str(tmp_path / f"{name}.txt") for name in ("train", "valid", "other"))
+    settings = {"sequence_length": 128, "vocabulary_size": 2_000}
+    unnamed = RunSpec("Text-ALMA-v0", "sm", 4, settings=settings)
+    requested = dataclasses.replace(unnamed, settings={**settings, "train": train, "valid": valid})
+    run, recorded = constant(requested, 0.5), constant(unnamed, 0.5)
+    run.config["protocol"] = requested.make_env().protocol()
+    recorded.config["protocol"] = {**run.config["protocol"], "digest": "of another text"}
+    assert split([requested], [recorded, run]) == ([run], [])
+    assert split([unnamed], [recorded, run]) == ([recorded], [])
+    elsewhere = dataclasses.replace(unnamed, settings={**settings, "train": train, "valid": other})
+    assert split([elsewhere], [recorded, run]) == ([], [elsewhere])
+    missing = dataclasses.replace(unnamed, settings={**settings, "train": train, "valid": str(tmp_path / "none.txt")})
+    with pytest.raises(DataUnavailableError, match=r"none\.txt"):
+        split([missing], [recorded, run])
 
 
 @pytest.mark.parametrize("other", [{"threads": 2}, {"engine": "plain"}, {"settings": {"validation_batch": 64}}])
