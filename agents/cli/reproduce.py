@@ -239,7 +239,7 @@ def _require_ticks(plans: Sequence[Plan], scale: str, settings: Mapping[str, Any
 
 def _plans(options: argparse.Namespace, settings: Mapping[str, Any]) -> tuple[list[Plan], list[str]]:
     """Return the plans, and the names of those of ``all`` that are left out, because they need text of your own."""
-    shows = options.dry_run or options.print or options.recorded or options.runs
+    shows = options.dry_run or options.print or _only_reads(options)
     plans, left_out = [], []
     for name in NAMES:
         named = name in options.names

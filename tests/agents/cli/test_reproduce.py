@@ -213,6 +213,10 @@ def test_the_cost_of_all_plans_counts_each_run_once(tmp_path, monkeypatch, capsy
     ("words", "message"),
     [
         (["tab2", "--scale", "cpu"], "your own text is required; give it as --set train=PATH valid=PATH"),
+        (
+            ["tab2", "--scale", "cpu", "--missing", "--runs", "runs"],
+            "your own text is required; give it as --set train=",
+        ),
         (["fig7", "--set", "width=4"], "--set width=4: the plan sets width; use `alma sweep`"),
         (["fig7", "--set", "epoch=4"], r"epoch"),
         (["fig7", "--set", "epochs=4", "epochs=5"], "--set epochs=5: epochs is given twice; give it once"),
