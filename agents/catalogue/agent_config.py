@@ -30,6 +30,11 @@ class AgentConfig:
         return str(self.record.get("id", "agent"))
 
     @property
+    def is_own(self) -> bool:
+        """Whether code of the user made the agent, see `agents.catalogue.own_code`; its id is then no method."""
+        return "code" in self.record
+
+    @property
     def backbone(self) -> str | None:
         """The kind of network: ``mlp``, ``vgg19`` or ``switch``."""
         return _of_type(self.record.get("backbone"), str)

@@ -114,11 +114,10 @@ class RunConfig:
         """Return whether two identities are equal in all values that both of them have.
 
         The record of an earlier version may lack values of this version, and a planned run does not know all values of
-        its protocol.
+        its protocol. But the code of an agent of the user is no such value: the paper's methods have none.
         """
-        return self.agent.policy == other.agent.policy and all(
-            other.identity.get(path, value) == value for path, value in self.identity.items()
-        )
+        same = (self.agent.policy, self.agent.is_own) == (other.agent.policy, other.agent.is_own)
+        return same and all(other.identity.get(path, value) == value for path, value in self.identity.items())
 
     def with_seed(self, seed: int) -> RunConfig:
         """Return the configuration with another seed of the stream and the agent."""

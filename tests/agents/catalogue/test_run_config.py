@@ -164,6 +164,14 @@ def test_runs_with_different_settings_are_different_everywhere(agent: dict[str, 
     assert sum(len(comparison.schedules) for comparison in compared) == 2
 
 
+def test_a_run_of_own_code_agrees_with_no_run_of_a_method_of_its_name() -> None:
+    run = fake_run("sm", 4, 5, seed=0)
+    own, other = (changed(run, {}, {"code": {"file": "sm.py", "digest": digest}}) for digest in ("1", "2"))
+    assert own.run_config.agrees(own.run_config)
+    for one, another in ((run, own), (own, run), (own, other)):
+        assert not one.run_config.agrees(another.run_config)
+
+
 def recording(run: FinishedRun) -> Recording:
     config = run.run_config
     return Recording(
