@@ -138,4 +138,14 @@ def _others(findings: set[str], names: set[str], runs: Sequence[FinishedRun], re
         plan = read(name)
         if name in names or findings.isdisjoint(plan.findings) or not request.settings.keys().isdisjoint(plan.varies):
             continue
-        yield Outcome.of(plan, request.scale, plan.specs(request.scale, request.seeds, request.settings), runs)
+        specs = plan.specs(request.scale, request.seeds, request.settings)
+        yield Outcome.of(plan, request.scale, filter(_is_possible, specs), runs)
+
+
+def _is_possible(spec: RunSpec) -> bool:
+    """Return whether the agent has the settings of a specification; another plan may have agents that lack some."""
+    try:
+        resolve(spec, spec.known_facts())
+    except ValueError:
+        return False
+    return True

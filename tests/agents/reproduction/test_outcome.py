@@ -125,6 +125,17 @@ def test_a_finding_is_judged_by_the_runs_of_all_plans_that_can_decide_it():
     assert not found["mnist-ens"].missing
 
 
+def test_a_plan_with_agents_that_lack_a_requested_setting_does_not_stop_the_others():
+    """The plan fig2 decides findings of fig3, and has growing ensembles, which have no `from_scratch`."""
+    request = Request("smoke", (0,), {"from_scratch": False, "epochs": 1})
+    plan = plans.read("fig3")
+    specs = plan.specs("smoke", request.seeds, request.settings)
+    runs = [constant(spec, 0.5) for spec in specs]
+    own = Outcome.of(plan, "smoke", specs, runs)
+    assert own.runs == runs
+    assert {one.finding.id for one in judge_outcomes([own], runs, request)} == set(plan.findings)
+
+
 def test_packed_files_of_the_package_are_read(tmp_path, monkeypatch):
     run = constant(SPEC, 0.5)
     load.pack([run], tmp_path / "fig7-cpu.jsonl.xz")
