@@ -23,6 +23,7 @@ from agents.catalogue.run_config import RunConfig
 from agents.learners.anytime import AnytimeAgent
 from agents.policies import Policy
 from agents.policies.specs import policy_from
+from agents.policies.validation import check_types
 from alma_env import AlmaEnv
 from alma_env.registration import TEXT_ID
 
@@ -46,7 +47,8 @@ class RunSpec:
         record: whether to score each stage on the validation parts of the whole stream, too.
 
     Raises:
-        ValueError: a policy is given beside a waiting time or replay.
+        ValueError: a policy is given beside a waiting time or replay, a value has the wrong type, or the seed is
+            negative.
     """
 
     env: str
@@ -63,6 +65,11 @@ class RunSpec:
     record: bool = False
 
     def __post_init__(self) -> None:
+        for name, value in check_types({name: getattr(self, name) for name in _TYPES}, _TYPES, _EXAMPLES).items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "settings", {name: _to_python(value) for name, value in self.settings.items()})
+        if self.seed < 0:
+            raise ValueError(f"seed={self.seed}: must be 0 or more; use seed=0")
         if self.policy is None:
             return
         for name, given in (("wait", self.wait is not None), ("replay", self.replay)):
@@ -147,6 +154,17 @@ class RunSpec:
         policy = self._policy(facts)
         settings = split_keywords(self.env, self.settings)[1]
         return {**options, **({} if policy is None else {"policy": policy}), **settings}
+
+
+_TYPES = {"width": int | None, "wait": int | None, "replay": bool, "seed": int, "threads": int, "record": bool}
+_EXAMPLES = {"width": 32, "wait": 5, "replay": True, "seed": 0, "threads": 1, "record": True}
+
+
+def _to_python(value: Any) -> Any:
+    """Return a value with NumPy scalars as Python scalars, also in lists: the record of a run is JSON."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return type(value)(map(_to_python, value)) if type(value) in (list, tuple) else value
 
 
 def resolve(spec: RunSpec, facts: DataFacts) -> RunConfig:

@@ -29,6 +29,7 @@ from agents.runs.episode import Player, play
 from agents.runs.run_folder import RunFolder, finished_rows, locked, require_recorded
 from agents.training import distributed
 from alma_env import AlmaEnv, Ledger, Row
+from alma_env.data.permutation import require_seed
 from alma_env.env import Observation
 from alma_env.registration import NAMESPACE
 
@@ -65,10 +66,11 @@ def run(
         ValueError: the agent has run before, is for a stream of another length, or its configuration cannot be recorded
             in a folder: it is empty, it has a value that is not plain data, or the policy has no description. Or the
             run in the folder was started without `record`, which is given now. Or the agent is no ``AnytimeAgent``,
-            but `folder` or `record` is given.
-        TypeError: the environment is no stream, or the agent has no ``observe``.
+            but `folder` or `record` is given. Or the seed is negative.
+        TypeError: the environment is no stream, the agent has no ``observe``, or the seed is no integer.
     """
     env = without_wrappers(env)
+    seed = require_seed(seed)  # before the folder records it
     report = on_tick or (lambda row: None)
     if not isinstance(agent, AnytimeAgent):
         return _play(env, agent, seed, folder, report, record)

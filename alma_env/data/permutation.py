@@ -31,3 +31,11 @@ def require_integer(value: int, name: str) -> int:
         return operator.index(value)
     except TypeError:
         raise TypeError(f"{name}={value!r}: must be an integer, such as {name}=1") from None
+
+
+def require_seed(seed: int) -> int:
+    """Return the seed of a stream as an int; raise a TypeError if it is no integer, a ValueError if it is negative."""
+    number = require_integer(seed, "seed")
+    if number < 0:
+        raise ValueError(f"seed={number}: the seed of a stream must be a non-negative integer; use seed=0")
+    return number

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from alma_env.data.datasets import CopiedByReference, DataSet
-from alma_env.data.permutation import Indices, permutation, require_integer
+from alma_env.data.permutation import Indices, permutation, require_integer, require_seed
 
 Part = dict[str, NDArray[Any]]
 
@@ -52,10 +52,8 @@ def partition(
     [11  3 17  1  2 13  0 10 14] [16]
     [ 6 12 15  5  4 18  7 19  8] [9]
     """
-    n, ticks, seed = require_integer(n, "n"), require_integer(ticks, "ticks"), require_integer(seed, "seed")
+    n, ticks, seed = require_integer(n, "n"), require_integer(ticks, "ticks"), require_seed(seed)
     fraction = _checked_fraction(n, ticks, valid_fraction)
-    if seed < 0:
-        raise ValueError(f"seed={seed}: the seed of a stream must be a non-negative integer")
     size = n // ticks
     if scheme == "alma":
         megabatches = permutation(n, seed, _ORDER)[: ticks * size].reshape(ticks, size)

@@ -12,7 +12,7 @@ from typing import Any
 import platformdirs
 import xxhash
 
-from alma_env.data.permutation import require_integer
+from alma_env.data.permutation import require_integer, require_seed
 from alma_env.errors import DataUnavailableError
 from alma_env.files import file_digest
 from alma_env.text import tokenizer as tokens
@@ -74,13 +74,11 @@ def check_arguments(
 ) -> TextArguments:
     """Check the arguments of `text_stream` without reading the text; raises the same errors."""
     tokens.tokenizers()
-    ticks, seed = require_integer(ticks, "ticks"), require_integer(seed, "seed")
+    ticks, seed = require_integer(ticks, "ticks"), require_seed(seed)
     length = require_integer(sequence_length, "sequence_length")
     vocabulary_size = require_integer(vocabulary_size, "vocabulary_size")
     if ticks < 1:
         raise ValueError(f"ticks={ticks}: a stream has at least 1 mega-batch")
-    if seed < 0:
-        raise ValueError(f"seed={seed}: the seed of a stream must be a non-negative integer")
     if length < 1:
         raise ValueError(f"sequence_length={length}: a sequence has at least 1 token")
     if not tokens.SMALLEST_VOCABULARY <= vocabulary_size <= tokens.LARGEST_VOCABULARY:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 import agents
@@ -56,6 +57,29 @@ def test_an_agent_is_built_from_its_record(spec: RunSpec) -> None:
     assert again.policy == agent.policy
     first, second = (one.predictor.state_dict() for one in (agent, again))
     assert all((first[name] == second[name]).all() for name in first)
+
+
+def test_numbers_of_numpy_are_those_of_python() -> None:
+    settings = {**FAST, "grow_by": (1, 2), "epochs": np.int64(2), "learning_rate": np.float64(0.5)}
+    spec = RunSpec("Digits-ALMA-v0", "gmoe", np.int32(4), wait=np.int64(2), seed=np.int64(1), settings=settings)
+    same = {**settings, "epochs": 2, "learning_rate": 0.5, "grow_by": tuple(np.array([1, 2]))}
+    assert spec == RunSpec("Digits-ALMA-v0", "gmoe", 4, wait=2, seed=1, settings=same)
+    assert spec.digest() == RunSpec("Digits-ALMA-v0", "gmoe", 4, wait=2, seed=1, settings=same).digest()
+    assert json.loads(json.dumps(spec.as_dict()))["settings"]["grow_by"] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"seed": "1"}, "seed='1': must be a whole number; use for example seed=0"),
+        ({"seed": -1}, "seed=-1: must be 0 or more; use seed=0"),
+        ({"wait": 2.5}, "wait=2.5: must be a whole number or None; use for example wait=5"),
+        ({"replay": 1}, "replay=1: must be True or False; use for example replay=True"),
+    ],
+)
+def test_a_specification_with_a_wrong_value_is_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        RunSpec("Digits-ALMA-v0", **values)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -156,6 +157,21 @@ def test_a_folder_with_another_configuration_is_refused(env, tmp_path):
         agents.run(env, sm(env, width=9), 0, tmp_path)
     with pytest.raises(agents.RunMismatchError, match="seed=0 in .*, 1 now"):
         agents.run(env, sm(env), 1, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("seed", "error", "message"),
+    [(-1, ValueError, "seed=-1: .* use seed=0"), (1.5, TypeError, "seed=1.5: must be an"), ("0", TypeError, "seed=")],
+)
+def test_a_wrong_seed_is_refused_and_claims_no_folder(env, tmp_path, seed, error, message):
+    with pytest.raises(error, match=message):
+        agents.run(env, sm(env), seed, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_seed_of_numpy_is_the_seed(env, tmp_path):
+    first = agents.run(env, sm(env), np.int64(3), tmp_path)
+    assert agents.run(env, sm(env), 3, tmp_path) == first
 
 
 @pytest.mark.parametrize(
