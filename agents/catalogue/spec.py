@@ -25,7 +25,7 @@ from agents.policies import Policy
 from agents.policies.specs import policy_from
 from agents.policies.validation import check_types
 from alma_env import AlmaEnv
-from alma_env.registration import TEXT_ID
+from alma_env.registration import NAMESPACE, TEXT_ID
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,7 @@ class RunSpec:
     def __post_init__(self) -> None:
         for name, value in check_types({name: getattr(self, name) for name in _TYPES}, _TYPES, _EXAMPLES).items():
             object.__setattr__(self, name, value)
+        object.__setattr__(self, "env", self.env.removeprefix(NAMESPACE))  # one name in folders and records
         object.__setattr__(self, "settings", {name: _to_python(value) for name, value in self.settings.items()})
         if self.seed < 0:
             raise ValueError(f"seed={self.seed}: must be 0 or more; use seed=0")
@@ -156,8 +157,8 @@ class RunSpec:
         return {**options, **({} if policy is None else {"policy": policy}), **settings}
 
 
-_TYPES = {"width": int | None, "wait": int | None, "replay": bool, "seed": int, "threads": int, "record": bool}
-_EXAMPLES = {"width": 32, "wait": 5, "replay": True, "seed": 0, "threads": 1, "record": True}
+_EXAMPLES = {"env": "Digits-ALMA-v0", "width": 32, "wait": 5, "replay": True, "seed": 0, "threads": 1, "record": True}
+_TYPES = {name: type(example) for name, example in _EXAMPLES.items()} | {"width": int | None, "wait": int | None}
 
 
 def _to_python(value: Any) -> Any:

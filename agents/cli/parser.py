@@ -13,7 +13,7 @@ from typing import Any
 
 import alma_env
 from agents.cli.listing_parser import add_beginnings, add_listings
-from agents.cli.shared_options import DRY_RUN, add_execution, add_folder_options, add_pull, add_push, add_set
+from agents.cli.shared_options import DRY_RUN, add_execution, add_folder_options, add_pull, add_push, add_set, stream_id
 from agents.cli.subcommands import Parser, add_command, add_json
 from agents.cli.waiting_parser import add_policy, add_surrogate
 
@@ -81,7 +81,7 @@ def build_parser() -> argparse.ArgumentParser:
 def _add_run(commands: Any) -> None:
     run = add_command(commands, "run", "run_sweep:run", "take an agent through a stream, for several waits and seeds")
     add = run.add_argument
-    add("env", nargs="?", help=f"environment id, default {DEFAULT_ENV}")
+    add("env", type=stream_id, nargs="?", help=f"environment id, default {DEFAULT_ENV}")
     add("--agent", default="sm", help=_AGENT)
     _add_combinations(run)
     add("--seeds", type=int, nargs="+", default=[0], help="run seeds, default 0")
@@ -99,7 +99,7 @@ def _add_sweep(commands: Any) -> None:
     sweep.add_argument("file", nargs="?", type=Path, help="a grid as TOML, instead of the options that describe one")
     grid = sweep.add_argument_group("the grid: every combination")
     add = grid.add_argument
-    add("--env", nargs="+", help="environment ids")
+    add("--env", type=stream_id, nargs="+", help="environment ids")
     add("--agent", nargs="+", help=_AGENT)
     _add_combinations(grid)
     add("--seeds", type=int, nargs="+", help="run seeds, default 0")
@@ -182,7 +182,7 @@ def _add_runs(commands: Any) -> None:
 def _add_arena(commands: Any) -> None:
     arena = add_command(commands, "arena", "arena:play", "let several agents play on the same streams, and rank them")
     add = arena.add_argument
-    add("env", help="environment id (see `alma envs`)")
+    add("env", type=stream_id, help="environment id (see `alma envs`)")
     agents = (
         "agents (see `alma agents`) and functions of your own, each with its hyper-parameters: sm:width=4 "
         "ens:width=4,members=3 FILE.py:FUNCTION:wait=5"

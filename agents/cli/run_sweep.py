@@ -31,7 +31,7 @@ from agents.sweeps.progress import say
 from agents.sweeps.sweep import sweep
 from agents.training import distributed
 from alma_env import Ledger
-from alma_env.registration import ARRAYS_ID, NAMESPACE
+from alma_env.registration import ARRAYS_ID
 
 
 def run(options: argparse.Namespace, console: Console) -> int:
@@ -134,7 +134,7 @@ def _data(options: argparse.Namespace, given: dict[str, Any]) -> dict[str, Any]:
     """Return the setting that ``--data`` stands for, and let the environment be that of the user's own data."""
     envs = [given["env"]] if isinstance(given.get("env"), str) else given.get("env", [])
     if options.data is None:
-        if ARRAYS_ID in [env.removeprefix(NAMESPACE) for env in envs]:
+        if ARRAYS_ID in envs:
             raise ValueError(f"{ARRAYS_ID} without data: give --data PATH; `alma run --help` has the forms of the data")
         return {}
     if envs not in ([], [ARRAYS_ID]):

@@ -8,8 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from alma_env.registration import NAMESPACE
+
 _EXECUTION = ("workers", "threads", "per_gpu", "ray", "fresh", "track")  # keywords of `agents.sweep`
 DRY_RUN = "list the runs and which are finished; run none"
+
+
+def stream_id(text: str) -> str:
+    """Return the id of a stream without its namespace, so that both of its names are one in folders and titles."""
+    return text.removeprefix(NAMESPACE)
 
 
 def add_set(parser: argparse._ActionsContainer, summary: str) -> None:

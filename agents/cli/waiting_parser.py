@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from agents.cli.shared_options import DRY_RUN, add_execution, add_pull, add_push, add_set
+from agents.cli.shared_options import DRY_RUN, add_execution, add_pull, add_push, add_set, stream_id
 from agents.cli.subcommands import add_command, add_json
 
 ALGORITHMS = ("ppo", "a2c", "dqn")
@@ -21,7 +21,7 @@ def add_surrogate(commands: Any) -> None:
     kinds = surrogate.add_subparsers(dest="kind", required=True)
     record = add_command(kinds, "record", "waiting:record", "compute the runs from which a surrogate learns")
     add = record.add_argument
-    add("env", help="id of a stream, such as MNIST-ALMA-v0")
+    add("env", type=stream_id, help="id of a stream, such as MNIST-ALMA-v0")
     add("--learner", default="sm", help="agent id, default sm")
     add("--width", type=int, nargs="+", help="units or channels; default: the recipe's")
     add("--seeds", type=int, nargs="+", help="seeds of the streams, default 100 to 119")

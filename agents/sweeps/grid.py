@@ -33,7 +33,7 @@ from agents.catalogue.own_code import is_own
 from agents.catalogue.spec import RunSpec
 from agents.policies.validation import check_types, literal
 from alma_env.errors import did_you_mean
-from alma_env.registration import PROTOCOLS, TEXT_ID
+from alma_env.registration import NAMESPACE, PROTOCOLS, TEXT_ID
 
 _EXAMPLES: dict[str, Any] = {
     "env": "Digits-ALMA-v0",
@@ -174,6 +174,8 @@ def _values(key: str, value: Any) -> list[Any]:
     if not values:
         raise ValueError(f"{key} = []: an empty list; leave {key} out, or give a value")
     values = [check_types({key: one}, _TYPES, _EXAMPLES)[key] for one in values]
+    if key == "env":
+        values = [env.removeprefix(NAMESPACE) for env in values]
     if key == "seeds" and min(values) < 0:
         raise ValueError(f"seed={min(values)}: must be 0 or more; use seed=0")
     require_distinct(f"{key} =", values)

@@ -74,12 +74,17 @@ def test_numbers_of_numpy_are_those_of_python() -> None:
         ({"seed": "1"}, "seed='1': must be a whole number; use for example seed=0"),
         ({"seed": -1}, "seed=-1: must be 0 or more; use seed=0"),
         ({"wait": 2.5}, "wait=2.5: must be a whole number or None; use for example wait=5"),
+        ({"env": None}, "env=None: must be text; use for example env='Digits-ALMA-v0'"),
         ({"replay": 1}, "replay=1: must be True or False; use for example replay=True"),
     ],
 )
 def test_a_specification_with_a_wrong_value_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        RunSpec("Digits-ALMA-v0", **values)
+        RunSpec(**{"env": "Digits-ALMA-v0", **values})
+
+
+def test_an_id_with_its_namespace_is_the_same_specification() -> None:
+    assert RunSpec("alma_env/Text-ALMA-v0", settings={"ticks": 2}) == RunSpec("Text-ALMA-v0", settings={"ticks": 2})
 
 
 @pytest.mark.parametrize(

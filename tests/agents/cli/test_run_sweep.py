@@ -29,6 +29,22 @@ def test_two_names_of_one_run_are_refused(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "words",
+    ["run alma_env/Digits-ALMA-v0 --width 4 --wait 2", "arena alma_env/Digits-ALMA-v0 --agents sm:width=4"],
+)
+def test_an_id_with_its_namespace_has_the_folder_of_the_id(words, tmp_path, capsys):
+    assert main([*words.split(), "--set", "ticks=2", "epochs=1", "--out", str(tmp_path)]) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["Digits-ALMA-v0"]
+    assert list(tmp_path.glob("Digits-ALMA-v0/**/errors.png"))
+    assert "alma_env/" not in capsys.readouterr().out
+
+
+def test_own_data_may_be_given_to_the_id_with_its_namespace(tmp_path, capsys):
+    assert main(["run", "alma_env/Arrays-ALMA-v0", "--data", str(tmp_path / "none.npz")]) == 2
+    assert "data of its own" not in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_folder_is_no_grid(tmp_path, capsys):
     assert main(["sweep", str(tmp_path)]) == 2
     assert f"{tmp_path}: no such file; give a TOML file with a grid" in " ".join(capsys.readouterr().err.split())

@@ -32,6 +32,14 @@ def test_a_grid_combines_its_lists_without_the_combinations_of_leave_out():
     }
 
 
+def test_ids_with_and_without_the_namespace_are_the_same():
+    table = {"env": "alma_env/Text-ALMA-v0", "width": [2, 4], "wait": 1, "set": {"sequence_length": 32}}
+    only = [{"env": ["alma_env/Text-ALMA-v0"], "width": 2}]
+    assert grid.expand({**table, "only": only}) == grid.expand({**table, "env": "Text-ALMA-v0", "only": only})
+    with pytest.raises(ValueError, match="env = Digits-ALMA-v0 Digits-ALMA-v0: Digits-ALMA-v0 occurs twice"):
+        grid.expand({"env": ["Digits-ALMA-v0", "alma_env/Digits-ALMA-v0"], "wait": 1})
+
+
 def test_only_keeps_the_runs_of_any_of_its_tables():
     table = {
         "env": DIGITS,
