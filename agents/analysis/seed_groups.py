@@ -111,8 +111,9 @@ def find_seed_groups(runs: Sequence[FinishedRun]) -> tuple[list[SeedGroup], list
         else:
             group[run.seed] = run
     settings = [dict(key) for key in found]
-    ids = [setting.get("agent.id", "agent") for setting in settings]
-    methods = append_differences([NAMES.get(id, id) for id in ids], settings, _method_paths)
+    agents = [next(iter(group.values())).run_config.agent for group in found.values()]
+    names = [NAMES.get(agent.method or "", agent.id) for agent in agents]
+    methods = append_differences(names, settings, _method_paths)
     groups = [_seed_group(*one) for one in zip(methods, settings, found.values(), strict=True)]
     return sorted(_with_unique_names(groups), key=_order), notes
 

@@ -35,6 +35,17 @@ class AgentConfig:
         return "code" in self.record
 
     @property
+    def method(self) -> str | None:
+        """The id of the method; None for an agent of the user, whose id may be any word, such as the name of its file.
+
+        Code of the user that calls ``agents.make`` returns an agent with a method; its record has the kind of network.
+
+        >>> AgentConfig({"id": "ff", "code": {"file": "ff.py"}}).method is None
+        True
+        """
+        return None if self.is_own and self.backbone is None else self.id
+
+    @property
     def backbone(self) -> str | None:
         """The kind of network: ``mlp``, ``vgg19`` or ``switch``."""
         return _of_type(self.record.get("backbone"), str)

@@ -145,7 +145,7 @@ def size_ratio(agent: AgentConfig, growth_steps: int) -> float:
 
     A growing ensemble trains only new members, which have a constant size.
     """
-    if agent.id == "ff":
+    if agent.method == "ff":
         return float(1 + agent.record["growth_rate"] * growth_steps)
     return _experts(agent, growth_steps) / _experts(agent, 0)
 
@@ -161,8 +161,8 @@ def networks(agent: AgentConfig, growth_steps: int) -> int:
     >>> networks(AgentConfig({"id": "gens", "members": 1, "backbone": "mlp"}), 3)
     4
     """
-    members = int(agent.record.get("members", 1))
-    return _experts(agent, growth_steps) * members * (1 + growth_steps if agent.id in _GROW_BY_MEMBERS else 1)
+    members = 1 if agent.method is None else int(agent.record.get("members", 1))
+    return _experts(agent, growth_steps) * members * (1 + growth_steps if agent.method in _GROW_BY_MEMBERS else 1)
 
 
 _GROW_BY_MEMBERS = ("gens", "gens-moe")
@@ -170,14 +170,14 @@ _GROW_BY_MEMBERS = ("gens", "gens-moe")
 
 def _experts(agent: AgentConfig, growth_steps: int) -> int:
     """Return the number of experts in each layer of the trained network; for text, in each Switch layer."""
-    if agent.id == "gmoe":
+    if agent.method == "gmoe":
         by = agent.record.get("grow_by", 1)
         added = [by] if isinstance(by, int) else list(by)
         first: int = (agent.width or 1) if agent.backbone == "switch" else agent.record.get("init_experts", 1)
         return int(first + sum(added[:growth_steps]) + max(growth_steps - len(added), 0) * added[-1])
     if agent.backbone == "switch":
         return int(agent.width or 1)
-    return int({"moe": agent.record.get("init_experts"), "gens-moe": agent.record.get("experts")}.get(agent.id) or 1)
+    return int(agent.record.get({"moe": "init_experts", "gens-moe": "experts"}.get(agent.method or "", ""), 1))
 
 
 def _macs(agent: AgentConfig, facts: DataFacts, growth_steps: int) -> float:
@@ -188,7 +188,7 @@ def _macs(agent: AgentConfig, facts: DataFacts, growth_steps: int) -> float:
         return experts * (sizes.features * width + width**2) + sizes.classes * width + (experts - 1) * gates
     if agent.backbone == "switch":
         return forward_flops(sizes.vocabulary, SIZES[agent.record["size"]], experts, sizes.tokens) / 2
-    if agent.id == "ff":
+    if agent.method == "ff":
         # The number of parameters is nearly quadratic in the width, so the width grows with its square root.
         width *= math.sqrt(1 + agent.record["growth_rate"] * growth_steps)
     return 16_848 * width**2 + (27_648 + sizes.classes) * width + (experts - 1) * (7_632 * width**2 + 128 * width)
@@ -202,7 +202,7 @@ def _parameters(agent: AgentConfig, facts: DataFacts, growth_steps: int) -> floa
         return one + (experts - 1) * (width**2 + (sizes.features + 4) * width + 2 * sizes.features + 4)
     if agent.backbone == "switch":
         return parameter_count(sizes.vocabulary, SIZES[agent.record["size"]], experts)
-    if agent.id == "ff":
+    if agent.method == "ff":
         rate: float = agent.record["growth_rate"]
         return (135 * width**2 + (59 + sizes.classes) * width + sizes.classes) * (1 + rate * growth_steps)
     return (
@@ -219,9 +219,9 @@ def _growth_flops(agent: AgentConfig, facts: DataFacts, stage: PlannedStage, exa
     gMoE evaluates the validation part once. Firefly passes the training examples twice through the over-grown network,
     forward and backward.
     """
-    if not stage.grows or agent.id not in ("gmoe", "ff"):
+    if not stage.grows or agent.method not in ("gmoe", "ff"):
         return 0.0
-    if agent.id == "gmoe":
+    if agent.method == "gmoe":
         return 2 * valid * _macs(agent, facts, stage.growth_steps - 1)
     width = _width(agent) * math.sqrt(1 + agent.record["growth_rate"] * (stage.growth_steps - 1))
     wide: float = width + agent.record["candidates"]

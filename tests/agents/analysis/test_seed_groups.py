@@ -26,6 +26,13 @@ def test_a_method_is_named_with_the_settings_that_differ() -> None:
     assert [one.method for one in find_seed_groups(runs)[0]] == ["Ens, members=2", "Ens, members=5", "gMoE"]
 
 
+def test_a_run_of_own_code_is_not_named_like_the_method_with_the_name_of_its_file() -> None:
+    runs = [fake_run("sm"), fake_run("sm", code={"file": "sm.py"})]
+    assert [one.method for one in find_seed_groups(runs)[0]] == ["SM", "sm"]
+    made_by_us = fake_run("sm", code={"file": "sm.py"}, backbone="mlp")
+    assert [one.method for one in find_seed_groups([made_by_us])[0]] == ["SM"]
+
+
 def test_random_schedules_are_settings_if_a_stream_has_several() -> None:
     def random_wait(schedule_seed: int, seed: int) -> FinishedRun:
         return fake_run(

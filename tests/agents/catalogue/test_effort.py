@@ -9,7 +9,7 @@ import agents
 import alma_env
 from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.data_facts import facts_of
-from agents.catalogue.effort import effort_of, planned_stages, size_ratio, training_examples
+from agents.catalogue.effort import effort_of, networks, planned_stages, size_ratio, training_examples
 from agents.catalogue.spec import RunSpec, resolve
 
 SPEC = RunSpec("Digits-ALMA-v0", "sm", 4, wait=2, settings={"epochs": 2, "ticks": 4})
@@ -41,6 +41,18 @@ def test_a_mixture_grows_by_the_expected_ratio(grow_by, sizes):
     expected = [size_ratio(AgentConfig(agent.config), stage.growth_steps) for stage in stages]
     assert [size / parameters[0] for size in parameters] == pytest.approx(expected, rel=0.1)
     assert expected == sizes
+
+
+@pytest.mark.parametrize("id", ["ff", "gmoe", "gens", "moe"])
+def test_an_agent_of_own_code_is_no_method_of_the_same_name(id):
+    own = AgentConfig({"id": id, "code": {"file": f"{id}.py"}, "members": "all", "init_experts": 3})
+    assert (size_ratio(own, 2), networks(own, 2)) == (1, 1)
+
+
+def test_own_code_that_makes_an_agent_of_the_paper_has_its_method():
+    env = alma_env.make("Digits-ALMA-v0", ticks=5)
+    agent = AgentConfig({**agents.make("gmoe", env, width=4).config, "code": {"file": "mine.py"}})
+    assert size_ratio(agent, 2) == networks(agent, 2) == 3
 
 
 def test_the_effort_of_a_fixed_waiting_time_equals_the_effort_of_the_run():
