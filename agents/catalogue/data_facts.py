@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium as gym
 
 from agents.catalogue.recipes import Recipe, recipe_for
+from agents.policies.validation import check_types
 from alma_env import AlmaEnv
 from alma_env.data.datasets import TEXT
 from alma_env.errors import did_you_mean
@@ -18,7 +19,6 @@ from alma_env.text.corpus import TextCorpus
 
 TEXT_TOKENS = 512  # tokens in a sequence of custom text
 VOCABULARY = TextCorpus.vocabulary_size  # of custom text
-VALIDATION_PART = 0.1  # fraction of a mega-batch
 
 _PROTOCOL_DEFAULTS = {
     name: parameter.default
@@ -124,7 +124,8 @@ def known_facts(env: str, keywords: Mapping[str, Any]) -> DataFacts:
     """Return the facts that are known without creating ``alma_env.make(env, **keywords)``.
 
     Raises:
-        ValueError: the environment is not one of the paper's, or ``ticks`` is not a positive integer.
+        ValueError: the environment is not one of the paper's, ``ticks`` is not a positive integer, or
+            ``valid_fraction`` is no number.
     """
     if env != TEXT_ID and env not in PROTOCOLS:
         hint = did_you_mean(env, (*PROTOCOLS, TEXT_ID))
@@ -140,6 +141,7 @@ def known_facts(env: str, keywords: Mapping[str, Any]) -> DataFacts:
     ticks = protocol["ticks"]
     if isinstance(ticks, bool) or not isinstance(ticks, int) or ticks < 1:
         raise ValueError(f"ticks={ticks!r}: must be a whole number of mega-batches from 1, for example ticks=50")
+    check_types(protocol, {"valid_fraction": float}, {"valid_fraction": 0.1})
     data = TEXT if is_text else PROTOCOLS[env]["data"]
     return DataFacts(data, protocol, ticks, None, is_text)
 

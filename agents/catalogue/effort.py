@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from functools import cache
 
 from agents.catalogue.agent_config import AgentConfig
-from agents.catalogue.data_facts import VALIDATION_PART, DataFacts
+from agents.catalogue.data_facts import DataFacts
+from agents.catalogue.methods import method_for
 from agents.catalogue.run_config import RunConfig
 from agents.networks.switch_size import SIZES, forward_flops, parameter_count
 from agents.policies import Progress
 from agents.policies.growing import growth as read_growth
 from alma_env import AlmaEnv
+from alma_env.data.stream import checked_fraction
 
 # The time of a training example is proportional to the parameters of its network plus this number. Fitted to runs of
 # single models, ensembles and uniform mixtures of MLPs with 3,000 to 280,000 parameters, on MNIST and one core.
@@ -100,8 +102,10 @@ def effort_of(config: RunConfig, facts: DataFacts) -> Effort:
         raise ValueError(f"policy={agent.policy!r}: the effort is known beforehand only for a fixed waiting time")
     stages = planned(agent, facts.ticks)
     per_tick = sizes.train if facts.is_text else sizes.train // facts.ticks
-    valid = 0 if facts.is_text else math.floor(VALIDATION_PART * per_tick)
-    members = int(agent.record.get("members", 1))
+    valid = 0
+    if not facts.is_text:
+        valid = math.floor(checked_fraction(sizes.train, facts.ticks, facts.protocol["valid_fraction"]) * per_tick)
+    members = members_of(agent)
     epochs, updates, batch = (agent.stage[name] for name in ("epochs", "updates", "batch_size"))
     steps = total = 0
     training = growth = other = 0.0
@@ -161,8 +165,21 @@ def networks(agent: AgentConfig, growth_steps: int) -> int:
     >>> networks(AgentConfig({"id": "gens", "members": 1, "backbone": "mlp"}), 3)
     4
     """
-    members = 1 if agent.method is None else int(agent.record.get("members", 1))
-    return _experts(agent, growth_steps) * members * (1 + growth_steps if agent.method in _GROW_BY_MEMBERS else 1)
+    times = 1 + growth_steps if agent.method in _GROW_BY_MEMBERS else 1
+    return _experts(agent, growth_steps) * members_of(agent) * times
+
+
+def members_of(agent: AgentConfig) -> int:
+    """Return the number of networks that a stage trains.
+
+    >>> members_of(AgentConfig({"id": "oracle", "of": "ens", "backbone": "mlp"}))
+    5
+    """
+    if agent.method is None:
+        return 1
+    if agent.method == "oracle":  # its members are those of the other method's defaults
+        return int(method_for(agent.record["of"], agent.backbone or "").keywords.get("members", 1))
+    return int(agent.record.get("members", 1))
 
 
 _GROW_BY_MEMBERS = ("gens", "gens-moe")
@@ -180,26 +197,34 @@ def _experts(agent: AgentConfig, growth_steps: int) -> int:
     return int(agent.record.get({"moe": "init_experts", "gens-moe": "experts"}.get(agent.method or "", ""), 1))
 
 
+def _gate_outputs(agent: AgentConfig, experts: int) -> int:
+    """Return the outputs of the gates of each mixture layer: two for each split of a tree, else one for each expert."""
+    return 2 * (experts - 1) if agent.record.get("tree", True) or experts == 1 else experts
+
+
 def _macs(agent: AgentConfig, facts: DataFacts, growth_steps: int) -> float:
     """Return the multiply-adds of one forward pass of the trained network."""
     width, sizes, experts = _width(agent), facts.sizes, _experts(agent, growth_steps)
+    gates = _gate_outputs(agent, experts)
     if agent.backbone == "mlp":
-        gates = 2 * sizes.features + 2 * width
-        return experts * (sizes.features * width + width**2) + sizes.classes * width + (experts - 1) * gates
+        one = sizes.features * width + width**2
+        return experts * one + sizes.classes * width + gates * (sizes.features + width)
     if agent.backbone == "switch":
         return forward_flops(sizes.vocabulary, SIZES[agent.record["size"]], experts, sizes.tokens) / 2
     if agent.method == "ff":
         # The number of parameters is nearly quadratic in the width, so the width grows with its square root.
         width *= math.sqrt(1 + agent.record["growth_rate"] * growth_steps)
-    return 16_848 * width**2 + (27_648 + sizes.classes) * width + (experts - 1) * (7_632 * width**2 + 128 * width)
+    one = 16_848 * width**2 + (27_648 + sizes.classes) * width
+    return one + (experts - 1) * 7_632 * width**2 + gates * 64 * width
 
 
 def _parameters(agent: AgentConfig, facts: DataFacts, growth_steps: int) -> float:
     """Return the number of parameters of the trained network."""
     width, sizes, experts = _width(agent), facts.sizes, _experts(agent, growth_steps)
+    gates = _gate_outputs(agent, experts)
     if agent.backbone == "mlp":
-        one = width**2 + (sizes.features + 2 + sizes.classes) * width + sizes.classes
-        return one + (experts - 1) * (width**2 + (sizes.features + 4) * width + 2 * sizes.features + 4)
+        expert = width**2 + (sizes.features + 2) * width
+        return experts * expert + (width + 1) * sizes.classes + gates * (sizes.features + width + 2)
     if agent.backbone == "switch":
         return parameter_count(sizes.vocabulary, SIZES[agent.record["size"]], experts)
     if agent.method == "ff":
@@ -209,7 +234,8 @@ def _parameters(agent: AgentConfig, facts: DataFacts, growth_steps: int) -> floa
         135 * width**2
         + (75 + sizes.classes) * width
         + sizes.classes
-        + (experts - 1) * (126 * width**2 + 170 * width + 8)
+        + (experts - 1) * (126 * width**2 + 42 * width)
+        + gates * (64 * width + 4)
     )
 
 

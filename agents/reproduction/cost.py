@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from types import MappingProxyType
 
-from agents.catalogue.effort import effort_of
+from agents.catalogue.effort import effort_of, members_of
 from agents.catalogue.spec import RunSpec, resolve
 from agents.reproduction.throughput import measured_data, rates_of
 
@@ -51,7 +51,7 @@ def _cost(spec: RunSpec, slowness: Mapping[str, float]) -> Cost:
     config = resolve(spec, facts)
     effort = effort_of(config, facts)
     rates = rates_of(config, facts.data)
-    members = int(config.agent.record.get("members", 1))
+    members = members_of(config.agent)
     if config.agent.id in ("gens", "gens-moe"):
         members *= 1 + effort.stages[-1].growth_steps
     size = FILE_BYTES + 2 * ROW_BYTES * (facts.ticks + 1) + 4 * effort.parameters * members

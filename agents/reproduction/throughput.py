@@ -20,7 +20,7 @@ from agents.catalogue.run_config import RunConfig
 from agents.catalogue.spec import RunSpec, resolve
 
 # Methods that are as fast as a measured method.
-_AS_FAST_AS = {"moe": "gmoe", "gens-moe": "gmoe", "oracle": "sm"}
+_AS_FAST_AS = {"moe": "gmoe", "gens-moe": "gmoe"}
 # Data whose images have the size of those of a measured data set.
 _AS_FAST_ON = {"FashionMNIST": "MNIST", "EMNIST": "MNIST", "CIFAR100": "CIFAR10"}
 
@@ -48,7 +48,8 @@ def measured_data(data: str) -> str:
 def rates_of(config: RunConfig, data: str) -> Rates:
     """Return the rates of ``throughput.toml`` for a run."""
     table = _table()[measured_data(data)]
-    agent = _AS_FAST_AS.get(config.agent.id, config.agent.id)
+    agent = config.get("of") if config.agent.id == "oracle" else config.agent.id
+    agent = _AS_FAST_AS.get(agent, agent)
     of_wait = table.get(str(config.agent.wait), {})
     width = config.get("width")
     rate = _at_width(of_wait.get(agent, table[agent]), width)

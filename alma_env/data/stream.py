@@ -53,7 +53,7 @@ def partition(
     [ 6 12 15  5  4 18  7 19  8] [9]
     """
     n, ticks, seed = require_integer(n, "n"), require_integer(ticks, "ticks"), require_seed(seed)
-    fraction = _checked_fraction(n, ticks, valid_fraction)
+    fraction = checked_fraction(n, ticks, valid_fraction)
     size = n // ticks
     if scheme == "alma":
         megabatches = permutation(n, seed, _ORDER)[: ticks * size].reshape(ticks, size)
@@ -77,7 +77,12 @@ def _split(megabatch: Indices, fraction: Fraction, seed: int, t: int) -> tuple[I
     return parts
 
 
-def _checked_fraction(n: int, ticks: int, valid_fraction: float) -> Fraction:
+def checked_fraction(n: int, ticks: int, valid_fraction: float) -> Fraction:
+    """Return the fraction of a mega-batch of a stream of n examples that is its valid part.
+
+    Raises:
+        ValueError: there is no such fraction, or a mega-batch would have no example or no valid part.
+    """
     if not 0 < valid_fraction < 1:
         raise ValueError(
             f"valid_fraction={valid_fraction}: must lie between 0 and 1, both excluded; use valid_fraction=0.1"

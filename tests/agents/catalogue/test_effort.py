@@ -1,5 +1,6 @@
 """The effort that is known before a run equals the effort of the run."""
 
+import dataclasses
 import math
 from itertools import pairwise
 
@@ -55,12 +56,25 @@ def test_own_code_that_makes_an_agent_of_the_paper_has_its_method():
     assert size_ratio(agent, 2) == networks(agent, 2) == 3
 
 
-def test_the_effort_of_a_fixed_waiting_time_equals_the_effort_of_the_run():
-    env = SPEC.make_env()
+FLAT = {"tree": False, "init_experts": 2}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        SPEC,
+        dataclasses.replace(SPEC, settings={**SPEC.settings, "valid_fraction": 0.29}),
+        dataclasses.replace(SPEC, agent="gmoe", settings={**SPEC.settings, **FLAT, "growth": "never"}),
+        dataclasses.replace(SPEC, agent="moe", settings={**SPEC.settings, **FLAT, "init_experts": 3}),
+    ],
+    ids=str,
+)
+def test_the_effort_of_a_fixed_waiting_time_equals_the_effort_of_the_run(spec):
+    env = spec.make_env()
     facts = facts_of(env)
-    config = resolve(SPEC, facts)
+    config = resolve(spec, facts)
     effort = effort_of(config, facts)
-    agent = SPEC.make_agent(env)
+    agent = spec.make_agent(env)
     ledger = agents.run(env, agent, 0)
     assert effort.training_flops == ledger.score().paper_flops
     assert [stage.tick for stage in effort.stages] == [stage.tick for stage in agent.history]
@@ -68,6 +82,31 @@ def test_the_effort_of_a_fixed_waiting_time_equals_the_effort_of_the_run():
     assert effort.examples == training_examples(env, config.agent) == examples
     assert effort.steps == sum(2 * math.ceil(stage.examples / 128) for stage in agent.history)
     assert effort.parameters == ledger[-1].parameters
+
+
+@pytest.mark.parametrize(
+    "settings", [{"init_experts": 1, "tree": False}, {"init_experts": 2, "tree": False}, {}], ids=str
+)
+def test_the_parameters_and_training_of_a_grown_mixture_are_known(settings):
+    spec = dataclasses.replace(SPEC, agent="gmoe", settings={**SPEC.settings, **settings, "grow_by": 1, "ticks": 8})
+    env = spec.make_env()
+    facts = facts_of(env)
+    effort = effort_of(resolve(spec, facts), facts)
+    ledger = agents.run(env, spec.make_agent(env), 0)
+    assert effort.parameters == ledger[-1].parameters
+    assert effort.training_flops == pytest.approx(ledger.score().paper_flops, rel=0.01)
+
+
+@pytest.mark.parametrize("of", ["sm", "ens", "umix"])
+def test_the_effort_of_an_oracle_is_that_of_the_method_that_it_trains(of):
+    spec = RunSpec("Digits-ALMA-v0", "oracle", 4, settings={"epochs": 1, "ticks": 4, "of": of})
+    env = spec.make_env()
+    facts = facts_of(env)
+    effort = effort_of(resolve(spec, facts), facts)
+    ledger = agents.run(env, spec.make_agent(env), 0)
+    assert effort.training_flops == ledger.score().paper_flops
+    members = 1 if of == "sm" else 5
+    assert effort.parameters * members == ledger[-1].parameters
 
 
 def test_the_effort_of_another_policy_is_unknown():

@@ -219,6 +219,8 @@ def test_the_cost_of_all_plans_counts_each_run_once(tmp_path, monkeypatch, capsy
         ),
         (["fig7", "--set", "width=4"], "--set width=4: the plan sets width; use `alma sweep`"),
         (["fig7", "--set", "epoch=4"], r"epoch"),
+        (["fig7", "--set", "valid_fraction=abc"], "valid_fraction='abc': must be a number; use for example valid_frac"),
+        (["fig7", "--set", "valid_fraction=2"], "valid_fraction=2: must lie between 0 and 1, both excluded; use"),
         (["fig7", "--set", "epochs=4", "epochs=5"], "--set epochs=5: epochs is given twice; give it once"),
         (["fig7", "--recorded", "--fresh"], "--fresh with --recorded or --runs: no run is computed then"),
         (["fig7", "--missing", "--print", "summary"], "--print summary: it shows finished runs; give --recorded"),
