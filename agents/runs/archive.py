@@ -49,10 +49,10 @@ def require_name(file: Path) -> None:
 def read(file: Path) -> Iterator[Run | ValueError]:
     """Read the runs of a packed file, in the order of the file; a line that holds no run gives its error instead.
 
-    The rest of a file that is cut or damaged gives one error.
+    The rest of a file that is cut or damaged gives one error, and so does a file without lines.
 
     Raises:
-        ValueError: the file is missing or empty.
+        ValueError: the file is missing.
     """
     number = 0
     remedy = f"create it again with `alma pack RUNS --out {file}`"
@@ -70,7 +70,7 @@ def read(file: Path) -> Iterator[Run | ValueError]:
         yield ValueError(f"{file}, after line {number}: the file is cut or damaged ({error}); {remedy}")
         return
     if not number:
-        raise ValueError(f"{file}: it holds no run; create it again with `alma pack RUNS --out {file}`")
+        yield ValueError(f"{file}: it holds no run; {remedy}")
 
 
 def _to_record(config: dict[str, Any], columns: LedgerColumns, stages: Sequence[StageRecord]) -> dict[str, Any]:

@@ -170,6 +170,19 @@ def test_an_invalid_ledger_is_refused_with_its_name(tmp_path: Path, text: str, w
         load.find(tmp_path)
 
 
+def test_a_packed_file_without_runs_is_named_and_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load.pack([], tmp_path / "empty.jsonl.xz")
+    write(RUNS[0], tmp_path / "runs")
+    found, left_out = load.find(tmp_path)
+    assert [run.config for run in found] == [RUNS[0].config]
+    (message,) = left_out
+    assert message.startswith(f"{tmp_path / 'empty.jsonl.xz'}: it holds no run; create it again with")
+    assert main(["table", str(tmp_path / "empty.jsonl.xz"), str(tmp_path / "runs")]) == 0
+    assert "it holds no run" in " ".join(capsys.readouterr().out.split())
+    with pytest.raises(ValueError, match="it holds no run"):
+        load.find(tmp_path, strict=True)
+
+
 def test_a_packed_run_with_a_number_that_is_not_finite_is_left_out(tmp_path: Path) -> None:
     columns = dataclasses.replace(RUNS[0].columns, error=[0.5] * 21)
     columns.error[3] = float("nan")  # type: ignore[index]
