@@ -19,6 +19,7 @@ from agents.runs.load import FinishedRun
 from alma_env.errors import MissingPackageError, how_to_install
 
 PACKED = f"runs{archive.SUFFIX}"
+_INT64 = 2**63
 _LISTS = ("declared", "registered")  # columns of ticks that hold lists of texts
 
 
@@ -90,9 +91,18 @@ def _write_parquet(rows: Iterable[dict[str, Any]], file: Path) -> None:
     columns = {}
     for name in names:
         values = [row.get(name) for row in listed]
-        texts = any(isinstance(value, list) for value in values)  # if all are empty, they do not show their type
-        columns[name] = pyarrow.array(values, pyarrow.list_(pyarrow.string()) if texts else None)
+        if any(isinstance(value, list) for value in values):  # if all are empty, they do not show their type
+            columns[name] = pyarrow.array(values, pyarrow.list_(pyarrow.string()))
+        else:
+            columns[name] = pyarrow.array(_that_fit(values))
     parquet.write_table(pyarrow.table(columns), file)
+
+
+def _that_fit(values: Sequence[Any]) -> Sequence[Any]:
+    """Return the values of a column; as floats if one is an integer that Parquet cannot hold, as FLOPs may be."""
+    if all(not isinstance(value, int) or -_INT64 <= value < _INT64 for value in values):
+        return values
+    return [None if value is None else float(value) for value in values]
 
 
 _CARD = """---

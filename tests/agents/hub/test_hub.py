@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import lzma
 import shutil
 import sys
@@ -16,6 +17,8 @@ from agents.hub import policies, recorded_runs
 from agents.policies.features import feature_space
 from agents.policies.learned import LearnedPolicy
 from agents.runs import load
+from agents.runs.ledger_columns import LedgerColumns
+from alma_env import Ledger
 from alma_env.errors import how_to_install
 
 from ..fake_runs import fake_run
@@ -89,6 +92,19 @@ def test_pushed_runs_come_back_and_their_tables_have_the_same_numbers(tmp_path, 
         assert own["error"].to_pylist() == list(run.columns.error)
         assert sum(own["comp"].to_pylist()) == run.score.comp
     assert {str(of_ticks.schema.field(name).type) for name in ("declared", "registered")} == {"list<element: string>"}
+
+
+def test_flops_beyond_the_integers_of_parquet_are_floats(tmp_path):
+    large, small = fake_run("sm"), fake_run("sm", seed=1)
+    ledger = Ledger([dataclasses.replace(row, flops={"training": 2**62 + 1}) for row in large.ledger])
+    large = dataclasses.replace(large, columns=LedgerColumns.from_ledger(ledger))
+    recorded_runs.push([large, small], f"{tmp_path}/published")
+    of_runs, of_ticks = (parquet.read_table(tmp_path / "published" / f"{name}.parquet") for name in ("runs", "ticks"))
+    comps = of_runs["comp"].to_pylist()
+    assert of_runs.schema.field("comp").type == "double"
+    assert comps == pytest.approx([large.score.comp, small.score.comp])
+    assert large.score.comp > 2**63
+    assert of_ticks["flops_training"].to_pylist()[0] == 2**62 + 1  # what fits stays exact
 
 
 def test_the_card_of_runs_names_tables_that_exist(tmp_path):
