@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from agents.analysis.measures import ERROR_RATE, measure_of
 from agents.catalogue.agent_config import AgentConfig
+from agents.catalogue.methods import METHODS
 from agents.catalogue.run_config import RunConfig
 from agents.policies.file_checks import DAMAGED
 from agents.rl.registration import DECISIONS, FURTHER, OF_RECORDED_RUNS, SHIPPED, shipped_streams
@@ -151,7 +152,7 @@ def read_run(folder: Path) -> Recording:
         learner=config.agent.id,
         width=config.get("width"),
         settings=settings_of(config),
-        schedule=config.agent.policy_text,
+        schedule=_schedule_of(config.agent),
         seed=config.seed,
         ticks=config.ticks,
         classes=config.get("protocol.classes"),
@@ -164,6 +165,14 @@ def read_run(folder: Path) -> Recording:
             f"{folder}: its errors change at ticks without a training; record a run of an agent of `agents.make`"
         )
     return recording
+
+
+def _schedule_of(agent: AgentConfig) -> str:
+    """Return the policy of a run as text, with the growth if it is not the usual one: it changes the curve, too."""
+    method = METHODS.get(agent.id)
+    usual = "every" if method is not None and method.grows else "never"
+    growth = agent.growth or usual
+    return agent.policy_text + f", growth {growth}" * (growth != usual)
 
 
 def settings_of(config: RunConfig) -> str:

@@ -52,6 +52,24 @@ def test_a_recording_equals_the_run_folder(run_folder):
     assert (made.env, made.learner, made.width, made.seed, made.ticks) == ("Digits-ALMA-v0", "gens", 4, 1, 6)
 
 
+@pytest.mark.parametrize(
+    ("learner", "growth", "named"),
+    [
+        ("gens", "every", "wait 2, replay"),
+        ("gens", "never", "wait 2, replay, growth never"),
+        ("sm", "never", "wait 2, replay"),
+        ("own.py:Learner", "never", "wait 2, replay"),
+        ("own.py:Learner", "every", "wait 2, replay, growth every"),
+    ],
+)
+def test_schedules_that_differ_only_in_growth_have_different_names(run_folder, tmp_path, learner, growth, named):
+    shutil.copytree(run_folder / "c", tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["agent"] |= {"id": learner, "policy": {"wait": 2, "replay": True, "growth": growth}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert recordings.read_run(tmp_path).schedule == named
+
+
 def test_a_recorded_run_has_the_error_on_the_validation_parts_of_the_whole_stream(run_folder):
     assert np.isnan(recordings.read_run(run_folder / "b").column("held_out_error")).all()
     env = gym.make("alma_env:Digits-ALMA-Wait-v0", ticks=6, width=4, epochs=1, reward_on="validation")
