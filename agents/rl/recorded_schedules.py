@@ -11,11 +11,21 @@ from agents.rl.recordings import Recording
 
 
 def recorded_schedules(recordings: Sequence[Recording]) -> list[ScheduleCosts]:
-    """Return the schedules with runs of two seeds or more; the recordings differ only in schedule and seed."""
+    """Return the schedules with runs of two seeds or more; the recordings differ only in schedule and seed.
+
+    Raises:
+        ValueError: no run trains, or a schedule has two runs of one seed.
+    """
     _, lines = costs_of(recordings)
     full_pass = float(lines[0].sum() * recordings[0].ticks)
     found: dict[str, list[Recording]] = defaultdict(list)
     for one in recordings:
+        if one.seed in {other.seed for other in found[one.schedule]}:
+            raise ValueError(
+                f"schedule={one.schedule!r}, seed={one.seed}: two runs of {one.learner!r} on {one.env}, of which a "
+                "comparison by seed counts one; write the file again with `alma surrogate fit`, which names the "
+                "growth, and leave one of them out if they differ only in computation, such as the engine"
+            )
         found[one.schedule].append(one)
     return [
         ScheduleCosts(

@@ -68,6 +68,15 @@ def test_runs_of_one_seed_are_refused(capsys, tmp_path):
     assert "no schedule has runs of two seeds" in capsys.readouterr().err
 
 
+def test_two_runs_of_one_schedule_and_seed_are_refused_by_name(capsys, tmp_path):
+    runs = waits(noise=0.1, seeds=(0, 1))
+    recordings.save([*runs, runs[3]], tmp_path / "twice.npz")  # as of runs with two engines
+    assert main(["surrogate", "schedules", str(tmp_path / "twice.npz")]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "schedule='wait 4', seed=0: two runs of 'sm' on Digits-ALMA-v0" in said
+    assert "write the file again with `alma surrogate fit`" in said
+
+
 def test_learners_with_exploring_runs_only_are_left_out(capsys, tmp_path):
     once = [dataclasses.replace(run, width=64) for run in waits(noise=0.1)]
     recordings.save([*waits(noise=0.1, seeds=(0, 1)), *once], tmp_path / "both.npz")
