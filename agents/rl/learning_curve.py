@@ -77,7 +77,7 @@ def terms(last: Array, size: Any, seen: Any, stages: Any, replay: Any, grown: An
         size: mega-batches that it trains on.
         seen: mega-batches that have arrived.
         stages: trainings before this training.
-        replay: 1 with replay of earlier data, else 0.
+        replay: 1 if it trains on earlier data, too, else 0.
         grown: growth steps so far, including the one before this training.
     """
     a, b, k, g = np.log(size), np.log(seen), np.log1p(stages), np.log1p(grown)
@@ -131,7 +131,7 @@ def fit(recordings: Sequence[Recording], reward_on: str = "test") -> Curve:
         residuals=pools,
         parameters=parameters,
         flops=flops,
-        replays=any(recording.column("replay").any() for recording in recordings),
+        replays=any((recording.sizes > recording.column("pending")).any() for recording in recordings),
         grows=any(recording.column("grow").any() for recording in recordings),
     )
 
@@ -231,15 +231,16 @@ def _examples(recordings: Sequence[Recording], reward_on: str) -> tuple[Array, A
     x, y, sizes, held = [], [], [], []
     for recording in recordings:
         error, untrained = recording.errors_on(reward_on)
-        tick, replay = recording.column("tick"), recording.column("replay")
+        tick, size = recording.column("tick"), recording.sizes
         if not len(tick):
             continue
         before = logit(np.concatenate([[untrained], error[:-1]]))
         stages, grown = np.arange(len(tick), dtype=np.float64), np.cumsum(recording.column("grow"))
-        x.append(terms(before, recording.sizes, tick, stages, replay, grown))
+        # At the first training a decision to replay finds nothing to repeat, and has no effect.
+        x.append(terms(before, size, tick, stages, size > recording.column("pending"), grown))
         loss = np.log(np.maximum(recording.column("validation_loss"), 1e-6))
         y.append(np.stack([logit(error), loss, recording.column("validation_error")], -1))
-        sizes.append(recording.sizes)
+        sizes.append(size)
         held.append(np.diff(np.append(tick, recording.ticks + 1)))
     if not x:
         raise ValueError(f"no training in {len(recordings)} runs; record runs that train")

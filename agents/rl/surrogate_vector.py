@@ -297,14 +297,14 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         spent = np.zeros(self.num_envs)
         if not len(rows):
             return spent
-        curve, tick, stages, replay = self._curve[rows], self._tick[rows], self._stages[rows], flags[rows, 1]
+        curve, tick, stages, pending = (of[rows] for of in (self._curve, self._tick, self._stages, self._pending))
         self._grown[rows] += flags[rows, 2] & (stages > 0)
         grown = self._grown[rows]
-        size = np.where(replay, tick, self._pending[rows])
+        size = np.where(flags[rows, 1], tick, pending)
         draw = self.np_random.integers(POOL_SIZE, size=len(rows))
         self._validation[2:, rows] = self._validation[:2, rows]
         self._error[rows], self._validation[0, rows], self._validation[1, rows] = self._stacked.outcome(
-            curve, self._error[rows], size, tick, stages, replay, grown, draw
+            curve, self._error[rows], size, tick, stages, size > pending, grown, draw
         )
         spent[rows] = self._stacked.flops(curve, size, grown)
         self._flops += spent

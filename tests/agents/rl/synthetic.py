@@ -32,7 +32,7 @@ def recorded(schedule, decide, seed=0, noise=0.0, width=4):
             continue
         grow = grow if rows else 0  # the first training never grows
         size, grown = (tick if replay else tick - before), grown + grow
-        error, loss, wrong = law(last, size, tick, len(rows), replay, grown)
+        error, loss, wrong = law(last, size, tick, len(rows), size > tick - before, grown)
         last, before = error + noise * draw.standard_normal(), tick
         parameters = 100 * (1 + grown)
         flops = 1e6 * (1 + grown) * (2 + size)

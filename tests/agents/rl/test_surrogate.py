@@ -17,7 +17,7 @@ from agents.rl.fidelity import held_out, rank_correlation
 from agents.rl.learning_curve import Curve, curves_for, fit, logit
 from agents.rl.surrogate import SurrogateEnv, SurrogateVectorEnv
 
-from .synthetic import TICKS, law, restarting, waits, with_replay_and_growth
+from .synthetic import TICKS, law, recorded, restarting, waits, with_replay_and_growth
 
 pytest.importorskip("stable_baselines3")
 from stable_baselines3.common.env_checker import check_env as check_env_of_sb3
@@ -289,6 +289,23 @@ def test_recorded_replay_and_growth_have_effects():
     assert rewards[2] > rewards[0]
     assert -infos["vector_reward"][:, 2] * 1e6 == pytest.approx([100, 100, 200])
     assert infos["comp"][1] > infos["comp"][0]
+
+
+def test_replay_has_no_effect_where_there_is_nothing_to_repeat():
+    quiet = dataclasses.replace(fit(with_replay_and_growth()), residuals=np.zeros((8, 512, 3)))
+    env = SurrogateVectorEnv(2, curves=[quiet], actions="multi")
+    env.reset(seed=0)
+    for _ in range(2):
+        env.step(np.zeros((2, 3), int))
+    _, first, *_ = env.step(np.array([[1, 0, 0], [1, 1, 0]]))
+    _, second, *_ = env.step(np.array([[1, 0, 0], [1, 1, 0]]))
+    assert first[0] == first[1]
+    assert second[0] < second[1]
+
+
+def test_a_replay_that_repeats_nothing_is_no_example_of_replay():
+    once = [recorded(f"at {tick}", lambda t, tick=tick: (t == tick, 1, 0)) for tick in range(1, TICKS)]
+    assert not fit([*waits(), *once]).replays
 
 
 @pytest.mark.parametrize(
