@@ -187,7 +187,7 @@ def recorded_groups(
         if recorded_widths.count(wanted) != 1:
             what = "runs with several settings" if wanted in recorded_widths else "no runs"
             raise ValueError(
-                f"learner={learner!r}, width={wanted}: {what} in {file} (its widths are "
+                f"learner={learner!r}, width={wanted!r}: {what} in {file} (its widths are "
                 f"{recorded_widths}); record such runs, and write them to "
                 "a file with alma surrogate fit RUNS --out FILE.npz"
             )
@@ -243,8 +243,12 @@ def _examples(recordings: Sequence[Recording], reward_on: str) -> tuple[Array, A
         sizes.append(size)
         held.append(np.diff(np.append(tick, recording.ticks + 1)))
     if not x:
-        raise ValueError(f"no training in {len(recordings)} runs; record runs that train")
+        raise _no_training(recordings)
     return np.concatenate(x), np.concatenate(y), np.concatenate(sizes), np.concatenate(held)
+
+
+def _no_training(recordings: Sequence[Recording]) -> ValueError:
+    return ValueError(f"no training in {len(recordings)} runs; record runs that train")
 
 
 def ridge(terms: Array, outputs: Array, weights: Array) -> Array:
@@ -267,7 +271,13 @@ def pooled(residuals: Array, pools: NDArray[np.int64], count: int, generator: np
 
 
 def costs_of(recordings: Sequence[Recording]) -> tuple[Array, Array]:
-    """Return parameters and FLOPs by number of growth steps, interpolated between the recorded numbers."""
+    """Return parameters and FLOPs by number of growth steps, interpolated between the recorded numbers.
+
+    Raises:
+        ValueError: no run trains.
+    """
+    if not any(len(recording.trainings) for recording in recordings):
+        raise _no_training(recordings)
     grown = np.concatenate([np.cumsum(recording.column("grow")) for recording in recordings]).astype(int)
     sizes = np.concatenate([recording.sizes for recording in recordings])
     counts, flops = (

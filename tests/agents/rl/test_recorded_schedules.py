@@ -68,6 +68,13 @@ def test_runs_of_one_seed_are_refused(capsys, tmp_path):
     assert "no schedule has runs of two seeds" in capsys.readouterr().err
 
 
+def test_runs_without_a_training_are_refused(capsys, tmp_path):
+    idle = [dataclasses.replace(run, trainings=run.trainings[:0]) for run in waits(seeds=(0, 1))]
+    recordings.save(idle, tmp_path / "idle.npz")
+    assert main(["surrogate", "schedules", str(tmp_path / "idle.npz")]) == 2
+    assert "no training in 24 runs; record runs that train" in capsys.readouterr().err
+
+
 def test_two_runs_of_one_schedule_and_seed_are_refused_by_name(capsys, tmp_path):
     runs = waits(noise=0.1, seeds=(0, 1))
     recordings.save([*runs, runs[3]], tmp_path / "twice.npz")  # as of runs with two engines

@@ -330,6 +330,8 @@ def test_actions_that_no_recorded_run_has_are_refused(curve, keywords, message):
 def test_missing_recordings_are_refused_with_the_remedy(file):
     with pytest.raises(ValueError, match="width=5: no runs in waits.npz \\(its widths are \\[4, 9\\]\\)"):
         curves_for("Digits-ALMA-v0", "sm", 5, file)
+    with pytest.raises(ValueError, match="width='4': no runs in waits.npz \\(its widths are \\[4, 9\\]\\)"):
+        curves_for("Digits-ALMA-v0", "sm", "4", file)
     with pytest.raises(ValueError, match="learner='ens': no runs in waits.npz, which has Digits-ALMA-v0: sm; name one"):
         curves_for("Digits-ALMA-v0", "ens", None, file)
     with pytest.raises(ValueError, match="width=\\(\\): must be at least one width; leave it out"):
