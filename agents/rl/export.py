@@ -109,11 +109,13 @@ def to_minari(
     """Write runs on one stream as a Minari data set into Minari's folder, and return the data set.
 
     ``kind`` and ``prices`` are those of `episode_of`. An example of a ``dataset_id`` is ``alma/mnist-waiting-v0``. The
-    data set recovers the environment of the runs: with their hyper-parameters, and with the width of the first run.
+    data set recovers the environment of the runs: with their hyper-parameters, the prices, and the width of the first
+    run.
 
     Raises:
         ValueError: Minari is not installed, its rules refuse the id, or it already has a data set of this id; the runs
-            have different learners or hyper-parameters; or as `episode_of`. Then nothing is written.
+            have different streams, learners or hyper-parameters, or their stream is not one of the paper's; or as
+            `episode_of`. Then nothing is written.
         DataUnavailableError: the data of the stream are missing, so the environment of the runs cannot be made.
     """
     try:
@@ -152,7 +154,7 @@ def to_minari(
                 infos={"vector_reward": np.concatenate([np.zeros((1, 3)), episode.reward_vectors])},
             )
         )
-    env, first = _environment(recordings, kind), recordings[0]
+    env, first = _environment(recordings, kind, prices or Prices()), recordings[0]
     widths = ", ".join(map(str, sorted({recording.width for recording in recordings})))
     return minari.create_dataset_from_buffers(
         dataset_id,
@@ -167,9 +169,15 @@ def to_minari(
     )
 
 
-def _environment(recordings: Sequence[Recording], kind: str) -> gym.Env[Any, Any]:
+def _environment(recordings: Sequence[Recording], kind: str, prices: Prices) -> gym.Env[Any, Any]:
     """Return the decision environment of the runs; it is made here, so that nothing is written if it cannot be made."""
     first = recordings[0]
+    streams = sorted({recording.env for recording in recordings})
+    if len(streams) > 1:
+        raise ValueError(
+            f"recordings on {', '.join(streams)}: the runs of a data set have one environment; export the runs of one "
+            "stream"
+        )
     keywords = {"learner": first.learner, **keywords_of(first)}
     for recording in recordings:
         theirs = {"learner": recording.learner, **keywords_of(recording)}
@@ -180,4 +188,5 @@ def _environment(recordings: Sequence[Recording], kind: str) -> gym.Env[Any, Any
                 "export the runs of one learner with equal hyper-parameters"
             )
     spec = gym.spec(first.env.replace("-v0", "-Wait-v0"))  # made from its id, it would advise to use v1
-    return gym.make(spec, width=first.width, actions=kind, **keywords)
+    priced: dict[str, Any] = {"flops_price": prices.flops, "parameter_price": prices.parameters}
+    return gym.make(spec, width=first.width, actions=kind, **priced, **keywords)

@@ -277,6 +277,23 @@ def test_an_export_leaves_out_and_names_runs_that_no_action_expresses(tmp_path, 
     assert "use kind='multi', or --actions multi of `alma surrogate export`" in capsys.readouterr().err
 
 
+def test_a_data_set_is_of_one_stream_and_its_environment_has_the_prices_of_its_rewards(tmp_path, monkeypatch, capsys):
+    minari = pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    runs = waits(noise=0.1)
+    to_minari(runs, "alma/priced-v0", prices=Prices(50.0, 3.0))
+    saved = minari.load_dataset("alma/priced-v0")
+    env = saved.recover_environment().unwrapped
+    assert (env.prices.flops, env.prices.parameters) == (50.0, 3.0)
+    episode = next(saved.iterate_episodes())
+    assert episode.rewards == pytest.approx(env.prices.reward(episode.infos["vector_reward"][1:]))
+    recordings.save([*runs, dataclasses.replace(runs[0], env="MNIST-ALMA-v0")], tmp_path / "mixed.npz")
+    assert main(["surrogate", "export", str(tmp_path / "mixed.npz"), "alma/mixed-v0"]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "recordings on Digits-ALMA-v0, MNIST-ALMA-v0: the runs of a data set have one environment; export" in said
+    assert list(minari.list_local_datasets()) == ["alma/priced-v0"]
+
+
 BAD_IDS = ["badid", "alma/test", "bad id-v0", "alma/x y-v0", "../up-v0", "/top-v0", "a//b-v0", "x-v1e"]
 
 
