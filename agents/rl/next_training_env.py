@@ -191,6 +191,9 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         self._tick = arrived
         return observations
 
+    def _show_waiting(self) -> None:
+        """Leave the observations as they are: each step trains or starts again, so no episode only waits."""
+
     def action_masks(self) -> NDArray[np.bool_]:
         """Return which decisions are possible: all of them, bool (n, decisions)."""
         return np.ones((self.num_envs, self.menu.stop + 1), bool)

@@ -84,6 +84,17 @@ def test_an_episode_equals_the_same_trainings_tick_by_tick(learner, seed, reques
     assert sum(rewards) * env._references(np.array([0]), 7.0, 0.25)[0] == pytest.approx(total)
 
 
+def test_a_mask_starts_some_episodes_again_and_leaves_the_observations_of_the_others(model):
+    env = NextTrainingVectorEnv(3, [model], pass_price=7.0)
+    first, _ = env.reset(seed=0)
+    seen, *_ = env.step([2, 2, 2])
+    again, infos = env.reset(options={"reset_mask": np.array([True, False, True])})
+    assert np.array_equal(again, [first[0], seen[1], first[2]])
+    assert infos["comp"].tolist()[::2] == [0, 0]
+    after, *_ = env.step([2, 2, 2])
+    assert after in env.observation_space
+
+
 @pytest.mark.parametrize("decisions", [[], [2], [2, 5]])
 def test_the_last_observation_is_that_after_the_last_training(model, decisions):
     env = NextTrainingVectorEnv(1, [model], pass_price=7.0)
