@@ -9,6 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 
+import alma_env
 from agents.catalogue.recipes import Recipe, recipe_for
 from agents.policies.validation import check_types
 from alma_env import AlmaEnv
@@ -118,6 +119,13 @@ def facts_of(env: AlmaEnv) -> DataFacts:
     """Return the facts about an environment."""
     data = env.data
     return DataFacts(data.name, env.protocol(), env.ticks, tuple(data.input_shape), isinstance(data, TextCorpus))
+
+
+def facts_for(env: str, keywords: Mapping[str, Any]) -> DataFacts:
+    """Return the facts about an environment; only one that is not the paper's is created for them."""
+    if env in PROTOCOLS or env == TEXT_ID:
+        return known_facts(env, keywords)
+    return facts_of(alma_env.make(env, **keywords))
 
 
 def known_facts(env: str, keywords: Mapping[str, Any]) -> DataFacts:

@@ -32,6 +32,7 @@ from agents.rl.train import train_policy
 from agents.rl.training_fit import fit_trainings
 from agents.sweeps import grid
 from agents.sweeps.progress import say
+from alma_env.registration import ARRAYS_ID
 
 _SHOWN = 10  # of the runs that an export leaves out
 # Keys that --set must not give, and what to write instead.
@@ -203,6 +204,11 @@ def _evaluation(options: argparse.Namespace, keywords: Mapping[str, Any]) -> dic
     stream = stream.removesuffix("-v1") + "-v0" * stream.endswith("-v1")
     if OF_RECORDED_RUNS in options.env:
         stream = recordings.stream_of(keywords.get("recorded"))
+    if stream == ARRAYS_ID:
+        raise ValueError(
+            f"--evaluate with {stream}: real runs need the data; leave --evaluate out, and run the policy with "
+            "`alma run --data PATH --policy FILE`"
+        )
     learner, width = str(keywords.get("learner", "sm")), keywords.get("width")
     widths = [] if width is None else list(width) if isinstance(width, list | tuple) else [width]
     if "-Surrogate" in options.env:

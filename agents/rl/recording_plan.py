@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+from agents.catalogue.data_facts import facts_for, split_keywords
 from agents.catalogue.spec import RunSpec
 from agents.policies.choices import window
 from agents.rl.recordings import NO_TEXT
@@ -37,14 +38,15 @@ def recording_specs(
         widths: widths of the agent; None is that of the recipe.
         seeds: seeds of streams and agents; the first half of them has all structured schedules.
         exploring: number of exploring runs of each seed.
-        settings: hyper-parameters of the agent and keywords of the environment.
+        settings: hyper-parameters of the agent and keywords of the environment, such as ``data`` of your own.
 
     Raises:
         ValueError: the number of exploring runs is negative, or the stream is text.
+        DataUnavailableError: the stream is of data of the user's own, and they are missing.
     """
     if exploring < 0:
         raise ValueError(f"exploring={exploring}: must be 0 or more; the default is {EXPLORING_PER_SEED}")
-    facts = RunSpec(stream, learner, settings=settings).known_facts()
+    facts = facts_for(stream, split_keywords(stream, settings)[0])
     if facts.is_text:
         raise ValueError(f"stream={stream!r}: {NO_TEXT}")
     schedules = structured(facts.ticks)

@@ -7,6 +7,7 @@ from typing import Any
 from agents.catalogue.data_facts import known_facts
 from agents.catalogue.spec import RunSpec, resolve
 from agents.rl.recordings import Recording
+from alma_env.registration import PROTOCOLS
 
 
 def keywords_of(recording: Recording) -> dict[str, Any]:
@@ -17,6 +18,11 @@ def keywords_of(recording: Recording) -> dict[str, Any]:
     Raises:
         ValueError: the stream is not one of the paper's.
     """
+    if recording.env not in PROTOCOLS:
+        raise ValueError(
+            f"env={recording.env!r}: a run on data of the user's own does not record where they are, so its "
+            "environment cannot be made again; use runs on one of the paper's streams, such as Digits-ALMA-v0"
+        )
     config = recording.run_config
     facts = known_facts(recording.env, {})
     usual = resolve(RunSpec(recording.env, recording.learner, width=recording.width), facts).agent

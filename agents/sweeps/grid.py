@@ -26,8 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import alma_env
-from agents.catalogue.data_facts import DataFacts, facts_of, known_facts, split_keywords
+from agents.catalogue.data_facts import facts_for, split_keywords
 from agents.catalogue.methods import METHODS, method_for
 from agents.catalogue.own_code import is_own
 from agents.catalogue.spec import RunSpec
@@ -115,7 +114,7 @@ def _runs_of(grid: Mapping[str, Any]) -> Iterator[RunSpec]:
         if is_own(agent):
             yield from _runs_of_own_code(env, agent, settings, values, others)
             continue
-        facts = _facts(env, settings)
+        facts = facts_for(env, split_keywords(env, settings)[0])
         recipe = facts.recipe
         method_for(agent, recipe.backbone)
         widths = values.get("width", [recipe.width])
@@ -144,14 +143,6 @@ def _runs_of_own_code(
             for other in itertools.product(*others.values()):
                 options = {**dict(zip(when, chosen, strict=True)), **dict(zip(others, other, strict=True))}
                 yield RunSpec(env, agent, seed=seed, settings=settings, **options)
-
-
-def _facts(env: str, settings: Mapping[str, Any]) -> DataFacts:
-    """Return the facts about an environment; only an environment that is not one of the paper's is created for them."""
-    keywords, _ = split_keywords(env, settings)
-    if env in PROTOCOLS or env == TEXT_ID:
-        return known_facts(env, keywords)
-    return facts_of(alma_env.make(env, **keywords))
 
 
 def _settings_of(table: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from agents.catalogue.spec import resolve
 from agents.cli import main
 from agents.rl import recordings
 from agents.rl.recording_plan import SEEDS, recording_specs, structured
+from agents.rl.run_keywords import keywords_of
 
 
 def test_each_schedule_has_the_first_half_of_the_seeds_and_every_exploring_run_differs():
@@ -43,6 +45,23 @@ def test_a_negative_number_of_runs_is_refused():
 def test_text_is_refused_before_any_run():
     with pytest.raises(ValueError, match="stream='Text-ALMA-v0': a surrogate models error rates.*another stream"):
         recording_specs("Text-ALMA-v0")
+
+
+def test_runs_on_data_of_the_users_own_are_recorded_and_their_environment_is_not_made_again(tmp_path, capsys):
+    x, y = np.random.default_rng(0).normal(size=(240, 6)).astype(np.float32), np.arange(240) % 3
+    np.savez(tmp_path / "own.npz", train_x=x, train_y=y, test_x=x, test_y=y)
+    command = ["surrogate", "record", "Arrays-ALMA-v0", "--width", "4", "--seeds", "100", "--exploring", "1"]
+    command += ["--set", f"data={tmp_path / 'own.npz'}", "ticks=4", "epochs=1", "--workers", "1"]
+    assert main([*command, "--out", str(tmp_path / "runs")]) == 0
+    file = tmp_path / "recorded.npz"
+    assert main(["surrogate", "fit", str(tmp_path / "runs"), "--out", str(file)]) == 0
+    made = recordings.load(file)
+    assert {(one.env, one.ticks) for one in made} == {("Arrays-ALMA-v0", 4)}
+    with pytest.raises(ValueError, match="env='Arrays-ALMA-v0': .* does not record where they are.*Digits-ALMA-v0"):
+        keywords_of(made[0])
+    learn = ["policy", "train", "Recorded-ALMA-Wait-Surrogate-v0", "--set", f"recorded={file}", "--evaluate", "0"]
+    assert main([*learn, "--out", str(tmp_path / "policy.zip")]) == 2
+    assert "run the policy with `alma run --data PATH --policy FILE`" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_command_records_the_runs_and_goes_on_where_it_stopped(tmp_path, capsys):
