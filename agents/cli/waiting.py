@@ -34,7 +34,7 @@ from agents.sweeps import grid
 from agents.sweeps.progress import say
 from alma_env.registration import ARRAYS_ID
 
-_SHOWN = 10  # of the runs that an export leaves out
+_SHOWN = 10  # of the runs that are left out
 # Keys that --set must not give, and what to write instead.
 _RECORDING_OPTIONS = {
     **dict.fromkeys(("learner", "agent", "id"), "--learner {}"),
@@ -114,7 +114,9 @@ def validate(options: argparse.Namespace, console: Console) -> int:
             episodes = options.episodes or decision_fidelity.EPISODES
             _validate_decisions(f"{env}, {learner} {width}", runs, episodes, console)
             continue
-        compared = fidelity.held_out(runs, options.episodes or fidelity.EPISODES)
+        possible = [run for run in runs if minari_export.inexpressible(run) is None]
+        compared = fidelity.held_out(possible, options.episodes or fidelity.EPISODES)
+        _name_left_out(runs, console)
         table = Table("schedule, held out", "runs", "CER, real", "CER, surrogate", box=None)
         table.title = f"{env}, {learner} {width}"
         for one in sorted(compared, key=lambda one: one.real):
@@ -152,6 +154,14 @@ def _validate_decisions(title: str, runs: list[recordings.Recording], episodes: 
     )
 
 
+def _name_left_out(runs: Sequence[recordings.Recording], console: Console) -> None:
+    """Name the runs that no action of Wait-v0 expresses."""
+    left_out = [f"{one.schedule}, seed {one.seed}: {why}" for one in runs if (why := minari_export.inexpressible(one))]
+    if left_out:
+        more = [f"… and {len(left_out) - _SHOWN} more"] * (len(left_out) > _SHOWN)
+        say(console, "\n".join([f"{len(left_out)} of {len(runs)} runs are left out:", *left_out[:_SHOWN], *more]))
+
+
 def export(options: argparse.Namespace, console: Console) -> int:
     """Write recorded runs as a Minari data set."""
     known = _recordings(options.recorded)
@@ -162,10 +172,7 @@ def export(options: argparse.Namespace, console: Console) -> int:
             "runs with `alma surrogate record … --exploring 0`"
         )
     data = minari_export.to_minari(runs, options.dataset, kind=options.actions)
-    left_out = [f"{one.schedule}, seed {one.seed}: {why}" for one in known if (why := minari_export.inexpressible(one))]
-    if left_out:
-        more = [f"… and {len(left_out) - _SHOWN} more"] * (len(left_out) > _SHOWN)
-        say(console, "\n".join([f"{len(left_out)} of {len(known)} runs are left out:", *left_out[:_SHOWN], *more]))
+    _name_left_out(known, console)
     how = f"minari.load_dataset({options.dataset!r}) reads it"
     say(console, f"{options.dataset}: {data.total_episodes} episodes, {data.total_steps:,} steps; {how}")
     return 0

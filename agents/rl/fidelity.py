@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from agents.rl.export import inexpressible
 from agents.rl.learning_curve import Curve, fit
 from agents.rl.recordings import Recording
 from agents.rl.surrogate_vector import SurrogateVectorEnv
@@ -27,7 +28,16 @@ class HeldOutSchedule:
 
 
 def simulate(curve: Curve, recording: Recording, episodes: int, seed: int) -> NDArray[np.float64]:
-    """Return the cumulative error rates, float64 (episodes,), of a run's decisions on a curve."""
+    """Return the cumulative error rates, float64 (episodes,), of a run's decisions on a curve.
+
+    Raises:
+        ValueError: no action of ``Wait-v0`` expresses a decision of the run.
+    """
+    if (reason := inexpressible(recording)) is not None:
+        raise ValueError(
+            f"a run of {recording.learner!r} with {recording.schedule!r} {reason}, which no action of Wait-v0 can "
+            "express; leave this run out"
+        )
     env = SurrogateVectorEnv(episodes, curves=[curve])
     env.reset(seed=seed)
     for decision in recording.decisions > 0:
@@ -42,7 +52,7 @@ def held_out(recordings: Sequence[Recording], episodes: int = EPISODES) -> list[
     The runs differ only in schedule and seed. The surrogate simulates ``episodes`` per run.
 
     Raises:
-        ValueError: there are fewer than three schedules, too few to compare ranks.
+        ValueError: there are fewer than three schedules, too few to compare ranks; or as `simulate`.
     """
     schedules = list(dict.fromkeys(recording.schedule for recording in recordings))
     if len(schedules) < 3:

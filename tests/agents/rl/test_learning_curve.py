@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from agents.cli import main
 from agents.rl.fidelity import held_out, rank_correlation, simulate
 from agents.rl.learning_curve import fit, recorded_groups, recorded_learners, terms
 from agents.rl.recordings import COLUMNS, load, save, shipped_file
@@ -47,6 +48,20 @@ def test_held_out_schedules_are_ranked():
     assert len(compared) == 12
     assert all(one.runs == 2 for one in compared)
     assert rank_correlation(compared) > 0.9
+
+
+def test_a_run_that_grows_by_several_steps_before_one_training_is_left_out_by_name(tmp_path, capsys):
+    runs = with_replay_and_growth()
+    twice = recorded("twice", lambda tick: (tick % 5 == 0, 0, 2 * (tick == 10)))
+    with pytest.raises(
+        ValueError, match="'sm' with 'twice' grows by 2 steps before one training, .*leave this run out"
+    ):
+        simulate(fit(runs), twice, 3, seed=0)
+    save([*waits(noise=0.1), twice], file := tmp_path / "runs.npz")
+    assert main(["surrogate", "validate", str(file), "--episodes", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert "1 of 13 runs are left out:\ntwice, seed 0: grows by 2 steps before one training" in printed
+    assert "rank correlation of 12 schedules" in printed
 
 
 def test_a_curve_on_validation_uses_the_validation_error_and_requires_it():
