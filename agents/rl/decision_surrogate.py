@@ -18,6 +18,7 @@ from agents.analysis.prices import Prices
 from agents.policies.choices import CHOICES, GROW, MASKS, REPLAY, RESTART, TRAIN, choice_space, megabatches_with
 from agents.policies.masks import mask_state
 from agents.policies.priced_features import feature_space, features, write_waiting
+from agents.rl.checks import checked_count
 from agents.rl.fixed_waits import EPISODES, shown_waits, ticks_of
 from agents.rl.keywords import refuse_unknown
 from agents.rl.learning_curve import logistic, logit
@@ -66,8 +67,7 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
         **keywords: Any,
     ) -> None:
         refuse_unknown(type(self), keywords)
-        if num_envs < 1:
-            raise ValueError(f"num_envs={num_envs}: must be at least 1 episode; the default is 1")
+        num_envs = checked_count("num_envs", num_envs, "episode", 1)
         if models is None:
             stream = stream or stream_of(recorded)
             models = models_for(stream, learner, width, recorded, reward_on)

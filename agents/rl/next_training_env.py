@@ -115,7 +115,7 @@ class NextTrainingVectorEnv(DecisionSurrogateVectorEnv):
         super().__init__(num_envs, models=models, pass_price=pass_price, memory_price=memory_price)
         self.menu = menu or (WITH_GROWTH if any(model.grows for model in models) else WITHOUT_GROWTH)
         self.single_action_space = cast("gym.Space[Any]", spaces.Discrete(self.menu.stop + 1))
-        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, self.num_envs)
 
     @cached_property
     def _references(self) -> ReferenceCosts:

@@ -16,6 +16,7 @@ from agents.policies.choices import CHOICES
 from agents.policies.learned_schedule import at_training
 from agents.policies.next_training import WITH_GROWTH, WITHOUT_GROWTH, Menu, NextTraining
 from agents.policies.priced_features import feature_space, features_of
+from agents.rl.checks import checked_action, checked_seed
 from agents.rl.decision_env import DecisionEnv
 from agents.rl.recordings import Recording
 from agents.rl.reference_costs import ReferenceCosts
@@ -138,8 +139,10 @@ class RealTrainingEnv(gym.Env[NDArray[np.float32], np.int64]):
         """Start a new run, with new prices where ranges are given.
 
         Raises:
+            TypeError: the seed is not an integer.
             ValueError: options are given; this environment has none.
         """
+        seed = checked_seed(seed)
         super().reset(seed=seed)
         _, info = self.decisions.reset(seed=seed, options=options)
         self._last = 0
@@ -154,8 +157,7 @@ class RealTrainingEnv(gym.Env[NDArray[np.float32], np.int64]):
             ValueError: the action is not in the space.
             RuntimeError: no episode runs; call ``reset``.
         """
-        if not self.action_space.contains(action):
-            raise ValueError(f"action={action!r}: not in {self.action_space}")
+        action = checked_action(action, self.action_space)
         due = self.menu.next_ticks(action, self._last, self.decisions.alma.ticks)
         total, vectors, trained, terminated, truncated = 0.0, np.zeros(3), False, False, False
         info: dict[str, Any] = {}

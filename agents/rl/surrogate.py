@@ -12,6 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from agents.rl.checks import checked_action, checked_seed, refuse_options
 from agents.rl.surrogate_vector import Observations
 from agents.rl.surrogate_vector import SurrogateVectorEnv as SurrogateVectorEnv
 from alma_env.rendering.drawn import Drawn
@@ -60,10 +61,11 @@ class SurrogateEnv(Drawn, gym.Env[Observations, Any]):
         """Start an episode.
 
         Raises:
+            TypeError: the seed is not an integer.
             ValueError: options are given; this environment has none.
         """
-        if options:
-            raise ValueError(f"options {sorted(options)}: reset of this environment has none; leave them out")
+        refuse_options(options)
+        seed = checked_seed(seed)
         super().reset(seed=seed)
         observations, infos = self.vector.reset(seed=seed)
         self._running = True
@@ -79,8 +81,7 @@ class SurrogateEnv(Drawn, gym.Env[Observations, Any]):
         """
         if not self._running:
             raise RuntimeError("step() without an episode: call reset() first")
-        if not self.action_space.contains(action):
-            raise ValueError(f"action={action!r}: not in {self.action_space}")
+        action = checked_action(action, self.action_space)
         observations, rewards, ended, _, infos = self.vector.step(np.asarray(action)[None])
         self._running = not ended[0]
         self._renderer.show(self._view)

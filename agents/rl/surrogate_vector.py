@@ -21,6 +21,7 @@ from agents.analysis.prices import Prices, reward_vector
 from agents.policies.actions import Actions
 from agents.policies.features import feature_space, features, write_waiting
 from agents.rl import fixed_waits
+from agents.rl.checks import checked_count, checked_seed
 from agents.rl.keywords import refuse_unknown
 from agents.rl.learning_curve import POOL_SIZE, Curve, curves_for
 from agents.rl.recordings import stream_of
@@ -35,6 +36,7 @@ from agents.rl.surrogate_checks import (
     require_running,
 )
 from agents.rl.surrogate_pictures import SurrogatePictures
+from alma_env.protocol import read_options
 from alma_env.rendering.renderer import FPS, Renderer
 from alma_env.rendering.view import View
 
@@ -93,8 +95,7 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         **keywords: Any,
     ) -> None:
         refuse_unknown(type(self), keywords)
-        if num_envs < 1:
-            raise ValueError(f"num_envs={num_envs}: must be at least 1 episode; the default is 1")
+        num_envs = checked_count("num_envs", num_envs, "episode", 1)
         self.prices = Prices(flops_price, parameter_price)
         self.reward: Any = Reward(reward, self.prices)
         if curves is None:
@@ -151,14 +152,15 @@ class SurrogateVectorEnv(VectorEnv[Observations, Any, NDArray[Any]]):
         """Start all episodes, or those of ``options={"reset_mask": mask}``, bool (n,).
 
         Raises:
+            TypeError: the seed is not an integer, or the options are no dictionary.
             ValueError: an unknown option, a mask of another shape, or a first reset of some episodes only.
         """
-        options = dict(options or {})
+        options = read_options(options, "{'reset_mask': mask}")
         mask = options.pop("reset_mask", np.ones(self.num_envs, bool))
         if options:
             raise ValueError(f"options {sorted(options)}: unknown; the only option of reset is 'reset_mask'")
         rows = np.flatnonzero(checked_mask(mask, self.num_envs, self._started))
-        super().reset(seed=seed)
+        super().reset(seed=checked_seed(seed))
         self._started = True
         self._start(rows)
         self._note_start(rows)

@@ -6,6 +6,8 @@ alma run MNIST-ALMA-v0 --width 4 64 --policy waiting.zip
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +17,12 @@ from gymnasium import spaces
 from gymnasium.envs.registration import load_env_creator
 
 from agents.policies.validation import check_types
+from agents.rl.checks import checked_count
 from agents.rl.keywords import keywords_of_class, refuse_unknown
 from agents.rl.registration import require_trainable
 from agents.rl.surrogate_vector import SurrogateVectorEnv
-from alma_env.errors import how_to_install
+from alma_env.data.permutation import require_integer
+from alma_env.errors import did_you_mean, how_to_install
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -29,6 +33,8 @@ ALGORITHMS = ("ppo", "a2c", "dqn")
 # An episode is one stream. All rewards are negative, and nearly all of an episode's return lies in ticks that the
 # current decision does not affect. Returns are therefore normalised, and discounted over about a third of a stream.
 _DISCOUNT_HORIZON = 1 / 3
+
+_GIVEN = ("policy", "env", "seed", "device", "tensorboard_log", "_init_setup_model")  # keywords of an algorithm
 
 
 def train_policy(
@@ -60,15 +66,15 @@ def train_policy(
         keywords: keywords of the environment.
 
     Raises:
-        ValueError: an unknown algorithm or environment, a keyword with a wrong value, or Stable-Baselines3 is not
-            installed.
+        ValueError: an unknown algorithm or environment, a keyword with a wrong value, a setting that the algorithm
+            does not have, or Stable-Baselines3 is not installed.
+        TypeError: steps or seed are not integers.
         ArgumentTypeError: the surrogate has no such keyword.
     """
     if algorithm not in ALGORITHMS:
         raise ValueError(f"algorithm={algorithm!r}: must be one of {', '.join(ALGORITHMS)}")
-    if steps < 1:
-        raise ValueError(f"steps={steps}: must be at least 1 decision; the default is 2000000")
-    require_seed(seed)
+    steps = checked_count("steps", steps, "decision", 2_000_000)
+    seed = require_seed(seed)
     check_types({"episodes_at_once": episodes_at_once}, {"episodes_at_once": int | None}, {"episodes_at_once": 512})
     if episodes_at_once is not None and episodes_at_once < 1:
         raise ValueError(f"episodes_at_once={episodes_at_once}: must be at least 1 episode; the default is 512")
@@ -80,6 +86,8 @@ def train_policy(
         from agents.rl.sb3 import SurrogateVecEnv
     except ImportError as error:
         raise ValueError(f"the package stable-baselines3 is missing; {how_to_install('rl')}") from error
+    learner = getattr(stable_baselines3, algorithm.upper())
+    _require_settings(settings or {}, learner)
     if episodes_at_once is None:
         episodes_at_once = 64 if algorithm == "dqn" else 512
     env, ticks = _vectorised(env_id, episodes_at_once, keywords)
@@ -92,7 +100,7 @@ def train_policy(
     discount = 1 - 1 / max(_DISCOUNT_HORIZON * ticks, 2)
     normalised = VecNormalize(env, norm_obs=False, gamma=discount)
     chosen: dict[str, Any] = {"gamma": discount, **_settings(algorithm, ticks, env.num_envs), **(settings or {})}
-    model: BaseAlgorithm = getattr(stable_baselines3, algorithm.upper())(
+    model: BaseAlgorithm = learner(
         "MlpPolicy",
         normalised,
         seed=seed,
@@ -110,10 +118,23 @@ def train_policy(
     return model
 
 
-def require_seed(seed: int) -> None:
-    """Raise ValueError if NumPy or Stable-Baselines3 cannot use a seed."""
-    if not 0 <= seed < 2**32:
-        raise ValueError(f"seed={seed}: must be from 0 to 2³² − 1; use seed=0")
+def require_seed(seed: Any) -> int:
+    """Return a seed as an int; raise TypeError or ValueError if NumPy or Stable-Baselines3 cannot use it."""
+    number = require_integer(seed, "seed")
+    if not 0 <= number < 2**32:
+        raise ValueError(f"seed={number}: must be from 0 to 2³² − 1; use seed=0")
+    return number
+
+
+def _require_settings(settings: Iterable[str], algorithm: Callable[..., object]) -> None:
+    """Raise ValueError if the algorithm has no such keyword, or `train_policy` gives it itself."""
+    known = [name for name in inspect.signature(algorithm).parameters if name not in _GIVEN]
+    for name in settings:
+        if name not in known:
+            raise ValueError(
+                f"settings={{{name!r}: …}}: must be keywords of the algorithm that train_policy does not give itself: "
+                f"{', '.join(known)}{did_you_mean(name, known)}"
+            )
 
 
 def _settings(algorithm: str, ticks: int, episodes: int) -> dict[str, Any]:

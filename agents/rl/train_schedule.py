@@ -25,6 +25,7 @@ from agents.rl.price_range import PriceRange
 from agents.rl.real_runs import FIRST_SEED, RealRuns
 from agents.rl.train import require_seed
 from agents.rl.training_model import TrainingModel
+from alma_env.data.permutation import require_integer
 from alma_env.errors import how_to_install
 
 if TYPE_CHECKING:
@@ -70,16 +71,18 @@ def train_schedule(
         runs met widen this range, also those after decisions that were tried at random.
 
     Raises:
+        TypeError: steps, units or seed are not integers.
         ValueError: no models or steps, a wrong price or seed, or a model without recorded replay or restarts; or
             Stable-Baselines3 is not installed.
         AlmaError: of the real runs: the data of a stream are missing, a training diverged, or a process ended.
     """
+    steps, units = require_integer(steps, "steps"), require_integer(units, "units")
     if not models or steps < 1 or units < 1:
         raise ValueError(
             f"{len(models)} models, steps={steps}, units={units}: must be at least 1 each; the defaults are 8000000 "
             "steps and 32 units"
         )
-    require_seed(seed)
+    seed = require_seed(seed)
     ranges = {"pass_price": pass_price, "memory_price": memory_price}
     prices = {name: astuple(PriceRange.of(name, price)) for name, price in ranges.items()}
     for number, one in enumerate(models):

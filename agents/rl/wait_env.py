@@ -27,6 +27,7 @@ from agents.policies import Decision, Progress
 from agents.policies.actions import Actions
 from agents.policies.features import feature_space, features_of
 from agents.rl import fixed_waits
+from agents.rl.checks import checked_action, checked_seed, refuse_options
 from agents.rl.keywords import keywords_of_class, unknown_keyword
 from agents.rl.rewards import Reward
 from agents.runs.episode import play_tick
@@ -174,10 +175,11 @@ class WaitEnv(Drawn, gym.Env[NDArray[np.float32], Any]):
         """Start a new stream with a new learner.
 
         Raises:
+            TypeError: the seed is not an integer.
             ValueError: options are given; this environment has none.
         """
-        if options:
-            raise ValueError(f"options {sorted(options)}: reset of this environment has none; leave them out")
+        refuse_options(options)
+        seed = checked_seed(seed)
         super().reset(seed=seed)
         self._draw_prices()
         use_one_thread_if_forked()
@@ -199,8 +201,7 @@ class WaitEnv(Drawn, gym.Env[NDArray[np.float32], Any]):
         """
         if self.alma.tick < 0 or self.alma.done:
             raise RuntimeError(f"step() at tick {self.alma.tick}: no episode runs; call reset() first")
-        if not self.action_space.contains(action):
-            raise ValueError(f"action={action!r}: not in {self.action_space}")
+        action = checked_action(action, self.action_space)
         answered = len(self.ledger)
         carry_out = partial(self.agent.carry_out, self.actions.decision(action))
         predictor, (arrived, _, terminated, truncated, _) = play_tick(self.alma, carry_out)

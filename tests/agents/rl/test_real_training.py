@@ -153,6 +153,11 @@ def test_the_checker_of_gymnasium_accepts_the_environment(model):
     check_env(env, skip_render_check=True)
     _, info = env.reset(seed=5)
     assert env.reset(seed=5)[1]["pass_price"] == info["pass_price"] != env.reset(seed=6)[1]["pass_price"]
+    assert np.array_equal(env.reset(seed=np.int64(5))[0], env.reset(seed=5)[0])
+    with pytest.raises(TypeError, match="seed=0.5: must be an integer"):
+        env.reset(seed=0.5)
+    env.step(np.True_)
+    assert [record.tick for record in env.decisions.agent.history] == [1]
     env.step(WITHOUT_GROWTH.stop)
     with pytest.raises(RuntimeError, match="no episode runs; call reset"):
         env.step(0)

@@ -312,6 +312,7 @@ def test_a_replay_that_repeats_nothing_is_no_example_of_replay():
     ("keywords", "message"),
     [
         ({"num_envs": 0}, "num_envs=0: must be at least 1 episode"),
+        ({"num_envs": 2.0}, "num_envs=2.0: must be an integer, such as num_envs=1"),
         ({"actions": "multi"}, "no recorded run has replay; use actions='train' without replay, or"),
         ({"replay": True}, "no recorded run has replay"),
         ({"grow": True}, "no recorded run has grow"),
@@ -323,7 +324,7 @@ def test_a_replay_that_repeats_nothing_is_no_example_of_replay():
     ],
 )
 def test_actions_that_no_recorded_run_has_are_refused(curve, keywords, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         SurrogateVectorEnv(**({"curves": [curve]} | keywords))
 
 
@@ -347,6 +348,23 @@ def test_wrong_steps_are_refused(curve):
     env.reset(seed=0)
     with pytest.raises(ValueError, match="actions of shape \\(2,\\): must be \\(3,\\)"):
         env.step(np.zeros(2, int))
+
+
+def test_seeds_sizes_and_actions_of_numpy_are_those_of_python(curve):
+    numpy, python = SurrogateVectorEnv(np.int64(2), curves=[curve]), SurrogateVectorEnv(2, curves=[curve])
+    assert np.array_equal(numpy.reset(seed=np.int64(5))[0], python.reset(seed=5)[0])
+    assert np.array_equal(numpy.step(np.array([True, False]))[1], python.step(np.array([1, 0]))[1])
+    numpy, python = SurrogateEnv(curves=[curve]), SurrogateEnv(curves=[curve])
+    assert np.array_equal(numpy.reset(seed=np.int64(5))[0], python.reset(seed=5)[0])
+    assert numpy.step(np.True_)[1] == python.step(1)[1]
+
+
+@pytest.mark.parametrize("kind", [SurrogateEnv, SurrogateVectorEnv])
+def test_wrong_arguments_of_reset_are_refused_by_name(curve, kind):
+    env = kind(curves=[curve])
+    for name, wrong, message in (("seed", 0.5, "must be an integer"), ("options", 5, "must be a dict, for example {")):
+        with pytest.raises(TypeError, match=f"{name}={wrong}: {message}"):
+            env.reset(**{name: wrong})
 
 
 def test_decisions_can_be_lists_and_need_an_episode(curve):

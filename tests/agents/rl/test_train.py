@@ -353,7 +353,11 @@ def test_a_policy_that_is_replaced_during_a_run_is_refused_when_it_is_loaded_aga
         ({"reward": "vector"}, "reward='vector': the algorithms learn from rewards that are numbers"),
         ({"algorithm": "sac"}, "algorithm='sac': must be one of ppo, a2c, dqn"),
         ({"steps": 0}, "steps=0: must be at least 1 decision"),
+        ({"steps": "3"}, "steps='3': must be an integer, such as steps=1"),
         ({"seed": -1}, "seed=-1: must be from 0 to"),
+        ({"seed": 0.5}, "seed=0.5: must be an integer"),
+        ({"settings": {"gama": 0.5}}, "settings={'gama': …}: must be keywords .*did you mean gamma"),
+        ({"settings": {"seed": 1}}, "settings={'seed': …}: must be .* that train_policy does not give itself"),
         ({"episodes_at_once": 0}, "episodes_at_once=0: must be at least 1 episode"),
         ({"episodes_at_once": "abc"}, "episodes_at_once='abc': must be a whole number.*episodes_at_once=512"),
         (

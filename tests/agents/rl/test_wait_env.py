@@ -378,10 +378,20 @@ def test_wrong_steps_and_resets_are_refused():
         env.step(0)
     with pytest.raises(ValueError, match="options \\['seed'\\]: reset of this environment has none"):
         env.reset(options={"seed": 1})
+    with pytest.raises(TypeError, match="options=5: must be a dict"):
+        env.reset(options=5)
+    with pytest.raises(TypeError, match="seed=0.5: must be an integer"):
+        env.reset(seed=0.5)
     env.reset(seed=0)
-    with pytest.raises(ValueError, match="action=2: not in Discrete\\(2\\)"):
+    with pytest.raises(ValueError, match="action=2: not in Discrete\\(2\\); give an action of this space"):
         env.step(2)
     assert env.alma.tick == 0
+
+
+def test_seeds_and_actions_of_numpy_are_those_of_python():
+    one, other = make(), make()
+    assert np.array_equal(one.reset(seed=np.int64(3))[0], other.reset(seed=3)[0])
+    assert one.unwrapped.step(np.True_)[1] == other.step(1)[1]
 
 
 def test_make_names_the_call_that_makes_a_decision_environment():
