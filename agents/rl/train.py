@@ -98,8 +98,8 @@ def train_policy(
         )
     env.seed(seed)
     discount = 1 - 1 / max(_DISCOUNT_HORIZON * ticks, 2)
-    normalised = VecNormalize(env, norm_obs=False, gamma=discount)
     chosen: dict[str, Any] = {"gamma": discount, **_settings(algorithm, ticks, env.num_envs), **(settings or {})}
+    normalised = VecNormalize(env, norm_obs=False, gamma=chosen["gamma"])  # it scales by the spread of the returns
     model: BaseAlgorithm = learner(
         "MlpPolicy",
         normalised,

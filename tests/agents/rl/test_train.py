@@ -150,6 +150,13 @@ def test_training_a_policy_does_not_advise_another_version(env_id, recwarn):
     assert [warning for warning in recwarn if "out of date" in str(warning.message)]
 
 
+def test_a_discount_is_that_of_the_algorithm_and_of_the_normalised_returns(file):
+    for settings, discount in (({}, 1 - 3 / 20), ({"gamma": 0.5}, 0.5)):
+        keywords = {"steps": 2, "episodes_at_once": 2, "recorded": str(file), "width": 4, "settings": settings}
+        model = train_policy("Digits-ALMA-Wait-Surrogate-v0", **keywords)
+        assert model.gamma == model.get_vec_normalize_env().gamma == pytest.approx(discount)
+
+
 def test_a_policy_can_learn_on_a_stream_of_one_mega_batch():
     model = train_policy("Digits-ALMA-Wait-v0", steps=4, ticks=1, width=4, epochs=1)
     assert model.num_timesteps == 4
