@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class Replay:
@@ -44,8 +46,8 @@ def shortest(value: bool | str) -> bool | str:
     Raises:
         ValueError: the value is none of those that the module lists.
     """
-    if isinstance(value, bool):
-        return value
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
     if value in ("none", "all"):
         return value == "all"
     name, _, number = value.partition(":") if isinstance(value, str) else ("", "", "")

@@ -154,6 +154,7 @@ def test_a_fixed_wait_with_a_wrong_value_raises():
 
 def test_replay_is_recorded_in_one_way_and_the_record_of_a_plain_wait_has_no_name():
     assert FixedWait(2, replay="all") == FixedWait(2, replay=True)
+    assert FixedWait(2, replay=np.True_).as_plain_data() == {"replay": True, "growth": "never", "wait": 2}
     assert FixedWait(2, replay="none") == FixedWait(2)
     assert FixedWait(2).as_plain_data() == {"replay": False, "growth": "never", "wait": 2}
     windowed = FixedWait(2, replay="last:05")
