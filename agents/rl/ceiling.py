@@ -116,7 +116,8 @@ class Ceiling:
         if not now:  # the first training is always on everything, from new weights
             yield from ((tick, REPLAYS[0], False) for tick in later)
             return
-        ticks = {tick for factor in FACTORS for tick in [t for t in later if t >= factor * now][:1]}
+        due = [round(factor * now, 9) for factor in FACTORS]  # 1.1 · 90 is 99, although the product of floats is not
+        ticks = {tick for least in due for tick in [t for t in later if t >= least][:1]}
         yield from itertools.product(sorted(ticks), REPLAYS, (False, True))
 
     def _warm(self, learners: Learners, tick: int, size: int) -> Array:
@@ -192,7 +193,8 @@ def by_schedule(network: ScheduleNetwork) -> Choose:
     def choose(env: NextTrainingVectorEnv, observations: NDArray[np.float32]) -> NextTrainings:
         last = env.learners.tick
         chosen = NextTrainings.of(network.menu, network.decide(observations), last, env.ticks)
-        for row in np.flatnonzero([not network.knows(seen) for seen in observations]):
+        # `LearnedSchedule` asks the rule at the only tick of a stream with one mega-batch, too.
+        for row in np.flatnonzero([env.ticks == 1 or not network.knows(seen) for seen in observations]):
             chosen.tick[row], chosen.replay[row], chosen.restart[row] = _next_by_rule(int(last[row]), env.ticks)
         return chosen
 

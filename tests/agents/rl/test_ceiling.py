@@ -81,6 +81,21 @@ def test_where_the_network_was_not_trained_the_rule_is_simulated(model):
     assert found.mean() == pytest.approx(rule.mean(), abs=3 * (rule.std() + found.std()) / 512**0.5)
 
 
+def test_on_a_stream_of_one_mega_batch_the_rule_decides(model):
+    env = NextTrainingVectorEnv(2, [quiet(model, ticks=1)])
+    observations, _ = env.reset(seed=0)
+    network = network_of(1)
+    network.layers[-1][1][network.menu.stop] = 99.0  # it always stops
+    assert network.decide(observations).tolist() == [network.menu.stop] * 2
+    assert by_schedule(network)(env, observations).tick.tolist() == [1, 1]
+
+
+def test_a_factor_reaches_the_tick_that_is_its_multiple(model, coarse):
+    found = Ceiling(dataclasses.replace(model, ticks=110), 1.0)
+    found.ticks = [90, 99, 110]
+    assert {tick for tick, *_ in found._choices(90)} == {99}
+
+
 def test_a_training_that_is_not_after_the_last_one_is_refused(model):
     env = NextTrainingVectorEnv(2, [model])
     env.reset(seed=0)
