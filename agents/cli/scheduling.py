@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from agents.cli.shared_options import prepare_file
+from agents.cli.shared_options import prepare_file, price_word
 from agents.cli.tuning import named_runs
 from agents.policies.learned_schedule import ScheduleNetwork
 from agents.rl.learning_curve import recorded_groups, recorded_learners
@@ -69,7 +69,7 @@ def train_schedule(options: argparse.Namespace, console: Console) -> int:
     afterwards = f", then on {options.real} real runs" * bool(options.real)
     say(console, f"{options.out}: learned on {'; '.join(learned_on)}{afterwards}")
     high = {name: price[1] for name, price in prices.items()}
-    fields = ",".join(f"{name}={price:g}" for name, price in high.items() if price or name == "pass_price")
+    fields = ",".join(f"{name}={price_word(price)}" for name, price in high.items() if price or name == "pass_price")
     say(console, f"{options.out}: alma run … --agent {options.learner[0]} --policy {options.out}:{fields}")
     return 0
 

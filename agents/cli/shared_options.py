@@ -94,6 +94,16 @@ def add_pull(parser: argparse.ArgumentParser, out: str) -> None:
     parser.add_argument("--revision", help="branch, tag or commit of the repository; default: the newest")
 
 
+def price_word(price: float) -> str:
+    """Return a price as an option has it: short, and read back as the same number.
+
+    >>> price_word(40.0), price_word(12.3456789)
+    ('40', '12.3456789')
+    """
+    short = f"{price:g}"
+    return short if float(short) == price else repr(float(price))
+
+
 def prepare_file(path: Path, suffix: str, rule: str) -> None:
     """Make the folder of the file ``--out``, before the work whose result it is to hold.
 

@@ -17,7 +17,7 @@ from agents.analysis.labels import differing_paths
 from agents.catalogue.data_facts import facts_of
 from agents.catalogue.spec import RunSpec, resolve
 from agents.cli.run_sweep import OPTIONS, compute, run_in_turn
-from agents.cli.shared_options import prepare_file, require_settings
+from agents.cli.shared_options import prepare_file, price_word, require_settings
 from agents.policies.priced_features import PRICES
 from agents.policies.validation import key_values
 from agents.rl import decision_fidelity, fidelity, recordings
@@ -256,7 +256,7 @@ def _ends(keywords: Mapping[str, Any]) -> list[dict[str, float]]:
 
 def _policy_word(path: Path, keywords: Mapping[str, Any]) -> str:
     """The value of ``--policy`` for a learned policy, with its prices, or with replay and growth if it decides when."""
-    fields = [f"{name}={keywords[name]:g}" for name in PRICES if name in keywords]
+    fields = [f"{name}={price_word(keywords[name])}" for name in PRICES if name in keywords]
     if keywords.get("actions", "train") == "train":
         fields += ["replay=true"] * bool(keywords.get("replay")) + ["growth=every"] * bool(keywords.get("grow"))
     return f"{path}:{','.join(fields)}" if fields else str(path)

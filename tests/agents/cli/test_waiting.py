@@ -87,6 +87,16 @@ def test_a_policy_that_decides_only_when_runs_with_the_replay_and_growth_of_its_
     }
 
 
+def test_a_policy_runs_at_the_exact_price_of_its_problem(capsys, tmp_path):
+    file, out = tmp_path / "priced.zip", tmp_path / "runs"
+    settings = ["pass_price=(0,1.23456789)", "width=2", "ticks=4", "epochs=1"]
+    words = ["policy", "train", "Digits-ALMA-Wait-v1", "--steps", "10", "--set", *settings, "--out", file]
+    status, shown, _ = run(capsys, *words, "--evaluate", "3", "--runs", out)
+    assert status == 0
+    assert f"--policy {file}:pass_price=0 {file}:pass_price=1.23456789" in shown
+    assert {played.config["agent"]["policy"]["pass_price"] for played in load.find(out)[0]} == {0, 1.23456789}
+
+
 def test_a_run_below_several_of_the_folders_counts_once(capsys, runs, tmp_path, monkeypatch):
     monkeypatch.chdir(runs)
     file = tmp_path / "new" / "folder" / "mine.npz"
