@@ -87,9 +87,10 @@ def megabatches_with(replay: Any, tick: Any, pending: Any, ticks: int) -> NDArra
 
 
 def allowed_choices(tick: Any, pending: Any, stages: Any, *, grows: bool) -> NDArray[np.bool_]:
-    """Return which choices have an effect of their own, bool (10,) or (n, 10); see `agents.policies.masks`.
+    """Return which choices are not void, bool (10,) or (n, 10); see `agents.policies.masks`.
 
-    A void choice does the same as another one.
+    A void choice does the same as an allowed one. If the last training was in the first tenth of the stream, replay of
+    the newest tenth and of everything are the same, and both are allowed.
 
     Args:
         tick: current tick, or those of n episodes, (n,).

@@ -1,7 +1,8 @@
-"""Which actions are allowed: those whose decision has an effect that no simpler action has.
+"""Which actions are allowed: those that are not void.
 
 An action is *void* if it decides something that cannot happen: growth of a learner that cannot grow, growth or a
-restart before the first stage, or replay when no earlier mega-batch exists.
+restart before the first stage, or replay when no earlier mega-batch exists. Two allowed actions may still do the same:
+replay of the k newest mega-batches repeats everything if the last stage was at tick k or before.
 """
 
 from __future__ import annotations

@@ -41,8 +41,9 @@ class DecisionEnv(WaitEnv):
     ## Action Space
     ``Discrete(10)``; `agents.policies.choices.CHOICES` names them: wait; train on the gathered mega-batches, also with
     replay of the newest tenth of the stream or of everything; the same three from a new random initialisation; the same
-    three after a growth step. ``action_masks()`` and ``info["action_mask"]``, bool (10,), say which choices have an
-    effect of their own; a void choice does the same as an unmasked one.
+    three after a growth step. ``action_masks()`` and ``info["action_mask"]``, bool (10,), say which choices are
+    not void; a void choice does the same as an unmasked one. If the last training was in the first tenth of the
+    stream, replay of the newest tenth and of everything are the same, and neither is masked.
 
     ## Observation Space
     ``Box`` float32 (18,), bounded; `agents.policies.priced_features.FEATURES` has names, bounds and formulas. The

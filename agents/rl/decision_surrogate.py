@@ -42,8 +42,8 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
     `models_for`, which are not used if ``models`` are given; with ``stream=None``, the stream is the stream of the
     recorded runs. ``pass_price``, ``memory_price`` and ``reward_on`` are
     those of `DecisionEnv`; with ``models``, ``reward_on`` has no effect. ``autoreset_mode`` and ``render_mode`` are
-    those of `SurrogateVectorEnv`. ``action_masks()`` and ``info["action_mask"]``, bool (n, 10), say which choices have
-    an effect of their own; a choice of which no recorded run has an example is masked, too.
+    those of `SurrogateVectorEnv`. ``action_masks()`` and ``info["action_mask"]``, bool (n, 10), say which choices are
+    not void; a choice of which no recorded run has an example is masked, too.
 
     Raises:
         ValueError: no runs of this stream, learner and width were recorded; or streams of different lengths.
@@ -212,7 +212,7 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
         )
 
     def action_masks(self) -> NDArray[np.bool_]:
-        """Return which choices have an effect of their own at this tick, bool (n, 10)."""
+        """Return which choices are not void at this tick, bool (n, 10)."""
         state = mask_state(self._tick, self._pending, self._stages)
         masks: NDArray[np.bool_] = self._masks.take(self._curve * len(MASKS[True]) + state, 0)
         return masks

@@ -54,6 +54,14 @@ def test_void_choices_are_masked(tick, pending, stages, grows, names):
     assert [name for name, yes in zip(NAMES, mask, strict=True) if yes] == names
 
 
+@pytest.mark.parametrize("last", [1, 2, 3, 10])
+def test_replays_of_a_tenth_and_of_everything_are_both_allowed_where_they_are_the_same(last):
+    both = [number for number, one in enumerate(CHOICES) if one.name in ("train, replay last", "train, replay all")]
+    newest, everything = megabatches_with(["last", "all"], 12, 12 - last, ticks=20)
+    assert (newest == everything) == (last <= 2)
+    assert allowed_choices(12, 12 - last, 1, grows=False)[both].all()
+
+
 def test_masks_of_many_episodes():
     many = allowed_choices(np.array([1, 5]), np.array([1, 2]), np.array([0, 1]), grows=False)
     assert many.shape == (2, 10)
