@@ -233,7 +233,7 @@ class WaitEnv(Drawn, gym.Env[NDArray[np.float32], Any]):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the arguments and the state of the episode, without data."""
+        """Return the arguments and the state of the episode, without data other than arrays among the arguments."""
         plain = {name: value for name, value in vars(self).items() if name not in ("alma", "agent")}
         started = self.alma.tick >= 0
         episode = {"alma": self.alma.state_dict(), "agent": self.agent.state_dict()} if started else {}

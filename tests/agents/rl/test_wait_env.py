@@ -158,6 +158,19 @@ def test_an_environment_can_be_pickled_during_an_episode(steps):
     assert without_seconds(env.ledger) == without_seconds(again.ledger)
 
 
+def test_the_pickle_of_own_arrays_holds_them_and_that_of_a_file_holds_its_name(tmp_path):
+    x, y = np.random.default_rng(0).normal(size=(2400, 6)).astype("float32"), np.arange(2400) % 3
+    np.savez(tmp_path / "own.npz", train_x=x, train_y=y, test_x=x, test_y=y)
+    small = {"ticks": 4, "width": 4, "epochs": 1}
+    of_arrays = gym.make("alma_env:Arrays-ALMA-Wait-v0", train=(x, y), test=(x, y), **small)
+    of_file = gym.make("alma_env:Arrays-ALMA-Wait-v0", data=str(tmp_path / "own.npz"), **small)
+    saved, named = (pickle.dumps(env.unwrapped) for env in (of_arrays, of_file))
+    assert len(saved) > x.nbytes
+    assert len(named) < 20_000
+    first, second = (pickle.loads(one).reset(seed=0)[0] for one in (saved, named))
+    assert np.array_equal(first, second)
+
+
 def test_an_environment_without_an_episode_can_be_pickled():
     again = pickle.loads(pickle.dumps(make()))
     assert again.reset(seed=0)[1]["tick"] == 0
