@@ -211,18 +211,20 @@ def without_growth(runs: Sequence[Recording], recorded: Sequence[Recording]) -> 
     They are its runs without growth, up to rounding.
 
     Args:
-        runs: of the learner, with one width; if it never grows in them, none is returned.
+        runs: of the learner, with one width; if it never grows in them, none is returned, and none that they have.
         recorded: runs of the same stream.
     """
     if not any(one.column("grow").any() for one in runs):
         return []
     first = runs[0]
     start = first.width, first.parameters, first.run_config.protocol, first.run_config.agent.stage
+    own = {(one.schedule, one.seed) for one in runs}
     return [
         replace(one, learner=first.learner, settings=first.settings, schedule=f"{one.schedule}, growth never")
         for one in recorded
         if one.learner == SINGLE
         and (one.width, one.parameters, one.run_config.protocol, one.run_config.agent.stage) == start
+        and (f"{one.schedule}, growth never", one.seed) not in own
     ]
 
 

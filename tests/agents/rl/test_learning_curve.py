@@ -105,6 +105,10 @@ def test_a_learner_that_grows_has_the_runs_of_the_single_model_as_runs_without_g
     assert [one.schedule for one in added] == [f"{one.schedule}, growth never" for one in single]
     (found,) = recorded_groups("Digits-ALMA-v0", "gens", None, file)  # the first surrogate is as it was
     assert len(found) == len(growing)
+    same = dataclasses.replace(single[0], learner="gens", schedule=f"{single[0].schedule}, growth never")
+    save([*growing, same, *single], file)
+    (found,) = recorded_groups("Digits-ALMA-v0", "gens", None, file, decisions=True)
+    assert [one.schedule for one in found].count(same.schedule) == 1
 
 
 def test_runs_without_a_width_are_a_group_of_their_own(tmp_path):
