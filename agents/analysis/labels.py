@@ -9,13 +9,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from agents.catalogue.agent_config import AgentConfig  # noqa: F401 - for the doctest
-from agents.catalogue.run_config import RunConfig
+from agents.catalogue.run_config import BUDGETS, RunConfig
 
 Setting = Mapping[str, str]
+_FURTHER_SEEDS = ("agent.seed", "agent.policy.seed")  # beside the seed of the stream
 
 
 def labels_of(configs: Sequence[RunConfig]) -> list[str]:
-    """Return a label for each run; two labels are equal if and only if the settings are equal.
+    """Return a label for each run; two labels are equal if and only if the settings are equal, see `settings_of`.
 
     A label is the method, the width and the policy of the run, and the values in which settings with the same method,
     width and policy differ.
@@ -27,8 +28,38 @@ def labels_of(configs: Sequence[RunConfig]) -> list[str]:
     ['sm 32, epochs=1', 'sm 32, epochs=1', 'sm 32, epochs=3']
     """
     several = len({config.env for config in configs}) > 1
-    names = [f"{config.env} " * several + config.label for config in configs]
-    return append_differences(names, [config.setting for config in configs])
+    names = [f"{config.env} " * several + _name(config) for config in configs]
+    return append_differences(names, settings_of(configs))
+
+
+def _name(config: RunConfig) -> str:
+    """Method, width and policy, without the seed of a random policy: it may vary like the seed of the stream."""
+    agent = config.agent
+    return agent.label.removesuffix(agent.policy_text) + agent.when if agent.policy else agent.label
+
+
+def settings_of(configs: Sequence[RunConfig]) -> list[Setting]:
+    """Return the setting of each run, with the further seeds that make different settings.
+
+    If each stream has one seed of the agent, this seed varies like the stream, and the runs have one setting. If a
+    stream has several, each is a setting. The same is true of the seed of a random policy.
+    """
+    unlimited = {f"protocol.{name}": "null" for name in BUDGETS}  # a record of an earlier version may lack a budget
+    settings = [
+        {path: value for path, value in config.setting.items() if value != unlimited.get(path)} for config in configs
+    ]
+    keys = [tuple(sorted(setting.items())) for setting in settings]
+    seeds: dict[tuple[object, int, str], set[str]] = {}
+    for key, config in zip(keys, configs, strict=True):
+        for path in _FURTHER_SEEDS:
+            if path in config.identity:
+                seeds.setdefault((key, config.seed, path), set()).add(config.identity[path])
+    split = {(key, path) for (key, _, path), found in seeds.items() if len(found) > 1}
+    return [
+        setting
+        | {path: config.identity[path] for path in _FURTHER_SEEDS if (key, path) in split and path in config.identity}
+        for setting, key, config in zip(settings, keys, configs, strict=True)
+    ]
 
 
 def natural_key(label: str) -> list[tuple[int, float, str]]:

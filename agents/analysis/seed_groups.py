@@ -9,15 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agents.analysis.labels import Setting, append_differences, differing_paths, natural_key
+from agents.analysis.labels import Setting, append_differences, differing_paths, natural_key, settings_of
 from agents.analysis.measures import Measure, measure_of
 from agents.analysis.statistics import Interval
-from agents.catalogue.run_config import BUDGETS, is_schedule
+from agents.catalogue.run_config import is_schedule
 from agents.runs.load import FinishedRun
 from alma_env import Score
 
 _Key = tuple[tuple[str, str], ...]  # a setting that can be a key
-_FURTHER_SEEDS = ("agent.seed", "agent.policy.seed")  # beside the seed of the stream
 
 # The paper's names; other methods are called by their ids.
 NAMES = {
@@ -98,11 +97,9 @@ def find_seed_groups(runs: Sequence[FinishedRun]) -> tuple[list[SeedGroup], list
     """Return the seed groups of one stream, sorted; and a message for each run that is left out as a duplicate."""
     found: dict[_Key, dict[int, FinishedRun]] = {}
     notes = []
-    split = _split_by_seed(runs)
-    for run in runs:
-        key = _key(_setting(run))
-        key = (*key, *((path, run.run_config.identity[path]) for path in _FURTHER_SEEDS if (key, path) in split))
-        group = found.setdefault(key, {})
+    for run, whole in zip(runs, settings_of([run.run_config for run in runs]), strict=True):
+        stream = run.run_config.stream
+        group = found.setdefault(_key({path: value for path, value in whole.items() if path not in stream}), {})
         if run.seed in group:
             notes.append(
                 f"{run.folder}: the run of {group[run.seed].folder} with other rounding (engine, device, threads, "
@@ -120,28 +117,6 @@ def find_seed_groups(runs: Sequence[FinishedRun]) -> tuple[list[SeedGroup], list
 
 def _key(setting: Setting) -> _Key:
     return tuple(sorted(setting.items()))
-
-
-def _setting(run: FinishedRun) -> dict[str, str]:
-    """Return the setting of a run within its stream."""
-    stream, setting = run.run_config.stream, run.run_config.setting
-    unlimited = {f"protocol.{name}": "null" for name in BUDGETS}
-    return {path: value for path, value in setting.items() if path not in stream and value != unlimited.get(path)}
-
-
-def _split_by_seed(runs: Sequence[FinishedRun]) -> set[tuple[_Key, str]]:
-    """Return the settings for which a further seed makes different settings, with the path of this seed.
-
-    If each stream has one seed of the agent, this seed varies like the stream, and the runs are one seed group. If a
-    stream has several, each is a setting. The same is true of the seed of a random policy.
-    """
-    seeds: dict[tuple[_Key, int, str], set[str]] = {}
-    for run in runs:
-        key, identity = _key(_setting(run)), run.run_config.identity
-        for path in _FURTHER_SEEDS:
-            if path in identity:
-                seeds.setdefault((key, run.seed, path), set()).add(identity[path])
-    return {(key, path) for (key, _, path), found in seeds.items() if len(found) > 1}
 
 
 def _with_unique_names(groups: Sequence[SeedGroup]) -> Iterator[SeedGroup]:

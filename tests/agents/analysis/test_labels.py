@@ -38,6 +38,34 @@ def test_runs_that_differ_only_in_their_seeds_have_one_label() -> None:
     assert labels_of([config(0), config(1), config(2)]) == ["sm 4, wait 5"] * 3
 
 
+def random_wait(seed: int, agent_seed: int = 0, policy_seed: int = 0) -> RunConfig:
+    """Return the configuration of an agent with a random policy."""
+    agent = {"seed": agent_seed, "policy": {"name": "random", "probability": 0.5, "seed": policy_seed}}
+    record = config(seed).to_dict()
+    return RunConfig.from_dict({**record, "agent": {**record["agent"], **agent}})
+
+
+RANDOM = "sm 4, random(probability=0.5)"
+
+
+@pytest.mark.parametrize(
+    ("configs", "expected"),
+    [
+        ([random_wait(seed, seed, seed) for seed in (0, 1)], [RANDOM] * 2),
+        ([random_wait(seed, 0, seed) for seed in (0, 1)], [RANDOM] * 2),
+        ([random_wait(seed, 0, 3) for seed in (0, 1)], [RANDOM] * 2),
+        ([random_wait(0, 0, seed) for seed in (0, 1)], [f"{RANDOM}, seed=0", f"{RANDOM}, seed=1"]),
+        ([random_wait(0, seed) for seed in (0, 1)], [f"{RANDOM}, seed=0", f"{RANDOM}, seed=1"]),
+        (
+            [random_wait(0, seed, seed) for seed in (0, 1)],
+            [f"{RANDOM}, agent.policy.seed={seed}, agent.seed={seed}" for seed in (0, 1)],
+        ),
+    ],
+)
+def test_further_seeds_are_settings_if_a_stream_has_several(configs: list[RunConfig], expected: list[str]) -> None:
+    assert labels_of(configs) == expected
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -57,6 +85,12 @@ def test_differing_values_are_appended_to_equal_labels(changes: dict[str, Any], 
 @pytest.mark.parametrize("changes", [{"engine": "compiled"}, {"threads": 2}, {"torch": "2.14.0"}, {"together": False}])
 def test_the_computation_does_not_change_a_label(changes: dict[str, Any]) -> None:
     assert labels_of([config(), config(**changes)]) == ["sm 4, wait 5"] * 2
+
+
+def test_a_record_without_a_budget_has_no_budget() -> None:
+    record = config().to_dict()
+    unlimited = RunConfig.from_dict({**record, "protocol": {**record["protocol"], "flops_budget": None}})
+    assert labels_of([config(), unlimited]) == ["sm 4, wait 5"] * 2
 
 
 def test_a_value_that_only_some_settings_have_is_appended_there() -> None:
