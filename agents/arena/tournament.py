@@ -169,7 +169,7 @@ def play_or_read(
     on_tick: OnTick | None = None,
 ) -> dict[str, Ledger]:
     """Play one stream and write its ledgers into a folder, or read them if they exist; return them by agent."""
-    files = {contestant.name: f"{file_name(contestant.name)}.jsonl" for contestant in contestants}
+    files = file_names([contestant.name for contestant in contestants])
     played = folder / f"seed{seed}"
     if not played.is_dir():
         play(arena, {contestant.name: contestant.make(env, seed) for contestant in contestants}, seed, on_tick)
@@ -190,16 +190,23 @@ def play_or_read(
     return ledgers
 
 
-def file_name(name: str) -> str:
-    """Return a contestant's name without characters that some file systems refuse, and not longer than these allow.
+def file_names(names: Sequence[str]) -> dict[str, str]:
+    """Return a file for the ledger of each contestant: its name without characters that some file systems refuse.
 
-    >>> file_name("gens:width=4,growth=every:2")
-    'gens-width=4,growth=every-2'
+    A digest follows a name that is too long, and names whose files are equal without it; some file systems do not
+    distinguish upper and lower case.
+
+    >>> file_names(["gens:width=4,growth=every:2"])
+    {'gens:width=4,growth=every:2': 'gens-width=4,growth=every-2.jsonl'}
     """
-    plain = re.sub(r"[^\w=,.+-]", "-", name)
-    if len(plain) <= _LONGEST_NAME:
-        return plain
-    return f"{plain[:_LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    plain = {name: re.sub(r"[^\w=,.+-]", "-", name) for name in names}
+    folded = [one.casefold() for one in plain.values()]
+    files = {}
+    for name, one in plain.items():
+        if len(one) > _LONGEST_NAME or folded.count(one.casefold()) > 1:
+            one = f"{one[:_LONGEST_NAME]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+        files[name] = f"{one}.jsonl"
+    return files
 
 
 def standings(ledgers: Mapping[str, Sequence[Ledger]], measure: Measure = ERROR_RATE) -> list[Place]:

@@ -69,9 +69,21 @@ def test_the_recommended_rule_is_a_contestant(env):
     assert rule.make(env, 0).policy == Geometric(factor=1.6, stop=0.8)
 
 
-def test_long_names_have_short_files_that_differ():
-    names = [f"sm:growth=at:{','.join(map(str, range(100)))},width={width}" for width in (2, 3)]
-    files = {tournament.file_name(name) for name in names}
+LONG = "sm:growth=at:" + ",".join(map(str, range(100)))
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        (f"{LONG},width=2", f"{LONG},width=3"),
+        ("a/b.py:f", "a-b.py:f"),
+        ("sm:policy=x/n.npz", "sm:policy=x-n.npz"),
+        ("A.py:f", "a.py:f"),
+    ],
+    ids=["long", "folder", "policy", "case"],
+)
+def test_agents_have_short_files_that_differ_on_every_file_system(names):
+    files = {file.casefold() for file in tournament.file_names(names).values()}
     assert len(files) == 2
     assert max(map(len, files)) < 120
 
