@@ -4,6 +4,7 @@ The folder of a tournament holds
 
     config.json          everything that the results depend on: arena, agents, seeds, versions
     seed0/AGENT.jsonl    the ledger of each agent on each stream, written at the end of the stream
+    seed0.lock           locked by the process that plays the stream
     standings.json       the configuration, the places and the scores
 
 A tournament that was stopped continues with the first stream that is not complete.
@@ -18,7 +19,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,13 @@ from agents.analysis.measures import ERROR_RATE, Measure
 from agents.analysis.statistics import Interval
 from agents.arena.bidder import ALLOWANCE, FIRST_GROWTH_ALLOWANCE, GROWTH_ALLOWANCE, Bidder
 from agents.arena.contestants import Contestant
+from agents.catalogue import own_code
 from agents.learners.anytime import AnytimeAgent
 from agents.runs import run
 from alma_env import AlmaEnv, AlmaError, Ledger
 from alma_env.arena.arena import Arena
-from alma_env.files import replace_file
+from alma_env.errors import FileLockedError
+from alma_env.files import locked, replace_file
 
 OnTick = Callable[[Arena], None]
 _LONGEST_NAME = 100  # characters of a file's name; file systems allow 255 bytes
@@ -136,7 +139,8 @@ def describe(arena: Arena, env: AlmaEnv, contestants: Sequence[Contestant], seed
                 "equal; leave one of them out"
             )
     config = {name: described[name] for name in ("env", "threads", "versions", "machine")}
-    config |= {"arena": arena.protocol(), "agents": configs, "seeds": list(seeds)}
+    settings = {contestant.name: _setting(contestant, configs[contestant.name]) for contestant in contestants}
+    config |= {"arena": arena.protocol(), "agents": settings, "seeds": list(seeds)}
     if arena.shared_flops_budget is not None:
         config["bidder"] = {
             "allowance": ALLOWANCE,
@@ -145,6 +149,18 @@ def describe(arena: Arena, env: AlmaEnv, contestants: Sequence[Contestant], seed
         }
     described = json.loads(json.dumps(config))
     return described
+
+
+def _setting(contestant: Contestant, config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of an agent without the seed of its policy, if a function of the user chose this seed.
+
+    Such a seed may differ between streams, and the code in the configuration determines it. A seed in the text of a
+    policy is the same on all streams.
+    """
+    policy = config.get("policy")
+    if not own_code.is_own(contestant.id) or "policy" in contestant.hyperparameters or not isinstance(policy, Mapping):
+        return dict(config)
+    return {**config, "policy": {name: value for name, value in policy.items() if name != "seed"}}
 
 
 def begin(parent: Path, config: Mapping[str, Any]) -> Path:
@@ -156,7 +172,7 @@ def begin(parent: Path, config: Mapping[str, Any]) -> Path:
     text = json.dumps(of_all, indent=2, sort_keys=True)
     folder = parent / f"arena-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
     folder.mkdir(parents=True, exist_ok=True)
-    replace_file(folder / "config.json", text + "\n")
+    replace_file(folder / "config.json", text + "\n", concurrent=True)
     return folder
 
 
@@ -168,17 +184,24 @@ def play_or_read(
     folder: Path,
     on_tick: OnTick | None = None,
 ) -> dict[str, Ledger]:
-    """Play one stream and write its ledgers into a folder, or read them if they exist; return them by agent."""
+    """Play one stream and write its ledgers into a folder, or read them if they exist; return them by agent.
+
+    Raises:
+        FileLockedError: another process plays this stream.
+        ValueError: a ledger is missing or damaged; or as `play`.
+    """
     files = file_names([contestant.name for contestant in contestants])
     played = folder / f"seed{seed}"
     if not played.is_dir():
-        play(arena, {contestant.name: contestant.make(env, seed) for contestant in contestants}, seed, on_tick)
-        partial = folder / f"seed{seed}.partial"
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        for name, ledger in arena.ledgers.items():
-            (partial / files[name]).write_text(ledger.to_json())
-        os.replace(partial, played)
+        with _locked(played):
+            if not played.is_dir():  # another process may have played it before this one had the lock
+                play(arena, {contestant.name: contestant.make(env, seed) for contestant in contestants}, seed, on_tick)
+                partial = folder / f"seed{seed}.partial"
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir()
+                for name, ledger in arena.ledgers.items():
+                    (partial / files[name]).write_text(ledger.to_json())
+                os.replace(partial, played)
     ledgers = {}
     for name, file in files.items():
         try:
@@ -188,6 +211,20 @@ def play_or_read(
         except (FileNotFoundError, ValueError) as error:
             raise ValueError(f"{played / file}: {error}; delete {played} to play the stream again") from error
     return ledgers
+
+
+@contextmanager
+def _locked(played: Path) -> Iterator[None]:
+    """Lock one stream of a tournament: other processes may play other streams in the same folder."""
+    played.parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(played.with_name(f"{played.name}.lock"), wait=False))
+        except FileLockedError:
+            raise FileLockedError(
+                f"{played}: another process plays this stream; wait until it ends, end it, or use another folder"
+            ) from None
+        yield
 
 
 def file_names(names: Sequence[str]) -> dict[str, str]:
@@ -248,5 +285,5 @@ def write_standings(
     }
     written = {"config": config, "standings": [dataclasses.asdict(place) for place in places], "scores": scores}
     file = folder / "standings.json"
-    replace_file(file, json.dumps(written, indent=2) + "\n")
+    replace_file(file, json.dumps(written, indent=2) + "\n", concurrent=True)
     return file

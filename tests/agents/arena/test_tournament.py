@@ -12,6 +12,8 @@ from agents.arena.contestants import read_contestants
 from agents.arena.tournament import standings, survived
 from agents.policies.waiting import Geometric
 from alma_env import Ledger, Row
+from alma_env.errors import FileLockedError
+from alma_env.files import locked
 
 from ..ledgers import without_seconds
 from .entries import DIGITS, TICKS, enter
@@ -100,6 +102,18 @@ def test_a_ledger_that_lost_rows_is_refused(env, tmp_path):
     file.parent.rmdir()
     again = tournament.play_or_read(arena, env, contestants, 0, tmp_path)
     assert without_seconds(again["sm:width=2"]) == without_seconds(whole["sm:width=2"])
+
+
+def test_a_stream_that_another_process_plays_is_named_and_only_this_stream_is_locked(env, tmp_path):
+    contestants = read_contestants(["sm:width=2"], {"epochs": 1})
+    arena, _ = enter(env, "sm:width=2")
+    with locked(tmp_path / "seed0.lock", wait=False):
+        with pytest.raises(FileLockedError, match=rf"{tmp_path}.seed0: another process plays .*use another folder"):
+            tournament.play_or_read(arena, env, contestants, 0, tmp_path)
+        assert tournament.play_or_read(arena, env, contestants, 1, tmp_path)
+    whole = tournament.play_or_read(arena, env, contestants, 0, tmp_path)
+    with locked(tmp_path / "seed0.lock", wait=False):  # a stream that ended can be read
+        assert tournament.play_or_read(arena, env, contestants, 0, tmp_path) == whole
 
 
 def ledger_of(errors, refused_from=99):

@@ -150,6 +150,7 @@ def test_bad_input_gets_one_message_with_the_rule_and_status_2(capsys, tmp_path,
 
 OWN = """
 import agents
+from agents.policies.waiting import RandomWait
 
 
 def twin(env, *, width=4, epochs=1, seed=0):
@@ -176,6 +177,10 @@ def fails_at_seed_1(env, *, epochs=1, seed=0):
 
 def fails(env, *, epochs=1):
     raise ValueError("no network")
+
+
+def random(env, *, policy=None, epochs=1, seed=0):
+    return agents.make("sm", env, policy=policy or RandomWait(0.5, seed=seed), width=4, epochs=epochs, seed=seed)
 """
 
 
@@ -204,15 +209,29 @@ def test_an_agent_of_ones_own_plays_as_the_same_agent_of_the_paper(own, capsys, 
     assert len(list(own.parent.rglob("standings.json"))) == 2
 
 
+def test_more_seeds_continue_in_one_folder_although_the_seed_of_a_policy_is_that_of_the_run(own, capsys):
+    words = [*QUICK, "--agents", "entrant.py:random", "sm"]
+    assert run(capsys, *words, "--seeds", "0")[0] == 0
+    (first,) = own.parent.rglob("seed0/entrant*.jsonl")
+    before = first.read_text()
+    assert run(capsys, *words, "--seeds", "0", "1")[0] == 0
+    assert len(list(own.parent.rglob("standings.json"))) == 1
+    assert first.read_text() == before
+    # A seed that the user writes distinguishes tournaments.
+    for seed in (0, 1):
+        assert run(capsys, *QUICK, f"policy=random:seed={seed}", "--agents", "entrant.py:random")[0] == 0
+    assert len(list(own.parent.rglob("standings.json"))) == 3
+
+
 def test_an_error_of_an_own_agent_has_its_place_and_keeps_finished_streams(own, capsys):
     status, _, err = run(capsys, *QUICK, "--agents", "entrant.py:fails_at_seed_1", "sm", "--seeds", "0", "1")
     assert status == 2
-    assert "entrant.py, line 18, in Fails.train" in err
+    assert "entrant.py, line 19, in Fails.train" in err
     assert "ValueError: no weights" in err
     assert {path.parent.name for path in own.parent.rglob("*.jsonl")} == {"seed0"}
     status, _, err = run(capsys, *QUICK, "--agents", "entrant.py:fails")
     assert status == 2
-    assert "entrant.py, line 28, in fails" in err
+    assert "entrant.py, line 29, in fails" in err
     assert "ValueError: no network" in err
 
 
