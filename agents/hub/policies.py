@@ -36,7 +36,7 @@ def pull(place: str, file: Path, *, revision: str | None = None) -> None:
 def _write(file: Path, policy: LearnedPolicy, place: str, folder: Path) -> None:
     shutil.copyfile(file, folder / FILE)
     card = _CARD.format(digest=policy.digest, place=place)
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    (folder / repository.CARD).write_text(card, encoding="utf-8")
 
 
 _CARD = """---

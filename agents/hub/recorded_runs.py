@@ -62,7 +62,7 @@ def _write(runs: Sequence[FinishedRun], place: str, folder: Path) -> None:
     _write_parquet(ticks, folder / "ticks.parquet")
     streams = ", ".join(sorted({run.run_config.env for run in packed}))
     card = _CARD.format(count=len(packed), streams=streams, place=place, packed=PACKED)
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    (folder / repository.CARD).write_text(card, encoding="utf-8")
 
 
 def _row(number: int, run: FinishedRun) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from alma_env.errors import MissingPackageError, how_to_install
 from alma_env.files import replacing
 
 Kind = Literal["model", "dataset"]
+CARD = "README.md"
+_IN_EVERY_CARD = "of alma-env, a benchmark for anytime learning at macroscale (arXiv 2106.09563)"
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -27,17 +29,21 @@ def push(place: str, kind: Kind, write: Callable[[Path], None], *, private: bool
         private: create the repository as private; without effect on a folder and on a repository that exists.
 
     Raises:
-        ValueError: the place is neither, or the Hub refuses (no login, no permission, no network).
+        ValueError: the place is neither, the folder has a README.md of the user, or the Hub refuses (no login, no
+            permission, no network).
         MissingPackageError: `huggingface_hub` is not installed.
     """
     folder = folder_of(place)
+    if folder is not None:
+        _require_no_other_card(place, folder)
     hub = None if folder is not None else _hub(place)  # before anything is written
     with TemporaryDirectory() as built:
         write(Path(built))
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             for file in Path(built).iterdir():
-                shutil.copyfile(file, folder / file.name)
+                with replacing(folder / file.name) as partial:
+                    shutil.copyfile(file, partial)
             return str(folder)
         assert hub is not None
         with _errors_in_one_line(place):
@@ -96,6 +102,16 @@ def folder_of(place: str) -> Path | None:
     if not _REPOSITORY.fullmatch(place):
         raise ValueError(f"{place}: neither a repository USER/NAME nor a folder; begin a folder with ./")
     return None
+
+
+def _require_no_other_card(place: str, folder: Path) -> None:
+    """Raise ValueError if the card would replace a README.md that no earlier push wrote."""
+    file = folder / CARD
+    if file.exists() and _IN_EVERY_CARD not in " ".join(file.read_text("utf-8", errors="replace").split()):
+        raise ValueError(
+            f"{file}: not a card of alma-env, and a push replaces the {CARD} of its folder; give a folder of its own, "
+            f"such as --to {place.rstrip('/')}/published"
+        )
 
 
 def _hub(place: str) -> Any:

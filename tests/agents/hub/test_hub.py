@@ -115,6 +115,39 @@ def test_the_card_of_runs_names_tables_that_exist(tmp_path):
     assert all((tmp_path / "published" / name).is_file() for name in named)
 
 
+@pytest.mark.parametrize("what", ["policy", "runs"])
+def test_a_push_replaces_its_own_card_and_no_other_readme(what, policy, tmp_path, capsys, monkeypatch):
+    load.pack([fake_run()], tmp_path / "made.jsonl.xz")
+    pushed = policy if what == "policy" else tmp_path / "made.jsonl.xz"
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    (tmp_path / "project" / "README.md").write_text("# My project\n\ntags:\n  - alma-env\n")
+    assert main([what, "push", str(pushed), "--to", "."]) == 2
+    message = " ".join(capsys.readouterr().err.split())
+    assert "README.md: not a card of alma-env" in message
+    assert "such as --to ./published" in message
+    assert [path.read_text()[:12] for path in (tmp_path / "project").iterdir()] == ["# My project"]
+    assert [main([what, "push", str(pushed), "--to", "./published"]) for _ in range(2)] == [0, 0]
+
+
+def test_an_interrupted_push_keeps_the_earlier_file(policy, tmp_path, monkeypatch):
+    place = tmp_path / "published"
+    policies.push(policy, str(place))
+    real = shutil.copyfile
+
+    def stops(source, target):
+        if Path(target).parent == place:
+            Path(target).write_bytes(b"half")
+            raise KeyboardInterrupt
+        return real(source, target)
+
+    monkeypatch.setattr(shutil, "copyfile", stops)
+    with pytest.raises(KeyboardInterrupt):
+        policies.push(policy, str(place))
+    assert sorted(path.name for path in place.iterdir()) == ["README.md", "policy.zip"]
+    assert (place / "policy.zip").read_bytes() == policy.read_bytes()
+
+
 def test_policies_and_runs_go_to_repositories_of_their_kind(policy, remote, tmp_path):
     assert policies.push(policy, "me/waiting", private=True) == "https://hub.example/me/waiting/commit/1"
     created = hub.HfApi.return_value.create_repo.call_args
