@@ -7,6 +7,7 @@ equal.
 
 from __future__ import annotations
 
+import json
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ import alma_env
 from agents.analysis.seed_groups import SeedGroup
 from agents.catalogue.agent_config import AgentConfig
 from agents.catalogue.build import build
+from agents.catalogue.data_facts import split_keywords
 from agents.figures import style
 from agents.figures.files import Drawing
 from agents.learners.gmoe import GMoE
@@ -28,8 +30,9 @@ from agents.networks.gate_tree import leaf_paths
 from agents.networks.mixture import MixtureNetwork, mixture_body
 from agents.policies.waiting import FixedWait
 from agents.runs.load import FinishedRun
-from alma_env import DataSet
+from alma_env import AlmaEnv, DataSet
 from alma_env.errors import MissingPackageError, how_to_install
+from alma_env.registration import ARRAYS_ID, NAMESPACE
 
 EXAMPLES = 800  # on the map
 GATES = 7  # drawn gates, the oldest; later growth below a drawn gate counts as one leaf
@@ -106,8 +109,7 @@ def _shares(run: FinishedRun, layer: int) -> tuple[DataSet, NDArray[np.float64],
             "folder, or run it again"
         )
     config = run.run_config
-    split = config.get("protocol.data").partition("-")[2]
-    env = alma_env.make(config.env, ticks=config.ticks, **({"split": split} if split else {}))
+    env = _env(run)
     if env.data.digest != config.get("protocol.digest"):
         raise ValueError(
             f"{run.folder}: the run has data with digest {config.get('protocol.digest')}, this machine has "
@@ -136,6 +138,22 @@ def _shares(run: FinishedRun, layer: int) -> tuple[DataSet, NDArray[np.float64],
         hook.remove()
         shares: NDArray[np.float64] = mixture.leaf_probabilities(seen[0]).double().numpy()
     return env.data, shares, mixture.splits
+
+
+def _env(run: FinishedRun) -> AlmaEnv:
+    """Return an environment with the data of a run; ValueError if the run does not say where its own data are."""
+    config = run.run_config
+    if config.env.removeprefix(NAMESPACE) != ARRAYS_ID:
+        split = config.get("protocol.data").partition("-")[2]
+        return alma_env.make(config.env, ticks=config.ticks, **({"split": split} if split else {}))
+    file = run.folder / "spec.json"  # `alma run` and `alma sweep` write it, with the path of the data
+    settings = json.loads(file.read_bytes())["settings"] if file.exists() else {}
+    if "data" not in settings:
+        raise ValueError(
+            f"{run.folder}: {config.env} with data from Python, which the run folder does not have; gating needs a "
+            "stream whose id determines its data, or a run of `alma run --data PATH`"
+        )
+    return alma_env.make(config.env, **split_keywords(config.env, settings)[0])
 
 
 def _tree(splits: tuple[int, ...]) -> _Node:
