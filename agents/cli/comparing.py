@@ -54,6 +54,8 @@ def compare(options: argparse.Namespace, console: Console) -> int:
     say(said, *dict.fromkeys(message for one in comparisons for message in one.notes))
     if options.json:
         json_output.write([line for one in comparisons for line in _lines(one)])
+        if options.picture:
+            say(said, f"Picture: {waiting.draw(comparisons, options.picture, heading=heading)}")
         return 0
     for one in comparisons:
         table = Table("when", "n", heading, "Comp", "minus best fixed wait", box=None, title=one.title)

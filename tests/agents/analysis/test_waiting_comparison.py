@@ -89,6 +89,14 @@ def test_the_command_prints_a_line_for_each_schedule_and_draws_a_figure(capsys, 
     assert (folder / "waiting.png").stat().st_size > 10_000
 
 
+def test_with_json_the_figure_is_drawn_if_it_is_asked_for(capsys, folder, tmp_path):
+    assert main(["policy", "compare", str(folder), "--json", "--picture", str(tmp_path / "board.svg")]) == 0
+    output = capsys.readouterr()
+    assert {line["wait"] for line in json.loads(output.out)} >= {8}
+    assert "board.svg" in output.err
+    assert (tmp_path / "board.svg").stat().st_size > 10_000
+
+
 @pytest.mark.parametrize(
     "words", [["policy", "compare", "."], ["policy", "judge", "."], ["surrogate", "schedules", "Digits-ALMA-v0"]]
 )
