@@ -17,7 +17,10 @@ from alma_env.errors import did_you_mean
 
 
 def plot(options: argparse.Namespace, console: Console) -> int:
-    """Draw one kind of figure of finished runs: one file per stream, or one file if the kind shows several streams."""
+    """Draw one kind of figure of finished runs: one file per stream, or one file if the kind shows several streams.
+
+    A stream that cannot be drawn is left out with its reason; the exit status is 1 if no stream is left.
+    """
     said = Console(stderr=True) if options.print else console
     require_formats(options.format)
     if options.out.suffix.removeprefix(".") in figures.FORMATS:
@@ -47,8 +50,16 @@ def plot(options: argparse.Namespace, console: Console) -> int:
     say(said, *(f"{name}: left out, because {kind} cannot show its measure" for name in of if name not in fitting))
     together = figures.KINDS[kind].several_streams and len(fitting) > 1
     drawn = {", ".join(fitting): [run for runs in fitting.values() for run in runs]} if together else fitting
+    left_out = 0
     for name, runs in drawn.items():
-        drawing = figures.draw(kind, runs, **given)
+        try:
+            drawing = figures.draw(kind, runs, **given)
+        except ValueError as error:
+            if len(drawn) == 1:
+                raise
+            say(said, f"{name}: left out: {error}")
+            left_out += 1
+            continue
         stem = kind if len(drawn) == 1 else "-".join([kind, re.sub(r"[^\w.=-]+", "-", name)])
         say(said, *drawing.notes)
         if options.print:
@@ -57,4 +68,4 @@ def plot(options: argparse.Namespace, console: Console) -> int:
             continue
         files = figures.save(drawing, options.out / stem, options.format)
         say(console, *(f"{file}: {kind} of {len(runs)} runs on {name}" for file in files))
-    return 0
+    return 1 if left_out == len(drawn) else 0

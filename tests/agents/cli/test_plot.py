@@ -39,6 +39,22 @@ def test_a_kind_that_shows_several_streams_writes_one_file(tmp_path: Path, capsy
     assert f"best-wait-by-width of {len(NO_REPLAY) + len(longer)} runs" in shown
 
 
+def test_a_stream_that_cannot_be_drawn_is_left_out_and_the_others_are_drawn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = [fake_run("sm", 4, 5, env="MNIST-ALMA-v0"), fake_run("sm", 4, 5, env="CIFAR10-ALMA-v0")]
+    load.pack([*one, *NO_REPLAY], tmp_path / "some.jsonl.xz")
+    words = ["plot", "radar", str(tmp_path / "some.jsonl.xz"), "--out", str(tmp_path / "out"), "--format", "csv"]
+    assert main(words) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    for env in ("MNIST-ALMA-v0", "CIFAR10-ALMA-v0"):
+        assert f"{env}: left out: radar of one setting on {env}: it compares settings; give at least two" in shown
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["radar-Digits-ALMA-v0.csv"]
+    assert main([*words, "--where", "env=MNIST-ALMA-v0,CIFAR10-ALMA-v0"]) == 1
+    assert capsys.readouterr().out.count("left out") == 2
+    assert main([*words, "--where", "env=MNIST-ALMA-v0"]) == 2
+
+
 def test_the_runs_of_the_package_can_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--out", str(tmp_path), "--format", "csv", "--where", "env=Text-ALMA-v0"]
     assert main(["plot", "errors", "--recorded", *words]) == 0
