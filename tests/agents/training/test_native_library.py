@@ -191,7 +191,8 @@ linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the lim
 def test_memory_that_is_short_is_a_memory_error(body: str, inputs: str) -> None:
     result = python(SHORT_OF_MEMORY.format(body=body, inputs=inputs, threads=1, bytes=20 * 2**20))
     assert (result.stdout, result.returncode) == (
-        "engine='native': the memory is short for the networks of a stage\n",
+        "engine='native': the memory is short for the networks of a stage; use a smaller batch_size or width, fewer "
+        "processes at once, or engine='plain'\n",
         0,
     )
 
