@@ -83,9 +83,7 @@ class Bidder:
         self.agent.gather(observation)
         predictor = self.agent.carry_out(self._decision if grant >= self.bid > 0 else WAIT)
         if self.agent.stages > stages and self._estimate > 0:
-            factor = (self.meter.total - before) / self._estimate
-            # With patience the last stage may have stopped early; the next stage may not.
-            self._factor = factor if self._settings["patience"] is None else max(factor, 1.0)
+            self._factor = (self.meter.total - before) / self._estimate
             self._has_grown |= self._grows
         return predictor
 
@@ -104,9 +102,18 @@ class Bidder:
             gathered = megabatches_of(next_time.tick, next_time.pending, replay=decision.replay, window=decision.window)
             self._estimate = self._stage_flops(observation, gathered, ledger[-1].inference_flops)
             self._grows = decision.grow > 0 and now.stages > 0
-            bid = math.ceil(self._estimate * self._factor * self._allowance())
+            bid = math.ceil(self._estimate * self._ratio(ledger) * self._allowance())
             self.bid = bid if bid <= pool else 0
         return self.bid
+
+    def _ratio(self, ledger: Ledger) -> float:
+        """Return the expected ratio of real to estimated cost."""
+        if self._settings["patience"] is None:
+            return self._factor
+        # The last stage may have stopped early; the next stage may not. The estimate is that of the network in the
+        # ledger. If it has just grown, the number of parameters tells how much more a whole stage costs.
+        parameters = sum(parameter.numel() for parameter in self.agent.predictor.parameters())
+        return max(self._factor, 1.0, parameters / max(ledger[-1].parameters, 1))
 
     def _allowance(self) -> float:
         if not self._grows:

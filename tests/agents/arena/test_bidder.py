@@ -120,6 +120,13 @@ def test_a_policy_that_returns_a_bool_bids(env):
         assert (bidder.next_bid(observations[name], arena.ledgers[name], arena.pool) > 0) is bids
 
 
+def test_a_bid_covers_a_whole_stage_after_a_stage_that_grew_and_stopped_early():
+    specs = [f"gmoe:width={width},growth=at:4,10,patience=1,epochs=6,learning_rate=3" for width in (4, 16)]
+    arena, players = enter(alma_env.make(DIGITS, ticks=12), *specs, shared_flops_budget=10**12, seats=2)
+    tournament.play(arena, players, seed=1)
+    assert [name for name, ledger in arena.ledgers.items() if ledger.score().truncated] == []
+
+
 class EverySecondCall:
     """A policy with state."""
 
