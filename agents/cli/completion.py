@@ -10,7 +10,7 @@ from rich.console import Console
 
 from agents.catalogue.methods import METHODS
 from agents.cli.parser import FIGURES, build_parser
-from agents.policies.specs import EXPLORING
+from agents.policies.specs import EXPLORING, LEARNED
 from agents.policies.waiting import SCHEDULES
 from agents.sweeps import trackers
 from alma_env.errors import MissingPackageError, how_to_install
@@ -21,7 +21,7 @@ _WORDS = {
     "env": STREAM_IDS,
     "agent": tuple(METHODS),
     "agents": tuple(METHODS),
-    "policy": (*SCHEDULES, EXPLORING),
+    "policy": (*SCHEDULES, LEARNED, EXPLORING),
     "track": tuple(trackers.NAMES),
     "kind": tuple(FIGURES),
 }

@@ -164,7 +164,8 @@ def compute(specs: Sequence[RunSpec], options: argparse.Namespace, console: Cons
         return 0
     report = sweep(specs, options.out, console=console, **keywords)
     before = f", {report.skipped} of them from before" if report.skipped else ""
-    count = f"{len(report.finished)} run{'s are' if len(report.finished) != 1 else ' is'}"
+    finished = len(set(report.finished.values()))  # two specifications can be one run
+    count = f"{finished} run{'s are' if finished != 1 else ' is'}"
     say(console, f"{count} finished{before}; see {options.out}/")
     return 1 if report.failed else 0
 
@@ -212,9 +213,13 @@ def _list(specs: Sequence[RunSpec], options: argparse.Namespace, console: Consol
     if options.threads is not None:
         specs = [dataclasses.replace(spec, threads=options.threads) for spec in specs]
     planned = plan(specs, options.out, fresh=options.fresh)
-    lines, started = [], 0
+    lines, started, listed = [], 0, set[Path]()
     for digest, spec in {spec.digest(): spec for spec in specs}.items():
         of = planned.same.get(digest, digest)
+        folder = planned.finished[of] if of in planned.finished else planned.pending[of].folder
+        if folder in listed:
+            continue
+        listed.add(folder)
         if of in planned.finished:
             lines.append(f"done     {spec}  ({planned.finished[of]})")
             continue

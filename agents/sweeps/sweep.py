@@ -96,7 +96,7 @@ def sweep(
     trackers.require(track)
     out = Path(out).resolve()
     planned = plan(specs, out, fresh=fresh)
-    report = SweepReport(dict(planned.finished), skipped=len(planned.finished))
+    report = SweepReport(dict(planned.finished), skipped=len(set(planned.finished.values())))
     digests = dict.fromkeys(spec.digest() for spec in specs)
     order = {digest: number for number, digest in enumerate(digests)} if in_order else None
     jobs = _jobs(planned, out, tuple(track), order)

@@ -45,6 +45,20 @@ def test_own_data_may_be_given_to_the_id_with_its_namespace(tmp_path, capsys):
     assert "data of its own" not in " ".join(capsys.readouterr().err.split())
 
 
+def test_a_sweep_counts_two_names_of_one_run_once(tmp_path, capsys):
+    names = ["doubling", "doubling:factor=2.0"]
+    words = ["sweep", "--env", "Digits-ALMA-v0", "--policy", *names, "--width", "4", "--set", "ticks=2", "epochs=1"]
+    words += ["--workers", "1", "--out", str(tmp_path)]
+    for dry, real in (
+        ("1 run: 0 done, 0 started, 1 to run", "1 run is finished;"),
+        ("1 run: 1 done, 0 started, 0 to run", "1 run is finished, 1 of them from before;"),
+    ):
+        assert main([*words, "--dry-run"]) == 0
+        assert dry in capsys.readouterr().out
+        assert main(words) == 0
+        assert real in capsys.readouterr().out
+
+
 def test_a_folder_is_no_grid(tmp_path, capsys):
     assert main(["sweep", str(tmp_path)]) == 2
     assert f"{tmp_path}: no such file; give a TOML file with a grid" in " ".join(capsys.readouterr().err.split())

@@ -89,6 +89,7 @@ def test_bash_completes_commands_ids_and_options(capsys, tmp_path):
     assert completed("alma", "run", "Dig") == ["Digits-ALMA-v0"]
     assert completed("alma", "run", "--agent", "gm") == ["gmoe"]
     assert completed("alma", "run", "--en") == ["--engine"]
+    assert completed("alma", "run", "--policy", "lea") == ["learned"]
     assert completed("alma", "policy", "tr") == ["train", "train-schedule"]
 
 

@@ -62,7 +62,11 @@ def test_the_migration_of_sessions_keeps_tokens_and_turns_no_session_into_a_toke
 
 
 def test_several_threads_can_open_an_empty_database_at_once(database_url):
-    at_once(lambda url: open_database(url).dispose(), *[database_url] * 4)
+    engines = at_once(open_database, *[database_url] * 4)
+    for engine in engines:
+        with engine.connect() as connection:
+            assert set(Base.metadata.tables) < set(inspect(connection).get_table_names())
+        engine.dispose()
 
 
 def test_tables_of_another_version_or_program_are_refused(database_url):
