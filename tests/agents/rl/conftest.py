@@ -1,4 +1,4 @@
-"""A model of trainings, and a file of recorded runs."""
+"""A learning curve, a model of trainings, and a file of recorded runs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ import dataclasses
 import pytest
 
 from agents.rl import recordings
+from agents.rl.learning_curve import Curve, fit
 from agents.rl.training_fit import fit_trainings
 
 from .synthetic import waits
+
+
+@pytest.fixture(scope="module")
+def curve() -> Curve:
+    return fit(waits(noise=0.1, seeds=(0, 1)))
 
 
 @pytest.fixture(scope="module")
