@@ -220,7 +220,7 @@ def _digits(source: _Source) -> DataSet:
         images, labels = file["images"], file["labels"]
     # The legacy generator, because NumPy guarantees that its sequence never changes.
     order = np.random.RandomState(0).permutation(len(labels))
-    x = images[order][:, None]
+    x = images[order].reshape(-1, 1, *images.shape[1:])  # `[:, None]` would make convolutions take it for channels last
     y = labels[order].astype(np.int64)
     n = DIGITS_TRAIN
     mean, std = moments(x[:n], 16.0)

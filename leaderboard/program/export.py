@@ -6,6 +6,7 @@ so its answers equal those of the module to the last bit.
 
 from __future__ import annotations
 
+import inspect
 import operator
 from dataclasses import replace
 from typing import Any
@@ -17,10 +18,11 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, ExportedProgram
 from torch.export.graph_signature import InputKind
 
-from alma_env.scoring.evaluation import freeze, unwrap
+from alma_env.scoring.evaluation import freeze, reproducible, unwrap
 from alma_env.scoring.fingerprint import Fingerprint
 from leaderboard.errors import ProgramError
 from leaderboard.program.graph import Node, Program, Reference
+from leaderboard.program.interpreter import ProgramModule
 from leaderboard.program.operations import operation
 
 _REMEDY = (
@@ -41,10 +43,14 @@ def export(predictor: nn.Module, x: NDArray[Any]) -> tuple[Program, dict[str, st
         ProgramError: the predictor cannot be traced, or needs operations or values that a program cannot have.
     """
     module = freeze(unwrap(predictor))
+    shapes: Any = ({0: Dim("n")},)
     try:
+        first, *_ = inspect.signature(module.forward).parameters.values()
+        if first.kind is first.VAR_POSITIONAL:  # forward(self, *inputs), as of a wrapper
+            shapes = (shapes,)
         with torch.no_grad():
             exported = torch.export.export(
-                module, (torch.from_numpy(np.array(x)),), dynamic_shapes=({0: Dim("n")},), strict=False
+                module, (torch.from_numpy(np.array(x)),), dynamic_shapes=shapes, strict=False
             )
     except Exception as error:  # of the module's own code, too
         lines = str(error).strip().splitlines() or [""]
@@ -75,11 +81,29 @@ class Exporter:
         if self._last is not None and mark.structure is not None and structure == self._structure and not constants:
             tensors = {name: present[source].detach() for name, source in self._sources.items()}
             program = replace(self._last, tensors=tensors)
-            if program.parameters == mark.parameters:  # the same parameters are tied
+            # The same parameters are tied, and the code reads the same numbers of its module.
+            if program.parameters == mark.parameters and self._answers_as(program, module):
                 return program
         self._last, self._sources = export(predictor, self.x)
         self._structure = structure
         return self._last
+
+    def _answers_as(self, program: Program, module: nn.Module) -> bool:
+        """Return whether a program answers the examples as a module: the trace has written numbers into the graph.
+
+        A forward pass can read global variables, which are not part of the module's structure.
+        """
+        try:
+            first, second = (_logits(each, self.x) for each in (ProgramModule(program), freeze(module)))
+        except Exception:  # the trace explains it
+            return False
+        return torch.equal(first, second)
+
+
+def _logits(module: nn.Module, x: NDArray[Any]) -> Tensor:
+    with reproducible(torch.device("cpu")):
+        found: Tensor = module(torch.from_numpy(np.array(x)))
+        return found
 
 
 def _program(exported: ExportedProgram, module: nn.Module) -> tuple[Program, dict[str, str]]:

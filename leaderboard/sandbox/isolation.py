@@ -49,9 +49,19 @@ class Isolation:
     reason: str = ""
 
 
-@cache
 def isolation_here() -> Isolation:
-    """Find out how bubblewrap works here. Warns if it must run as root."""
+    """Find out how bubblewrap works here. Warns if it must run as root.
+
+    A machine without processes, memory or time for the probe is asked again at the next call.
+    """
+    try:
+        return _find()
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Isolation(None, str(error))
+
+
+@cache
+def _find() -> Isolation:
     if shutil.which("bwrap") is None:
         return Isolation(None, "bwrap is not installed")
     try:
@@ -168,10 +178,7 @@ def _probe(start: Start) -> str | None:
         descriptors = filter, info.fileno()
         words = launcher(command, start, descriptors=descriptors)
         environment = {"PATH": "/usr/bin:/bin"}
-        try:
-            tried = subprocess.run(words, capture_output=True, pass_fds=descriptors, env=environment, timeout=60)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return str(error)
+        tried = subprocess.run(words, capture_output=True, pass_fds=descriptors, env=environment, timeout=60)
     if tried.returncode == 0:
         return None
     lines = tried.stderr.decode(errors="replace").strip().splitlines() or [f"exit status {tried.returncode}"]

@@ -62,6 +62,8 @@ def check_path(path: Path) -> Report:
         package = zip_archive.read(path)
     except SubmissionError as error:
         return Report(error.problems)
+    except OSError as error:
+        return Report((f"{error.filename or path}: cannot be read ({error.strerror or error}); make it readable",))
     return check(package)
 
 

@@ -10,6 +10,4 @@ from leaderboard.verification.result import (
     Verifier,
 )
 
-Verify = Verifier  # the name in earlier documentation
-
-__all__ = ["SEVERITIES", "Finding", "OnProgress", "Severity", "Verification", "VerifiedRun", "Verifier", "Verify"]
+__all__ = ["SEVERITIES", "Finding", "OnProgress", "Severity", "Verification", "VerifiedRun", "Verifier"]

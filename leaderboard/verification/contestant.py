@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch._dynamo  # noqa: F401  used by submissions: loaded before the first tick
@@ -69,16 +69,11 @@ class RemoteEnv(AlmaEnv):
             raise ValueError(f"seed={seed}: {rule}")
         return RemoteStream(self.channel, seed)
 
-    def megabatch(self, tick: int) -> Observation:
-        """Return mega-batch D_tick, if it has arrived."""
-        arrived = min(self.tick + 1, self.ticks)
-        if not 1 <= tick <= arrived:
-            rule = f"must be one of the arrived mega-batches, 1 to {arrived}; wait for later ones"
-            raise ValueError(f"tick={tick}: {rule}")
-        stream: Any = self._stream
-        found: Observation = stream.megabatch(tick)
-        self.meter.note_data(found)
-        return found
+    @property
+    def examples_per_tick(self) -> int:
+        """Training examples in each mega-batch."""
+        x = cast("Any", self.observation_space)["train"]["x"]
+        return int(x.shape[0])
 
     def validation_error(self, predictor: nn.Module) -> float:
         """Raise RuntimeError: the judge keeps the validation parts of later mega-batches."""

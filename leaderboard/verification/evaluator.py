@@ -45,8 +45,8 @@ class Evaluator:
 
     def __init__(self, x: NDArray[Any], classes: int, batch_size: int) -> None:
         self.x, self.batch_size, self.task = x, batch_size, Classification(classes)
-        # The previous graph, its FLOPs and its free elements per example, if they do not depend on the data.
-        self._steady: tuple[bytes | None, float, float] = None, 0.0, 0.0
+        # Structure, FLOPs and free elements per example of the previous program, if they do not depend on the data.
+        self._steady: tuple[Any, float, float] = None, 0.0, 0.0
 
     def answer(self, graph: bytes, tensors: bytes) -> tuple[Tensor, dict[str, Any]]:
         """Return the logits of a program, and its properties as fields of a message.
@@ -58,7 +58,8 @@ class Evaluator:
         module = freeze(ProgramModule(program))
         assert isinstance(module, ProgramModule)  # freeze returns a copy
         before, known_flops, known_elements = self._steady
-        known = before == graph
+        structure = graph, [(name, tensor.dtype, tensor.shape) for name, tensor in program.tensors.items()]
+        known = before == structure
         elements = FreeElements()
         try:
             with contextlib.nullcontext() if known else elements:
@@ -79,7 +80,7 @@ class Evaluator:
             traceback.print_exc()  # for the operators of the board
             raise ProgramError(UNSCORABLE) from error
         free_elements = known_elements if known else elements.count / len(self.x)
-        self._steady = graph if steady else None, flops, free_elements
+        self._steady = structure if steady else None, flops, free_elements
         return logits, {"flops": flops, "free_elements": free_elements, **probe}
 
     def _probe(self, module: ProgramModule, program: Program, logits: Tensor) -> dict[str, float]:

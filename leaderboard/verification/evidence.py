@@ -23,7 +23,7 @@ class Evidence:
         graph: scalars of 32 bits in the compressed graph.
         free_elements: elements per example that pass through operations without FLOPs.
         probe_flops: FLOPs per example on a random part of the test set.
-        probe_elements: free elements per example there; both are NaN if no random part was measured.
+        probe_elements: free elements per example there; both are 0 for the uniform guess.
         answer_flops: FLOPs per example on the test set in its order, as measured together with ``answer_elements``.
         answer_elements: free elements per example there.
         batch_dependent: share of test examples whose answer changes in another batch.

@@ -19,11 +19,12 @@ import xxhash
 from alma_env import AlmaEnv, Ledger, Row
 from alma_env.data.datasets import DataSet
 from alma_env.data.stream import Stream
-from alma_env.errors import AlmaError, PredictorError, UnknownCostError
+from alma_env.errors import PredictorError, UnknownCostError
 from leaderboard.errors import ProgramError
 from leaderboard.program.contents import Contents, contents
 from leaderboard.program.graph import read_structure
 from leaderboard.sandbox.channel import Channel, ChannelError, Message, array_header, as_array, as_blob
+from leaderboard.sandbox.sandbox import SandboxError
 from leaderboard.verification.evidence import Evidence
 from leaderboard.verification.reported import RunFailedError, flops, number, printable, reasons, whole
 from leaderboard.verification.tensor_digests import TensorDigests, changed_scalars, tensor_digests
@@ -34,7 +35,7 @@ MEASURED = ("flops", "free_elements", "probe_flops", "probe_elements", "batch_de
 Blob = bytes | bytearray | memoryview
 
 
-class EvaluatorError(AlmaError):
+class EvaluatorError(SandboxError):
     """The evaluator did not start: a fault of the machine, not of the submission."""
 
 

@@ -97,6 +97,8 @@ def test_digits_need_no_file_and_have_a_fixed_split() -> None:
     x = data.train_x / data.scale
     assert (data.mean, data.std) == (pytest.approx((x.mean(),)), pytest.approx((x.std(),)))
     assert np.bincount(data.train_y).min() > 120
+    # Other strides would make a convolution take the images for channels last, and change its last bits.
+    assert data.train_x.strides == np.zeros(data.train_x.shape, np.uint8).strides
 
 
 @pytest.mark.parametrize("name", REAL)

@@ -23,6 +23,7 @@ from leaderboard.database.tables import Event, Submission
 from leaderboard.errors import DamagedError
 from leaderboard.sandbox.sandbox import SandboxError
 from leaderboard.submission import manifest as manifests
+from leaderboard.verification.judge import EvaluatorError
 
 from ..conftest import package_of, verification_of
 from .stored_jobs import end_leases_and_pauses, job_of
@@ -62,6 +63,7 @@ def test_the_pauses_after_interruptions_grow(engine):
         *(OSError(number, os.strerror(number)) for number in (errno.ENOSPC, errno.ENOMEM, errno.EMFILE)),
         DataUnavailableError("MNIST: files are missing"),
         SandboxError("no isolation on this machine"),
+        EvaluatorError("the evaluator did not start"),
     ],
     ids=repr,
 )

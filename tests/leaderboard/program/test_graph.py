@@ -35,6 +35,18 @@ class Small(nn.Module):
         return self.layer(x.flatten(1) / 16)
 
 
+MEAN = 0.0
+
+
+class Centred(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, x):
+        return self.layer(x.flatten(1) - MEAN)
+
+
 @pytest.fixture(scope="module")
 def env():
     return alma_env.make("Digits-ALMA-v0")
@@ -193,3 +205,20 @@ def test_tensors_of_unusual_dtypes_are_refused(dtype):
     graph, tensors = program(tensors={"w": torch.zeros(64, 10), "odd": torch.zeros(4).to(dtype)})
     with pytest.raises(ProgramError, match="tensor 'odd'"):
         read(graph, tensors)
+
+
+def test_a_program_has_the_numbers_that_the_code_reads_now(env, monkeypatch):
+    predictor, exporter = Centred(), Exporter(env.data.train_x[:2])
+    first = exporter.program(predictor, fingerprint(predictor))
+    assert exporter.program(predictor, fingerprint(predictor)).nodes is first.nodes  # not traced again
+    monkeypatch.setitem(globals(), "MEAN", 4.9)
+    x = torch.from_numpy(env.data.test_x)
+    program = exporter.program(predictor, fingerprint(predictor))
+    assert torch.equal(ProgramModule(program)(x), freeze(predictor)(x))
+
+
+def test_a_wrapper_that_passes_its_inputs_on_is_exported(env):
+    average = torch.optim.swa_utils.AveragedModel(Centred())
+    program, _ = export(average, env.data.train_x[:2])
+    x = torch.from_numpy(env.data.test_x)
+    assert torch.equal(ProgramModule(program)(x), freeze(average)(x))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import functools
 import os
 import subprocess
 import sys
@@ -120,7 +122,7 @@ def test_where_only_root_can_start_a_sandbox_a_warning_says_so(monkeypatch):
     monkeypatch.setattr(isolation, "_probe", lambda start: None if start.users is None else "no user namespaces")
     monkeypatch.setattr(isolation.shutil, "which", lambda name: f"/usr/bin/{name}")
     with pytest.warns(RuntimeWarning, match="sandboxes run as root of this machine, .*: no user namespaces"):
-        assert isolation_here.__wrapped__() == Isolation(Start())
+        assert isolation._find.__wrapped__() == Isolation(Start())
 
 
 def test_without_isolation_the_error_has_the_reason(monkeypatch, tmp_path):
@@ -128,7 +130,7 @@ def test_without_isolation_the_error_has_the_reason(monkeypatch, tmp_path):
     monkeypatch.setattr(isolation.shutil, "which", lambda name: f"/usr/bin/{name}")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = isolation_here.__wrapped__()
+        found = isolation._find.__wrapped__()
     monkeypatch.setattr(sandbox, "isolation_here", lambda: found)
     match = "allow limits only.*No permissions to create new namespace"
     with pytest.raises(sandbox.SandboxError, match=match), sandboxed("timeit", [], Limits(), output=1):
@@ -138,7 +140,21 @@ def test_without_isolation_the_error_has_the_reason(monkeypatch, tmp_path):
 def test_a_machine_without_a_filter_is_not_isolated(monkeypatch):
     monkeypatch.setattr(isolation.platform, "machine", lambda: "vax")
     monkeypatch.setattr(isolation.shutil, "which", lambda name: f"/usr/bin/{name}")
-    assert isolation_here.__wrapped__() == Isolation(None, "there is no filter of system calls for vax")
+    assert isolation._find.__wrapped__() == Isolation(None, "there is no filter of system calls for vax")
+
+
+def test_a_probe_that_could_not_run_is_repeated(monkeypatch):
+    faults = [BlockingIOError(errno.EAGAIN, "no process"), subprocess.TimeoutExpired("bwrap", 60)]
+
+    def probe(start):
+        if faults:
+            raise faults.pop()
+
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(isolation, "_find", functools.cache(isolation._find.__wrapped__))
+    monkeypatch.setattr(isolation, "_probe", probe)
+    monkeypatch.setattr(isolation.shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert [isolation_here().start for _ in range(3)] == [None, None, Start()]
 
 
 def test_a_lock_file_stands_in_for_locks_in_the_sandbox(tmp_path):

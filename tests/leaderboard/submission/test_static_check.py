@@ -260,3 +260,12 @@ def test_emoji_are_accepted_in_texts_and_in_sources():
     text = manifest_text().replace("'d'", f"'{emoji}'")
     source = f"X = '{emoji}'\ndef make_agent(env): ...\n"
     assert check(with_files(**{"agent.py": source, "submission.toml": text})).errors == ()
+
+
+def test_a_path_that_cannot_be_read_is_an_error_of_the_submission(tmp_path, monkeypatch):
+    def closed(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(static_check.zip_archive, "read", closed)
+    (problem,) = check_path(tmp_path).errors
+    assert problem == f"{tmp_path}: cannot be read (Permission denied); make it readable"

@@ -5,11 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from leaderboard.errors import ProgramError
 from leaderboard.verification.evaluator import UNSCORABLE, Evaluator
 
 from ..hand_written_programs import FLAT, LINEAR, of, program
+from .cheaters.judged import exported, findings
+
+
+class Floats(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        layers = [nn.Linear(64, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)]
+        self.network = nn.Sequential(nn.Flatten(), *layers)
+
+    def forward(self, x):
+        return self.network(x / 16)
 
 
 @pytest.fixture
@@ -96,3 +108,10 @@ def test_a_product_of_free_operations_is_measured(evaluator):
     assert (measured["flops"], honest["flops"]) == (0, 1280)
     assert measured["free_elements"] > 1280
     assert honest["free_elements"] < 3 * 64
+
+
+@pytest.mark.parametrize("widths", [(4, 512), (512, 2)])
+def test_a_network_of_another_width_is_measured_again(env, widths):
+    programs = [exported(Floats(width), env) for width in widths]
+    assert programs[0][0] == programs[1][0]  # the graph has no widths
+    assert not findings(env, *programs) & {"uneven", "free-inference"}

@@ -26,7 +26,7 @@ def test_logits_of_64_bits_are_not_rounded(env):
 
     written, _ = export(Close(), env.data.train_x[:2])
 
-    def script(channel):
+    def script(channel, begun):
         channel.send(Message("answer", {}, [written.graph_bytes(), written.tensor_bytes()]))
         assert set(channel.receive().fields) == {"flops"}  # the judge keeps the error
         entered = {"tick": 0, "flops": {}, "paper_flops": 0, "declared": [], "refused": False}
@@ -59,13 +59,13 @@ def test_malformed_messages_of_the_evaluator_end_only_the_run(env, fields, blobs
         given = {**dict.fromkeys(MEASURED, 1.0), "logits": array_header(LOGITS)} if fields or blobs == [] else {}
         channel.send(Message("answered", given | fields, blobs))
 
-    run = play(env, lambda channel: channel.send(Message("answer", {}, program())), evaluate=lying)
+    run = play(env, lambda channel, begun: channel.send(Message("answer", {}, program())), evaluate=lying)
     assert run.failure
 
 
 def test_an_evaluator_that_does_not_start_is_a_fault_of_the_machine(env):
     with pytest.raises(EvaluatorError):
-        play(env, lambda channel: None, evaluate=lambda channel: None)
+        play(env, lambda channel, begun: None, evaluate=lambda channel: None)
 
 
 def test_a_judge_refuses_an_environment_with_a_budget():

@@ -31,7 +31,7 @@ def deploy(env, programs, *, flops=PLENTY, cpu=1.0, evaluate=serve):
     """
     refused: list[str] = []
 
-    def contestant(channel):
+    def contestant(channel, begun):
         for tick in range(env.ticks + 1):
             if 1 <= tick <= len(programs):
                 channel.send(Message("answer", {}, programs[tick - 1]))
@@ -46,12 +46,11 @@ def deploy(env, programs, *, flops=PLENTY, cpu=1.0, evaluate=serve):
 
 
 def play(env, contestant, *, cpu=1.0, evaluate=serve):
-    """Let a function of its channel be the contestant, and another one the evaluator; return the run."""
+    """Let a function of its channel and the first message be the contestant, one of its channel the evaluator."""
     (mine, theirs), (judging, answering) = pipe_pair(), pipe_pair()
 
     def begin(channel):
-        channel.receive()
-        contestant(channel)
+        contestant(channel, channel.receive())
 
     def party(act, descriptors):
         channel = Channel(*descriptors)

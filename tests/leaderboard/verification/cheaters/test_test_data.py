@@ -92,7 +92,7 @@ def test_the_sandbox_has_no_test_set_no_later_data_no_network_and_no_writable_fi
 
 @attack("requests a later mega-batch from the judge itself", "the run ends; finding `failed`")
 def test_the_judge_refuses_a_request_for_a_later_mega_batch(env):
-    def asking(channel):
+    def asking(channel, begun):
         channel.send(Message("enter", {"tick": 0, "flops": {}, "paper_flops": 0, "declared": []}))
         channel.send(Message("megabatch", {"tick": 3}))
         channel.receive()
@@ -105,7 +105,7 @@ def test_the_judge_refuses_a_request_for_a_later_mega_batch(env):
 
 @attack("has several predictors scored at one tick", "the run ends; finding `failed`")
 def test_a_second_answer_at_one_tick_ends_the_run(env):
-    def trying(channel):
+    def trying(channel, begun):
         for _ in range(3):
             channel.send(Message("answer", {}, program()))
             channel.receive()
