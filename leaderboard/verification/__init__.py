@@ -10,4 +10,6 @@ from leaderboard.verification.result import (
     Verifier,
 )
 
-__all__ = ["SEVERITIES", "Finding", "OnProgress", "Severity", "Verification", "VerifiedRun", "Verifier"]
+Verify = Verifier  # the name in earlier documentation
+
+__all__ = ["SEVERITIES", "Finding", "OnProgress", "Severity", "Verification", "VerifiedRun", "Verifier", "Verify"]

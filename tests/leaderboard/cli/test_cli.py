@@ -237,8 +237,10 @@ def test_verify_must_name_a_function_that_can_be_imported():
 
 def test_documented_names_from_before_the_rooms_still_resolve():
     import leaderboard.sandbox
+    import leaderboard.verification
 
     assert load_verify("leaderboard.verify:verify") is load_verify(DEFAULT_VERIFY)
+    assert leaderboard.verification.Verify is leaderboard.verification.result.Verifier
     assert leaderboard.sandbox.Limits is leaderboard.sandbox.sandbox.Limits
 
 
