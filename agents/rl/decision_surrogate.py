@@ -43,7 +43,7 @@ class DecisionSurrogateVectorEnv(SurrogateVectorEnv):
     recorded runs. ``pass_price``, ``memory_price`` and ``reward_on`` are
     those of `DecisionEnv`; with ``models``, ``reward_on`` has no effect. ``autoreset_mode`` and ``render_mode`` are
     those of `SurrogateVectorEnv`. ``action_masks()`` and ``info["action_mask"]``, bool (n, 10), say which choices are
-    not void; a choice of which no recorded run has an example is masked, too.
+    not void; a choice with replay, a restart or growth is masked, too, if no recorded run has any of its kind.
 
     Raises:
         ValueError: no runs of this stream, learner and width were recorded; or streams of different lengths.

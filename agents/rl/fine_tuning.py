@@ -22,7 +22,7 @@ from agents.policies.next_training import Menu
 from agents.rl.real_runs import Played, RealRuns, player
 from agents.rl.real_training_env import RealTrainingEnv
 
-_RUNS_AT_ONCE = 256  # between two updates; docs/waiting.md has a comparison with 64
+_RUNS_AT_ONCE = 256  # between two updates
 _LEARNING_RATE = 3e-4  # at the first update; it falls linearly to 0
 _PARTS = 4  # of the decisions between two updates, each of which is a step of the gradient
 
